@@ -1,0 +1,60 @@
+# Every target works from a bare clone, with nothing but make and a Python of 3.11 or newer.
+# The environment is .venv, installed from requirements.lock (pinned, with hashes) by the first
+# target that needs it, and again when requirements.lock or pyproject.toml has changed.
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo $$python; break; }; done)
+BIN := .venv/bin
+READY := .venv/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+CHECKED := scheduler wheel bench tests examples
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format bench soak lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@echo '  ARGS="..." goes to the program that the target runs, as in: make test ARGS="-m unit"'
+
+install: $(READY) ## Make .venv ready (the other targets do this by themselves)
+
+demo: $(READY) ## A day of real flights through the scheduler, in about 30 seconds
+	@$(BIN)/tickwheel demo $(ARGS)
+
+test: $(READY) ## All tests except the soak
+	@$(BIN)/pytest -m 'not soak' $(ARGS)
+
+lint: $(READY) ## ruff (rules and format) and mypy --strict
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy --strict $(CHECKED)
+
+format: $(READY) ## Rewrite the sources as ruff wants them
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(READY) ## Measure; a table, JSON and plots into bench/results/
+	@$(BIN)/python -m bench $(ARGS)
+
+soak: $(READY) ## The long random tests
+	@$(BIN)/pytest -m soak $(ARGS)
+
+lock: $(READY) ## Remake requirements.lock; ARGS=--upgrade takes newer versions
+	@$(BIN)/uv pip compile pyproject.toml --quiet --universal --all-extras --group dev \
+		--generate-hashes --no-header --no-annotate --output-file requirements.lock $(ARGS)
+
+clean: ## Remove .venv and everything built or cached
+	rm -rf .venv build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements.lock pyproject.toml
+	@test -n '$(PYTHON)' || { echo 'No Python found: Tickwheel needs Python 3.11 or newer with its' \
+		'venv module (on Debian and Ubuntu the package python3-venv). If yours has another' \
+		'name: make PYTHON=/path/to/python3' >&2; exit 1; }
+	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear .venv
+	@echo 'Installing the pinned packages into .venv ...'
+	@$(PIP) install --require-hashes --requirement requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
