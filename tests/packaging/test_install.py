@@ -1,0 +1,194 @@
+"""The package as users get it: built and installed as a wheel, from an sdist and editable.
+
+Everything happens in a copy of the tracked files, offline: each fresh environment borrows the
+dependencies of the one that runs the tests by symbolic links, and has PyPA's `wheel` as a real copy
+of its own, so that damage to it by the install shows and reaches nothing else.
+"""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.packaging
+
+REPOSITORY = Path(__file__).parents[2]
+OURS = ("tickwheel", "timing_wheel")
+DIST_INFO = f"tickwheel-{version('tickwheel')}.dist-info"
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a command to its end; fail the test with all it said if it fails."""
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100)
+    if done.returncode:
+        pytest.fail(f"{command} exited {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file below a folder, compiled caches aside."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def lua_files() -> set[str]:
+    return {path.name for path in (REPOSITORY / "lua").glob("*.lua")}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that git knows, as they are in the working tree now."""
+    copy = tmp_path_factory.mktemp("checkout")
+    listed = run(
+        "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY
+    )
+    for name in filter(None, listed.split("\0")):
+        if (REPOSITORY / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(REPOSITORY / name, copy / name)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def built(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """An sdist, and a wheel built straight from the tree."""
+    out = tmp_path_factory.mktemp("dist")
+    build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", out)
+    run(*build, "--sdist", "--wheel", checkout, cwd=out)
+    return {"sdist": next(out.glob("*.tar.gz")), "wheel": next(out.glob("*.whl"))}
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A fresh environment after the install, and what its site-packages held before."""
+
+    kind: str
+    python: Path
+    site_packages: Path
+    entries_before: set[str]
+    pypa_wheel_before: dict[str, str]
+    elsewhere: Path
+
+    def say(self, module: str, expression: str) -> object:
+        """What the environment's Python answers about a module, far from any source tree."""
+        program = f"import json, {module}; print(json.dumps({expression}))"
+        return json.loads(run(self.python, "-I", "-c", program, cwd=self.elsewhere))
+
+
+@pytest.fixture(scope="module", params=["wheel", "sdist", "editable"])
+def installation(
+    request: pytest.FixtureRequest,
+    checkout: Path,
+    built: dict[str, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Installation:
+    kind: str = request.param
+    root = tmp_path_factory.mktemp(f"installed_{kind}")
+    venv.create(root, symlinks=True)
+    python = root / "bin" / "python"
+    site_packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(root)}))
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if entry.name.startswith((*OURS, "_tickwheel")):
+            continue
+        if entry.name == "wheel" or entry.name.startswith("wheel-"):
+            shutil.copytree(entry, site_packages / entry.name)
+        else:
+            (site_packages / entry.name).symlink_to(entry)
+    entries_before = {entry.name for entry in site_packages.iterdir()}
+    pypa_wheel_before = digests(site_packages / "wheel")
+
+    pip = (python, "-m", "pip", "install", "--no-index", "--no-deps", "--no-build-isolation")
+    wanted = ("--editable", checkout) if kind == "editable" else (built[kind],)
+    run(*pip, *wanted, cwd=root)
+    return Installation(kind, python, site_packages, entries_before, pypa_wheel_before, root)
+
+
+def test_the_wheel_holds_two_packages_and_nothing_else_at_the_top(built: dict[str, Path]) -> None:
+    names = zipfile.ZipFile(built["wheel"]).namelist()
+    assert {name.split("/")[0] for name in names} == {*OURS, DIST_INFO}
+
+
+def test_the_wheel_holds_every_module_and_every_lua_file(built: dict[str, Path]) -> None:
+    held = set(zipfile.ZipFile(built["wheel"]).namelist())
+    modules = {
+        str(path.relative_to(REPOSITORY / root))
+        for root in ("scheduler", "wheel")
+        for path in (REPOSITORY / root).rglob("*.py")
+    }
+    expected = modules | {f"tickwheel/lua/{name}" for name in lua_files()} | {"tickwheel/py.typed"}
+    assert lua_files()
+    assert expected <= held
+
+
+def test_the_metadata_carry_the_readme_and_the_licence(built: dict[str, Path]) -> None:
+    metadata = zipfile.ZipFile(built["wheel"]).read(f"{DIST_INFO}/METADATA").decode()
+    assert "License-Expression: Apache-2.0" in metadata
+    assert (REPOSITORY / "README.md").read_text() in metadata
+
+
+def test_a_wheel_built_from_the_sdist_is_the_wheel_built_from_the_tree(
+    built: dict[str, Path], tmp_path: Path
+) -> None:
+    pip = (sys.executable, "-m", "pip", "wheel", "--no-index", "--no-deps", "--no-build-isolation")
+    run(*pip, "--wheel-dir", tmp_path, built["sdist"], cwd=tmp_path)
+    assert next(tmp_path.glob("*.whl")).read_bytes() == built["wheel"].read_bytes()
+
+
+def test_the_sdist_holds_what_a_packager_needs(built: dict[str, Path]) -> None:
+    with tarfile.open(built["sdist"]) as archive:
+        top = {name.split("/")[1] for name in archive.getnames()}
+    assert top >= {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "Makefile", "tests"}
+    assert not top & {".git", ".venv", ".ci"}
+
+
+@pytest.mark.parametrize("module", OURS)
+def test_both_packages_import_from_another_directory(
+    installation: Installation, checkout: Path, module: str
+) -> None:
+    source = checkout / ("scheduler" if module == "tickwheel" else "wheel")
+    home = source if installation.kind == "editable" else installation.site_packages
+    assert installation.say(module, f"{module}.__file__") == str(home / module / "__init__.py")
+
+
+def test_the_version_is_the_one_of_the_distribution(installation: Installation) -> None:
+    assert installation.say("tickwheel", "tickwheel.__version__") == version("tickwheel")
+
+
+def test_the_scripts_are_found_and_compose(installation: Installation) -> None:
+    scripts = "tickwheel.scripts"
+    loaded = installation.say(scripts, f"[{scripts}.load(name).name for name in {scripts}.names()]")
+    operations = {name.removesuffix(".lua") for name in lua_files() if not name.startswith("_")}
+    assert loaded == sorted(operations)
+
+
+def test_the_wheel_module_of_pypa_stays_intact(installation: Installation) -> None:
+    module = installation.site_packages / "wheel"
+    assert digests(module) == installation.pypa_wheel_before
+    assert installation.say("wheel", "[wheel.__file__, wheel.__version__]") == [
+        str(module / "__init__.py"),
+        version("wheel"),
+    ]
+
+
+def test_the_install_adds_nothing_of_another_name(installation: Installation) -> None:
+    entries = {entry.name for entry in installation.site_packages.iterdir()} - {"__pycache__"}
+    added = {"_tickwheel.pth"} if installation.kind == "editable" else set(OURS)
+    assert entries - installation.entries_before == {*added, DIST_INFO}
+
+
+def test_the_command_line_answers(installation: Installation) -> None:
+    command = installation.python.with_name("tickwheel")
+    assert "demo" in run(command, "--help", cwd=installation.elsewhere)

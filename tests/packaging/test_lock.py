@@ -1,0 +1,78 @@
+"""The lock and the Makefile: the pins are what the project asks for; no Python, a clear word."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+pytestmark = pytest.mark.packaging
+
+REPOSITORY = Path(__file__).parents[2]
+LOCK = (REPOSITORY / "requirements.lock").read_text()
+PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+
+
+def pins() -> dict[str, list[Requirement]]:
+    """Name → its pins; more than one where the version depends on the Python version."""
+    found: dict[str, list[Requirement]] = {}
+    for line in re.findall(r"^(\S.*?) \\$", LOCK, re.MULTILINE):
+        pin = Requirement(line)
+        found.setdefault(canonicalize_name(pin.name), []).append(pin)
+    return found
+
+
+def wanted() -> list[Requirement]:
+    project = PYPROJECT["project"]
+    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    everything = [
+        *project["dependencies"],
+        *extras,
+        *PYPROJECT["dependency-groups"]["dev"],
+        *PYPROJECT["build-system"]["requires"],
+    ]
+    return [Requirement(line) for line in everything if not line.startswith("tickwheel[")]
+
+
+@pytest.mark.parametrize("requirement", wanted(), ids=str)
+def test_the_lock_pins_a_version_that_the_project_accepts(requirement: Requirement) -> None:
+    pinned = pins()[canonicalize_name(requirement.name)]
+    versions = [next(iter(pin.specifier)).version for pin in pinned]
+    assert all(requirement.specifier.contains(version) for version in versions)
+
+
+def test_every_pin_is_exact_and_has_a_hash() -> None:
+    blocks = re.split(r"\n(?=\S)", LOCK.strip())
+    assert all(re.match(r"\S+==\S+ .*\\\n    --hash=sha256:", block) for block in blocks)
+
+
+def test_the_lock_names_no_host_and_no_path() -> None:
+    assert "/" not in LOCK
+
+
+def test_the_environment_satisfies_every_requirement_in_it() -> None:
+    checked = subprocess.run(
+        (sys.executable, "-m", "pip", "check"), capture_output=True, text=True, timeout=60
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_build_backend_in_use_is_the_pinned_one() -> None:
+    [pin] = pins()["hatchling"]
+    assert pin.specifier.contains(version("hatchling"))
+
+
+def test_make_without_a_python_says_what_is_missing(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "requirements.lock"):
+        (tmp_path / name).write_bytes((REPOSITORY / name).read_bytes())
+    made = subprocess.run(
+        ("make", "PYTHON=", "demo"), cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert made.returncode != 0
+    assert "Python 3.11 or newer" in made.stderr
+    assert not (tmp_path / ".venv").exists()
