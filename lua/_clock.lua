@@ -1,0 +1,6 @@
+-- The shard's clock is its server's. Gives: now (ms since 1970).
+local now
+do
+    local time = redis.call('TIME')
+    now = time[1] * 1000 + math.floor(time[2] / 1000)
+end

@@ -1,0 +1,58 @@
+-- Which messages carry every pair that is asked for. `where` is a signature c8 and the pairs, each I2c0.
+-- Needs: _record, and a caller's queue_number.
+local function wanted(where)
+    local asked, at = {}, 9
+    while at <= #where do
+        local after = at + 2 + read('>I2', where, at)
+        asked[#asked + 1] = sub(where, at, after - 1)
+        at = after
+    end
+    return asked
+end
+
+local function rarest(asked)
+    local chosen, fewest = asked[1], math.huge
+    for n = 1, #asked > 1 and #asked or 0 do
+        local size = redis.call('ZLEXCOUNT', pairs, '[' .. asked[n], '(' .. asked[n] .. '\255')
+        if size < fewest then
+            chosen, fewest = asked[n], size
+        end
+    end
+    return chosen
+end
+
+-- The order of a record as two numbers, and its pairs as a set.
+local function looked_up(name)
+    local record = redis.call('HGET', messages, queue_number .. name)
+    if not record then
+        return 0
+    end
+    local state, flags, _, _, incarnation, due = read(HEADER, record)
+    local deadline, at = urgency(record, flags, due)
+    local carried = {}
+    if state == PENDING then
+        local _, indexed, blob = pairs_of(record, flags, at)
+        each_pair(indexed, blob, function(pair)
+            carried[pair] = true
+        end)
+    end
+    return state, deadline + BIAS, rank_of(flags, incarnation), carried
+end
+
+-- The signature (a Bloom filter of the message's pairs) rules most out without a look at the record.
+local function matcher(where, asked)
+    local high, low = read('>i4i4', where)
+    return function(entry, signature_at, name)
+        local first, second = read('>i4i4', entry, signature_at)
+        if band(first, high) ~= high or band(second, low) ~= low then
+            return false
+        end
+        local _, _, _, carried = looked_up(name)
+        for n = 1, #asked do
+            if not carried[asked[n]] then
+                return false
+            end
+        end
+        return true
+    end
+end

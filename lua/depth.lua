@@ -1,0 +1,74 @@
+#!lua flags=no-writes
+-- Counts the Pending messages that carry every pair asked for, a bounded number of index entries a call.
+-- KEYS: clock config messages pairs vpairs
+-- INCLUDE: _clock _record _context _match
+-- ARGV[1]  context (_context)
+-- ARGV[2]  signature c8 and the pairs asked for, each I2c0
+-- ARGV[3]  entries to walk
+-- ARGV[4]  cursor, or empty at the start
+-- Reply    {count in this part, cursor; empty where it is all}
+-- Errors   STALECONFIG
+-- Cost     one pair: O(log N) on a plain queue, O(values) on an exclusive one; several: the entries of the rarest pair
+local asked, budget, cursor = wanted(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local matches, total = matcher(ARGV[2], asked), 0
+local single = #asked == 1
+
+-- Counts the matching entries of key from `from` that start with prefix; answers where it stopped if the budget ran out.
+local function count_matching(key, from, prefix, name_start)
+    while true do
+        local size = math.min(200, budget)
+        local entries = redis.call('ZRANGEBYLEX', key, from, '(' .. prefix .. '\255', 'LIMIT', 0, size)
+        for n = 1, #entries do
+            if matches(entries[n], #prefix + 15, name_start .. sub(entries[n], #prefix + 23)) then
+                total = total + 1
+            end
+        end
+        budget = budget - #entries
+        if #entries < size then
+            return nil
+        elseif budget <= 0 then
+            return entries[size]
+        end
+        from = '(' .. entries[size]
+    end
+end
+
+if not exclusive then
+    if single then
+        return { redis.call('ZLEXCOUNT', pairs, '[' .. asked[1], '(' .. asked[1] .. '\255'), '' }
+    end
+    local chosen = cursor == '' and rarest(asked) or sub(cursor, 1, 2 + read('>I2', cursor))
+    local stopped = count_matching(pairs, cursor == '' and '[' .. chosen or '(' .. cursor, chosen, '')
+    return { total, stopped or '' }
+end
+
+-- The groups of a value lie together: from one value to the next in one step each.
+local chosen, from, inside = nil, '-', ''
+if cursor == '' then
+    chosen = rarest(asked)
+else
+    chosen, from, inside = read('>I2c0I2c0I2c0', cursor)
+end
+local function stop(position)
+    return { total, pack('>I2c0I2c0I2c0', #chosen, chosen, #from, from, #position, position) }
+end
+while budget > 0 do
+    local entry = redis.call('ZRANGEBYLEX', vpairs, from, '+', 'LIMIT', 0, 1)[1]
+    if not entry then
+        return { total, '' }
+    end
+    local prefix = sub(entry, 1, 2 + read('>I2', entry))
+    local group = prefix .. chosen
+    budget = budget - 1
+    if single then
+        total = total + redis.call('ZLEXCOUNT', vpairs, '[' .. group, '(' .. group .. '\255')
+    else
+        local stopped = count_matching(vpairs, inside == '' and '[' .. group or '(' .. inside, group, prefix)
+        if stopped then
+            return stop(stopped)
+        end
+        inside = ''
+    end
+    from = '(' .. prefix .. '\255'
+end
+return stop('')

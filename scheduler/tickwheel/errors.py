@@ -1,0 +1,102 @@
+"""The one tree of errors.
+
+TickwheelError
+├── refused for what was asked: InvalidArgument (PayloadTooLarge), QueueNotFound, QueueConfigConflict,
+│   QueueBlocked, IdConflict, MessageNotFound, InvalidTransition, LeaseLost, Forbidden
+├── refused for the state of the service: NotDurable, OutOfMemory, SessionExpired, Fenced, EmbeddedServerError
+└── not known: Unavailable (``may_have_happened`` says whether the call can have taken effect)
+
+A message says what was wrong, with which value, and what is allowed; attributes carry the same for programs.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class TickwheelError(Exception):
+    """The root of every error that Tickwheel raises on purpose."""
+
+
+class InvalidArgument(TickwheelError, ValueError):
+    """An argument is of the wrong type or outside what is allowed. Nothing was sent."""
+
+
+class PayloadTooLarge(InvalidArgument):
+    """The payload is longer than the limit. Store it elsewhere and enqueue where it is."""
+
+
+class QueueNotFound(TickwheelError):
+    """No queue of this name exists, and the namespace or the call does not create it."""
+
+
+class QueueConfigConflict(TickwheelError):
+    """The queue exists with another configuration, or a fixed setting was to change."""
+
+
+class QueueBlocked(TickwheelError):
+    """The queue is blocked for this operation until somebody unblocks it."""
+
+
+class IdConflict(TickwheelError):
+    """A message of this id exists with other content.
+
+    ``results`` holds, for a batch, the result of every message in order (None where it was in conflict).
+    """
+
+    def __init__(self, text: str, results: Sequence[Any] = ()) -> None:
+        super().__init__(text)
+        self.results = list(results)
+
+
+class MessageNotFound(TickwheelError):
+    """No message of this identity: never enqueued, or its retention is over."""
+
+
+class InvalidTransition(TickwheelError):
+    """The message is in a state that this operation does not start from. ``state`` names it."""
+
+    def __init__(self, text: str, state: str = "") -> None:
+        super().__init__(text)
+        self.state = state
+
+
+class LeaseLost(TickwheelError):
+    """The token no longer owns the message: the lease expired, or the message was cancelled or finished.
+
+    ``lost`` holds, for a batch, the messages that were refused; all others were done.
+    """
+
+    def __init__(self, text: str, lost: Sequence[Any] = ()) -> None:
+        super().__init__(text)
+        self.lost = list(lost)
+
+
+class Forbidden(TickwheelError):
+    """The server refused the user or password, or the user may not run this command."""
+
+
+class NotDurable(TickwheelError):
+    """The server cannot give, or did not give, the durability asked for. The call may be sent again."""
+
+
+class OutOfMemory(TickwheelError):
+    """The server is at its memory limit and refused before doing anything."""
+
+
+class SessionExpired(TickwheelError):
+    """A repeated call came later than its session lives: whether the first one took effect is not known."""
+
+
+class Fenced(TickwheelError):
+    """An event process with a newer fence drives this shard. Nothing was changed."""
+
+
+class Unavailable(TickwheelError):
+    """The server could not be reached, or did not answer in time.
+
+    ``may_have_happened`` is False where the call certainly had no effect.
+    """
+
+    def __init__(self, text: str, *, may_have_happened: bool) -> None:
+        super().__init__(text)
+        self.may_have_happened = may_have_happened

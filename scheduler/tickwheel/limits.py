@@ -1,0 +1,41 @@
+"""Every limit and default, in one place. The guide's table is checked against this file by a test."""
+
+PAYLOAD_BYTES = 32 * 1024
+PAYLOAD_BYTES_MAX = 256 * 1024
+# Payloads up to this size live in the record, larger ones in `bodies` (measured: docs/decisions/0003).
+INLINE_BYTES = 1024
+
+PAIRS_MAX = 16
+PAIR_KEY_BYTES = 64
+PAIR_VALUE_BYTES = 256
+ID_BYTES = 128
+NAME_CHARS = 64
+WORKER_BYTES = 64
+ERROR_BYTES = 1024
+
+CALL_MESSAGES = 1_000
+CALL_BYTES = 1024 * 1024
+CALL_ENTRIES = 2_000
+
+QUEUES_MAX = 65_535
+SHARDS_MAX = 16_384
+
+DELAY_MS_MAX = 5 * 365 * 86_400_000
+DEADLINE_MS_MAX = 2**52 - 1
+LEASE_MS = 30_000
+LEASE_MS_MIN = 1_000
+LEASE_MS_MAX = 12 * 3_600_000
+MAX_ATTEMPTS = 5
+MAX_ATTEMPTS_MAX = 1_000
+BACKOFF_MS = 1_000
+BACKOFF_MS_MAX = 600_000
+RETENTION_MS = 600_000
+ERRORED_RETENTION_MS = 7 * 86_400_000
+RETENTION_MS_MAX = 365 * 86_400_000
+# A call is repeated for at most RETRY_MS; its session outlives that many times over.
+SESSION_MS = 300_000
+RETRY_MS = 30_000
+HISTORY_ENTRIES = 100_000
+CLOCK_GUARD_MS = 1_000
+CLOCK_GUARD_MS_MIN = 250
+CLOCK_GUARD_MS_MAX = 3_600_000

@@ -1,0 +1,91 @@
+"""The Lua scripts: found, composed of their fragments, and bound to keys by name.
+
+A script `lua/NAME.lua` opens with `#!lua`, then says in comments which keys it touches and which fragments it is made of:
+
+    -- KEYS: clock messages inbox       what the script calls `clock` is KEYS[1], and so on
+    -- KEYS: slots...                   the last may stand for all that follow (a table in Lua)
+    -- INCLUDE: _clock _timer           fragments `lua/_clock.lua` …, in this order, each once
+
+so nobody counts positions by hand, on either side.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Final
+
+_DECLARATION: Final = re.compile(r"^-- (KEYS|INCLUDE): +(.+?) *$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One composed script. ``keys`` names what it declares, in order; ``rest`` the key list that may follow."""
+
+    name: str
+    keys: tuple[str, ...]
+    rest: str | None
+    source: str
+    sha: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a script on one shard: pure data, sent by an I/O layer."""
+
+    script: Script
+    keys: Sequence[str]
+    args: Sequence[bytes | int | str]
+
+
+def folder() -> Traversable:
+    """Where the scripts are: inside the installed package, or beside it in a checkout."""
+    installed = files("tickwheel") / "lua"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "lua"
+
+
+def names() -> list[str]:
+    """The names of all scripts, without the fragments."""
+    found = (entry.name for entry in folder().iterdir())
+    return sorted(name[:-4] for name in found if name.endswith(".lua") and not name.startswith("_"))
+
+
+@lru_cache
+def load(name: str, clock: str = "_clock") -> Script:
+    """Compose a script. ``clock`` replaces the fragment that tells the time; only tests pass another."""
+    text = (folder() / f"{name}.lua").read_text()
+    shebang, _, body = text.partition("\n")
+    declared: dict[str, list[str]] = {"KEYS": [], "INCLUDE": []}
+    for kind, listed in _DECLARATION.findall(body):
+        declared[kind] += listed.split()
+    keys = declared["KEYS"]
+    rest = keys.pop()[:-3] if keys and keys[-1].endswith("...") else None
+    parts = [f"local {', '.join(keys)} = {', '.join(f'KEYS[{n}]' for n in range(1, len(keys) + 1))}"]
+    if rest:
+        parts.append(f"local {rest} = {{unpack(KEYS, {len(keys) + 1})}}")
+    for fragment in declared["INCLUDE"]:
+        chosen = clock if fragment == "_clock" else fragment
+        parts.append((folder() / f"{chosen}.lua").read_text())
+    source = "\n".join([shebang, *(_bare(part) for part in [*parts, body])])
+    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+    return Script(name, tuple(keys), rest, source, sha)
+
+
+def bind(
+    script: Script,
+    keys: Mapping[str, str],
+    args: Sequence[bytes | int | str],
+    rest: Sequence[str] = (),
+) -> Call:
+    """Make a call of the script with each key it declares looked up in ``keys``."""
+    return Call(script, [*(keys[name] for name in script.keys), *rest], args)
+
+
+def _bare(text: str) -> str:
+    """The code without whole-line comments and blank lines: what the server keeps and hashes."""
+    lines = (line.rstrip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.lstrip().startswith("--"))

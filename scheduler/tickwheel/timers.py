@@ -1,0 +1,69 @@
+"""A timer as bytes: 'look at this message then'. Python and Lua (`lua/_timer.lua`) agree byte for byte.
+
+    time     6 bytes, ms since 1970
+    queue    2 bytes, the queue's number
+    gen      4 bytes, low halves of the message's incarnation and version when the timer was made
+    kind     2 bits (promote, expire, retire), and the length of the name in 14
+    name     what tells the message within its queue (`record.py`)
+
+A timer whose generation is not its message's is stale and dropped when it fires; a timer is never removed.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+_HEAD = Struct(">HIHIH")
+HEAD_BYTES = _HEAD.size
+
+
+class Kind(IntEnum):
+    """Which script looks at the message when the timer fires."""
+
+    PROMOTE = 0
+    EXPIRE = 1
+    RETIRE = 2
+
+
+class Timer(NamedTuple):
+    """One timer, taken apart."""
+
+    time_ms: int
+    queue_number: int
+    generation: int
+    kind: Kind
+    name: bytes
+
+
+def generation(incarnation: int, version: int) -> int:
+    """The generation of the timer that a message of this incarnation and version waits for."""
+    return (incarnation & 0xFFFF) << 16 | (version & 0xFFFF)
+
+
+def pack(timer: Timer) -> bytes:
+    high, low = divmod(timer.time_ms, 2**32)
+    kind = timer.kind << 14 | len(timer.name)
+    return _HEAD.pack(high, low, timer.queue_number, timer.generation, kind) + timer.name
+
+
+def split(chunk: bytes) -> Iterator[tuple[int, int, Kind, bytes]]:
+    """Yield (time_ms, queue number, kind, the timer's own bytes) for every timer of a packed chunk."""
+    position, end = 0, len(chunk)
+    while position < end:
+        high, low, queue_number, _, kind = _HEAD.unpack_from(chunk, position)
+        after = position + HEAD_BYTES + (kind & 0x3FFF)
+        yield high << 32 | low, queue_number, Kind(kind >> 14), chunk[position:after]
+        position = after
+
+
+def unpack(chunk: bytes) -> list[Timer]:
+    """Every timer of a packed chunk."""
+    found = []
+    position, end = 0, len(chunk)
+    while position < end:
+        high, low, queue_number, gen, kind = _HEAD.unpack_from(chunk, position)
+        start = position + HEAD_BYTES
+        position = start + (kind & 0x3FFF)
+        found.append(Timer(high << 32 | low, queue_number, gen, Kind(kind >> 14), chunk[start:position]))
+    return found
