@@ -42,8 +42,9 @@ soak: $(READY) ## The long random tests
 	@$(BIN)/pytest -m soak $(ARGS)
 
 lock: $(READY) ## Remake requirements.lock; ARGS=--upgrade takes newer versions
-	@$(BIN)/uv pip compile pyproject.toml --quiet --universal --all-extras --group dev \
-		--generate-hashes --no-header --no-annotate --output-file requirements.lock $(ARGS)
+	@$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+		--all-extras --group dev --generate-hashes --no-header --no-annotate \
+		--output-file requirements.lock $(ARGS)
 
 clean: ## Remove .venv and everything built or cached
 	rm -rf .venv build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache
