@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- Makes the caller the one event process whose scripts the shard obeys. The same fence may claim again.
+-- KEYS: clock
+-- INCLUDE: _clock
+-- ARGV[1]  fence: epoch I8, connection number I8, each below 2^53
+-- ARGV[2]  kind of election that gave the epoch: one kind drives a shard for good
+-- Reply    now, and the clock guard's high-water mark in ms, empty where there is none
+-- Errors   FENCED: a higher fence holds the shard; ELECTION: another kind of election drives it
+-- Cost     O(1)
+local held = redis.call('HMGET', clock, 'fence', 'election', 'high')
+if held[2] and held[2] ~= ARGV[2] then
+    return redis.error_reply('ELECTION the shard is driven by the election kind ' .. held[2])
+end
+if held[1] then
+    -- As numbers: `<` on strings follows the server's locale.
+    local epoch, number = struct.unpack('>I8I8', ARGV[1])
+    local held_epoch, held_number = struct.unpack('>I8I8', held[1])
+    if epoch < held_epoch or (epoch == held_epoch and number < held_number) then
+        return redis.error_reply('FENCED the shard is held by epoch ' .. string.format('%.0f', held_epoch))
+    end
+end
+redis.call('HSET', clock, 'fence', ARGV[1], 'election', ARGV[2])
+return { now, held[3] or '' }

@@ -1,0 +1,21 @@
+#!lua flags=allow-oom
+-- Files timers into slots of the wheel and cuts the inbox, both or neither. Without either it only tells the time.
+-- KEYS: clock inbox slots lists...
+-- INCLUDE: _clock _fence
+-- ARGV[1]  fence I8 I8 (_fence)
+-- ARGV[2]  the inbox keeps its entries from this id on; empty: it keeps all
+-- ARGV[3]… for each of `lists`: its slot `level:number`, the slot's start in ms, how many chunks, the chunks of packed timers
+-- Reply    now, then the length of each of `lists`
+-- Errors   FENCED
+-- Cost     O(1) for each chunk, O(log slots) for each list, O(1) for each entry cut
+local reply, at = { now }, 3
+for n = 1, #lists do
+    local last = at + 2 + ARGV[at + 2]
+    reply[n + 1] = redis.call('RPUSH', lists[n], unpack(ARGV, at + 3, last))
+    redis.call('ZADD', slots, 'NX', ARGV[at + 1], ARGV[at])
+    at = last + 1
+end
+if ARGV[2] ~= '' then
+    redis.call('XTRIM', inbox, 'MINID', ARGV[2])
+end
+return reply

@@ -1,0 +1,24 @@
+"""The event process: the elected driver of the wheels, from new timers in the inbox to promoted messages.
+
+levels, near, slots, inbox, memory    what the wheel is made of: plain data
+driver, firing, filing, commands      the wheel of one shard, without I/O
+guard, clock, server_clock            which time it is
+election, lockfile                    who may drive
+link, tail, shard_loop, supervisor    the running process
+"""
+
+from tickwheel.event_process.election import Election, Leadership
+from tickwheel.event_process.lockfile import LockFileElection
+from tickwheel.event_process.queues import QueueRef, Queues
+from tickwheel.event_process.stats import WheelStats
+from tickwheel.event_process.supervisor import EventProcess
+
+__all__ = [
+    "Election",
+    "EventProcess",
+    "Leadership",
+    "LockFileElection",
+    "QueueRef",
+    "Queues",
+    "WheelStats",
+]

@@ -1,0 +1,56 @@
+"""What the wheel of a shard knows of time. The driver reads no clock of its own, so that tests can turn every one."""
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """The shard's clock as its driver sees it, and a monotonic one to wait by. All in ms."""
+
+    def now(self) -> int:
+        """The driver's bound on the shard's time: never ahead of what the clock guard trusts."""
+
+    def monotonic(self) -> float:
+        """Time that only passes: for rotation and waiting."""
+
+    def when(self, time_ms: int) -> float:
+        """The moment on the monotonic clock at which `now` may have reached a time."""
+
+    def claimed(self, server_ms: int, high_ms: int | None) -> None:
+        """The shard was claimed: its server's clock, and its high-water mark."""
+
+    def observe(self, server_ms: int) -> None:
+        """What the server's clock showed in the last reply."""
+
+    def wants_look(self, waiting: bool) -> bool:
+        """Whether the server's clock should be asked. ``waiting``: timers in memory wait for it."""
+
+    def next_look(self, waiting: bool) -> float | None:
+        """The moment on the monotonic clock at which `wants_look` becomes true."""
+
+
+class TurnedClock:
+    """A clock that somebody turns by hand: for tests, together with servers that run on the test clock."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+
+    def now(self) -> int:
+        return self.now_ms
+
+    def monotonic(self) -> float:
+        return self.now_ms
+
+    def when(self, time_ms: int) -> float:
+        return time_ms
+
+    def claimed(self, server_ms: int, high_ms: int | None) -> None:
+        pass
+
+    def observe(self, server_ms: int) -> None:
+        pass
+
+    def wants_look(self, waiting: bool) -> bool:
+        return False
+
+    def next_look(self, waiting: bool) -> float | None:
+        return None

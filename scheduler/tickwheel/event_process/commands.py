@@ -1,0 +1,64 @@
+"""What the wheel of a shard asks of its server: data, sent by the runner, played by the simulator.
+
+Replies, in the order of the classes: whatever the script returns; the packed fence or None; a list of
+(entry id, packed timers); a list of slot names; a list of chunks of packed timers.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+from tickwheel.scripts import Call
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFence:
+    """The fence that the shard obeys."""
+
+    clock_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadInbox:
+    """Entries of the inbox after an id.
+
+    ``until_ms`` is how long to wait for the first, on the driver's monotonic clock; None does not wait.
+    """
+
+    key: str
+    after: bytes
+    count: int
+    until_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSlots:
+    """Names of the slots in use, by rank."""
+
+    key: str
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSlot:
+    """Chunks of a slot, from a position on."""
+
+    key: str
+    first: int
+    count: int
+
+
+Command = Call | ReadFence | ReadInbox | ReadSlots | ReadSlot
+
+# A part of the driver: it is sent the reply to each command it yields, or thrown `Refused`.
+Steps = Generator[Command, Any, None]
+Duty = Generator[Command, Any, bool]
+
+
+class Refused(Exception):
+    """The server answered a script with an error. ``code`` is its first word."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.code = text.partition(" ")[0]

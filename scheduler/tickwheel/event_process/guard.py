@@ -1,0 +1,116 @@
+"""The clock guard: how far a shard's server clock is believed. Pure: every moment is an argument.
+
+Two times are kept, both as offsets from a monotonic clock that also counts sleep:
+
+the *estimate*  follows what the server's clock shows. Each reply bounds it: a reply showing S, asked at `sent` and
+                received at `received`, puts the server between S - received and S + 1 - sent ahead of the
+                monotonic clock. The largest lower bound of the last seconds is taken, so the estimate is hardly ever
+                ahead of the server; a contradiction (the server went back, or drifts) resets it.
+the *anchor*    is the clock that is trusted. It follows the estimate every ten seconds, so slow drift and slewing
+                pass. A server more than the limit ahead of it has made a step: the guard holds, and time stands still
+                at what it was, until the server agrees with the anchor again or an operator accepts its time.
+
+A server that steps back is followed at once: that makes messages late, never early.
+
+At the first claim nothing is trusted yet. The witnesses are this host's wall clock and the shard's high-water mark,
+which is the time up to which the shard has already been driven. A server ahead of both by more than the limit is not
+believed: the guard holds from the start, at the later of the two. So hosts must agree to within the limit, as NTP makes
+them, or an operator accepts. At later claims by the same process the anchor is the witness. What no witness can tell: a
+step of a clock that server and process share, made while no process ran.
+"""
+
+import logging
+from math import inf
+from typing import Final
+
+from tickwheel.limits import CLOCK_GUARD_MS
+
+WINDOW_MS: Final = 2_000
+ANCHOR_MS: Final = 10_000
+
+_log = logging.getLogger("tickwheel.event_process")
+
+
+class ClockGuard:
+    """Guards against forward steps of more than ``limit_ms`` of the server's clock."""
+
+    def __init__(self, limit_ms: int = CLOCK_GUARD_MS) -> None:
+        self._limit = limit_ms
+        self._offset = -inf
+        self._anchor = -inf
+        self._anchored_at = -inf
+        self._shown = -inf
+        self._window_at = -inf
+        self._best = self._best_before = -inf
+        self._frozen: float | None = None
+        self.steps = 0
+
+    @property
+    def held(self) -> bool:
+        """Whether time stands still because the server's clock is not believed."""
+        return self._frozen is not None
+
+    def now(self, monotonic_ms: float) -> float:
+        """The bound on the shard's time."""
+        return self._offset + monotonic_ms if self._frozen is None else self._frozen
+
+    def when(self, time_ms: int) -> float:
+        """The moment at which `now` reaches the time, unless the guard holds."""
+        return time_ms - self._offset
+
+    def start(self, server_ms: int, sent: float, received: float, wall_ms: float, high_ms: int | None) -> None:
+        """The first look at the server's clock, with the witnesses of that moment."""
+        witness = max(wall_ms, high_ms or 0)
+        self._anchor = min(server_ms, witness) - received
+        self._offset = self._anchor
+        self.observe(server_ms, sent, received)
+
+    def observe(self, server_ms: int, sent: float, received: float) -> None:
+        """The server's clock showed ``server_ms`` some time between two moments."""
+        low, high = server_ms - received, server_ms + 1 - sent
+        self._shown = low
+        if low - self._anchor > self._limit:
+            self._hold(received)
+            return
+        if self._frozen is not None:
+            self._frozen = None
+            _log.warning("the server's clock agrees again; promotion goes on")
+            self._follow(low, received)
+        elif self._offset > high:
+            self._follow(low, received)
+        else:
+            self._improve(low, received)
+        if received - self._anchored_at >= ANCHOR_MS:
+            self._anchor, self._anchored_at = self._offset, received
+
+    def accept(self) -> None:
+        """An operator says that the server's clock is right as it is."""
+        if self._frozen is not None:
+            _log.warning("the server's clock was accepted, %d ms ahead", self._shown - self._anchor)
+            self._frozen = None
+            self._follow(self._shown, -inf)
+            self._anchor = self._shown
+
+    def _hold(self, received: float) -> None:
+        if self._frozen is None:
+            self._frozen = self.now(received)
+            self.steps += 1
+            _log.error(
+                "the server's clock stepped %d ms ahead (limit %d ms): promotion is held until it "
+                "agrees again or an operator accepts it",
+                *(self._shown - self._anchor, self._limit),
+            )
+
+    def _follow(self, low: float, received: float) -> None:
+        self._offset = self._best = low
+        self._best_before = -inf
+        self._window_at = received
+
+    def _improve(self, low: float, received: float) -> None:
+        age = received - self._window_at
+        if age < WINDOW_MS:
+            self._best = max(self._best, low)
+        else:
+            self._best_before = self._best if age < 2 * WINDOW_MS else -inf
+            self._best, self._window_at = low, received
+        self._offset = max(self._best, self._best_before)

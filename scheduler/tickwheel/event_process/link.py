@@ -1,0 +1,113 @@
+"""Sends a driver's commands to the shard's server and returns the replies.
+
+Nothing is sent twice: whether a call that was not answered has taken effect is not known here, and the answer to that
+is a new driver, which reads everything again.
+"""
+
+from typing import Any, Final, cast
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    MasterDownError,
+    MovedError,
+    NoScriptError,
+    ReadOnlyError,
+    ResponseError,
+    TryAgainError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.retry import Retry
+
+from tickwheel.event_process.commands import (
+    Command,
+    ReadFence,
+    ReadInbox,
+    ReadSlot,
+    ReadSlots,
+    Refused,
+)
+from tickwheel.event_process.tail import Entries, InboxTail, RawConnection, entries
+from tickwheel.scripts import Call
+
+# Answers that say nothing of the call, but that this server cannot be driven now.
+_NOT_NOW: Final = (*(AskError, ClusterDownError, MasterDownError, MovedError, ReadOnlyError, TryAgainError),)
+
+
+class Link:
+    """The two connections of one shard's driver. Any failure ends it; the next driver has a new one."""
+
+    def __init__(self, client: Redis, wake: int) -> None:
+        """``wake`` is a file descriptor that becomes readable to end a wait.
+
+        The client's settings say how to connect and how long a call may take; its retries are not used.
+        """
+        self._pool = client.connection_pool
+        self._opened: list[RawConnection] = []
+        try:
+            self._calls = self._connect()
+            self._tail = InboxTail(self._connect(), wake)
+        except BaseException:
+            self.close()
+            raise
+        self._loaded: set[str] = set()
+
+    def close(self) -> None:
+        for connection in self._opened:
+            connection.disconnect()
+        self._opened.clear()
+
+    def execute(self, command: Command) -> Any:
+        """The reply to a command. Raises `Refused`, or an error of redis-py where the link is to be given up."""
+        match command:
+            case Call():
+                return self._call(command)
+            case ReadInbox():
+                return self._tail.read(command)
+            case ReadSlot(key, first, count):
+                return self._ask("LRANGE", key, first, first + count - 1)
+            case ReadSlots(key, first, count):
+                return self._ask("ZRANGE", key, first, first + count - 1)
+            case ReadFence(key):
+                return self._ask("HGET", key, "fence")
+
+    def read_inbox_now(self, command: ReadInbox) -> Entries:
+        """What is in the inbox, without waiting."""
+        reply = self._ask("XREAD", "COUNT", command.count, "STREAMS", command.key, command.after)
+        return entries(reply)
+
+    def _call(self, call: Call) -> Any:
+        script = call.script
+        evaluate = ("EVALSHA", script.sha, len(call.keys), *call.keys, *call.args)
+        try:
+            if script.sha not in self._loaded:
+                self._load(call)
+            try:
+                return self._ask(*evaluate)
+            except NoScriptError:
+                # Flushed since. A script that is not there has done nothing: this may be sent again.
+                self._load(call)
+                return self._ask(*evaluate)
+        except ResponseError as error:
+            raise Refused(str(error)) from error
+
+    def _load(self, call: Call) -> None:
+        self._ask("SCRIPT", "LOAD", call.script.source)
+        self._loaded.add(call.script.sha)
+
+    def _ask(self, *command: Any) -> Any:
+        try:
+            self._calls.send_command(*command)
+            return self._calls.read_response(disable_decoding=True)
+        except _NOT_NOW as error:
+            raise RedisConnectionError(f"the server cannot be driven now: {error!r}") from error
+
+    def _connect(self) -> RawConnection:
+        made: Any = self._pool.make_connection()
+        made.retry = Retry(NoBackoff(), 0)
+        connection = cast(RawConnection, made)
+        self._opened.append(connection)
+        connection.connect()
+        return connection

@@ -1,0 +1,60 @@
+"""Election on one host: whoever holds the lock on a file drives the shard.
+
+The lock ends with its process, however that ends, so a killed leader is followed at once. A process of another host is
+not kept out by it; the fence is what keeps two leaders from harm.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from threading import Event
+
+# How often a waiting process tries: a try is one system call.
+RETRY_SECONDS = 0.1
+
+
+class LockFileElection:
+    """One lock file a shard: that of shard 3 is ``path`` with `.3` appended."""
+
+    kind = "lockfile"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+
+    def acquire(self, shard: int, stop: Event) -> "LockFileLeadership | None":
+        """Wait for the lock. Epochs come from the shard's counter.
+
+        Raises OSError where the file cannot be opened or the file system has no locks.
+        """
+        path = self._path.with_name(f"{self._path.name}.{shard}")
+        # Not inherited by programs that this one starts: they would hold the lock after it is gone.
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            while not stop.is_set():
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    stop.wait(RETRY_SECONDS)
+                else:
+                    return LockFileLeadership(file)
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+        return None
+
+
+class LockFileLeadership:
+    """A held lock. It cannot be lost while the process lives."""
+
+    epoch = None
+    lost = False
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    def release(self) -> None:
+        """Close the file, which frees the lock. The file stays: removing it would let two hold 'the' lock."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

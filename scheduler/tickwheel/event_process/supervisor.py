@@ -1,0 +1,95 @@
+"""The event process: one loop for each of its shards. It starts and stops them and nothing else."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from threading import Condition, Thread
+
+from tickwheel.event_process.election import Election
+from tickwheel.event_process.queues import Queues
+from tickwheel.event_process.server_clock import ServerClock
+from tickwheel.event_process.shard_loop import Connect, ShardLoop
+from tickwheel.event_process.stats import WheelStats
+from tickwheel.limits import CLOCK_GUARD_MS
+
+_log = logging.getLogger("tickwheel.event_process")
+
+
+class EventProcess:
+    """Drives the wheels of the shards it is elected for.
+
+    ``connect(shard)`` makes a redis-py client of the server that holds the shard, with a socket time-out: that is how
+    long a call may take before the connection is given up. ``queues`` is asked from the threads of all shards.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        namespace: str,
+        shards: Iterable[int],
+        *,
+        queues: Queues,
+        election: Election,
+        clock_guard_ms: int = CLOCK_GUARD_MS,
+    ) -> None:
+        self._loops = {
+            shard: ShardLoop(
+                connect,
+                namespace,
+                shard,
+                queues=queues,
+                election=election,
+                clock=ServerClock(clock_guard_ms),
+            )
+            for shard in shards
+        }
+        self._changed = Condition()
+        self._stopping = False
+        self._ended = 0
+
+    def run(self) -> None:
+        """Drive until `stop`. Raises the first error that ended a loop, after stopping the others."""
+        threads = [
+            Thread(target=self._run_loop, args=(loop,), name=f"tickwheel-shard-{shard}", daemon=True)
+            for shard, loop in self._loops.items()
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping or self._ended > 0)
+        finally:
+            for loop in self._loops.values():
+                loop.stop()
+            for thread in threads:
+                thread.join()
+            for loop in self._loops.values():
+                loop.close()
+        for loop in self._loops.values():
+            if loop.error is not None:
+                raise loop.error
+
+    def stop(self) -> None:
+        """Ask `run` to return. May be called from any thread or a signal handler, and again."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def health(self) -> dict[int, WheelStats]:
+        """A copy of each shard's figures. A shard whose epoch is 0 is not driven by this process."""
+        return {shard: replace(loop.stats) for shard, loop in self._loops.items()}
+
+    def accept_clock(self) -> None:
+        """An operator says that the servers' clocks are right: promotion that the clock guard holds goes on."""
+        for loop in self._loops.values():
+            loop.clock.guard.accept()
+
+    def _run_loop(self, loop: ShardLoop) -> None:
+        try:
+            loop.run()
+        except Exception:
+            _log.exception("a shard's loop ended")
+        finally:
+            with self._changed:
+                self._ended += 1
+                self._changed.notify_all()
