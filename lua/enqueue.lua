@@ -3,16 +3,19 @@
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _clock _record _context _transition _pending
 -- ARGV[1]  context (_context)
--- ARGV[2]  nonce I4 of the call (message n has nonce + n), clock guard in ms I4
+-- ARGV[2]  nonce I4 of the call (message n has nonce + n), clock guard in ms I4, longest delay in ms I6
 -- ARGV[3]… two for each message: head (record flags B, input B, when I6, deadline I8, digest c8, name I2c0, then the
 --          sections OVERRIDES and PAIRS) and payload. Input 1: `when` is the due time, not a delay; 2: the deadline is relative.
 -- Reply    one string: a result (code B, state B, version I4, due I6) for each: DONE, ALREADY or CONFLICT
--- Errors   STALECONFIG, BLOCKED; out of memory, refused before it starts
+-- Errors   STALECONFIG, BLOCKED, TOOFAR with the number of the message; out of memory, refused before it starts
 -- Cost     O(log N) for each Pending message and pair, O(1) for each Invisible one
-local nonce, guard = read('>I4I4', ARGV[2])
+local nonce, guard, furthest = read('>I4I4I6', ARGV[2])
 local names, heads = {}, {}
 for n = 1, (#ARGV - 2) / 2 do
     local flags, input, when, deadline, digest, name, at = read('>BBI6I8c8I2c0', ARGV[n * 2 + 1])
+    if band(input, 1) ~= 0 and when > now + furthest then
+        return redis.error_reply('TOOFAR ' .. n)
+    end
     heads[n] = { flags, input, when, deadline, digest, at }
     names[n] = name
 end

@@ -4,19 +4,24 @@
 -- INCLUDE: _clock _record _context _session _transition _pending
 -- ARGV[1]  context (_context)
 -- ARGV[2]  session (_session)
--- ARGV[3]  clock guard in ms I4
+-- ARGV[3]  clock guard in ms I4, longest delay in ms I6
 -- ARGV[4]… for each message: input B, when I6, deadline I8, name. Input 1: `when` is the due time, not a delay; 2: the
 --          deadline is relative; 4: there is a new due time; 8: there is a new deadline
 -- Reply    one string: a result (code B, state B, version I4, due I6) for each: DONE, INVALID or NOT_FOUND
--- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD; out of memory, refused before it starts
+-- Errors   STALECONFIG, TOOFAR, SESSIONEXPIRED, SESSIONOLD; out of memory, refused before it starts
 -- Cost     O(log N) for each Pending message and pair
 if replayed then
     return replayed
 end
-local guard, high = read('>I4', ARGV[3]), tonumber(redis.call('HGET', clock, 'high') or nil)
+local guard, furthest = read('>I4I6', ARGV[3])
+local high = tonumber(redis.call('HGET', clock, 'high') or nil)
 local names, results = {}, {}
 for n = 4, #ARGV do
     names[n - 3] = sub(ARGV[n], 16)
+    local input, when = read('>BI6', ARGV[n])
+    if band(input, 5) == 5 and when > now + furthest then
+        return redis.error_reply('TOOFAR ' .. n - 3)
+    end
 end
 fetch(names)
 for n, name in ipairs(names) do

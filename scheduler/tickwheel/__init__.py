@@ -1,3 +1,56 @@
-"""A delay scheduler and priority queue on Redis or Valkey."""
+"""A delay scheduler and priority queue on Redis or Valkey: timing wheel, exclusive queues, exact history."""
+
+from tickwheel.client import Message, Queue, Tickwheel
+from tickwheel.errors import (
+    Fenced,
+    Forbidden,
+    IdConflict,
+    InvalidArgument,
+    InvalidTransition,
+    LeaseLost,
+    MessageNotFound,
+    NotDurable,
+    OutOfMemory,
+    PayloadTooLarge,
+    QueueBlocked,
+    QueueConfigConflict,
+    QueueNotFound,
+    SessionExpired,
+    TickwheelError,
+    Unavailable,
+)
+from tickwheel.message import EnqueueResult, MessageView, NewMessage
+from tickwheel.operations.explain import Explanation
+from tickwheel.operations.look import ForecastMinute, Lateness
+from tickwheel.operations.results import Change
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Change",
+    "EnqueueResult",
+    "Explanation",
+    "Fenced",
+    "Forbidden",
+    "ForecastMinute",
+    "IdConflict",
+    "InvalidArgument",
+    "InvalidTransition",
+    "Lateness",
+    "LeaseLost",
+    "Message",
+    "MessageNotFound",
+    "MessageView",
+    "NewMessage",
+    "NotDurable",
+    "OutOfMemory",
+    "PayloadTooLarge",
+    "Queue",
+    "QueueBlocked",
+    "QueueConfigConflict",
+    "QueueNotFound",
+    "SessionExpired",
+    "Tickwheel",
+    "TickwheelError",
+    "Unavailable",
+]

@@ -7,9 +7,8 @@ where a list of bytes objects takes 140 B).
 from collections import deque
 from collections.abc import Iterator
 
-from timing_wheel import TimingWheel
-
 from tickwheel.timers import Kind, split
+from timing_wheel import TimingWheel
 
 # How many due timers are taken apart at once: a tick may hold a hundred thousand.
 _READY_MAX = 2_000

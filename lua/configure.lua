@@ -1,0 +1,28 @@
+#!lua
+-- Creates a queue at home, or changes one whose version the caller has seen.
+-- KEYS: namespace queues
+-- ARGV[1]  name of the queue
+-- ARGV[2]  version that the caller has seen; 0 creates
+-- ARGV[3]  settings, opaque
+-- ARGV[4]  how many queues a namespace may have
+-- Reply    {1 changed or created, else 0; what is stored now: version I4, number I2, settings}
+-- Errors   TOOMANYQUEUES
+-- Cost     O(1)
+local stored = redis.call('HGET', queues, ARGV[1])
+local version, number = 0, nil
+if stored then
+    version, number = struct.unpack('>I4I2', stored)
+end
+if version ~= tonumber(ARGV[2]) then
+    return { 0, stored or '' }
+end
+if not number then
+    number = (tonumber(redis.call('HGET', namespace, 'queue_numbers')) or 0) + 1
+    if number > tonumber(ARGV[4]) then
+        return redis.error_reply('TOOMANYQUEUES a namespace has at most ' .. ARGV[4] .. ' queues')
+    end
+    redis.call('HSET', namespace, 'queue_numbers', number)
+end
+local changed = struct.pack('>I4I2', version + 1, number) .. ARGV[3]
+redis.call('HSET', queues, ARGV[1], changed)
+return { 1, changed }

@@ -1,0 +1,279 @@
+"""The blocking client: `Tickwheel`, `Queue`, `Message`. Every decision is in the core; here plans are run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tickwheel import arguments
+from tickwheel.config import QueueConfig, parse
+from tickwheel.core import Core
+from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
+from tickwheel.opening import Opening
+from tickwheel.operations import change, explain, finish, look, queues, scan
+from tickwheel.operations.dequeue import Dequeue
+from tickwheel.operations.enqueue import enqueue_many
+from tickwheel.operations.results import Change
+from tickwheel.sync_io import SyncIO, pool
+from tickwheel.wake_thread import WakeThread
+
+
+class Message(LeasedMessage):
+    """A message that this worker holds the lease of."""
+
+    __slots__ = ("_tickwheel",)
+    _tickwheel: "Tickwheel"
+
+    def complete(self) -> None:
+        """Done. Raises LeaseLost if the lease is no longer this worker's."""
+        self._tickwheel._run(finish.complete(self._tickwheel._core, [self]))
+
+    def fail(self, error: str | None = None, retry_in: timedelta | None = None) -> str:
+        """Give it back; answers its new state: ``invisible``, ``pending`` or, with its attempts used up, ``errored``.
+
+        ``retry_in`` is the back-off before the next attempt, by default the queue's: exponential with full jitter.
+        ``error`` is kept with the message, up to 1 KiB. Raises LeaseLost.
+        """
+        return self._tickwheel._run(finish.fail(self._tickwheel._core, self, error, retry_in))
+
+    def extend(self, duration: timedelta) -> datetime:
+        """Hold the lease until ``duration`` from now, if that is later; answers when it ends. Raises LeaseLost."""
+        self._lease_until_ms = self._tickwheel._run(finish.extend(self._tickwheel._core, self, duration))
+        return self.lease_until
+
+
+class Queue:
+    """A queue of a namespace. Cheap to make, safe to share between threads."""
+
+    def __init__(self, tickwheel: "Tickwheel", name: str) -> None:
+        self._tickwheel = tickwheel
+        self._core = tickwheel._core
+        self.name = arguments.plain_name("a queue's name", name)
+
+    def enqueue(
+        self,
+        payload: bytes = b"",
+        *,
+        id: str | None = None,
+        delay: timedelta | None = None,
+        due: datetime | None = None,
+        deadline: datetime | timedelta | None = None,
+        metadata: Mapping[str, str] | None = None,
+        lease: timedelta | None = None,
+        max_attempts: int | None = None,
+    ) -> EnqueueResult:
+        """Add a message; the same again (same id and content) changes nothing.
+
+        ``delay`` or ``due`` is when it may first be delivered, by default now. ``deadline`` is its urgency, by default
+        `due`: the earliest is delivered first. ``lease`` and ``max_attempts`` override the queue's.
+        Raises InvalidArgument, PayloadTooLarge, IdConflict, QueueBlocked, QueueNotFound, OutOfMemory, Unavailable.
+        """
+        new = NewMessage(payload, id, delay, due, deadline, metadata, lease, max_attempts)
+        return self._tickwheel._run(enqueue_many(self._core, self.name, [new]))[0]
+
+    def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
+        """Add many, one round trip for each 1,000 messages or 1 MiB. Raises IdConflict after all others are added."""
+        return self._tickwheel._run(enqueue_many(self._core, self.name, messages))
+
+    def dequeue(
+        self,
+        limit: int = 1,
+        *,
+        where: Mapping[str, str] | None = None,
+        lease: timedelta | None = None,
+        wait: timedelta | None = None,
+        worker: str | None = None,
+        request_id: str | None = None,
+        consistency: str = "heads",
+    ) -> list[Message]:
+        """Lease up to ``limit`` messages, earliest deadline first, of those that carry every pair of ``where``.
+
+        ``wait`` is how long to sleep for the first one; without it an empty queue answers at once. ``worker`` names
+        the holder in `explain` and events. The same ``request_id`` (``slot:sequence``, the sequence growing with each
+        call of the slot) again within five minutes answers the same messages, as far as they are still held.
+        Over several shards the order is by heads at most 100 ms old; ``consistency="exact"`` asks all of them first.
+        Raises InvalidArgument, QueueBlocked, QueueNotFound, Unavailable.
+        """
+        arguments.one_of("consistency", consistency, ("heads", "exact"))
+        asked = Dequeue(self._core, self.name, limit, where, lease, wait, worker, request_id, consistency == "exact")
+        return self._tickwheel._run(asked.plan(self._tickwheel._message))
+
+    def complete_many(self, messages: Sequence[Message]) -> None:
+        """Complete all. Raises LeaseLost, whose ``lost`` names those no longer held, after the others are done."""
+        self._tickwheel._run(finish.complete(self._core, messages))
+
+    def cancel(self, id: str, exclusive_value: str | None = None, *, release: bool = False) -> Change:
+        """Cancel a message that is not finished; again changes nothing.
+
+        A running one of an exclusive queue holds its value until its worker's next call or the end of its lease;
+        ``release`` frees it at once. Raises MessageNotFound, InvalidTransition, InvalidArgument.
+        """
+        return self.cancel_many([id], exclusive_value, release=release)[0]
+
+    def cancel_many(
+        self, ids: Sequence[str], exclusive_value: str | None = None, *, release: bool = False
+    ) -> list[Change]:
+        """Cancel all, of one exclusive value where the queue is exclusive; raises for the first that was refused."""
+        return self._tickwheel._run(change.cancel_many(self._core, self.name, ids, exclusive_value, release))
+
+    def reschedule(
+        self,
+        id: str,
+        exclusive_value: str | None = None,
+        *,
+        delay: timedelta | None = None,
+        due: datetime | None = None,
+        deadline: datetime | timedelta | None = None,
+    ) -> Change:
+        """Give a message that is not delivered yet a new due time, a new deadline, or both.
+
+        Raises MessageNotFound, InvalidTransition, InvalidArgument.
+        """
+        return self._tickwheel._run(change.reschedule(self._core, self.name, id, exclusive_value, delay, due, deadline))
+
+    def redrive(self, id: str, exclusive_value: str | None = None) -> Change:
+        """Errored -> Pending, with attempts from zero. Raises MessageNotFound, InvalidTransition."""
+        return self._tickwheel._run(change.redrive(self._core, self.name, id, exclusive_value))
+
+    def get(self, id: str, exclusive_value: str | None = None) -> MessageView:
+        """The message as it stands. Raises MessageNotFound."""
+        return self._tickwheel._run(look.get(self._core, self.name, id, exclusive_value))
+
+    def explain(self, id: str, exclusive_value: str | None = None) -> explain.Explanation:
+        """Why the message is not running, and when it will. Raises MessageNotFound."""
+        return self._tickwheel._run(explain.explain(self._core, self.name, id, exclusive_value))
+
+    def messages(self, state: str | None = None) -> Iterable[MessageView]:
+        """Walk over all messages of the queue, of one state if asked; reads every message of the namespace."""
+        page = scan.Scan(self._core, self.name, state)
+        while not page.ended:
+            yield from self._tickwheel._run(page.next())
+
+    def counts(self) -> dict[str, int]:
+        """How many messages are invisible, pending, running, completed, cancelled and errored."""
+        return self._tickwheel._run(look.counts(self._core, self.name))
+
+    def lateness(self) -> look.Lateness:
+        """How late messages became deliverable, and how many missed their deadline."""
+        return self._tickwheel._run(look.lateness(self._core, self.name))
+
+    def depth(self, where: Mapping[str, str] | None = None) -> int:
+        """How many messages are Pending, of those that carry every pair of ``where``."""
+        return self._tickwheel._run(look.depth(self._core, self.name, where))
+
+    def forecast(self, minutes: int = 60) -> list[look.ForecastMinute]:
+        """What falls due in each of the coming minutes; the queue must have been created with ``forecast=True``."""
+        return self._tickwheel._run(look.forecast(self._core, self.name, minutes))
+
+    def block(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
+        """Block enqueue, dequeue, or both."""
+        return self._tickwheel._run(
+            queues.block(self._core, self.name, enqueue=enqueue or None, dequeue=dequeue or None)
+        )
+
+    def unblock(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
+        """Lift the block of enqueue, dequeue, or both."""
+        return self._tickwheel._run(
+            queues.block(self._core, self.name, enqueue=False if enqueue else None, dequeue=False if dequeue else None)
+        )
+
+    def config(self) -> QueueConfig:
+        """The queue's configuration, read from its home. Raises QueueNotFound."""
+        found = self._tickwheel._run(self._core.load_config(self.name))
+        return found if found is not None else self._tickwheel._run(self._core.config(self.name))
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r} of {self._tickwheel!r}>"
+
+
+class Tickwheel:
+    """A delay scheduler and priority queue.
+
+    ``url`` says where: none is an embedded server on ``data_dir`` (default: the platform's folder for user data),
+    ``redis://``, ``rediss://`` and ``unix://`` a server that is there. ``shards`` is fixed when the namespace is first
+    used (default 1) and checked after. ``durability`` is ``memory``, ``fsync`` (embedded default) or ``replica:N``.
+    ``drive`` says whether this program also runs the event process, in a child: by default where embedded.
+    ``history`` (``capped``, ``relay``, ``off``) and ``auto_create`` are fixed with the namespace. ``timeout`` is how long
+    a call goes on trying to get an answer, by default 30 s.
+
+    Safe to share between threads; not across a fork. Close it, or use it in a ``with`` statement.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "tw",
+        shards: int | None = None,
+        data_dir: str | Path | None = None,
+        durability: str | None = None,
+        drive: bool | None = None,
+        history: str | None = None,
+        auto_create: bool | None = None,
+        timeout: timedelta | None = None,
+        clock: str = "_clock",
+    ) -> None:
+        self._opening = Opening(url, namespace, data_dir, durability, drive, timeout)
+        self._core = Core(self._opening.namespace, clock=clock)
+        where = self._opening.open()
+        try:
+            self._io = SyncIO(
+                pool(where),
+                self._opening.shown,
+                self._opening.seconds,
+                self._opening.durability.replicas,
+                self._opening.revive,
+            )
+            self._io.wakes = WakeThread(pool(where, socket_timeout=None), self._core.channels)
+            self._run(self._opening.prepare(self._core, shards, history, auto_create))
+            self._opening.start_driving(self._core)
+        except BaseException:
+            self._opening.close()
+            raise
+
+    def queue(self, name: str) -> Queue:
+        """A queue by name; nothing is sent."""
+        return Queue(self, name)
+
+    def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
+        """Create a queue, or check that it has this configuration; with ``update`` give it this one.
+
+        ``exclusive_key``: the metadata key of which at most one message per value is Running. ``indexed``: the metadata
+        keys that ``where`` may name (default: all). ``lease`` (30 s), ``max_attempts`` (5), ``backoff`` (1 s) and
+        ``backoff_max`` (10 min), ``retention`` of completed and cancelled messages (10 min) and ``errored_retention``
+        (7 days), ``payload_limit`` (32 KiB), ``forecast`` (False).
+        Raises QueueConfigConflict, InvalidArgument.
+        """
+        queue = Queue(self, name)
+        wanted = parse(config)
+        self._run(queues.create(self._core, queue.name, wanted, update=arguments.boolean("update", update)))
+        return queue
+
+    def queues(self) -> list[Queue]:
+        """All queues of the namespace, by name."""
+        return [Queue(self, name) for name in self._run(queues.listed(self._core))]
+
+    def close(self) -> None:
+        """Let go of the server; messages stay. May be called twice."""
+        self._io.close()
+        self._opening.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Tickwheel {self._opening.shown} namespace={self._core.namespace!r} shards={self._core.shards}>"
+
+    def _run(self, plan: Any) -> Any:
+        return self._io.run(plan)
+
+    def _message(self, queue: str, name: bytes, record: bytes, body: bytes, exclusive: bool) -> Message:
+        message = Message(queue, name, record, body, exclusive)
+        message._tickwheel = self
+        return message

@@ -1,0 +1,162 @@
+"""What a client knows, apart from its connections: namespace, shards, configurations, sessions, heads.
+
+Its methods are plans (`plan.py`); the operations on messages build on `on_shards`, which takes care of stale
+configurations and forgotten sessions.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from struct import Struct
+
+from tickwheel import limits
+from tickwheel.config import BLOCKED, HEADS, QueueConfig
+from tickwheel.errors import QueueBlocked, QueueNotFound, SessionExpired, TickwheelError
+from tickwheel.keys import QUEUE_KEYS, SHARD_KEYS, queue_key, queues_key, shard_key
+from tickwheel.plan import Heads, Plan, Reply, Request, Round, one
+from tickwheel.scripts import Call, load
+from tickwheel.session import Slot, Slots
+
+_VERSION = Struct(">I")
+# A configuration that changes this often within one call is being fought over.
+_STALE_MOST = 20
+ALL_HISTORY = 2**32 - 1
+
+
+class Core:
+    """The shared state of one client. Safe to use from many threads: what it caches is replaced, never changed."""
+
+    def __init__(self, namespace: str, *, clock: str = "_clock") -> None:
+        self.namespace = namespace
+        self.clock = clock
+        self.shards = 1
+        self.history = limits.HISTORY_ENTRIES
+        self.auto_create = True
+        self.guard_ms = limits.CLOCK_GUARD_MS
+        self.configs: dict[str, QueueConfig] = {}
+        self.slots = Slots()
+        self.heads: dict[str, Heads] = {}
+        self._keys: dict[tuple[int, str], dict[str, str]] = {}
+
+    def keys(self, shard: int, queue: str) -> dict[str, str]:
+        """The names of all keys of a queue on a shard, by what scripts call them."""
+        found = self._keys.get((shard, queue))
+        if found is None:
+            found = {name: shard_key(self.namespace, shard, name) for name in SHARD_KEYS}
+            found |= {name: queue_key(self.namespace, shard, queue, name) for name in QUEUE_KEYS}
+            self._keys[shard, queue] = found
+        return found
+
+    def call(self, name: str, shard: int, queue: str, args: Sequence[bytes | int | str], session: str = "") -> Call:
+        """A call of the script ``name`` on a queue's keys."""
+        script = load(name, self.clock)
+        keys = self.keys(shard, queue)
+        return Call(script, [session if key == "session" else keys[key] for key in script.keys], args)
+
+    def channels(self, queue: str) -> list[str]:
+        """The wake channels of a queue, one for each shard."""
+        return [queue_key(self.namespace, shard, queue, "wake") for shard in range(self.shards)]
+
+    def load_config(self, queue: str) -> Plan[QueueConfig | None]:
+        """Read a queue's configuration from its home, and keep it."""
+        reply = yield from one(Request(0, command=("HGET", queues_key(self.namespace), queue)))
+        if reply.value is None:
+            return None
+        config = QueueConfig.restored(reply.value)
+        self.configs[queue] = config
+        return config
+
+    def config(self, queue: str) -> Plan[QueueConfig]:
+        """A queue's configuration, from memory or from home; QueueNotFound where there is none."""
+        known = self.configs.get(queue) or (yield from self.load_config(queue))
+        if known is None:
+            raise QueueNotFound(f"there is no queue {queue!r} in namespace {self.namespace!r}")
+        return known
+
+    def on_shards(
+        self, queue: str, shards: Sequence[int], build: Callable[[QueueConfig, int], Request]
+    ) -> Plan[list[Reply]]:
+        """Send one call to each of the shards, in one round; again to those whose copy of the configuration differed."""
+        config = yield from self.config(queue)
+        replies: dict[int, Reply] = {}
+        waiting = list(dict.fromkeys(shards))
+        for _ in range(_STALE_MOST):
+            answers = yield Round([build(config, shard) for shard in waiting])
+            replies.update(zip(waiting, answers, strict=True))
+            waiting = [s for s in waiting if _code(replies[s]) == "STALECONFIG"]
+            if not waiting:
+                return [self._checked(queue, replies[shard]) for shard in shards]
+            config = (yield from self.load_config(queue)) or config
+            yield from self.adopt(queue, config, waiting)
+        raise TickwheelError(f"the configuration of queue {queue!r} changes faster than calls can follow")
+
+    def adopt(self, queue: str, config: QueueConfig, shards: Sequence[int]) -> Plan[None]:
+        """Give shards their copy of a configuration's version."""
+        version = _VERSION.pack(config.version)
+        yield Round([Request(s, self.call("adopt", s, queue, [version])) for s in shards])
+
+    def in_session(
+        self,
+        queue: str,
+        shard: int,
+        slot: Slot,
+        build: Callable[[QueueConfig, bytes], tuple[str, Sequence[bytes | int | str]]],
+    ) -> Plan[Reply]:
+        """Send one call under the slot's next sequence. ``build`` makes script and arguments of configuration and session."""
+
+        def request(config: QueueConfig, shard: int) -> Request:
+            key, before, first, again = slot.next(self.namespace, shard)
+            name, args = build(config, first)
+            resent = [args[0], again, *args[2:]]
+            return Request(shard, self.call(name, shard, queue, args, key), again=resent, before=before, durable=True)
+
+        while True:
+            try:
+                reply = (yield from self.on_shards(queue, [shard], request))[0]
+            except SessionForgotten as forgotten:
+                if forgotten.resent:
+                    raise SessionExpired(
+                        "the call was repeated after its session had expired: whether the first one took effect is not"
+                        " known; look at the message before you go on"
+                    ) from None
+                slot.forget(shard)
+                continue
+            return reply
+
+    def read(self, queue: str, shard: int, name: str, args: Sequence[bytes | int | str]) -> Plan[Reply]:
+        """Send one call that only reads; its first argument, the context, is put before ``args``."""
+
+        def build(config: QueueConfig, shard: int) -> Request:
+            context = config.context(self.history)
+            return Request(shard, self.call(name, shard, queue, [context, *args]))
+
+        return (yield from self.on_shards(queue, [shard], build))[0]
+
+    def options(self, blocked: bool) -> int:
+        """The options of a dequeue or enqueue call."""
+        return (BLOCKED if blocked else 0) | (HEADS if self.shards > 1 else 0)
+
+    def hear_head(self, queue: str, shard: int, deadline: int | None) -> None:
+        """Remember the most urgent deadline of a shard; None: nothing is ready there."""
+        self.heads.setdefault(queue, Heads()).deadlines[shard] = (deadline, time.monotonic())
+
+    def _checked(self, queue: str, reply: Reply) -> Reply:
+        if reply.error is None:
+            return reply
+        code, text = reply.error
+        if code == "BLOCKED":
+            raise QueueBlocked(f"queue {queue!r}: {text}; `unblock` it to go on")
+        if code in ("SESSIONEXPIRED", "SESSIONOLD"):
+            raise SessionForgotten(reply.resent or code == "SESSIONOLD")
+        raise TickwheelError(f"{code} {text}")
+
+
+class SessionForgotten(Exception):
+    """The shard does not know the session of a call. ``resent``: nor whether the call was done before."""
+
+    def __init__(self, resent: bool) -> None:
+        super().__init__()
+        self.resent = resent
+
+
+def _code(reply: Reply) -> str:
+    return reply.error[0] if reply.error else ""

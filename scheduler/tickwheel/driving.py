@@ -1,0 +1,125 @@
+"""An event process for a namespace: queues looked up at home, elections by lock file; run alone or as a program's child.
+
+python -m tickwheel.driving --url URL --namespace NAME --lock FILE [--data-dir DIR] [--until-eof]
+"""
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from tickwheel.config import QueueConfig
+from tickwheel.core import Core
+from tickwheel.embedded import EmbeddedServer
+from tickwheel.event_process import EventProcess, LockFileElection, QueueRef
+from tickwheel.namespace import open_namespace
+from tickwheel.operations import queues
+from tickwheel.sync_io import ANSWER_S, SyncIO, pool
+
+_HOME_S = 5.0
+
+
+class HomeQueues:
+    """Looks queues up by number at the namespace's home. Safe to use from the threads of all shards."""
+
+    def __init__(self, core: Core, io: SyncIO) -> None:
+        self._core = core
+        self._io = io
+        self._lock = threading.Lock()
+        self._known: dict[int, QueueRef] = {}
+        self._configs: dict[int, tuple[str, QueueConfig]] = {}
+
+    def lookup(self, number: int) -> QueueRef | None:
+        """The queue of this number; read from home where it is not known."""
+        found = self._known.get(number)
+        if found is None:
+            self._reload()
+            found = self._known.get(number)
+        return found
+
+    def renew(self, number: int, shard: int) -> QueueRef | None:
+        """The same, read from home now, with the shard's copy brought up to date."""
+        self._reload()
+        found = self._configs.get(number)
+        if found is None:
+            return None
+        name, config = found
+        self._io.run(self._core.adopt(name, config, [shard]))
+        return self._known[number]
+
+    def _reload(self) -> None:
+        with self._lock:
+            listed = self._io.run(queues.listed(self._core))
+            self._configs = {config.number: (name, config) for name, config in listed.items()}
+            self._known = {
+                number: QueueRef(name, config.leader_context(self._core.history))
+                for number, (name, config) in self._configs.items()
+            }
+
+
+def event_process(
+    url: str, namespace: str, lock: Path, revive: Callable[[], None] | None = None
+) -> tuple[EventProcess, SyncIO]:
+    """An event process for all shards of a namespace, ready to run, and the connection it looks queues up with."""
+    core = Core(namespace)
+    io = SyncIO(pool(url), url, _HOME_S, revive=revive)
+    io.run(open_namespace(core, None))
+
+    def connect(shard: int) -> "Redis":
+        if revive is not None:
+            revive()
+        return Redis.from_url(
+            url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S
+        )
+
+    process = EventProcess(
+        connect, namespace, range(core.shards), queues=HomeQueues(core, io), election=LockFileElection(lock)
+    )
+    return process, io
+
+
+def drive(url: str, namespace: str, lock: Path, data_dir: Path | None, until_eof: bool) -> None:
+    """Run an event process until SIGTERM or SIGINT, or until standard input ends."""
+    server = EmbeddedServer(data_dir) if data_dir is not None else None
+    if server is not None:
+        server.open()
+    process, io = event_process(url, namespace, lock, server.ensure_running if server is not None else None)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: process.stop())
+    if until_eof:
+        threading.Thread(target=_stop_at_eof, args=(process,), daemon=True).start()
+    try:
+        process.run()
+    finally:
+        io.close()
+        if server is not None:
+            server.close()
+
+
+def _stop_at_eof(process: EventProcess) -> None:
+    # The program that started this one has ended, however it ended: its end of the pipe is closed.
+    sys.stdin.buffer.read()
+    process.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--namespace", required=True)
+    parser.add_argument("--lock", type=Path, required=True)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--until-eof", action="store_true")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    drive(given.url, given.namespace, given.lock, given.data_dir, given.until_eof)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""What callers give and get: new messages, results, and messages as they were read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from struct import Struct
+
+from tickwheel import arguments
+from tickwheel.record import BIAS, BODY, ERROR, EXPLICIT, HEADER, OVERRIDES, PAIRS, State, decode_pairs
+
+_U16 = Struct(">H")
+_U64 = Struct(">Q")
+
+
+@dataclass(slots=True)
+class NewMessage:
+    """A message to enqueue, for `enqueue_many`; the fields are the parameters of `Queue.enqueue`."""
+
+    payload: bytes = b""
+    id: str | None = None
+    delay: timedelta | None = None
+    due: datetime | None = None
+    deadline: datetime | timedelta | None = None
+    metadata: Mapping[str, str] | None = None
+    lease: timedelta | None = None
+    max_attempts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EnqueueResult:
+    """``created`` is False where the same message was there before; ``state`` is where it stands."""
+
+    id: str
+    state: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MessageView:
+    """A message as `Queue.get` found it: a snapshot, without the right to finish it.
+
+    Payload and metadata are gone once a message is completed or cancelled.
+    """
+
+    id: str
+    queue: str
+    state: str
+    payload: bytes
+    metadata: dict[str, str]
+    due: datetime
+    deadline: datetime
+    attempt: int
+    version: int
+    exclusive_value: str | None = None
+    worker: str = ""
+    error: str = ""
+    until: datetime | None = field(default=None)
+    """Invisible until then, leased until then, or kept until then; None while Pending."""
+
+
+class LeasedMessage:
+    """A message that this worker holds the lease of. The clients add what can be done with it."""
+
+    __slots__ = (
+        "_deadline_ms",
+        "_due_ms",
+        "_lease_until_ms",
+        "_name",
+        "_pairs",
+        "attempt",
+        "exclusive_value",
+        "id",
+        "payload",
+        "queue",
+        "token",
+        "version",
+    )  # fmt: skip
+
+    id: str
+    queue: str
+    payload: bytes
+    attempt: int
+    version: int
+    token: bytes
+    exclusive_value: str | None
+
+    def __init__(self, queue: str, name: bytes, record: bytes, body: bytes, exclusive: bool) -> None:
+        (_, flags, version, attempt, _, _, due_high, due_low, until_high, until_low, _, _) = HEADER.unpack_from(record)
+        self._due_ms = self._deadline_ms = due_high << 32 | due_low
+        self._lease_until_ms = until_high << 32 | until_low
+        at = HEADER.size
+        if flags & EXPLICIT:
+            self._deadline_ms = _U64.unpack_from(record, at)[0] - BIAS
+            at += 8
+        self.token = record[at : at + 16]
+        at += 17 + record[at + 16]
+        if flags & OVERRIDES:
+            at += 6
+        if flags & ERROR:
+            at += 2 + _U16.unpack_from(record, at)[0]
+        self._pairs = b""
+        if flags & PAIRS:
+            end = at + 11 + _U16.unpack_from(record, at + 9)[0]
+            self._pairs = record[at + 11 : end]
+            at = end
+        self.payload = body if flags & BODY else record[at:]
+        self.queue = queue
+        self.version = version
+        self.attempt = attempt
+        self._name = name
+        self.exclusive_value = None
+        if exclusive:
+            end = 2 + _U16.unpack_from(name)[0]
+            self.exclusive_value = name[2:end].decode()
+            name = name[end:]
+        self.id = name.decode()
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The pairs given at enqueue; a new dict each time."""
+        return decode_pairs(self._pairs)
+
+    @property
+    def due(self) -> datetime:
+        """When it could first be delivered, in UTC."""
+        return arguments.from_ms(self._due_ms)
+
+    @property
+    def deadline(self) -> datetime:
+        """Its urgency, in UTC; `due` where none was given."""
+        return arguments.from_ms(self._deadline_ms)
+
+    @property
+    def lease_until(self) -> datetime:
+        """When the lease ends unless it is extended, in UTC, by the shard's clock."""
+        return arguments.from_ms(self._lease_until_ms)
+
+    def __repr__(self) -> str:
+        return f"<Message {self.queue}/{self.id} attempt={self.attempt} lease_until={self.lease_until:%FT%T.%fZ}>"
+
+
+def label(state: int) -> str:
+    """The lower-case name of a state as scripts number it."""
+    return State(state).label

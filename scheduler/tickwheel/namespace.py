@@ -1,0 +1,44 @@
+"""What a namespace fixed when it was first used: its number of shards, how much history it keeps, who drives it."""
+
+from tickwheel import arguments, limits
+from tickwheel.core import ALL_HISTORY, Core
+from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.keys import namespace_key
+from tickwheel.plan import Plan, Reply, Request, Round
+
+FORMAT = 1
+_FIELDS = ("format", "shards", "history", "auto_create")
+HISTORIES = ("capped", "relay", "off")
+
+
+def open_namespace(
+    core: Core, shards: int | None, history: str | None = None, auto_create: bool | None = None
+) -> Plan[None]:
+    """Create the namespace where it is new, check it against what is asked for where it is not, and fill the core."""
+    if shards is not None:
+        arguments.integer("shards", shards, 1, limits.SHARDS_MAX)
+    if history is not None:
+        arguments.one_of("history", history, HISTORIES)
+    key = namespace_key(core.namespace)
+    given = {
+        "format": FORMAT,
+        "shards": shards or 1,
+        "history": history or "capped",
+        "auto_create": int(True if auto_create is None else arguments.boolean("auto_create", auto_create)),
+    }
+    requests = [Request(0, command=("HSETNX", key, name, given[name])) for name in _FIELDS]
+    replies: list[Reply] = yield Round([*requests, Request(0, command=("HMGET", key, *_FIELDS))])
+    stored = dict(zip(_FIELDS, (value.decode() for value in replies[-1].value), strict=True))
+    if int(stored["format"]) != FORMAT:
+        raise TickwheelError(
+            f"namespace {core.namespace!r} has format {stored['format']}, and this version reads {FORMAT}"
+        )
+    if shards is not None and shards != int(stored["shards"]):
+        raise InvalidArgument(
+            f"namespace {core.namespace!r} has {stored['shards']} shards, fixed when it was created, not {shards}"
+        )
+    if history is not None and history != stored["history"]:
+        raise InvalidArgument(f"namespace {core.namespace!r} keeps history {stored['history']!r}, not {history!r}")
+    core.shards = int(stored["shards"])
+    core.history = {"capped": limits.HISTORY_ENTRIES, "relay": ALL_HISTORY, "off": 0}[stored["history"]]
+    core.auto_create = stored["auto_create"] == "1"

@@ -1,0 +1,118 @@
+"""What happens when a client is opened and closed: the URL, the embedded server, the child that drives the wheel."""
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tickwheel import arguments
+from tickwheel.core import Core
+from tickwheel.embedded import EmbeddedServer
+from tickwheel.errors import InvalidArgument
+from tickwheel.limits import RETRY_MS
+from tickwheel.namespace import open_namespace
+from tickwheel.plan import Plan
+from tickwheel.server_checks import check_server, parse_durability
+
+_SCHEMES = ("redis", "rediss", "unix")
+_STOP_S = 10.0
+
+
+class Opening:
+    """One client's way to its server. Checks everything at once; `open`, `prepare` and `start_driving` come after."""
+
+    def __init__(
+        self,
+        url: str | None,
+        namespace: str,
+        data_dir: str | Path | None,
+        durability: str | None,
+        drive: bool | None,
+        timeout: timedelta | None,
+    ) -> None:
+        self.namespace = arguments.plain_name("namespace", namespace)
+        if url is not None and (not isinstance(url, str) or urlsplit(url).scheme not in _SCHEMES):
+            raise InvalidArgument(
+                f"url must start with {', '.join(f'{scheme}://' for scheme in _SCHEMES)} or be left out for the"
+                f" embedded server, not {arguments.shown(url)}"
+            )
+        if url is not None and data_dir is not None:
+            raise InvalidArgument("data_dir belongs to the embedded server: give a url or a data_dir, not both")
+        if data_dir is not None and not isinstance(data_dir, str | Path):
+            raise InvalidArgument(f"data_dir must be a path, not {arguments.shown(data_dir)}")
+        self.url = url
+        self.durability = parse_durability(durability or ("fsync" if url is None else "memory"))
+        self.drives = url is None if drive is None else arguments.boolean("drive", drive)
+        self.seconds = (RETRY_MS if timeout is None else arguments.duration_ms("timeout", timeout, 1, RETRY_MS)) / 1000
+        self.server: EmbeddedServer | None = None
+        if url is None:
+            always = self.durability.name == "fsync"
+            self.server = EmbeddedServer(
+                None if data_dir is None else Path(data_dir), appendfsync="always" if always else "everysec"
+            )
+        self.shown = f"the embedded server in {self.server.data_dir}" if self.server else _without_password(url or "")
+        self._child: subprocess.Popen[bytes] | None = None
+        self._where = url or ""
+
+    def open(self) -> str:
+        """Start or join the embedded server, if it is one; answers the URL to connect to."""
+        if self.server is not None:
+            self.server.open()
+            self._where = self.server.url
+        return self._where
+
+    def revive(self) -> None:
+        """After a lost connection: start the embedded server again if it was killed."""
+        if self.server is not None and self.server.is_open:
+            self.server.ensure_running()
+
+    def prepare(self, core: Core, shards: int | None, history: str | None, auto_create: bool | None) -> Plan[None]:
+        """Check the server, and open the namespace."""
+        yield from check_server(self.durability)
+        yield from open_namespace(core, shards, history, auto_create)
+
+    def start_driving(self, core: Core) -> None:
+        """Start the event process as a child, so that this program's interpreter makes nothing late.
+
+        It ends with this program, however that ends. Of several programs on one directory, one child is elected.
+        """
+        if not self.drives:
+            return
+        command = [sys.executable, "-m", "tickwheel.driving", "--until-eof", "--url", self._where]
+        command += ["--namespace", core.namespace]
+        if self.server is not None:
+            lock = self.server.data_dir / f"event-process-{core.namespace}.lock"
+            command += ["--data-dir", str(self.server.data_dir)]
+        else:
+            lock = default_lock(self._where, core.namespace)
+        self._child = subprocess.Popen([*command, "--lock", str(lock)], stdin=subprocess.PIPE, start_new_session=True)
+
+    def close(self) -> None:
+        """Stop the child and let go of the embedded server."""
+        child, self._child = self._child, None
+        if child is not None:
+            assert child.stdin is not None
+            child.stdin.close()
+            try:
+                child.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        if self.server is not None:
+            self.server.close()
+
+
+def default_lock(where: str, namespace: str) -> Path:
+    """The lock file of a server and namespace on this host, where no data directory holds it."""
+    tag = hashlib.sha256(f"{where}\0{namespace}".encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"tickwheel-{tag}.lock"
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")).geturl()

@@ -1,0 +1,120 @@
+"""What anybody may do with a message by its id: cancel, reschedule, redrive."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from struct import Struct
+
+from tickwheel import arguments, limits
+from tickwheel.config import QueueConfig
+from tickwheel.core import Core
+from tickwheel.errors import InvalidArgument
+from tickwheel.operations.results import Change, changes
+from tickwheel.plan import Plan, Request
+from tickwheel.record import BIAS, name
+from tickwheel.routing import shard_of
+
+_CANCEL = Struct(">HIB")
+_RESCHEDULE = Struct(">IHI")
+_NEW_TIMES = Struct(">BHIQ")
+_ABSOLUTE, _RELATIVE_DEADLINE, _DUE, _DEADLINE = 1, 2, 4, 8
+
+
+def locate(core: Core, queue: str, id_: object, exclusive_value: object) -> Plan[tuple[int, bytes]]:
+    """The shard and the name of a message; InvalidArgument where the value is missing, or given without need."""
+    config = yield from core.config(queue)
+    raw = arguments.message_id(id_)
+    if config.exclusive_key is None:
+        if exclusive_value is not None:
+            raise InvalidArgument(
+                f"queue {queue!r} is not exclusive, so exclusive_value must not be given: {arguments.shown(exclusive_value)}"
+            )
+        return shard_of(queue, raw, core.shards), raw
+    if exclusive_value is None:
+        raise InvalidArgument(
+            f"queue {queue!r} is exclusive by {config.exclusive_key!r}: say exclusive_value, the message's"
+            f" {config.exclusive_key!r}, since an id is known only together with it"
+        )
+    value = arguments.text("exclusive_value", exclusive_value, limits.PAIR_VALUE_BYTES)
+    return shard_of(queue, value, core.shards), name(raw, value)
+
+
+def cancel_many(
+    core: Core, queue: str, ids: Sequence[str], exclusive_value: str | None, release: bool
+) -> Plan[list[Change]]:
+    """Cancel all; the error of the first that was refused, after the others are done."""
+    at_once = arguments.boolean("release", release)
+    by_shard: dict[int, list[tuple[str, bytes]]] = {}
+    for id_ in ids:
+        shard, raw = yield from locate(core, queue, id_, exclusive_value)
+        by_shard.setdefault(shard, []).append((id_, raw))
+    done: dict[str, Change] = {}
+    checks = []
+    for shard, located in by_shard.items():
+        for first in range(0, len(located), limits.CALL_MESSAGES):
+            part = located[first : first + limits.CALL_MESSAGES]
+
+            def build(config: QueueConfig, shard: int, part: list[tuple[str, bytes]] = part) -> Request:
+                context = config.context(core.history)
+                params = _CANCEL.pack(*divmod(config.retention_ms, 2**32), at_once)
+                args = [context, params, *(raw for _, raw in part)]
+                return Request(shard, core.call("cancel", shard, queue, args), durable=True)
+
+            reply = (yield from core.on_shards(queue, [shard], build))[0]
+            found, check = changes(queue, [id_ for id_, _ in part], reply.value, "invisible, pending or running")
+            done |= {change.id: change for change in found}
+            checks.append(check)
+    for check in checks:
+        check()
+    return [done[id_] for id_ in ids]
+
+
+def reschedule(
+    core: Core,
+    queue: str,
+    id_: str,
+    exclusive_value: str | None,
+    delay: timedelta | None,
+    due: datetime | None,
+    deadline: datetime | timedelta | None,
+) -> Plan[Change]:
+    """Give a message that is not delivered yet a new due time, a new deadline, or both."""
+    kind = when = deadline_ms = 0
+    if delay is not None and due is not None:
+        raise InvalidArgument("give a delay or a due time, not both")
+    if delay is None and due is None and deadline is None:
+        raise InvalidArgument("give a new delay or due time, a new deadline, or both")
+    if delay is not None:
+        kind, when = _DUE, arguments.duration_ms("delay", delay, 0, limits.DELAY_MS_MAX)
+    elif due is not None:
+        kind, when = _DUE | _ABSOLUTE, arguments.due_ms(due)
+    if deadline is not None:
+        deadline_ms, relative = arguments.deadline_ms(deadline)
+        kind |= _DEADLINE | (_RELATIVE_DEADLINE if relative else 0)
+    shard, raw = yield from locate(core, queue, id_, exclusive_value)
+    limit = _RESCHEDULE.pack(core.guard_ms, *divmod(limits.DELAY_MS_MAX, 2**32))
+    item = _NEW_TIMES.pack(kind, *divmod(when, 2**32), deadline_ms + BIAS) + raw
+    return (yield from _by_id(core, "reschedule", queue, shard, id_, [limit, item], "invisible or pending"))
+
+
+def redrive(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Plan[Change]:
+    """Errored -> Pending, with attempts from zero."""
+    shard, raw = yield from locate(core, queue, id_, exclusive_value)
+    return (yield from _by_id(core, "redrive", queue, shard, id_, [raw], "errored"))
+
+
+def _by_id(
+    core: Core, script: str, queue: str, shard: int, id_: str, args: list[bytes], starts_from: str
+) -> Plan[Change]:
+    slot = core.slots.take()
+    try:
+
+        def build(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
+            return script, [config.context(core.history), session, *args]
+
+        reply = yield from core.in_session(queue, shard, slot, build)
+        slot.answered(shard, kept=True)
+    finally:
+        core.slots.give(slot)
+    found, check = changes(queue, [id_], reply.value, starts_from)
+    check()
+    return found[0]

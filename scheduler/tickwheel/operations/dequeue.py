@@ -1,0 +1,195 @@
+"""Dequeue: earliest deadline first, over the shards whose heads are most urgent, waiting without polling."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from struct import Struct
+from typing import TypeVar
+
+from tickwheel import arguments, limits, record
+from tickwheel.config import QueueConfig
+from tickwheel.core import Core
+from tickwheel.errors import InvalidArgument, QueueNotFound
+from tickwheel.keys import queue_key, session_key
+from tickwheel.message import LeasedMessage
+from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch
+from tickwheel.session import Slot, parse_request_id
+
+_PARAMS = Struct(">HIIII16s")
+_HEAD = Struct(">HIBQ")
+_SEQUENCE = Struct(">Q")
+_NO_DEADLINE = 2**53 - 1
+_MORE = 1
+# DESIGN: heads known from the last answers, at most 100 ms old.
+_HEADS_S = 0.1
+WAIT_MS_MAX = 3_600_000
+
+M = TypeVar("M", bound=LeasedMessage)
+Maker = Callable[[str, bytes, bytes, bytes, bool], M]
+
+
+class Dequeue:
+    """One dequeue call, its arguments checked; `plan` carries it out."""
+
+    def __init__(
+        self,
+        core: Core,
+        queue: str,
+        limit: int,
+        where: Mapping[str, str] | None,
+        lease: timedelta | None,
+        wait: timedelta | None,
+        worker: str | None,
+        request_id: str | None,
+        exact: bool,
+    ) -> None:
+        self._core = core
+        self._queue = queue
+        self._limit = arguments.integer("limit", limit, 1, limits.CALL_MESSAGES)
+        self._filters = arguments.pairs("where", where) if where else {}
+        self._where = record.where(self._filters) if self._filters else b""
+        self._lease_ms = (
+            0 if lease is None else arguments.duration_ms("lease", lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+        )
+        self._wait_s = 0.0 if wait is None else arguments.duration_ms("wait", wait, 0, WAIT_MS_MAX) / 1000
+        self._worker = arguments.text("worker", worker or "", limits.WORKER_BYTES)
+        self._request = None if request_id is None else parse_request_id(request_id)
+        self._exact = exact
+
+    def plan(self, make: Maker[M]) -> Plan[list[M]]:
+        """Try; with a wait, sleep until woken and try again. A waiter never asks the server on its own."""
+        slot = self._request or self._core.slots.take()
+        try:
+            found = yield from self._try(slot, make)
+            if found or not self._wait_s:
+                return found
+            until = time.monotonic() + self._wait_s
+            waiter = yield Watch(self._queue)
+            try:
+                while True:
+                    # Subscribed first, tried after: what became ready in between is not missed.
+                    found = yield from self._try(slot, make)
+                    left = until - time.monotonic()
+                    if found or left <= 0:
+                        return found
+                    yield PassOn(waiter)
+                    yield Park(waiter, left)
+            finally:
+                yield Leave(waiter)
+        finally:
+            if self._request is None:
+                self._core.slots.give(slot)
+
+    def _try(self, slot: Slot, make: Maker[M]) -> Plan[list[M]]:
+        core = self._core
+        try:
+            config = yield from core.config(self._queue)
+        except QueueNotFound:
+            if core.auto_create:
+                return []
+            raise
+        self._check_indexed(config)
+        shards = yield from self._shards(slot)
+        found: list[M] = []
+        for shard in shards:
+            while len(found) < self._limit:
+                part = yield from self._shard(slot, shard, self._limit - len(found), make)
+                found += part
+                # A short answer may have run into the limit on bytes: there may be more.
+                if self._request is not None or len(part) == 0 or len(found) >= self._limit:
+                    break
+            if len(found) >= self._limit:
+                break
+        return found
+
+    def _check_indexed(self, config: QueueConfig) -> None:
+        if config.indexed is None:
+            return
+        for key in self._filters:
+            if key not in config.indexed:
+                raise InvalidArgument(
+                    f"queue {self._queue!r} does not index {key!r}: it was created with indexed={list(config.indexed)}"
+                )
+
+    def _shards(self, slot: Slot) -> Plan[list[int]]:
+        """The shards to ask, most urgent head first."""
+        core = self._core
+        if core.shards == 1:
+            return [0]
+        if self._request is not None:
+            answered = yield from self._answered(slot)
+            if answered:
+                return answered
+        known = core.heads[self._queue].deadlines if self._queue in core.heads else {}
+        fresh_since = time.monotonic() - _HEADS_S
+        ready = {
+            shard: deadline
+            for shard, (deadline, heard) in known.items()
+            if deadline is not None and heard >= fresh_since
+        }
+        if self._exact or len(ready) < core.shards:
+            ready = yield from self._heads()
+        return sorted(ready, key=lambda shard: (ready[shard], shard))
+
+    def _heads(self) -> Plan[dict[int, int]]:
+        """Ask every shard for its most urgent deadline: one round, which only reads."""
+        core = self._core
+        commands = [
+            Request(
+                shard, command=("ZRANGE", queue_key(core.namespace, shard, self._queue, "ready"), 0, 0, "WITHSCORES")
+            )
+            for shard in range(core.shards)
+        ]
+        replies = yield Round(commands)
+        found = {}
+        for shard, reply in enumerate(replies):
+            deadline = int(float(reply.value[1])) if reply.value else None
+            core.hear_head(self._queue, shard, deadline)
+            if deadline is not None:
+                found[shard] = deadline
+        return found
+
+    def _answered(self, slot: Slot) -> Plan[list[int]]:
+        """The shards that have answered this request before."""
+        core = self._core
+        keys = [session_key(core.namespace, shard, slot.name) for shard in range(core.shards)]
+        replies = yield Round([Request(shard, command=("GET", key)) for shard, key in enumerate(keys)])
+        wanted = _SEQUENCE.pack(slot.sequence + 1)
+        return [n for n, reply in enumerate(replies) if reply.value is not None and reply.value[:8] == wanted]
+
+    def _shard(self, slot: Slot, shard: int, limit: int, make: Maker[M]) -> Plan[list[M]]:
+        core, cursor = self._core, b""
+        token = os.urandom(16)
+
+        def build(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
+            context = config.context(core.history, core.options(config.dequeue_blocked))
+            params = _PARAMS.pack(limit, self._lease_ms, config.lease_ms, limits.CALL_BYTES, limits.CALL_ENTRIES, token)
+            return "dequeue", [context, session, params + self._worker, cursor, self._where]
+
+        sequence = slot.sequence
+        while True:
+            if self._request is not None:
+                # One request stands for one sequence, on every shard and however often it is sent.
+                slot.sequence = sequence
+                slot.expect_repeat()
+            reply = yield from core.in_session(self._queue, shard, slot, build)
+            status, found = self._read(shard, reply, make)
+            slot.answered(shard, kept=bool(found) or reply.resent)
+            if status != _MORE:
+                return found
+            cursor = reply.value[1]
+
+    def _read(self, shard: int, reply: Reply, make: Maker[M]) -> tuple[int, list[M]]:
+        answer = reply.value
+        _, _, status, head = _HEAD.unpack(answer[0])
+        if self._core.shards > 1:
+            self._core.hear_head(self._queue, shard, None if head == _NO_DEADLINE else head - record.BIAS)
+        exclusive = self._core.configs[self._queue].exclusive_key is not None
+        queue = self._queue
+        found = [
+            make(queue, answer[n], answer[n + 1], answer[n + 2], exclusive)
+            for n in range(2, len(answer), 3)
+            if answer[n + 1]
+        ]
+        return status, found

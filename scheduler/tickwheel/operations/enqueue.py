@@ -1,0 +1,186 @@
+"""Enqueue: messages are checked and packed here, and sent in calls of a bounded size, one round for all shards."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+from tickwheel import arguments, limits
+from tickwheel.config import QueueConfig
+from tickwheel.core import Core
+from tickwheel.errors import IdConflict, InvalidArgument
+from tickwheel.identity import IdMaker
+from tickwheel.message import EnqueueResult, NewMessage, label
+from tickwheel.operations.queues import ensure
+from tickwheel.operations.results import CONFLICT, DONE, each
+from tickwheel.plan import Plan, Request
+from tickwheel.record import BIAS, BODY, EXPLICIT, OVERRIDES, PAIRS, name, pairs_section
+from tickwheel.routing import shard_of
+
+_HEAD = Struct(">BBHIQ")
+_NAME = Struct(">H")
+_OVERRIDES = Struct(">IH")
+_CALL = Struct(">IIHI")
+_ABSOLUTE, _RELATIVE_DEADLINE = 1, 2
+
+
+@dataclass(slots=True)
+class Packed:
+    """A message ready to send: the two arguments of the script, and what it counts for in a call."""
+
+    id: str
+    shard: int
+    head: bytes
+    payload: bytes
+    units: int
+
+
+class Packer:
+    """Checks and packs messages for one queue."""
+
+    def __init__(self, core: Core, queue: str, config: QueueConfig) -> None:
+        self._core = core
+        self._queue = queue
+        self._config = config
+        self._new_id = IdMaker()
+
+    def pack(self, new: NewMessage) -> Packed:
+        """Everything that can be wrong with a message is found here, before anything is sent."""
+        config = self._config
+        if new.id is None:
+            id_ = self._new_id()
+            raw_id = id_.encode()
+        else:
+            id_, raw_id = new.id, arguments.message_id(new.id)
+        payload = new.payload
+        if type(payload) is not bytes or len(payload) > config.payload_limit:
+            payload = arguments.payload(payload, config.payload_limit)
+        flags = kind = when = deadline = 0
+        if new.delay is not None:
+            if new.due is not None:
+                raise InvalidArgument("give a delay or a due time, not both")
+            when = arguments.duration_ms("delay", new.delay, 0, limits.DELAY_MS_MAX)
+        elif new.due is not None:
+            kind, when = _ABSOLUTE, arguments.due_ms(new.due)
+        if new.deadline is not None:
+            flags |= EXPLICIT
+            deadline, relative = arguments.deadline_ms(new.deadline)
+            kind |= _RELATIVE_DEADLINE if relative else 0
+        sections = b""
+        if new.lease is not None or new.max_attempts is not None:
+            flags |= OVERRIDES
+            sections = _overrides(new)
+        value, units = None, 1
+        if new.metadata:
+            metadata = arguments.pairs("metadata", new.metadata)
+            flags |= PAIRS
+            sections += pairs_section(metadata, config.indexed_keys)
+            units += len(metadata)
+        if config.exclusive_key is not None:
+            value = self._value(new)
+        if len(payload) > limits.INLINE_BYTES:
+            flags |= BODY
+        raw_name = raw_id if value is None else name(raw_id, value)
+        given = _HEAD.pack(flags, kind, when >> 32, when & 0xFFFFFFFF, deadline + BIAS)
+        # The digest is of what was given, the delay and not the due time: the same message again has the same.
+        digest = hashlib.blake2b(given + sections, digest_size=8)
+        digest.update(payload)
+        head = b"".join((given, digest.digest(), _NAME.pack(len(raw_name)), raw_name, sections))
+        shards = self._core.shards
+        shard = 0 if shards == 1 else shard_of(self._queue, raw_id if value is None else value, shards)
+        return Packed(id_, shard, head, payload, units)
+
+    def _value(self, new: NewMessage) -> bytes:
+        key = self._config.exclusive_key
+        value = new.metadata.get(key) if new.metadata and key is not None else None
+        if value is None:
+            raise InvalidArgument(
+                f"queue {self._queue!r} is exclusive by {key!r}: every message needs it in its metadata, and"
+                f" {'message ' + repr(new.id) if new.id else 'this one'} has {sorted(new.metadata or ())}"
+            )
+        return value.encode()
+
+
+def _overrides(new: NewMessage) -> bytes:
+    lease = attempts = 0
+    if new.lease is not None:
+        lease = arguments.duration_ms("lease", new.lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+    if new.max_attempts is not None:
+        attempts = arguments.integer("max_attempts", new.max_attempts, 1, limits.MAX_ATTEMPTS_MAX)
+    return _OVERRIDES.pack(lease, attempts)
+
+
+def enqueue_many(core: Core, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
+    """Enqueue all, in calls of at most CALL_MESSAGES and CALL_BYTES; the results in the order given.
+
+    A message that is refused ends it before its call is sent; calls sent before stay done, and may be repeated.
+    """
+    config = yield from ensure(core, queue)
+    packer = Packer(core, queue, config)
+    results: list[EnqueueResult | None] = []
+    conflicts: list[str] = []
+    for part in _parts(packer, messages):
+        yield from _send(core, queue, part, results, conflicts)
+    if conflicts:
+        raise IdConflict(
+            f"queue {queue!r} has a message {conflicts[0]!r} with other content"
+            + (f", and {len(conflicts) - 1} more" if len(conflicts) > 1 else "")
+            + "; an id stands for one message until its retention is over",
+            results,
+        )
+    return results  # type: ignore[return-value]  # without a conflict none is None
+
+
+def _parts(packer: Packer, messages: Iterable[NewMessage]) -> Iterator[list[Packed]]:
+    part: list[Packed] = []
+    size = units = 0
+    for new in messages:
+        if not isinstance(new, NewMessage):
+            raise InvalidArgument(
+                f"enqueue_many takes NewMessage objects, not {type(new).__name__} {arguments.shown(new)}"
+            )
+        packed = packer.pack(new)
+        length = len(packed.payload) + len(packed.head)
+        full = len(part) >= limits.CALL_MESSAGES or units + packed.units > limits.CALL_ENTRIES
+        if part and (full or size + length > limits.CALL_BYTES):
+            yield part
+            part, size, units = [], 0, 0
+        part.append(packed)
+        size += length
+        units += packed.units
+    if part:
+        yield part
+
+
+def _send(
+    core: Core,
+    queue: str,
+    part: list[Packed],
+    results: list[EnqueueResult | None],
+    conflicts: list[str],
+) -> Plan[None]:
+    by_shard: dict[int, list[int]] = {}
+    for n, packed in enumerate(part):
+        by_shard.setdefault(packed.shard, []).append(n)
+    call = _CALL.pack(
+        int.from_bytes(os.urandom(4)), core.guard_ms, limits.DELAY_MS_MAX >> 32, limits.DELAY_MS_MAX & 0xFFFFFFFF
+    )
+
+    def build(config: QueueConfig, shard: int) -> Request:
+        args = [config.context(core.history, core.options(config.enqueue_blocked)), call]
+        for n in by_shard[shard]:
+            args += part[n].head, part[n].payload
+        return Request(shard, core.call("enqueue", shard, queue, args), durable=True)
+
+    shards = list(by_shard)
+    replies = yield from core.on_shards(queue, shards, build)
+    found: dict[int, EnqueueResult | None] = {}
+    for shard, reply in zip(shards, replies, strict=True):
+        for n, (code, state, _, _) in zip(by_shard[shard], each(reply.value), strict=True):
+            if code == CONFLICT:
+                conflicts.append(part[n].id)
+                found[n] = None
+            else:
+                found[n] = EnqueueResult(part[n].id, label(state), code == DONE)
+    results.extend(found[n] for n in range(len(part)))

@@ -1,0 +1,133 @@
+"""What the holder of a lease does with it: complete, fail, extend."""
+
+import random
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from itertools import groupby
+from struct import Struct
+
+from tickwheel import arguments, limits
+from tickwheel.config import QueueConfig
+from tickwheel.core import Core
+from tickwheel.errors import LeaseLost
+from tickwheel.message import LeasedMessage, label
+from tickwheel.operations.results import DONE, LOST, NOT_FOUND, each
+from tickwheel.plan import Plan, Reply, Request
+from tickwheel.routing import shard_of
+
+_TIME = Struct(">HI")
+_U16 = Struct(">H")
+_U32 = Struct(">I")
+
+
+def complete(core: Core, messages: Sequence[LeasedMessage]) -> Plan[None]:
+    """Complete all; LeaseLost, after the others are done, where some are no longer held."""
+    lost: list[LeasedMessage] = []
+    for queue, of_queue in groupby(messages, lambda message: message.queue):
+        for shard, part in _parts(core, queue, list(of_queue)):
+            items = [message.token + message._name for message in part]
+
+            def build(config: QueueConfig, shard: int, items: list[bytes] = items, queue: str = queue) -> Request:
+                args = [config.context(core.history), b"", _time(config.retention_ms), *items]
+                return Request(shard, core.call("complete", shard, queue, args), durable=True)
+
+            reply = (yield from core.on_shards(queue, [shard], build))[0]
+            lost += _lost(part, reply)
+    _raise_lost(lost)
+
+
+def fail(core: Core, message: LeasedMessage, error: str | None, retry_in: timedelta | None) -> Plan[str]:
+    """Give the message back: Invisible for its back-off, Pending, or Errored; answers which."""
+    text = arguments.text("error", "" if error is None else error, limits.PAYLOAD_BYTES_MAX)
+    text = text[: limits.ERROR_BYTES].decode(errors="ignore").encode()
+    delay = None
+    if retry_in is not None:
+        delay = arguments.duration_ms("retry_in", retry_in, 0, limits.DELAY_MS_MAX)
+
+    def build(config: QueueConfig) -> bytes:
+        wait = _backoff(config, message.attempt) if delay is None else delay
+        return b"".join(
+            (
+                _time(config.retention_ms),
+                _time(config.errored_retention_ms),
+                _U16.pack(config.max_attempts),
+                _U16.pack(len(text)),
+                text,
+                _time(wait),
+            )
+        )
+
+    state, _ = yield from _leased_call(core, "fail", message, build)
+    return state
+
+
+def extend(core: Core, message: LeasedMessage, duration: timedelta) -> Plan[int]:
+    """Move the end of the lease to ``duration`` from now, if that is later; answers when it ends, in ms."""
+    ms = arguments.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+
+    def build(config: QueueConfig) -> bytes:
+        return _time(config.retention_ms) + _U32.pack(ms)
+
+    _, until = yield from _leased_call(core, "extend", message, build)
+    return until
+
+
+def _leased_call(
+    core: Core, name: str, message: LeasedMessage, build: Callable[[QueueConfig], bytes]
+) -> Plan[tuple[str, int]]:
+    shard = _shard(core, message)
+    slot = core.slots.take()
+    try:
+
+        def bound(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
+            item = message.token + message._name
+            return name, [config.context(core.history), session, build(config), item]
+
+        reply = yield from core.in_session(message.queue, shard, slot, bound)
+        slot.answered(shard, kept=True)
+    finally:
+        core.slots.give(slot)
+    _raise_lost(_lost([message], reply))
+    code, state, _, at = next(each(reply.value))
+    assert code == DONE
+    return label(state), at
+
+
+def _parts(core: Core, queue: str, messages: list[LeasedMessage]) -> list[tuple[int, list[LeasedMessage]]]:
+    by_shard: dict[int, list[LeasedMessage]] = {}
+    for message in messages:
+        by_shard.setdefault(_shard(core, message), []).append(message)
+    most = limits.CALL_MESSAGES
+    return [(shard, part[n : n + most]) for shard, part in by_shard.items() for n in range(0, len(part), most)]
+
+
+def _shard(core: Core, message: LeasedMessage) -> int:
+    if core.shards == 1:
+        return 0
+    key = message.id if message.exclusive_value is None else message.exclusive_value
+    return shard_of(message.queue, key.encode(), core.shards)
+
+
+def _lost(part: Sequence[LeasedMessage], reply: Reply) -> list[LeasedMessage]:
+    answers = each(reply.value)
+    return [message for message, answer in zip(part, answers, strict=True) if answer[0] in (LOST, NOT_FOUND)]
+
+
+def _raise_lost(lost: Sequence[LeasedMessage]) -> None:
+    if lost:
+        first = lost[0]
+        raise LeaseLost(
+            f"the lease on message {first.id!r} of queue {first.queue!r} (attempt {first.attempt}) is lost: it ended, or"
+            " the message was finished or cancelled" + (f"; so are {len(lost) - 1} more" if len(lost) > 1 else ""),
+            lost,
+        )
+
+
+def _backoff(config: QueueConfig, attempt: int) -> int:
+    """Exponential with full jitter (Brooker, Exponential Backoff And Jitter, AWS 2015), at least 1 ms where there is one."""
+    ceiling = min(config.backoff_max_ms, config.backoff_ms * 2 ** min(attempt - 1, 40))
+    return random.randint(1, ceiling) if ceiling > 0 else 0
+
+
+def _time(ms: int) -> bytes:
+    return _TIME.pack(ms >> 32, ms & 0xFFFFFFFF)

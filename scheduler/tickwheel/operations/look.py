@@ -1,0 +1,160 @@
+"""What only reads: get, counts, lateness, depth, forecast, and a walk over all messages."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from struct import Struct
+
+from tickwheel import arguments, limits, record
+from tickwheel.core import Core
+from tickwheel.errors import InvalidArgument, MessageNotFound
+from tickwheel.message import MessageView
+from tickwheel.operations.change import locate
+from tickwheel.plan import Plan, Request, Round
+from tickwheel.record import State
+
+_TIME = Struct(">HI")
+_STATES = [state.label for state in State]
+FORECAST_MINUTES_MAX = 1_440
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """How late messages became deliverable, and how many deadlines were missed, since the queue was created.
+
+    The buckets count by powers of two: ``{1: 5}`` are five of less than 1 ms, ``{8: 2}`` two of 4 to under 8 ms.
+    """
+
+    promoted: dict[int, int]
+    """(dequeueable - due) in ms, of messages that waited for their time on the wheel: bucket's upper end -> how many."""
+    missed: dict[int, int]
+    """(dequeued - deadline) in ms, of those dequeued after the deadline they were given: upper end -> how many."""
+    deadlines: int
+    """How many messages with a deadline of their own were dequeued."""
+
+    def percentile(self, share: float) -> int:
+        """The upper end, in ms, of the bucket below which ``share`` (0 to 1) of the promoted messages lie; 0 for none."""
+        wanted = share * sum(self.promoted.values())
+        passed = 0
+        for end, count in sorted(self.promoted.items()):
+            passed += count
+            if passed >= wanted > 0:
+                return end
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastMinute:
+    """How many messages fall due in the minute that starts at ``start``."""
+
+    start: datetime
+    due: int
+
+
+def get(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
+    """One message as it stands."""
+    shard, raw = yield from locate(core, queue, id_, exclusive_value)
+    reply = yield from core.read(queue, shard, "get", [raw])
+    _, stored, body = reply.value
+    if not stored:
+        raise MessageNotFound(
+            f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over"
+        )
+    return view(queue, raw, stored, body, exclusive_value is not None)
+
+
+def view(queue: str, raw_name: bytes, stored: bytes, body: bytes, exclusive: bool) -> MessageView:
+    """A record as callers see it."""
+    found = record.decode(stored, body)
+    id_, value = record.split_name(raw_name, exclusive)
+    return MessageView(
+        id=id_,
+        queue=queue,
+        state=found.state.label,
+        payload=found.payload,
+        metadata=found.metadata,
+        due=arguments.from_ms(found.due_ms),
+        deadline=arguments.from_ms(found.deadline_ms),
+        attempt=found.attempts,
+        version=found.version,
+        exclusive_value=value,
+        worker=found.worker,
+        error=found.error,
+        until=None if found.state is State.PENDING else arguments.from_ms(found.until_ms),
+    )
+
+
+def counts(core: Core, queue: str) -> Plan[dict[str, int]]:
+    """How many messages are in each state, over all shards (not a snapshot where there are several)."""
+    totals = dict.fromkeys(_STATES, 0)
+    for states, _ in (yield from _counted(core, queue)):
+        for state, count in states.items():
+            totals[State(int(state)).label] += count
+    return totals
+
+
+def lateness(core: Core, queue: str) -> Plan[Lateness]:
+    """The histograms of lateness and missed deadlines, over all shards."""
+    promoted: dict[int, int] = {}
+    missed: dict[int, int] = {}
+    deadlines = 0
+    for _, late in (yield from _counted(core, queue)):
+        for field, count in late.items():
+            kind, _, exponent = field.partition(b":")
+            if kind == b"deadlines":
+                deadlines += count
+            else:
+                histogram = promoted if kind == b"late" else missed
+                end = 2 ** int(exponent)
+                histogram[end] = histogram.get(end, 0) + count
+    return Lateness(dict(sorted(promoted.items())), dict(sorted(missed.items())), deadlines)
+
+
+def depth(core: Core, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
+    """How many messages are Pending, of those that carry every pair of ``where``; locked values count too."""
+    if not where:
+        return (yield from counts(core, queue))["pending"]
+    filters = arguments.pairs("where", where)
+    config = yield from core.config(queue)
+    for key in filters:
+        if config.indexed is not None and key not in config.indexed:
+            raise InvalidArgument(
+                f"queue {queue!r} does not index {key!r}: it was created with indexed={list(config.indexed)}"
+            )
+    asked, total = record.where(filters), 0
+    for shard in range(core.shards):
+        cursor = b""
+        while True:
+            reply = yield from core.read(queue, shard, "depth", [asked, limits.CALL_ENTRIES, cursor])
+            part, cursor = reply.value
+            total += part
+            if not cursor:
+                break
+    return total
+
+
+def forecast(core: Core, queue: str, minutes: int) -> Plan[list[ForecastMinute]]:
+    """What falls due in each of the coming minutes, this one first."""
+    arguments.integer("minutes", minutes, 1, FORECAST_MINUTES_MAX)
+    config = yield from core.config(queue)
+    if not config.forecast:
+        raise InvalidArgument(
+            f"queue {queue!r} keeps no forecast: create it with forecast=True, which counts messages per minute"
+        )
+    requests = [Request(shard, core.call("forecast", shard, queue, [minutes])) for shard in range(core.shards)]
+    replies = yield Round(requests)
+    high, low = _TIME.unpack(replies[0].value[0])
+    first = (high << 32 | low) // 60_000
+    totals = [sum(column) for column in zip(*(reply.value[1:] for reply in replies), strict=True)]
+    return [ForecastMinute(arguments.from_ms((first + n) * 60_000), count) for n, count in enumerate(totals)]
+
+
+def _counted(core: Core, queue: str) -> Plan[Iterable[tuple[dict[bytes, int], dict[bytes, int]]]]:
+    yield from core.config(queue)
+    requests = [Request(shard, core.call("counts", shard, queue, [])) for shard in range(core.shards)]
+    replies = yield Round(requests)
+    return [(_fields(reply.value[1]), _fields(reply.value[2])) for reply in replies]
+
+
+def _fields(flat: list[bytes]) -> dict[bytes, int]:
+    return dict(zip(flat[::2], map(int, flat[1::2]), strict=True))

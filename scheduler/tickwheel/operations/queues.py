@@ -1,0 +1,88 @@
+"""Queues: create, change, block, list. A queue's home is shard 0; the shards get their copies of its version from there."""
+
+from dataclasses import replace
+
+from tickwheel import limits
+from tickwheel.config import QueueConfig, differences
+from tickwheel.core import Core
+from tickwheel.errors import QueueConfigConflict, QueueNotFound, TickwheelError
+from tickwheel.keys import namespace_key, queues_key
+from tickwheel.plan import Plan, Request, one
+from tickwheel.scripts import Call, load
+
+
+def create(core: Core, queue: str, wanted: QueueConfig, *, update: bool = False) -> Plan[QueueConfig]:
+    """Create a queue, or check that it is as wanted; with ``update`` make it so."""
+    while True:
+        there = yield from core.load_config(queue)
+        if there is None:
+            changed = yield from _configure(core, queue, wanted, 0)
+        else:
+            differing = differences(there, wanted)
+            if not differing:
+                return there
+            if not update:
+                raise QueueConfigConflict(
+                    f"queue {queue!r} exists with another configuration: {differing}; pass update=True to change it"
+                )
+            changed = yield from _configure(core, queue, there.updated(queue, wanted), there.version)
+        if changed:
+            return (yield from spread(core, queue))
+
+
+def ensure(core: Core, queue: str) -> Plan[QueueConfig]:
+    """The queue's configuration; one that does not exist is created with the defaults, if the namespace says so."""
+    known = core.configs.get(queue) or (yield from core.load_config(queue))
+    if known is not None:
+        return known
+    if not core.auto_create:
+        raise QueueNotFound(
+            f"there is no queue {queue!r} in namespace {core.namespace!r}, which does not create queues by itself:"
+            f" call create_queue({queue!r}) first"
+        )
+    yield from _configure(core, queue, QueueConfig(), 0)
+    return (yield from spread(core, queue))
+
+
+def block(core: Core, queue: str, *, enqueue: bool | None = None, dequeue: bool | None = None) -> Plan[QueueConfig]:
+    """Block or unblock enqueue and dequeue, each where it is not None."""
+    while True:
+        there = yield from core.load_config(queue)
+        if there is None:
+            raise QueueNotFound(f"there is no queue {queue!r} in namespace {core.namespace!r}")
+        wanted = replace(
+            there,
+            enqueue_blocked=there.enqueue_blocked if enqueue is None else enqueue,
+            dequeue_blocked=there.dequeue_blocked if dequeue is None else dequeue,
+        )
+        if wanted == there or (yield from _configure(core, queue, wanted, there.version)):
+            return (yield from spread(core, queue))
+
+
+def listed(core: Core) -> Plan[dict[str, QueueConfig]]:
+    """Every queue of the namespace by name."""
+    reply = yield from one(Request(0, command=("HGETALL", queues_key(core.namespace))))
+    flat = reply.value
+    pairs = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
+    found = {name.decode(): QueueConfig.restored(stored) for name, stored in pairs}
+    core.configs.update(found)
+    return dict(sorted(found.items()))
+
+
+def spread(core: Core, queue: str) -> Plan[QueueConfig]:
+    """Read the configuration from home and give every shard its copy."""
+    config = yield from core.load_config(queue)
+    assert config is not None, "a queue is never removed"
+    yield from core.adopt(queue, config, range(core.shards))
+    return config
+
+
+def _configure(core: Core, queue: str, config: QueueConfig, seen: int) -> Plan[bool]:
+    script = load("configure", core.clock)
+    keys = {"namespace": namespace_key(core.namespace), "queues": queues_key(core.namespace)}
+    args = [queue, seen, config.stored(), limits.QUEUES_MAX]
+    call = Call(script, [keys[key] for key in script.keys], args)
+    reply = yield from one(Request(0, call, durable=True))
+    if reply.error is not None:
+        raise TickwheelError(reply.error[1])
+    return bool(reply.value[0])

@@ -1,0 +1,59 @@
+"""The results that scripts answer for each message, and the errors that some of them stand for."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from struct import Struct
+
+from tickwheel import arguments
+from tickwheel.errors import InvalidTransition, MessageNotFound
+from tickwheel.message import label
+
+RESULT = Struct(">BBIHI")
+DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = range(6)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of a message. ``changed`` is False where the call had been done before."""
+
+    id: str
+    state: str
+    version: int
+    at: datetime
+    """The time that goes with the state: due, leased until, kept until."""
+    changed: bool
+
+
+def each(answer: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """(code, state, version, time in ms) for each message."""
+    for code, state, version, high, low in RESULT.iter_unpack(answer):
+        yield code, state, version, high << 32 | low
+
+
+def changes(queue: str, ids: list[str], answer: bytes, starts_from: str) -> tuple[list[Change], Callable[[], None]]:
+    """The change of every message, and a call that raises for the first that was refused."""
+    found: list[Change] = []
+    refused: list[Exception] = []
+    for id_, (code, state, version, at) in zip(ids, each(answer), strict=True):
+        if code == NOT_FOUND:
+            refused.append(
+                MessageNotFound(
+                    f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over"
+                )
+            )
+        elif code == INVALID:
+            refused.append(
+                InvalidTransition(
+                    f"message {id_!r} of queue {queue!r} is {label(state)}; this call starts from {starts_from}",
+                    label(state),
+                )
+            )
+        else:
+            found.append(Change(id_, label(state), version, arguments.from_ms(at), code == DONE))
+
+    def check() -> None:
+        if refused:
+            raise refused[0]
+
+    return found, check

@@ -1,0 +1,51 @@
+"""A walk over all messages of a queue, page by page, in no order. For people and tools, not for workers."""
+
+from struct import Struct
+
+from tickwheel import arguments
+from tickwheel.core import Core
+from tickwheel.keys import shard_key
+from tickwheel.message import MessageView
+from tickwheel.operations.look import view
+from tickwheel.plan import Plan, Request, one
+from tickwheel.record import BODY, State
+
+_NUMBER = Struct(">H")
+_PAGE = 500
+
+
+class Scan:
+    """Where the walk stands. What is there from start to end is seen; what comes or goes on the way may be."""
+
+    def __init__(self, core: Core, queue: str, state: str | None) -> None:
+        self._core = core
+        self._queue = queue
+        labels = {each.label: each for each in State}
+        self._state = None if state is None else labels[arguments.one_of("state", state, labels)]
+        self._shard = 0
+        self._cursor = b"0"
+        self.ended = False
+
+    def next(self) -> Plan[list[MessageView]]:
+        """The next page; it may be empty before the end."""
+        core = self._core
+        config = yield from core.config(self._queue)
+        prefix = _NUMBER.pack(config.number)
+        key = shard_key(core.namespace, self._shard, "messages")
+        pattern = b"".join(b"\\" + bytes([byte]) for byte in prefix) + b"*"
+        command = ("HSCAN", key, self._cursor, "MATCH", pattern, "COUNT", _PAGE)
+        reply = yield from one(Request(self._shard, command=command))
+        self._cursor, flat = reply.value
+        found = []
+        for name, stored in zip(flat[::2], flat[1::2], strict=True):
+            if self._state is not None and stored[0] != self._state:
+                continue
+            body = b""
+            if stored[1] & BODY:
+                bodies = shard_key(core.namespace, self._shard, "bodies")
+                body = (yield from one(Request(self._shard, command=("HGET", bodies, name)))).value or b""
+            found.append(view(self._queue, name[2:], stored, body, config.exclusive_key is not None))
+        if self._cursor == b"0":
+            self._shard += 1
+            self.ended = self._shard >= core.shards
+        return found

@@ -1,0 +1,96 @@
+"""What the client wants done, as data: the core makes plans, the I/O layers (`sync_io`, `async_io`) carry them out.
+
+A plan is a generator: it yields a step, is sent what came of it, and returns its result. So every decision is made
+once, without I/O, and the two layers stay thin.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tickwheel.scripts import Call
+
+Command = tuple[bytes | str | int, ...]
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Request:
+    """A script call or a plain command on one shard.
+
+    ``again`` are the arguments for sending the call a second time, where they differ; ``before`` are commands that
+    go ahead of it. ``durable`` calls wait for the replicas that the client asked for.
+    """
+
+    shard: int
+    call: Call | None = None
+    command: Command | None = None
+    again: Sequence[bytes | int | str] | None = None
+    before: Sequence[Command] = ()
+    durable: bool = False
+
+
+@dataclass(slots=True)
+class Reply:
+    """What came of a request: a value, or the error reply of a script as (code, text).
+
+    ``resent`` says that the call was sent more than once, so it may have been answered before.
+    """
+
+    value: Any = None
+    error: tuple[str, str] | None = None
+    resent: bool = False
+
+
+@dataclass(slots=True)
+class Round:
+    """Requests that are sent together, in one round trip for each server. Answered with a Reply for each."""
+
+    requests: list[Request]
+
+
+@dataclass(slots=True)
+class Watch:
+    """Subscribe to a queue's wake-ups. Answered with a waiter once the subscription stands."""
+
+    queue: str
+
+
+@dataclass(slots=True)
+class Park:
+    """Sleep until woken, or for so many seconds."""
+
+    waiter: Any
+    seconds: float
+
+
+@dataclass(slots=True)
+class PassOn:
+    """The waiter was woken and found nothing for itself: let another try."""
+
+    waiter: Any
+
+
+@dataclass(slots=True)
+class Leave:
+    """The waiter is no longer needed; a wake-up that it did not use goes to another."""
+
+    waiter: Any
+
+
+Step = Round | Watch | Park | PassOn | Leave
+Plan = Generator[Step, Any, T]
+
+
+@dataclass(slots=True)
+class Heads:
+    """The most urgent deadline on each shard of a queue, and when it was heard (monotonic seconds)."""
+
+    deadlines: dict[int, tuple[int | None, float]] = field(default_factory=dict)
+
+
+def one(request: Request) -> Plan[Reply]:
+    """A round of a single request."""
+    replies = yield Round([request])
+    reply: Reply = replies[0]
+    return reply

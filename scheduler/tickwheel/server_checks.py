@@ -1,0 +1,60 @@
+"""What a server must be before it is trusted with messages: recent, never evicting, and as durable as asked for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tickwheel import arguments
+from tickwheel.errors import InvalidArgument, NotDurable, TickwheelError
+from tickwheel.plan import Plan, Reply, Request, Round
+
+# Sharded publish/subscribe and `#!lua` script flags came with Redis 7.0; Valkey reports 7.2.4 there.
+VERSION_MIN = (7, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """What an acknowledged call has reached: the server's ``memory``, its disk (``fsync``), or n replicas."""
+
+    name: str
+    replicas: int = 0
+
+
+def parse_durability(value: object) -> Durability:
+    """``memory``, ``fsync`` or ``replica:N``."""
+    if value in ("memory", "fsync"):
+        return Durability(str(value))
+    if isinstance(value, str) and value.startswith("replica:"):
+        number = value.removeprefix("replica:")
+        if number.isascii() and number.isdigit() and 1 <= int(number) <= 16:
+            return Durability("replica", int(number))
+    raise InvalidArgument(
+        f"durability must be 'memory', 'fsync' or 'replica:N' with N from 1 to 16, not {arguments.shown(value)}"
+    )
+
+
+def check_server(durability: Durability) -> Plan[None]:
+    """Refuse a server that would lose or evict what it acknowledged."""
+    replies: list[Reply] = yield Round([Request(0, command=("INFO", "server")), Request(0, command=("INFO", "memory"))])
+    server, memory = (_fields(reply.value) for reply in replies)
+    version = tuple(int(part) for part in server["redis_version"].split(".")[:2])
+    if version < VERSION_MIN:
+        raise TickwheelError(f"the server is Redis {server['redis_version']}; Redis 7.0 or Valkey 7.2 is the least")
+    policy = memory.get("maxmemory_policy", "noeviction")
+    if memory.get("maxmemory", "0") != "0" and policy != "noeviction":
+        raise NotDurable(
+            f"the server evicts keys when its memory is full (maxmemory-policy {policy}), messages among them:"
+            " set it to noeviction"
+        )
+    if durability.name == "fsync":
+        replies = yield Round([Request(0, command=("CONFIG", "GET", name)) for name in ("appendonly", "appendfsync")])
+        appendonly, appendfsync = (reply.value[1].decode() if reply.value else "unknown" for reply in replies)
+        if (appendonly, appendfsync) != ("yes", "always"):
+            raise NotDurable(
+                "durability 'fsync' needs a server with appendonly yes and appendfsync always; this one has"
+                f" {appendonly} and {appendfsync}"
+            )
+
+
+def _fields(info: Any) -> dict[str, str]:
+    text: str = info.decode()
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

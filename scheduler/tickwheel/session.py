@@ -1,0 +1,95 @@
+"""Client sessions: a call that is sent again is answered again, not done again.
+
+Each call of a slot carries the next sequence; the shard keeps the last sequence and its answer for SESSION_MS. A slot
+serves one call at a time. (Ongaro, Consensus: bridging theory and practice, 2014, section 6.3.)
+"""
+
+import os
+import time
+from collections import deque
+from struct import Struct
+
+from tickwheel import limits
+from tickwheel.errors import InvalidArgument
+from tickwheel.keys import session_key
+from tickwheel.plan import Command
+
+_USE = Struct(">QIB")
+_OPEN = Struct(">Q")
+# A session is opened anew, under another name, well before the shard could forget it.
+_RENEW_S = limits.SESSION_MS / 2000
+
+
+class Slot:
+    """One slot: a name that no other client has, and the sequence of its calls."""
+
+    __slots__ = ("_opened", "_unanswered", "name", "sequence")
+
+    def __init__(self, name: str | None = None, sequence: int = 0) -> None:
+        self.name = name or os.urandom(12).hex()
+        self.sequence = sequence
+        self._opened: dict[int, float] = {}
+        self._unanswered = False
+
+    def next(self, namespace: str, shard: int) -> tuple[str, list[Command], bytes, bytes]:
+        """The session key of a new call, the commands that open it, and the argument to send first and again."""
+        now = time.monotonic()
+        opened = self._opened.get(shard)
+        if opened is not None and now - opened > _RENEW_S:
+            self.name = os.urandom(12).hex()
+            self._opened.clear()
+            opened = None
+        self.sequence += 1
+        key = session_key(namespace, shard, self.name)
+        before: list[Command] = []
+        if opened is None:
+            before.append(("SET", key, _OPEN.pack(0), "PX", limits.SESSION_MS, "NX"))
+            self._opened[shard] = now
+        first = _USE.pack(self.sequence, limits.SESSION_MS, self._unanswered)
+        # Until this one is answered, the calls after it leave a trace, so that a late copy of it is refused.
+        self._unanswered = True
+        return key, before, first, _USE.pack(self.sequence, limits.SESSION_MS, 1)
+
+    def answered(self, shard: int, kept: bool) -> None:
+        """The call was answered; ``kept`` says that the shard wrote the answer, and so renewed the session."""
+        self._unanswered = False
+        if kept:
+            self._opened[shard] = time.monotonic()
+
+    def expect_repeat(self) -> None:
+        """The next call may be a repeat that only its sender knows of: it leaves a trace even if its answer is empty."""
+        self._unanswered = True
+
+    def forget(self, shard: int) -> None:
+        """The shard does not know the session: open it anew with the next call, under a name never used."""
+        self.name = os.urandom(12).hex()
+        self._opened.clear()
+
+
+class Slots:
+    """The slots of one client; a call takes one that is free and gives it back."""
+
+    def __init__(self) -> None:
+        self._free: deque[Slot] = deque()
+
+    def take(self) -> Slot:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return Slot()
+
+    def give(self, slot: Slot) -> None:
+        self._free.append(slot)
+
+
+def parse_request_id(request_id: object) -> Slot:
+    """The slot of a request id `slot:sequence`, standing just before that sequence."""
+    if isinstance(request_id, str):
+        name, _, number = request_id.rpartition(":")
+        plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+        if plain and len(name) <= limits.NAME_CHARS and number.isascii() and number.isdigit() and 0 < len(number) < 16:
+            return Slot(name, int(number) - 1)
+    raise InvalidArgument(
+        f"request_id must be 'slot:sequence', up to {limits.NAME_CHARS} letters, digits, '-' and '_', then a whole"
+        f" number that grows with each call of the slot; not {request_id!r:.80}"
+    )

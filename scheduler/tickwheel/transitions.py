@@ -1,0 +1,73 @@
+"""The outbox: every transition of a shard, in order, as the scripts wrote it (`lua/_transition.lua`).
+
+An entry of the stream `events` is one script call; its field `e` holds
+
+    format B (1 plain, 2 exclusive queue), time I6, queue number I2, worker Bc0
+    then for each transition: name I2c0, incarnation I6, version I4, parts B, attempt I2
+        parts: bits 0-2 to, 3-5 from (0: not there); 64: due I6, deadline I8 + 2^52 and pairs I2c0 follow;
+        128: lateness in ms I6 follows
+
+(queue, name, incarnation, version) names one transition for ever.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+from tickwheel.record import BIAS, State, decode_pairs, split_name
+
+_ENTRY = Struct(">BHIHB")
+_U16 = Struct(">H")
+_EVENT = Struct(">HIIBH")
+_DETAIL = Struct(">HIQH")
+_TIME = Struct(">HI")
+_DETAILED, _LATE = 64, 128
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One state change. ``from_state`` is None for a new message, ``to_state`` for one that is gone."""
+
+    queue_number: int
+    id: str
+    exclusive_value: str | None
+    incarnation: int
+    version: int
+    from_state: State | None
+    to_state: State | None
+    time_ms: int
+    attempt: int
+    worker: str = ""
+    lateness_ms: int | None = None
+    due_ms: int | None = None
+    deadline_ms: int | None = None
+    metadata: dict[str, str] | None = None
+
+
+def decode(entry: bytes) -> Iterator[Transition]:
+    """The transitions of one entry's field `e`."""
+    kind, high, low, number, length = _ENTRY.unpack_from(entry)
+    at = _ENTRY.size + length
+    worker = entry[_ENTRY.size : at].decode()
+    time_ms = high << 32 | low
+    while at < len(entry):
+        end = at + 2 + _U16.unpack_from(entry, at)[0]
+        id_, value = split_name(entry[at + 2 : end], kind == 2)
+        i1, i2, version, parts, attempt = _EVENT.unpack_from(entry, end)
+        at = end + _EVENT.size
+        due = deadline = late = metadata = None
+        if parts & _DETAILED:
+            d1, d2, biased, length = _DETAIL.unpack_from(entry, at)
+            at += _DETAIL.size
+            due, deadline = d1 << 32 | d2, biased - BIAS
+            metadata = decode_pairs(entry[at : at + length])
+            at += length
+        if parts & _LATE:
+            l1, l2 = _TIME.unpack_from(entry, at)
+            late = l1 << 32 | l2
+            at += _TIME.size
+        before, after = parts >> 3 & 7, parts & 7
+        yield Transition(
+            number, id_, value, i1 << 32 | i2, version, State(before) if before else None, State(after) if after else None,
+            time_ms, attempt, worker, late, due, deadline, metadata,
+        )  # fmt: skip

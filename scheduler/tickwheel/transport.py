@@ -1,0 +1,140 @@
+"""What both I/O layers share, without I/O: commands of a request, meaning of an answer, and when to try again.
+
+Every call may be sent again: it is idempotent by id, by token or by its session. redis-py's own retries are off,
+because they would repeat a call without telling anybody.
+"""
+
+import logging
+import random
+import time
+from dataclasses import dataclass, field
+
+from redis.exceptions import (
+    AuthenticationError,
+    ClusterDownError,
+    ConnectionError,
+    MasterDownError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+    TryAgainError,
+)
+
+from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError, Unavailable
+from tickwheel.plan import Command, Reply, Request
+
+log = logging.getLogger("tickwheel")
+
+# A script's own refusals, which plans deal with; everything else that a server refuses is an error for the caller.
+_CODES = frozenset(
+    ("STALECONFIG", "BLOCKED", "SESSIONEXPIRED", "SESSIONOLD", "TOOFAR", "TOOMANYQUEUES", "FENCED", "ELECTION")
+)
+_LATER = (ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError)
+LOST_CONNECTION = (ConnectionError, TimeoutError, OSError)
+_WAIT_MS = 2_000
+
+
+class ScriptMissing(Exception):
+    """The server does not have the script: load it and send the call again. It was not run."""
+
+
+class TryLater(Exception):
+    """The server refused for now, without doing anything."""
+
+
+def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
+    """The commands of a request, in the order they are sent; the last but WAIT is its own."""
+    if request.command is not None:
+        return [request.command]
+    call = request.call
+    assert call is not None
+    args = request.again if resent and request.again is not None else call.args
+    evalsha = ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *args)
+    wait: list[Command] = [("WAIT", replicas, _WAIT_MS)] if request.durable and replicas else []
+    return [*request.before, evalsha, *wait]
+
+
+def interpret(request: Request, answers: list[object], resent: bool, replicas: int) -> Reply:
+    """The reply of a request from the answers to its commands, of which errors are values here."""
+    waited = request.call is not None and request.durable and replicas > 0
+    for refused in answers[: len(request.before)]:
+        if isinstance(refused, Exception):
+            _refuse(refused)
+    answer = answers[len(request.before)]
+    if isinstance(answer, Exception):
+        code, _, text = str(answer).partition(" ")
+        if isinstance(answer, ResponseError) and code in _CODES:
+            return Reply(error=(code, text), resent=resent)
+        _refuse(answer)
+    if waited:
+        reached = answers[-1]
+        if not isinstance(reached, int) or reached < replicas:
+            raise NotDurable(
+                f"{reached} of {replicas} replicas had the change within {_WAIT_MS} ms: it is done on the primary, and"
+                " the call may be sent again"
+            )
+    return Reply(answer, resent=resent)
+
+
+def _refuse(error: Exception) -> None:
+    if isinstance(error, NoScriptError):
+        raise ScriptMissing
+    if isinstance(error, _LATER) or str(error).startswith("BUSY"):
+        raise TryLater(str(error))
+    raise refusal(error) from error
+
+
+def refusal(error: Exception) -> TickwheelError:
+    """The error of ours for one of the server's."""
+    text = str(error)
+    if isinstance(error, OutOfMemoryError):
+        return OutOfMemory(f"the server is at its memory limit and refused the call: {text}")
+    if isinstance(error, NoPermissionError | AuthenticationError):
+        return Forbidden(f"the server refused this user: {text}")
+    if text.startswith("MISCONF"):
+        return NotDurable(f"the server cannot write to its disk and refused the call: {text}")
+    return TickwheelError(f"the server refused the call: {text}")
+
+
+@dataclass(slots=True)
+class Attempts:
+    """When a round that got no answer is sent again: exponential back-off with full jitter, until the time is up."""
+
+    where: str
+    seconds: float
+    sent: bool = False
+    _started: float = field(default_factory=time.monotonic)
+    _count: int = 0
+
+    def pause(self, error: Exception) -> float:
+        """Seconds to wait before the next attempt; Unavailable where the time is up."""
+        self._count += 1
+        spent = time.monotonic() - self._started
+        if isinstance(error, AuthenticationError):
+            raise refusal(error) from error
+        if spent >= self.seconds:
+            raise Unavailable(
+                f"no answer from {self.where} in {spent:.1f} s and {self._count} attempts: {error or type(error).__name__}"
+                + ("; the call may have been done, and can be sent again" if self.sent else "; nothing was sent"),
+                may_have_happened=self.sent,
+            ) from error
+        pause = random.uniform(0, min(0.5, 0.01 * 2 ** min(self._count, 10)))
+        log.warning("no answer from %s (attempt %d): %s; again in %.3f s", self.where, self._count, error, pause)
+        return min(pause, max(self.seconds - spent, 0))
+
+
+__all__ = [
+    "LOST_CONNECTION",
+    "Attempts",
+    "RedisError",
+    "ScriptMissing",
+    "TryLater",
+    "commands",
+    "interpret",
+    "log",
+    "refusal",
+]

@@ -1,0 +1,115 @@
+"""Hears wake-ups for the threads of a process: one connection, one thread, started by the first that waits."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from redis.connection import ConnectionPool
+
+from tickwheel.transport import LOST_CONNECTION, log
+from tickwheel.waiting import SWEEP_S, WaitList
+
+_CONFIRM_S = 5.0
+_RECONNECT_S = 0.1
+
+
+class ThreadWaiter:
+    """A thread that sleeps until its queue has something for it."""
+
+    def __init__(self, waiters: WaitList, queue: str) -> None:
+        self._event = threading.Event()
+        self._waiters = waiters
+        self._waiter = waiters.add(queue, self._event.set)
+
+    def park(self, seconds: float) -> None:
+        """Sleep until woken, or for so many seconds."""
+        self._event.wait(seconds)
+        self._event.clear()
+        self._waiters.consume(self._waiter)
+
+    def pass_on(self) -> None:
+        self._waiters.pass_on(self._waiter)
+
+    def leave(self) -> None:
+        self._waiters.remove(self._waiter)
+
+
+class WakeThread:
+    """Subscribes to the wake channels of the queues that somebody waits for, on every shard."""
+
+    def __init__(self, connections: ConnectionPool, channels: Callable[[str], list[str]]) -> None:
+        self._pool = connections
+        self._channels = channels
+        self._waiters = WaitList()
+        self._lock = threading.Lock()
+        self._queues: dict[str, threading.Event] = {}
+        self._by_channel: dict[bytes, str] = {}
+        self._connection: Any = None
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+
+    def watch(self, queue: str) -> ThreadWaiter:
+        """A waiter for the queue, once its subscription stands; without a server, one that only the sweep wakes."""
+        with self._lock:
+            confirmed = self._queues.get(queue)
+            if confirmed is None:
+                confirmed = self._queues[queue] = threading.Event()
+                self._by_channel |= {channel.encode(): queue for channel in self._channels(queue)}
+                if self._connection is not None:
+                    self._subscribe(self._connection, [queue])
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="tickwheel-wake", daemon=True)
+                self._thread.start()
+        confirmed.wait(_CONFIRM_S)
+        return ThreadWaiter(self._waiters, queue)
+
+    def stop(self) -> None:
+        """End the thread. Who still waits sleeps to the end of its time."""
+        self._stopped.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._listen()
+            except LOST_CONNECTION as error:
+                log.warning("wake-ups interrupted, subscribing again: %s", error)
+                self._stopped.wait(_RECONNECT_S)
+
+    def _listen(self) -> None:
+        connection = self._pool.get_connection()
+        try:
+            with self._lock:
+                self._subscribe(connection, list(self._queues))
+                self._connection = connection
+            # What was published while nobody listened is lost: let everybody look.
+            self._waiters.wake_all()
+            swept = time.monotonic()
+            while not self._stopped.is_set():
+                if connection.can_read(timeout=SWEEP_S / 4):
+                    self._hear(connection.read_response())
+                if time.monotonic() - swept >= SWEEP_S:
+                    self._waiters.sweep()
+                    swept = time.monotonic()
+        finally:
+            with self._lock:
+                self._connection = None
+            connection.disconnect()
+            self._pool.release(connection)
+
+    def _subscribe(self, connection: Any, queues: list[str]) -> None:
+        # One channel a command: channels of several shards lie in several slots.
+        for queue in queues:
+            for channel in self._channels(queue):
+                connection.send_command("SSUBSCRIBE", channel)
+
+    def _hear(self, message: Any) -> None:
+        kind, channel, data = message
+        queue = self._by_channel[channel]
+        if kind == b"ssubscribe":
+            self._queues[queue].set()
+        elif kind == b"smessage":
+            self._waiters.wake(queue, int(data))
