@@ -213,7 +213,8 @@ def _make_private(folder: Path) -> None:
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise PermissionError(
                 f"{folder} must be a folder of user {os.geteuid()} with mode 0700, but is"
-                f" {stat.filemode(found.st_mode)} of user {found.st_uid}: remove it"
+                f" {stat.filemode(found.st_mode)} of user {found.st_uid}. Run as that user, correct the mode or"
+                " remove it"
             ) from None
 
 

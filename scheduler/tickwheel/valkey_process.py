@@ -142,9 +142,8 @@ class ValkeyProcess:
         except redis.RedisError as error:
             pids = ", ".join(map(str, holders(self._lock_path, _PROGRAM))) or "unknown"
             raise self._error(
-                f"process {pids} is alive but does not serve ({error}). It is left alone: is it"
-                " frozen (SIGSTOP), in an endless script, or its disk dead? Let it go on, or end it"
-                " by hand, then open again"
+                f"process {pids} is alive but does not serve ({error}). It is left alone: is it frozen (SIGSTOP), in an"
+                " endless script, or its disk dead? Let it go on, or end it by hand, then open again"
             ) from error
         if not _is_same(str(config["dir"]), self.data_dir):
             raise self._error(
@@ -179,8 +178,7 @@ class ValkeyProcess:
         free_bytes = shutil.disk_usage(self.data_dir).free
         if free_bytes < _FREE_BYTES_MIN:
             raise self._error(
-                f"its disk is full ({free_bytes:,} bytes are free, {_FREE_BYTES_MIN:,} are needed)."
-                " Free space, then open again"
+                f"its disk is full ({free_bytes:,} of {_FREE_BYTES_MIN:,} bytes needed). Free space, then open again"
             )
         if self.log_path.exists() and self.log_path.stat().st_size > _LOG_BYTES_MAX:
             self.log_path.replace(self.log_path.with_suffix(".log.old"))
@@ -203,8 +201,7 @@ class ValkeyProcess:
                 )
         except (OSError, subprocess.SubprocessError) as error:
             raise self._error(
-                f"it cannot be started ({error}). Put right what the error names, or give the URL"
-                " of a server: redis://host:6379"
+                f"it cannot be started ({error}). Put that right, or give the URL of a server: redis://host:6379"
             ) from error
         # From here on the lock is free as soon as the server has ended.
         life.forget()
