@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tickwheel import arguments
 from tickwheel.config import QueueConfig, parse
@@ -15,8 +15,11 @@ from tickwheel.operations import change, explain, finish, look, queues, scan
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.results import Change
+from tickwheel.plan import Plan
 from tickwheel.sync_io import SyncIO, pool
 from tickwheel.wake_thread import WakeThread
+
+T = TypeVar("T")
 
 
 class Message(LeasedMessage):
@@ -95,8 +98,7 @@ class Queue:
         Over several shards the order is by heads at most 100 ms old; ``consistency="exact"`` asks all of them first.
         Raises InvalidArgument, QueueBlocked, QueueNotFound, Unavailable.
         """
-        arguments.one_of("consistency", consistency, ("heads", "exact"))
-        asked = Dequeue(self._core, self.name, limit, where, lease, wait, worker, request_id, consistency == "exact")
+        asked = Dequeue(self._core, self.name, limit, where, lease, wait, worker, request_id, consistency)
         return self._tickwheel._run(asked.plan(self._tickwheel._message))
 
     def complete_many(self, messages: Sequence[Message]) -> None:
@@ -180,8 +182,7 @@ class Queue:
 
     def config(self) -> QueueConfig:
         """The queue's configuration, read from its home. Raises QueueNotFound."""
-        found = self._tickwheel._run(self._core.load_config(self.name))
-        return found if found is not None else self._tickwheel._run(self._core.config(self.name))
+        return self._tickwheel._run(queues.current(self._core, self.name))
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self._tickwheel!r}>"
@@ -194,8 +195,8 @@ class Tickwheel:
     ``redis://``, ``rediss://`` and ``unix://`` a server that is there. ``shards`` is fixed when the namespace is first
     used (default 1) and checked after. ``durability`` is ``memory``, ``fsync`` (embedded default) or ``replica:N``.
     ``drive`` says whether this program also runs the event process, in a child: by default where embedded.
-    ``history`` (``capped``, ``relay``, ``off``) and ``auto_create`` are fixed with the namespace. ``timeout`` is how long
-    a call goes on trying to get an answer, by default 30 s.
+    ``history`` (``capped``, ``relay``, ``off``) and ``auto_create`` are fixed with the namespace. ``timeout`` is how
+    long a call goes on trying to get an answer, by default 30 s.
 
     Safe to share between threads; not across a fork. Close it, or use it in a ``with`` statement.
     """
@@ -270,7 +271,7 @@ class Tickwheel:
     def __repr__(self) -> str:
         return f"<Tickwheel {self._opening.shown} namespace={self._core.namespace!r} shards={self._core.shards}>"
 
-    def _run(self, plan: Any) -> Any:
+    def _run(self, plan: Plan[T]) -> T:
         return self._io.run(plan)
 
     def _message(self, queue: str, name: bytes, record: bytes, body: bytes, exclusive: bool) -> Message:

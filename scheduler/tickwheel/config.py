@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any, Self
 
 from tickwheel import arguments, limits
-from tickwheel.errors import QueueConfigConflict
+from tickwheel.errors import InvalidArgument, QueueConfigConflict
 
 _CONTEXT = Struct(">IHBI")
 _LEADER = Struct(">HHIHI")
@@ -117,7 +117,7 @@ def parse(given: Mapping[str, Any]) -> QueueConfig:
     indexed = given.get("indexed")
     if indexed is not None:
         if isinstance(indexed, str | bytes) or not hasattr(indexed, "__iter__"):
-            raise arguments.InvalidArgument(f"indexed must be a list of metadata keys, not {arguments.shown(indexed)}")
+            raise InvalidArgument(f"indexed must be a list of metadata keys, not {arguments.shown(indexed)}")
         names = tuple(dict.fromkeys(indexed))
         for name in names:
             arguments.text("a key of indexed", name, limits.PAIR_KEY_BYTES, least=1)
@@ -133,7 +133,7 @@ def parse(given: Mapping[str, Any]) -> QueueConfig:
         values["forecast"] = arguments.boolean("forecast", given["forecast"])
     config = QueueConfig(**values)
     if config.backoff_ms > config.backoff_max_ms:
-        raise arguments.InvalidArgument(
+        raise InvalidArgument(
             f"backoff {timedelta(milliseconds=config.backoff_ms)} must not be longer than"
             f" backoff_max {timedelta(milliseconds=config.backoff_max_ms)}"
         )

@@ -75,7 +75,7 @@ class Core:
     def on_shards(
         self, queue: str, shards: Sequence[int], build: Callable[[QueueConfig, int], Request]
     ) -> Plan[list[Reply]]:
-        """Send one call to each of the shards, in one round; again to those whose copy of the configuration differed."""
+        """Send one call to each of the shards, in one round; again to those that had another configuration."""
         config = yield from self.config(queue)
         replies: dict[int, Reply] = {}
         waiting = list(dict.fromkeys(shards))
@@ -101,7 +101,7 @@ class Core:
         slot: Slot,
         build: Callable[[QueueConfig, bytes], tuple[str, Sequence[bytes | int | str]]],
     ) -> Plan[Reply]:
-        """Send one call under the slot's next sequence. ``build`` makes script and arguments of configuration and session."""
+        """Send one call under the slot's next sequence; ``build`` makes its script's name and arguments."""
 
         def request(config: QueueConfig, shard: int) -> Request:
             key, before, first, again = slot.next(self.namespace, shard)

@@ -1,4 +1,4 @@
-"""An event process for a namespace: queues looked up at home, elections by lock file; run alone or as a program's child.
+"""An event process for a namespace: queues looked up at home, elections by lock file; alone or as a program's child.
 
 python -m tickwheel.driving --url URL --namespace NAME --lock FILE [--data-dir DIR] [--until-eof]
 """

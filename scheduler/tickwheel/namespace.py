@@ -20,7 +20,7 @@ def open_namespace(
     if history is not None:
         arguments.one_of("history", history, HISTORIES)
     key = namespace_key(core.namespace)
-    given = {
+    given: dict[str, int | str] = {
         "format": FORMAT,
         "shards": shards or 1,
         "history": history or "capped",

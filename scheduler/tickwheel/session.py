@@ -57,7 +57,7 @@ class Slot:
             self._opened[shard] = time.monotonic()
 
     def expect_repeat(self) -> None:
-        """The next call may be a repeat that only its sender knows of: it leaves a trace even if its answer is empty."""
+        """The next call may be a repeat that only its sender knows of: it leaves a trace even where it is empty."""
         self._unanswered = True
 
     def forget(self, shard: int) -> None:

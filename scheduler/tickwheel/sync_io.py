@@ -101,7 +101,7 @@ class SyncIO:
         resent, replicas = attempts.sent, self.replicas
         trouble: Exception | None = None
         todo = [commands(requests[n], resent, replicas) for n in waiting]
-        connection = self._pool.get_connection()
+        connection: Any = self._pool.get_connection()
         try:
             packed = connection.pack_commands([command for each in todo for command in each])
             attempts.sent = True

@@ -68,6 +68,18 @@ def decode(entry: bytes) -> Iterator[Transition]:
             at += _TIME.size
         before, after = parts >> 3 & 7, parts & 7
         yield Transition(
-            number, id_, value, i1 << 32 | i2, version, State(before) if before else None, State(after) if after else None,
-            time_ms, attempt, worker, late, due, deadline, metadata,
-        )  # fmt: skip
+            number,
+            id_,
+            value,
+            i1 << 32 | i2,
+            version,
+            State(before) if before else None,
+            State(after) if after else None,
+            time_ms,
+            attempt,
+            worker,
+            late,
+            due,
+            deadline,
+            metadata,
+        )

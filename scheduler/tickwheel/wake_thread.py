@@ -80,7 +80,7 @@ class WakeThread:
                 self._stopped.wait(_RECONNECT_S)
 
     def _listen(self) -> None:
-        connection = self._pool.get_connection()
+        connection: Any = self._pool.get_connection()
         try:
             with self._lock:
                 self._subscribe(connection, list(self._queues))

@@ -1,1 +1,1 @@
-"""What can be done with queues and messages, as plans without I/O (`tickwheel.plan`): one file for each kind of call."""
+"""What can be done with queues and messages, as plans without I/O (`tickwheel.plan`), a file for each kind."""

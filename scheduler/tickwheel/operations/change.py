@@ -26,7 +26,7 @@ def locate(core: Core, queue: str, id_: object, exclusive_value: object) -> Plan
     if config.exclusive_key is None:
         if exclusive_value is not None:
             raise InvalidArgument(
-                f"queue {queue!r} is not exclusive, so exclusive_value must not be given: {arguments.shown(exclusive_value)}"
+                f"queue {queue!r} is not exclusive: leave out exclusive_value, {arguments.shown(exclusive_value)}"
             )
         return shard_of(queue, raw, core.shards), raw
     if exclusive_value is None:

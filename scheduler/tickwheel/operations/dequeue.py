@@ -42,7 +42,7 @@ class Dequeue:
         wait: timedelta | None,
         worker: str | None,
         request_id: str | None,
-        exact: bool,
+        consistency: str,
     ) -> None:
         self._core = core
         self._queue = queue
@@ -55,7 +55,7 @@ class Dequeue:
         self._wait_s = 0.0 if wait is None else arguments.duration_ms("wait", wait, 0, WAIT_MS_MAX) / 1000
         self._worker = arguments.text("worker", worker or "", limits.WORKER_BYTES)
         self._request = None if request_id is None else parse_request_id(request_id)
-        self._exact = exact
+        self._exact = arguments.one_of("consistency", consistency, ("heads", "exact")) == "exact"
 
     def plan(self, make: Maker[M]) -> Plan[list[M]]:
         """Try; with a wait, sleep until woken and try again. A waiter never asks the server on its own."""

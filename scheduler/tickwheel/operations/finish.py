@@ -117,14 +117,14 @@ def _raise_lost(lost: Sequence[LeasedMessage]) -> None:
     if lost:
         first = lost[0]
         raise LeaseLost(
-            f"the lease on message {first.id!r} of queue {first.queue!r} (attempt {first.attempt}) is lost: it ended, or"
-            " the message was finished or cancelled" + (f"; so are {len(lost) - 1} more" if len(lost) > 1 else ""),
+            f"the lease on message {first.id!r} of queue {first.queue!r} (attempt {first.attempt}) is lost: it ended,"
+            " or the message was finished or cancelled" + (f"; so are {len(lost) - 1} more" if len(lost) > 1 else ""),
             lost,
         )
 
 
 def _backoff(config: QueueConfig, attempt: int) -> int:
-    """Exponential with full jitter (Brooker, Exponential Backoff And Jitter, AWS 2015), at least 1 ms where there is one."""
+    """Exponential with full jitter (Brooker, Exponential Backoff And Jitter, AWS 2015), of at least 1 ms."""
     ceiling = min(config.backoff_max_ms, config.backoff_ms * 2 ** min(attempt - 1, 40))
     return random.randint(1, ceiling) if ceiling > 0 else 0
 

@@ -26,14 +26,14 @@ class Lateness:
     """
 
     promoted: dict[int, int]
-    """(dequeueable - due) in ms, of messages that waited for their time on the wheel: bucket's upper end -> how many."""
+    """(dequeueable - due) in ms, of messages that waited on the wheel: bucket's upper end -> how many."""
     missed: dict[int, int]
     """(dequeued - deadline) in ms, of those dequeued after the deadline they were given: upper end -> how many."""
     deadlines: int
     """How many messages with a deadline of their own were dequeued."""
 
     def percentile(self, share: float) -> int:
-        """The upper end, in ms, of the bucket below which ``share`` (0 to 1) of the promoted messages lie; 0 for none."""
+        """The upper end, in ms, of the bucket up to which ``share`` (0 to 1) of the promoted lie; 0 for none."""
         wanted = share * sum(self.promoted.values())
         passed = 0
         for end, count in sorted(self.promoted.items()):

@@ -1,4 +1,4 @@
-"""Queues: create, change, block, list. A queue's home is shard 0; the shards get their copies of its version from there."""
+"""Queues: create, change, block, list. Their home is shard 0; the shards get their copies of versions from there."""
 
 from dataclasses import replace
 
@@ -59,6 +59,12 @@ def block(core: Core, queue: str, *, enqueue: bool | None = None, dequeue: bool 
             return (yield from spread(core, queue))
 
 
+def current(core: Core, queue: str) -> Plan[QueueConfig]:
+    """The configuration as it is at home now; QueueNotFound where there is none."""
+    core.configs.pop(queue, None)
+    return (yield from core.config(queue))
+
+
 def listed(core: Core) -> Plan[dict[str, QueueConfig]]:
     """Every queue of the namespace by name."""
     reply = yield from one(Request(0, command=("HGETALL", queues_key(core.namespace))))
@@ -80,7 +86,7 @@ def spread(core: Core, queue: str) -> Plan[QueueConfig]:
 def _configure(core: Core, queue: str, config: QueueConfig, seen: int) -> Plan[bool]:
     script = load("configure", core.clock)
     keys = {"namespace": namespace_key(core.namespace), "queues": queues_key(core.namespace)}
-    args = [queue, seen, config.stored(), limits.QUEUES_MAX]
+    args: list[bytes | int | str] = [queue, seen, config.stored(), limits.QUEUES_MAX]
     call = Call(script, [keys[key] for key in script.keys], args)
     reply = yield from one(Request(0, call, durable=True))
     if reply.error is not None:

@@ -1,0 +1,254 @@
+"""The client for asyncio: the same surface as `tickwheel`, with `await`. Every decision is in the same core.
+
+async with tickwheel.aio.Tickwheel() as tw:
+    await tw.queue("mail").enqueue(b"…")
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from tickwheel import arguments
+from tickwheel.async_io import AsyncIO, WakeTask, pool
+from tickwheel.config import QueueConfig, parse
+from tickwheel.core import Core
+from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
+from tickwheel.opening import Opening
+from tickwheel.operations import change, explain, finish, look, queues, scan
+from tickwheel.operations.dequeue import Dequeue
+from tickwheel.operations.enqueue import enqueue_many
+from tickwheel.operations.results import Change
+from tickwheel.plan import Plan
+
+T = TypeVar("T")
+
+
+class Message(LeasedMessage):
+    """A message that this worker holds the lease of."""
+
+    __slots__ = ("_tickwheel",)
+    _tickwheel: "Tickwheel"
+
+    async def complete(self) -> None:
+        """Done; see `tickwheel.Message.complete`."""
+        await self._tickwheel._run(finish.complete(self._tickwheel._core, [self]))
+
+    async def fail(self, error: str | None = None, retry_in: timedelta | None = None) -> str:
+        """Give it back; see `tickwheel.Message.fail`."""
+        return await self._tickwheel._run(finish.fail(self._tickwheel._core, self, error, retry_in))
+
+    async def extend(self, duration: timedelta) -> datetime:
+        """Hold the lease longer; see `tickwheel.Message.extend`."""
+        self._lease_until_ms = await self._tickwheel._run(finish.extend(self._tickwheel._core, self, duration))
+        return self.lease_until
+
+
+class Queue:
+    """A queue of a namespace; each method is that of `tickwheel.Queue`, awaited."""
+
+    def __init__(self, tickwheel: "Tickwheel", name: str) -> None:
+        self._tickwheel = tickwheel
+        self._core = tickwheel._core
+        self.name = arguments.plain_name("a queue's name", name)
+
+    async def enqueue(
+        self,
+        payload: bytes = b"",
+        *,
+        id: str | None = None,
+        delay: timedelta | None = None,
+        due: datetime | None = None,
+        deadline: datetime | timedelta | None = None,
+        metadata: Mapping[str, str] | None = None,
+        lease: timedelta | None = None,
+        max_attempts: int | None = None,
+    ) -> EnqueueResult:
+        """Add a message; see `tickwheel.Queue.enqueue`."""
+        new = NewMessage(payload, id, delay, due, deadline, metadata, lease, max_attempts)
+        return (await self._tickwheel._run(enqueue_many(self._core, self.name, [new])))[0]
+
+    async def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
+        """Add many; see `tickwheel.Queue.enqueue_many`."""
+        return await self._tickwheel._run(enqueue_many(self._core, self.name, messages))
+
+    async def dequeue(
+        self,
+        limit: int = 1,
+        *,
+        where: Mapping[str, str] | None = None,
+        lease: timedelta | None = None,
+        wait: timedelta | None = None,
+        worker: str | None = None,
+        request_id: str | None = None,
+        consistency: str = "heads",
+    ) -> list[Message]:
+        """Lease messages, earliest deadline first; see `tickwheel.Queue.dequeue`."""
+        asked = Dequeue(self._core, self.name, limit, where, lease, wait, worker, request_id, consistency)
+        return await self._tickwheel._run(asked.plan(self._tickwheel._message))
+
+    async def complete_many(self, messages: Sequence[Message]) -> None:
+        """Complete all; see `tickwheel.Queue.complete_many`."""
+        await self._tickwheel._run(finish.complete(self._core, messages))
+
+    async def cancel(self, id: str, exclusive_value: str | None = None, *, release: bool = False) -> Change:
+        """Cancel a message; see `tickwheel.Queue.cancel`."""
+        return (await self.cancel_many([id], exclusive_value, release=release))[0]
+
+    async def cancel_many(
+        self, ids: Sequence[str], exclusive_value: str | None = None, *, release: bool = False
+    ) -> list[Change]:
+        """Cancel many; see `tickwheel.Queue.cancel_many`."""
+        return await self._tickwheel._run(change.cancel_many(self._core, self.name, ids, exclusive_value, release))
+
+    async def reschedule(
+        self,
+        id: str,
+        exclusive_value: str | None = None,
+        *,
+        delay: timedelta | None = None,
+        due: datetime | None = None,
+        deadline: datetime | timedelta | None = None,
+    ) -> Change:
+        """Move a message in time; see `tickwheel.Queue.reschedule`."""
+        plan = change.reschedule(self._core, self.name, id, exclusive_value, delay, due, deadline)
+        return await self._tickwheel._run(plan)
+
+    async def redrive(self, id: str, exclusive_value: str | None = None) -> Change:
+        """Try an errored message again; see `tickwheel.Queue.redrive`."""
+        return await self._tickwheel._run(change.redrive(self._core, self.name, id, exclusive_value))
+
+    async def get(self, id: str, exclusive_value: str | None = None) -> MessageView:
+        """The message as it stands; see `tickwheel.Queue.get`."""
+        return await self._tickwheel._run(look.get(self._core, self.name, id, exclusive_value))
+
+    async def explain(self, id: str, exclusive_value: str | None = None) -> explain.Explanation:
+        """Why the message is not running, and when it will; see `tickwheel.Queue.explain`."""
+        return await self._tickwheel._run(explain.explain(self._core, self.name, id, exclusive_value))
+
+    async def messages(self, state: str | None = None) -> AsyncIterator[MessageView]:
+        """Walk over all messages of the queue; see `tickwheel.Queue.messages`."""
+        page = scan.Scan(self._core, self.name, state)
+        while not page.ended:
+            for message in await self._tickwheel._run(page.next()):
+                yield message
+
+    async def counts(self) -> dict[str, int]:
+        """How many messages are in each state; see `tickwheel.Queue.counts`."""
+        return await self._tickwheel._run(look.counts(self._core, self.name))
+
+    async def lateness(self) -> look.Lateness:
+        """How late messages became deliverable; see `tickwheel.Queue.lateness`."""
+        return await self._tickwheel._run(look.lateness(self._core, self.name))
+
+    async def depth(self, where: Mapping[str, str] | None = None) -> int:
+        """How many messages are Pending; see `tickwheel.Queue.depth`."""
+        return await self._tickwheel._run(look.depth(self._core, self.name, where))
+
+    async def forecast(self, minutes: int = 60) -> list[look.ForecastMinute]:
+        """What falls due in each of the coming minutes; see `tickwheel.Queue.forecast`."""
+        return await self._tickwheel._run(look.forecast(self._core, self.name, minutes))
+
+    async def block(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
+        """Block enqueue, dequeue, or both."""
+        return await self._tickwheel._run(
+            queues.block(self._core, self.name, enqueue=enqueue or None, dequeue=dequeue or None)
+        )
+
+    async def unblock(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
+        """Lift the block of enqueue, dequeue, or both."""
+        return await self._tickwheel._run(
+            queues.block(self._core, self.name, enqueue=False if enqueue else None, dequeue=False if dequeue else None)
+        )
+
+    async def config(self) -> QueueConfig:
+        """The queue's configuration, read from its home. Raises QueueNotFound."""
+        return await self._tickwheel._run(queues.current(self._core, self.name))
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r} of {self._tickwheel!r}>"
+
+
+class Tickwheel:
+    """A delay scheduler and priority queue for asyncio; the parameters are those of `tickwheel.Tickwheel`.
+
+    Use it in an ``async with`` statement, or call `open` and `close`. It belongs to the event loop that opened it.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "tw",
+        shards: int | None = None,
+        data_dir: str | Path | None = None,
+        durability: str | None = None,
+        drive: bool | None = None,
+        history: str | None = None,
+        auto_create: bool | None = None,
+        timeout: timedelta | None = None,
+        clock: str = "_clock",
+    ) -> None:
+        self._opening = Opening(url, namespace, data_dir, durability, drive, timeout)
+        self._core = Core(self._opening.namespace, clock=clock)
+        self._asked = (shards, history, auto_create)
+        self._io: AsyncIO | None = None
+
+    async def open(self) -> Self:
+        """Connect; start the embedded server and its event process where that is asked for."""
+        opening = self._opening
+        where = await asyncio.to_thread(opening.open)
+        try:
+            self._io = AsyncIO(pool(where), opening.shown, opening.seconds, opening.durability.replicas, opening.revive)
+            self._io.wakes = WakeTask(pool(where, socket_timeout=None), self._core.channels)
+            await self._run(opening.prepare(self._core, *self._asked))
+            await asyncio.to_thread(opening.start_driving, self._core)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    def queue(self, name: str) -> Queue:
+        """A queue by name; nothing is sent."""
+        return Queue(self, name)
+
+    async def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
+        """Create a queue, or check that it has this configuration; see `tickwheel.Tickwheel.create_queue`."""
+        queue = Queue(self, name)
+        wanted = parse(config)
+        await self._run(queues.create(self._core, queue.name, wanted, update=arguments.boolean("update", update)))
+        return queue
+
+    async def queues(self) -> list[Queue]:
+        """All queues of the namespace, by name."""
+        return [Queue(self, name) for name in await self._run(queues.listed(self._core))]
+
+    async def close(self) -> None:
+        """Let go of the server; messages stay. May be called twice."""
+        if self._io is not None:
+            await self._io.close()
+        await asyncio.to_thread(self._opening.close)
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Tickwheel {self._opening.shown} namespace={self._core.namespace!r}>"
+
+    async def _run(self, plan: Plan[T]) -> T:
+        if self._io is None:
+            plan.close()
+            raise RuntimeError("this Tickwheel is not open: use it in `async with`, or await its open()")
+        return await self._io.run(plan)
+
+    def _message(self, queue: str, name: bytes, record: bytes, body: bytes, exclusive: bool) -> Message:
+        message = Message(queue, name, record, body, exclusive)
+        message._tickwheel = self
+        return message
