@@ -1,5 +1,6 @@
 """What the wheel of a shard knows of time. The driver reads no clock of its own, so that tests can turn every one."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -9,7 +10,8 @@ class Clock(Protocol):
     def now(self) -> int:
         """The driver's bound on the shard's time: never ahead of what the clock guard trusts."""
 
-    def monotonic(self) -> float:
+    @property
+    def monotonic(self) -> Callable[[], float]:
         """Time that only passes: for rotation and waiting."""
 
     def when(self, time_ms: int) -> float:

@@ -6,32 +6,21 @@ the inbox from its start and every slot that has started. Reading again is alway
 """
 
 from math import inf
-from struct import Struct
-from typing import Any, Final
+from typing import Final
 
-from tickwheel import keys
-from tickwheel.errors import Fenced, TickwheelError
+from tickwheel.errors import TickwheelError
 from tickwheel.event_process.clock import Clock
-from tickwheel.event_process.commands import (
-    Command,
-    Duty,
-    ReadFence,
-    ReadInbox,
-    ReadSlot,
-    ReadSlots,
-    Refused,
-    Steps,
-)
+from tickwheel.event_process.commands import Duty, ReadFence, ReadInbox, ReadSlot, ReadSlots, Steps
 from tickwheel.event_process.filing import CHUNK_TIMERS, Filing
 from tickwheel.event_process.firing import Firing
 from tickwheel.event_process.inbox import Entry, Unfiled, id_after, to_file
-from tickwheel.event_process.levels import LOWEST, RADIX, is_near, name, parse
+from tickwheel.event_process.levels import LOWEST, RADIX, is_near, name, parse, start
 from tickwheel.event_process.memory import Memory
 from tickwheel.event_process.portion import Portion
 from tickwheel.event_process.queues import Queues
+from tickwheel.event_process.shard import Shard, epoch_of, pack_fence
 from tickwheel.event_process.slots import Slot, Slots
 from tickwheel.event_process.stats import WheelStats
-from tickwheel.scripts import bind, load
 from tickwheel.timers import Kind, split
 
 # Timers moved by one command of each duty: a millisecond or two of the server's time or of ours.
@@ -40,14 +29,12 @@ FILE_TIMERS: Final = 2_000
 CASCADE_TIMERS: Final = 1_000
 # Calls of each duty in a turn. Promotion has its share before each of the other duties.
 PROMOTE_CALLS, EXPIRE_CALLS, RETIRE_CALLS, DROP_CALLS = 4, 4, 2, 8
-# With so many timers in memory no more slots are read, and above the second, new timers wait in their slots, too.
+# With so many timers in memory no more slots are read, and with more than the second, new timers wait in slots, too.
 MEMORY_TIMERS_FROM_SLOTS: Final = 500_000
 MEMORY_TIMERS: Final = 1_000_000
 # With so many timers read and not filed, filing comes before reading more of the inbox.
 UNFILED_TIMERS: Final = 100_000
 SLOT_NAMES: Final = 1_000
-
-_FENCE = Struct(">QQ")
 
 
 class ShardDriver:
@@ -68,17 +55,15 @@ class ShardDriver:
     ) -> None:
         """``epoch`` None takes the one after the shard's; ``clock_fragment`` is another in tests only."""
         self.epoch = epoch
-        self._namespace = namespace
-        self._shard = shard
+        self.claimed = self.refused = False
         self._connection = connection
         self._election = election
         self._queues = queues
         self._clock = clock
         self._stats = stats
-        self._fragment = clock_fragment
-        self._keys = {name: keys.shard_key(namespace, shard, name) for name in keys.SHARD_KEYS}
-        self._file, self._cascade, self._drop_slot, self._claim = (
-            load(script, clock_fragment) for script in ("file", "cascade", "drop_slot", "claim")
+        self._shard = Shard(namespace, shard, clock_fragment)
+        self._file, self._cascade, self._drop_slot, self._claim = map(
+            self._shard.script, ("file", "cascade", "drop_slot", "claim")
         )
         self._inbox_portion = Portion(READ_TIMERS)
         self._slot_portion = Portion(READ_TIMERS)
@@ -97,31 +82,25 @@ class ShardDriver:
     def claim(self) -> Steps:
         """Make this driver's fence the shard's."""
         if self.epoch is None:
-            held = yield ReadFence(self._keys["clock"])
-            self.epoch = _FENCE.unpack(held)[0] + 1 if held else 1
-        self._fence = _FENCE.pack(self.epoch, self._connection)
-        now, high = yield from self._ask(bind(self._claim, self._keys, [self._fence, self._election]))
+            held = yield ReadFence(self._shard.keys["clock"])
+            self.epoch = epoch_of(held) + 1 if held else 1
+        self._shard.fence = pack_fence(self.epoch, self._connection)
+        try:
+            now, high = yield from self._shard.ask(self._claim, [self._election])
+        except TickwheelError:
+            self.refused = True
+            raise
         self._clock.claimed(int(now), int(high) if high else None)
+        self.claimed = True
         self._stats.epoch = self.epoch
-        self._stats.claims += 1
 
     def take_over(self) -> Steps:
-        """Start with nothing in memory: all slots are there to be read, the inbox from its start."""
+        """Start with nothing in memory: all slots are there to be read, and the inbox from its start."""
         self._memory = Memory(self._clock.now())
-        self._firing = Firing(
-            self._namespace,
-            self._shard,
-            fence=self._fence,
-            queues=self._queues,
-            clock=self._clock,
-            memory=self._memory,
-            unfiled=self._unfiled,
-            stats=self._stats,
-            clock_fragment=self._fragment,
-        )
+        self._firing = Firing(self._shard, self._queues, self._clock, self._memory, self._unfiled, self._stats)
         first = 0
         while True:
-            names = yield ReadSlots(self._keys["slots"], first, SLOT_NAMES)
+            names = yield ReadSlots(self._shard.keys["slots"], first, SLOT_NAMES)
             for slot_name in names:
                 self._slots.touch(*parse(slot_name), length=None)
             first += len(names)
@@ -149,8 +128,8 @@ class ShardDriver:
 
     def next_wake(self) -> float:
         """When there is something to do again without news from the inbox, on the monotonic clock."""
-        expiries = [near.next_expiry() for near in self._memory.near.values()]
         moments = [self._unfiled.next_rotation(), self._clock.next_look(self._memory.count > 0)]
+        expiries = [near.next_expiry() for near in self._memory.near.values()]
         for time_ms in (*expiries, self._slots.next_start(self._lowest_to_serve())):
             if time_ms is not None:
                 moments.append(self._clock.when(time_ms))
@@ -160,9 +139,8 @@ class ShardDriver:
         """Read new timers; near ones into memory. ``until_ms``: wait for some until then."""
         if self._unfiled.count >= UNFILED_TIMERS:
             return False
-        count = self._inbox_portion.count
-        after = self._unfiled.read_up_to
-        entries = yield ReadInbox(self._keys["inbox"], after, count, until_ms)
+        after, count = self._unfiled.read_up_to, self._inbox_portion.count
+        entries = yield ReadInbox(self._shard.keys["inbox"], after, count, until_ms)
         timers = 0
         for entry_id, packed in entries:
             entry = self._admit(entry_id, packed)
@@ -173,13 +151,13 @@ class ShardDriver:
         return bool(entries)
 
     def file(self) -> Duty:
-        """File the next prefix of what was read, and cut it from the inbox; with nothing to file, maybe ask the time."""
+        """File the next prefix of what was read, and cut it from the inbox. With none, ask the time if it is due."""
         self._unfiled.rotate(self._clock.monotonic())
         prefix = self._unfiled.prefix(FILE_TIMERS)
         if prefix:
             yield from self._file_prefix(prefix)
         elif self._clock.wants_look(self._memory.count > 0):
-            now, *_ = yield from self._ask(bind(self._file, self._keys, [self._fence, b""]))
+            [now] = yield from self._shard.ask(self._file, [b""])
             self._clock.observe(now)
         return bool(prefix)
 
@@ -196,23 +174,17 @@ class ShardDriver:
 
     def drop_slots(self) -> Duty:
         """Drop slots that were read to their end and have no open timer."""
-        dropped = False
-        for _ in range(DROP_CALLS):
+        for dropped in range(DROP_CALLS):
             slot = self._next_to_drop()
             if slot is None:
-                break
-            call = bind(
-                self._drop_slot,
-                self._keys | {"slot": self._slot_key(slot.level, slot.number)},
-                [self._fence, name(slot.level, slot.number), slot.position],
-            )
-            left = yield from self._ask(call)
-            if left:
-                self._slots.touch(slot.level, slot.number, left)
+                return dropped > 0
+            key = self._shard.slot_key(slot.level, slot.number)
+            length = yield from self._shard.ask(self._drop_slot, [name(slot.level, slot.number), slot.position], key)
+            if length:
+                self._slots.touch(slot.level, slot.number, length)
             else:
                 self._slots.gone(slot)
-            dropped = True
-        return dropped
+        return True
 
     def _admit(self, entry_id: bytes, packed: bytes) -> Entry:
         now = self._clock.now()
@@ -229,13 +201,12 @@ class ShardDriver:
     def _file_prefix(self, prefix: list[Entry]) -> Steps:
         filing = Filing()
         filing.add(self._to_file(prefix), self._clock.now())
-        args = [self._fence, self._cut_before(prefix), *filing.arguments()]
-        lists = [self._slot_key(*slot) for slot in filing.slots]
-        now, *lengths = yield from self._ask(bind(self._file, self._keys, args, lists))
+        lists = [self._shard.slot_key(*slot) for slot in filing.slots]
+        args = [self._cut_before(prefix), *filing.arguments()]
+        now, *lengths = yield from self._shard.ask(self._file, args, rest=lists)
         self._clock.observe(now)
-        chunks = filing.chunk_counts()
-        for (slot, timers), length, pushed in zip(filing.slots.items(), lengths, chunks, strict=True):
-            self._pushed(*slot, timers, length, pushed)
+        for (slot, timers), length in zip(filing.slots.items(), lengths, strict=True):
+            self._pushed(*slot, timers, length)
             self._stats.filed_timers += len(timers)
         self._unfiled.filed(prefix)
 
@@ -247,15 +218,14 @@ class ShardDriver:
         """Exactly the prefix goes from the inbox."""
         return id_after(prefix[-1].id)
 
-    def _pushed(self, level: int, number: int, timers: list[bytes], length: int, chunks: int) -> None:
-        """A slot has grown by these. Its position passes them if they, and all before them, are in memory."""
+    def _pushed(self, level: int, number: int, timers: list[bytes], length: int) -> None:
+        """A slot has grown by these. Its position passes them if it was at the end and all of them are in memory."""
         if level > LOWEST:
             self._slots.touch(level, number, None)
             return
-        known = self._slots.get(level, number)
-        position = known.position if known else 0
         slot = self._slots.touch(level, number, length)
-        if position != length - chunks or not is_near(number << 12, self._clock.now()):
+        chunks = -(-len(timers) // CHUNK_TIMERS)
+        if slot.position != length - chunks or not is_near(start(level, number), self._clock.now()):
             return
         missing = [timer for timer in timers if timer not in self._unfiled.unanswered]
         if self._memory.count + len(missing) <= MEMORY_TIMERS:
@@ -264,7 +234,8 @@ class ShardDriver:
 
     def _read_slot(self, slot: Slot) -> Steps:
         count = self._slot_portion.count
-        chunks = yield ReadSlot(self._slot_key(slot.level, slot.number), slot.position, count)
+        key = self._shard.slot_key(slot.level, slot.number)
+        chunks = yield ReadSlot(key, slot.position, count)
         timers = sum(self._memory.hold(chunk) for chunk in chunks)
         self._slot_portion.took(len(chunks), timers)
         slot.position += len(chunks)
@@ -275,14 +246,11 @@ class ShardDriver:
 
     def _cascade_slot(self, slot: Slot) -> Steps:
         below, first = slot.level - 1, slot.number * RADIX
-        call = bind(
-            self._cascade,
-            self._keys | {"slot": self._slot_key(slot.level, slot.number)},
-            [self._fence, slot.level, slot.number, CASCADE_TIMERS, CHUNK_TIMERS],
-            [self._slot_key(below, first + place) for place in range(RADIX)],
-        )
-        left, *children = yield from self._ask(call)
-        for place, length in zip(children[::2], children[1::2], strict=True):
+        key = self._shard.slot_key(slot.level, slot.number)
+        children = [self._shard.slot_key(below, first + place) for place in range(RADIX)]
+        args = [slot.level, slot.number, CASCADE_TIMERS, CHUNK_TIMERS]
+        left, *grown = yield from self._shard.ask(self._cascade, args, key, children)
+        for place, length in zip(grown[::2], grown[1::2], strict=True):
             self._slots.touch(below, first + place, length if below == LOWEST else None)
         if left == 0:
             self._slots.gone(slot)
@@ -298,15 +266,3 @@ class ShardDriver:
 
     def _lowest_to_serve(self) -> int:
         return LOWEST if self._memory.count < MEMORY_TIMERS_FROM_SLOTS else LOWEST + 1
-
-    def _slot_key(self, level: int, number: int) -> str:
-        return keys.slot_key(self._namespace, self._shard, level, number)
-
-    def _ask(self, command: Command) -> "Any":
-        """A call of one of the wheel's own scripts."""
-        try:
-            return (yield command)
-        except Refused as refusal:
-            if refusal.code == "FENCED":
-                raise Fenced(f"shard {self._shard}: {refusal}") from refusal
-            raise TickwheelError(f"shard {self._shard}: the wheel was refused: {refusal}") from refusal

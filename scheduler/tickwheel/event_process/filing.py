@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tickwheel.event_process.levels import LOWEST, level_for, name, number, start
+from tickwheel.event_process.levels import level_for, name, number, start
 from tickwheel.timers import split
 
 # Lists keep elements of up to 8 KB together: two chunks of this many timers share a node, and a chunk is what a
@@ -30,10 +30,6 @@ class Filing:
                 else:
                     timers.append(timer)
 
-    def near(self) -> Iterable[tuple[int, list[bytes]]]:
-        """The slots of level 2, by number."""
-        return ((slot[1], timers) for slot, timers in self.slots.items() if slot[0] == LOWEST)
-
     def arguments(self) -> list[bytes | int | str]:
         """What `file.lua` wants to know of each slot, in the order of `slots`."""
         args: list[bytes | int | str] = []
@@ -41,7 +37,3 @@ class Filing:
             chunks = [b"".join(timers[first : first + CHUNK_TIMERS]) for first in range(0, len(timers), CHUNK_TIMERS)]
             args += [name(level, slot_number), start(level, slot_number), len(chunks), *chunks]
         return args
-
-    def chunk_counts(self) -> Iterable[int]:
-        """How many chunks each slot is given, in the order of `slots`."""
-        return (-(-len(timers) // CHUNK_TIMERS) for timers in self.slots.values())

@@ -1,64 +1,56 @@
 """Due timers go to the scripts that look at the messages: promote, expire and retire.
 
 A timer is answered only by the script's final answer. Everything else (not yet due, not handled in this call, refused,
-no answer at all) leaves it open, and its slot in Redis keeps it.
+no answer at all) leaves it open, and the inbox or its slot keeps it.
 """
 
 import logging
 from struct import Struct
 from typing import Final
 
-from tickwheel import keys
-from tickwheel.errors import Fenced
 from tickwheel.event_process.clock import Clock
 from tickwheel.event_process.commands import Duty, Refused, Steps
 from tickwheel.event_process.inbox import Unfiled
 from tickwheel.event_process.memory import Memory, time_of
-from tickwheel.event_process.queues import QueueRef, Queues
+from tickwheel.event_process.queues import Queues
+from tickwheel.event_process.shard import Shard
 from tickwheel.event_process.stats import WheelStats
 from tickwheel.limits import CALL_ENTRIES
-from tickwheel.scripts import Script, bind, load
+from tickwheel.scripts import bind
 from tickwheel.timers import Kind
 
-# A call of this many takes the server about a millisecond; larger ones gain nothing (measured per message: 100 and
-# 1,000 cost the same) and make every other client wait.
+# A call of this many takes the server about a millisecond. More would save next to nothing for each message, and every
+# other client of the server would wait longer.
 FIRE_BATCH: Final = 200
 # After an error that is neither the fence nor the configuration, a batch waits this long.
 POSTPONE_MS: Final = 1_000
 
-_TIME_BYTES: Final = 6
 _BOUND = Struct(">HII")
+_TIME_BYTES: Final = 6
 _FINAL, _EARLY, _UNHANDLED = 0, 1, 2
 
 _log = logging.getLogger("tickwheel.event_process")
 
 
 class Firing:
-    """Fires what is due of one shard, under one fence."""
+    """Fires what is due of one shard."""
 
     def __init__(
         self,
-        namespace: str,
-        shard: int,
-        *,
-        fence: bytes,
+        shard: Shard,
         queues: Queues,
         clock: Clock,
         memory: Memory,
         unfiled: Unfiled,
         stats: WheelStats,
-        clock_fragment: str,
     ) -> None:
-        self._namespace = namespace
         self._shard = shard
-        self._fence = fence
         self._queues = queues
         self._clock = clock
         self._memory = memory
         self._unfiled = unfiled
         self._stats = stats
-        self._scripts: dict[Kind, Script] = {kind: load(kind.name.lower(), clock_fragment) for kind in Kind}
-        self._keys: dict[str, dict[str, str]] = {}
+        self._scripts = {kind: shard.script(kind.name.lower()) for kind in Kind}
         # Queues whose configuration was renewed and that have not answered since.
         self._renewed: set[int] = set()
 
@@ -70,18 +62,17 @@ class Firing:
             if taken is None:
                 return sent > 0
             yield from self._fire_batch(kind, *taken)
-        return calls > 0
+        return True
 
     def _fire_batch(self, kind: Kind, queue_number: int, timers: list[bytes]) -> Steps:
         queue = self._queues.lookup(queue_number)
         if queue is None:
             self._drop(kind, queue_number, timers)
             return
-        bound = self._clock.now()
-        high, low = divmod(bound, 2**32)
-        args = [self._fence, _BOUND.pack(high, low, CALL_ENTRIES), queue.context, b"".join(timers)]
+        bound = _BOUND.pack(*divmod(self._clock.now(), 2**32), CALL_ENTRIES)
+        args = [self._shard.fence, bound, queue.context, b"".join(timers)]
         try:
-            reply = yield bind(self._scripts[kind], self._keys_of(queue), args)
+            reply = yield bind(self._scripts[kind], self._shard.queue_keys(queue.name), args)
         except Refused as refusal:
             self._refused(refusal, kind, queue_number, timers)
             return
@@ -96,16 +87,16 @@ class Firing:
 
     def _settle(self, kind: Kind, queue_number: int, timers: list[bytes], answers: bytes) -> None:
         near = self._memory.near[kind]
+        final = timers
         if any(answers):
-            final = [timer for timer, answer in zip(timers, answers, strict=True) if answer == _FINAL]
-            again = [t for t, answer in zip(timers, answers, strict=True) if answer == _UNHANDLED]
-            near.give_back(queue_number, again)
+            by_answer: tuple[list[bytes], list[bytes], list[bytes]] = [], [], []
             for timer, answer in zip(timers, answers, strict=True):
-                if answer == _EARLY:
-                    near.add(time_of(timer), timer)
-                    self._stats.early_answers += 1
-        else:
-            final = timers
+                by_answer[answer].append(timer)
+            final = by_answer[_FINAL]
+            near.give_back(queue_number, by_answer[_UNHANDLED])
+            for timer in by_answer[_EARLY]:
+                near.add(time_of(timer), timer)
+            self._stats.early_answers += len(by_answer[_EARLY])
         self._answered(final)
 
     def _answered(self, timers: list[bytes]) -> None:
@@ -116,15 +107,15 @@ class Firing:
     def _refused(self, refusal: Refused, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
         near = self._memory.near[kind]
         if refusal.code == "FENCED":
-            raise Fenced(f"shard {self._shard}: {refusal}") from refusal
+            raise self._shard.refusal(refusal) from refusal
         if refusal.code == "STALECONFIG" and queue_number not in self._renewed:
             self._renewed.add(queue_number)
-            self._queues.renew(queue_number, self._shard)
+            self._queues.renew(queue_number, self._shard.number)
             near.give_back(queue_number, timers)
             return
         _log.error(
             "shard %d: %s of %d timers of queue %d was refused, again in %d ms: %s",
-            *(self._shard, kind.name.lower(), len(timers), queue_number, POSTPONE_MS, refusal),
+            *(self._shard.number, kind.name.lower(), len(timers), queue_number, POSTPONE_MS, refusal),
         )
         self._renewed.discard(queue_number)
         again_at = self._clock.now() + POSTPONE_MS
@@ -135,16 +126,7 @@ class Firing:
         # A queue never vanishes and its number is never given again, so nobody can answer for these.
         _log.error(
             "shard %d: dropped %d %s timers of queue %d, which does not exist",
-            *(self._shard, len(timers), kind.name.lower(), queue_number),
+            *(self._shard.number, len(timers), kind.name.lower(), queue_number),
         )
         self._stats.unknown_queue_timers += len(timers)
         self._answered(timers)
-
-    def _keys_of(self, queue: QueueRef) -> dict[str, str]:
-        found = self._keys.get(queue.name)
-        if found is None:
-            found = {name: keys.shard_key(self._namespace, self._shard, name) for name in keys.SHARD_KEYS}
-            for name in keys.QUEUE_KEYS:
-                found[name] = keys.queue_key(self._namespace, self._shard, queue.name, name)
-            self._keys[queue.name] = found
-        return found

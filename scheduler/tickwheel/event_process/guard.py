@@ -58,12 +58,9 @@ class ClockGuard:
         """The moment at which `now` reaches the time, unless the guard holds."""
         return time_ms - self._offset
 
-    def start(self, server_ms: int, sent: float, received: float, wall_ms: float, high_ms: int | None) -> None:
-        """The first look at the server's clock, with the witnesses of that moment."""
-        witness = max(wall_ms, high_ms or 0)
-        self._anchor = min(server_ms, witness) - received
-        self._offset = self._anchor
-        self.observe(server_ms, sent, received)
+    def start(self, server_ms: int, received: float, wall_ms: float, high_ms: int | None) -> None:
+        """Before the first `observe`: the witnesses of the moment in which its reply came."""
+        self._anchor = self._offset = min(server_ms, max(wall_ms, high_ms or 0)) - received
 
     def observe(self, server_ms: int, sent: float, received: float) -> None:
         """The server's clock showed ``server_ms`` some time between two moments."""

@@ -13,8 +13,6 @@ from timing_wheel import TimingWheel
 # How many due timers are taken apart at once: a tick may hold a hundred thousand.
 _READY_MAX = 2_000
 
-Ready = dict[int, deque[bytes]]
-
 
 class NearTimers:
     """Timers by tick; those that are due, by queue."""
@@ -24,7 +22,7 @@ class NearTimers:
         self._wheel: TimingWheel[int] = TimingWheel(now_ms)
         self._ticks: dict[int, bytearray] = {}
         self._due: Iterator[tuple[int, int, Kind, bytes]] = iter(())
-        self._ready: Ready = {}
+        self._ready: dict[int, deque[bytes]] = {}
         self._ready_count = 0
         self.count = 0
 
@@ -60,10 +58,6 @@ class NearTimers:
         self._ready.setdefault(queue_number, deque()).extendleft(reversed(timers))
         self._ready_count += len(timers)
         self.count += len(timers)
-
-    def has_ready(self) -> bool:
-        """Whether due timers have been pulled and not taken."""
-        return bool(self._ready)
 
     def next_expiry(self) -> int | None:
         """The earliest tick that is not yet pulled."""

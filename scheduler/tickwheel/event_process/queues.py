@@ -6,7 +6,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class QueueRef:
-    """A queue as the event process's scripts know it. ``context`` is opaque here: ARGV[3] of promote, expire, retire."""
+    """A queue as the event process's scripts know it. ``context`` is opaque here: ARGV[3] of theirs."""
 
     name: str
     context: bytes

@@ -1,60 +1,68 @@
 """A shard's clock in production: its server's, as far as the clock guard believes it."""
 
 import time
+from collections.abc import Callable
 
 from tickwheel.event_process.guard import ClockGuard
 from tickwheel.limits import CLOCK_GUARD_MS
 
-# Asked again after so long: while held; while timers in memory wait; and in any case, so that slow drift is followed.
+# The server is asked the time after so long: while held; while timers in memory wait; and in any case, so that slow
+# drift is followed.
 LOOK_HELD_MS = 250
 LOOK_WAITING_MS = 5_000
 LOOK_MS = 60_000
 
-# A monotonic clock that counts the time a machine sleeps, or its waking up would look like a step of the server's clock.
+# A clock that counts the time a machine sleeps, or its waking up would look like a step of the server's clock.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def monotonic_ms() -> float:
+    """Time that only passes, in ms."""
     return time.clock_gettime_ns(_CLOCK) / 1e6
 
 
-class ServerClock:
-    """The `Clock` of a shard's driver. The runner says by `around` between which moments a reply came."""
+def wall_ms() -> float:
+    """This host's idea of the time, in ms since 1970: a witness, never more."""
+    return time.time_ns() / 1e6
 
-    def __init__(self, limit_ms: int = CLOCK_GUARD_MS) -> None:
+
+class ServerClock:
+    """The `Clock` of a shard's driver. Whoever sends its commands says by `around` when a reply came."""
+
+    def __init__(
+        self,
+        limit_ms: int = CLOCK_GUARD_MS,
+        monotonic: Callable[[], float] = monotonic_ms,
+        wall: Callable[[], float] = wall_ms,
+    ) -> None:
         self.guard = ClockGuard(limit_ms)
+        self.monotonic = monotonic
+        self._wall = wall
         self._started = False
-        self._sent = self._received = 0.0
-        self._looked_at = 0.0
+        self._sent = self._received = self._looked_at = 0.0
 
     def around(self, sent: float, received: float) -> None:
         """The last command was sent and answered at these moments."""
         self._sent, self._received = sent, received
 
     def now(self) -> int:
-        return int(self.guard.now(monotonic_ms()))
-
-    def monotonic(self) -> float:
-        return monotonic_ms()
+        return int(self.guard.now(self.monotonic()))
 
     def when(self, time_ms: int) -> float:
         return self._looked_at + LOOK_HELD_MS if self.guard.held else self.guard.when(time_ms)
 
     def claimed(self, server_ms: int, high_ms: int | None) -> None:
-        if self._started:
-            self.observe(server_ms)
-            return
-        self._started = True
-        self._looked_at = self._received
-        wall_ms = time.time_ns() / 1e6
-        self.guard.start(server_ms, self._sent, self._received, wall_ms, high_ms)
+        if not self._started:
+            self._started = True
+            self.guard.start(server_ms, self._received, self._wall(), high_ms)
+        self.observe(server_ms)
 
     def observe(self, server_ms: int) -> None:
         self._looked_at = self._received
         self.guard.observe(server_ms, self._sent, self._received)
 
     def wants_look(self, waiting: bool) -> bool:
-        return monotonic_ms() >= self.next_look(waiting)
+        return self.monotonic() >= self.next_look(waiting)
 
     def next_look(self, waiting: bool) -> float:
         if self.guard.held:

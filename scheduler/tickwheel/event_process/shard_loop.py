@@ -100,7 +100,6 @@ class ShardLoop:
                 clock=self.clock,
                 stats=self.stats,
             )
-            claims = self.stats.claims
             try:
                 link = Link(self._connect(self._shard), self._woken)
                 try:
@@ -108,10 +107,9 @@ class ShardLoop:
                 finally:
                     link.close()
             except (RedisError, OSError, TickwheelError) as error:
-                claimed = self.stats.claims > claims
-                if isinstance(error, TickwheelError) and not claimed:
+                if driver.refused:
                     raise
-                if claimed:
+                if driver.claimed:
                     wait = shortest
                 # A fence that changed under a leader: its claim decides whether somebody newer drives.
                 how = "fenced" if isinstance(error, Fenced) else "lost"

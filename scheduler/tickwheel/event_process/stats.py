@@ -12,7 +12,6 @@ class WheelStats:
     """
 
     epoch: int = 0
-    claims: int = 0
     in_memory: int = 0
     unfiled: int = 0
     slots: int = 0
