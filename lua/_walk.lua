@@ -1,5 +1,6 @@
 -- Finds the names of the most urgent Pending messages that carry every pair of `where`, walking the rarest pair's entries.
--- Gives walk(where, cursor, limit, budget) -> names, and a cursor where the budget was spent and nothing certain was found.
+-- Gives walk(where, cursor, limit, budget) -> names; where the budget was spent, a cursor if nothing certain was found,
+-- and whether there may be more.
 -- A split walk is exact from its cursor on: what arrives behind it is not seen by that walk.
 -- Needs: _record, _pending, _match.
 local walk
@@ -40,7 +41,7 @@ if not exclusive then
             end
             from, budget, chunk = '(' .. last, budget - size, math.min(chunk * 2, 800)
         end
-        return names, #names == 0 and last or nil
+        return names, #names == 0 and last or nil, true
     end
 else
     -- Groups come in the order of their heads; the best of each value is a candidate until no later group can beat it.
@@ -113,7 +114,7 @@ else
         local function stop(entry, where_inside)
             local names = names_up_to(read('>I8I6', entry, #chosen + 1))
             if #names > 0 then
-                return names
+                return names, nil, true
             end
             local saved = { pack('>I2c0I2c0I2c0', #chosen, chosen, #entry, entry, #where_inside, where_inside) }
             for n = 1, #best do

@@ -10,10 +10,11 @@
 -- ARGV[5]  empty, or signature c8 and the pairs asked for, each I2c0
 -- Reply    {head, cursor, then name, record and body of each message}; head: now I6, status B, next deadline I8 (2^53-1: none).
 --          Status 0: final; 1: nothing found yet, call again with the cursor; 2: a repeated call, an empty record is one
---          no longer held
+--          no longer held; 3: there may be more, this call was at its limit of bytes or entries
 -- Errors   STALECONFIG, BLOCKED, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message and pair, and the entries walked; without a match nothing is written
 local limit, call_lease, queue_lease, room, budget, token, worker_at = read('>I2I4I4I4I4c16', ARGV[3])
+local FINAL, MORE, REPEATED, SHORT = 0, 1, 2, 3
 local worker = sub(ARGV[3], worker_at)
 local NO_DEADLINE = 9007199254740991
 
@@ -27,7 +28,7 @@ local function head(status)
 end
 
 if replayed then
-    local answer, at = { head(2), '' }, 17
+    local answer, at = { head(REPEATED), '' }, 17
     token = sub(replayed, 1, 16)
     while at <= #replayed do
         local name
@@ -47,20 +48,20 @@ if replayed then
     return answer
 end
 
-local names, more
+local names, cursor, short
 if ARGV[5] == '' then
     names = redis.call('ZRANGE', ready, 0, limit - 1)
     for n = 1, #names do
         names[n] = sub(names[n], 7)
     end
 else
-    names, more = walk(ARGV[5], ARGV[4], limit, budget)
+    names, cursor, short = walk(ARGV[5], ARGV[4], limit, budget)
 end
 if #names == 0 then
-    if keep_empty ~= 0 and not more then
+    if keep_empty ~= 0 and not cursor then
         remember(token)
     end
-    return { head(more and 1 or 0), more or '' }
+    return { head(cursor and MORE or FINAL), cursor or '' }
 end
 
 fetch(names)
@@ -71,12 +72,13 @@ for _, name in ipairs(names) do
     if band(flags, BODY) ~= 0 then
         body = redis.call('HGET', bodies, queue_number .. name)
     end
-    room = room - #record - #body
-    if room < 0 and #kept > 1 then
-        break
-    end
     local deadline, at = urgency(record, flags, due)
     local signature, indexed, blob = pairs_of(record, flags, at)
+    room, budget = room - #record - #body, budget - 1 - indexed
+    if (room < 0 or budget < 0) and #kept > 1 then
+        short = true
+        break
+    end
     take(name, deadline, rank_of(flags, incarnation), signature, indexed, blob)
     local lease = call_lease
     if lease == 0 and band(flags, OVERRIDES) ~= 0 then
@@ -101,5 +103,5 @@ for _, name in ipairs(names) do
 end
 remember(table.concat(kept))
 commit(worker)
-answer[1] = head(0)
+answer[1] = head(short and SHORT or FINAL)
 return answer

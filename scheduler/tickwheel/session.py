@@ -56,9 +56,10 @@ class Slot:
         if kept:
             self._opened[shard] = time.monotonic()
 
-    def expect_repeat(self) -> None:
-        """The next call may be a repeat that only its sender knows of: it leaves a trace even where it is empty."""
-        self._unanswered = True
+    def repeat(self, sequence: int, final: bool) -> None:
+        """The next call stands for the sequence after this one, perhaps again; ``final`` keeps an empty answer too."""
+        self.sequence = sequence
+        self._unanswered = final
 
     def forget(self, shard: int) -> None:
         """The shard does not know the session: open it anew with the next call, under a name never used."""

@@ -20,7 +20,7 @@ _PARAMS = Struct(">HIIII16s")
 _HEAD = Struct(">HIBQ")
 _SEQUENCE = Struct(">Q")
 _NO_DEADLINE = 2**53 - 1
-_MORE = 1
+_MORE, _SHORT = 1, 3
 # DESIGN: heads known from the last answers, at most 100 ms old.
 _HEADS_S = 0.1
 WAIT_MS_MAX = 3_600_000
@@ -55,13 +55,14 @@ class Dequeue:
         self._wait_s = 0.0 if wait is None else arguments.duration_ms("wait", wait, 0, WAIT_MS_MAX) / 1000
         self._worker = arguments.text("worker", worker or "", limits.WORKER_BYTES)
         self._request = None if request_id is None else parse_request_id(request_id)
+        self._sequence = 0 if self._request is None else self._request.sequence
         self._exact = arguments.one_of("consistency", consistency, ("heads", "exact")) == "exact"
 
     def plan(self, make: Maker[M]) -> Plan[list[M]]:
         """Try; with a wait, sleep until woken and try again. A waiter never asks the server on its own."""
         slot = self._request or self._core.slots.take()
         try:
-            found = yield from self._try(slot, make)
+            found = yield from self._try(slot, make, final=not self._wait_s)
             if found or not self._wait_s:
                 return found
             until = time.monotonic() + self._wait_s
@@ -69,8 +70,8 @@ class Dequeue:
             try:
                 while True:
                     # Subscribed first, tried after: what became ready in between is not missed.
-                    found = yield from self._try(slot, make)
                     left = until - time.monotonic()
+                    found = yield from self._try(slot, make, final=left <= 0)
                     if found or left <= 0:
                         return found
                     yield PassOn(waiter)
@@ -81,7 +82,7 @@ class Dequeue:
             if self._request is None:
                 self._core.slots.give(slot)
 
-    def _try(self, slot: Slot, make: Maker[M]) -> Plan[list[M]]:
+    def _try(self, slot: Slot, make: Maker[M], final: bool) -> Plan[list[M]]:
         core = self._core
         try:
             config = yield from core.config(self._queue)
@@ -93,14 +94,10 @@ class Dequeue:
         shards = yield from self._shards(slot)
         found: list[M] = []
         for shard in shards:
-            while len(found) < self._limit:
-                part = yield from self._shard(slot, shard, self._limit - len(found), make)
+            more = True
+            while more and len(found) < self._limit:
+                part, more = yield from self._shard(slot, shard, self._limit - len(found), make, final)
                 found += part
-                # A short answer may have run into the limit on bytes: there may be more.
-                if self._request is not None or len(part) == 0 or len(found) >= self._limit:
-                    break
-            if len(found) >= self._limit:
-                break
         return found
 
     def _check_indexed(self, config: QueueConfig) -> None:
@@ -155,10 +152,11 @@ class Dequeue:
         core = self._core
         keys = [session_key(core.namespace, shard, slot.name) for shard in range(core.shards)]
         replies = yield Round([Request(shard, command=("GET", key)) for shard, key in enumerate(keys)])
-        wanted = _SEQUENCE.pack(slot.sequence + 1)
+        wanted = _SEQUENCE.pack(self._sequence + 1)
         return [n for n, reply in enumerate(replies) if reply.value is not None and reply.value[:8] == wanted]
 
-    def _shard(self, slot: Slot, shard: int, limit: int, make: Maker[M]) -> Plan[list[M]]:
+    def _shard(self, slot: Slot, shard: int, limit: int, make: Maker[M], final: bool) -> Plan[tuple[list[M], bool]]:
+        """What one shard has, and whether it may have more."""
         core, cursor = self._core, b""
         token = os.urandom(16)
 
@@ -167,17 +165,15 @@ class Dequeue:
             params = _PARAMS.pack(limit, self._lease_ms, config.lease_ms, limits.CALL_BYTES, limits.CALL_ENTRIES, token)
             return "dequeue", [context, session, params + self._worker, cursor, self._where]
 
-        sequence = slot.sequence
         while True:
             if self._request is not None:
                 # One request stands for one sequence, on every shard and however often it is sent.
-                slot.sequence = sequence
-                slot.expect_repeat()
+                slot.repeat(self._sequence, final)
             reply = yield from core.in_session(self._queue, shard, slot, build)
             status, found = self._read(shard, reply, make)
             slot.answered(shard, kept=bool(found) or reply.resent)
             if status != _MORE:
-                return found
+                return found, status == _SHORT and self._request is None
             cursor = reply.value[1]
 
     def _read(self, shard: int, reply: Reply, make: Maker[M]) -> tuple[int, list[M]]:

@@ -11,11 +11,13 @@ from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.errors import LeaseLost
 from tickwheel.message import LeasedMessage, label
-from tickwheel.operations.results import DONE, LOST, NOT_FOUND, each
+from tickwheel.operations.results import DONE, LOST, NOT_FOUND, each, rounds
 from tickwheel.plan import Plan, Reply, Request
 from tickwheel.routing import shard_of
 
 _TIME = Struct(">HI")
+# Letting go of an exclusive value touches its parked groups too, so a call does it for fewer messages.
+_EXCLUSIVE_MESSAGES = 200
 _U16 = Struct(">H")
 _U32 = Struct(">I")
 
@@ -24,15 +26,20 @@ def complete(core: Core, messages: Sequence[LeasedMessage]) -> Plan[None]:
     """Complete all; LeaseLost, after the others are done, where some are no longer held."""
     lost: list[LeasedMessage] = []
     for queue, of_queue in groupby(messages, lambda message: message.queue):
-        for shard, part in _parts(core, queue, list(of_queue)):
-            items = [message.token + message._name for message in part]
+        config = yield from core.config(queue)
+        most = limits.CALL_MESSAGES if config.exclusive_key is None else _EXCLUSIVE_MESSAGES
+        for part in rounds(list(of_queue), lambda message: _shard(core, message), most):
 
-            def build(config: QueueConfig, shard: int, items: list[bytes] = items, queue: str = queue) -> Request:
+            def build(
+                config: QueueConfig, shard: int, part: dict[int, list[LeasedMessage]] = part, queue: str = queue
+            ) -> Request:
+                items = [message.token + message._name for message in part[shard]]
                 args = [config.context(core.history), b"", _time(config.retention_ms), *items]
                 return Request(shard, core.call("complete", shard, queue, args), durable=True)
 
-            reply = (yield from core.on_shards(queue, [shard], build))[0]
-            lost += _lost(part, reply)
+            replies = yield from core.on_shards(queue, list(part), build)
+            for shard_messages, reply in zip(part.values(), replies, strict=True):
+                lost += _lost(shard_messages, reply)
     _raise_lost(lost)
 
 
@@ -91,14 +98,6 @@ def _leased_call(
     code, state, _, at = next(each(reply.value))
     assert code == DONE
     return label(state), at
-
-
-def _parts(core: Core, queue: str, messages: list[LeasedMessage]) -> list[tuple[int, list[LeasedMessage]]]:
-    by_shard: dict[int, list[LeasedMessage]] = {}
-    for message in messages:
-        by_shard.setdefault(_shard(core, message), []).append(message)
-    most = limits.CALL_MESSAGES
-    return [(shard, part[n : n + most]) for shard, part in by_shard.items() for n in range(0, len(part), most)]
 
 
 def _shard(core: Core, message: LeasedMessage) -> int:

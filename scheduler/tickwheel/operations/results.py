@@ -1,14 +1,16 @@
 """The results that scripts answer for each message, and the errors that some of them stand for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from struct import Struct
+from typing import TypeVar
 
 from tickwheel import arguments
 from tickwheel.errors import InvalidTransition, MessageNotFound
 from tickwheel.message import label
 
+T = TypeVar("T")
 RESULT = Struct(">BBIHI")
 DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = range(6)
 
@@ -29,6 +31,16 @@ def each(answer: bytes) -> Iterator[tuple[int, int, int, int]]:
     """(code, state, version, time in ms) for each message."""
     for code, state, version, high, low in RESULT.iter_unpack(answer):
         yield code, state, version, high << 32 | low
+
+
+def rounds(items: Sequence[T], shard_of: Callable[[T], int], most: int) -> Iterator[dict[int, list[T]]]:
+    """The items by shard, in rounds of at most ``most`` for each shard."""
+    by_shard: dict[int, list[T]] = {}
+    for item in items:
+        by_shard.setdefault(shard_of(item), []).append(item)
+    longest = max(map(len, by_shard.values()), default=0)
+    for first in range(0, longest, most):
+        yield {shard: part[first : first + most] for shard, part in by_shard.items() if len(part) > first}
 
 
 def changes(queue: str, ids: list[str], answer: bytes, starts_from: str) -> tuple[list[Change], Callable[[], None]]:
