@@ -1,0 +1,89 @@
+"""The clock of a namespace, turned by the test, and the event process that does what is due by it."""
+
+from datetime import UTC, datetime, timedelta
+from math import ceil
+
+from redis import Redis
+
+from tickwheel import arguments, limits
+from tickwheel.core import Core
+from tickwheel.driving import HomeQueues
+from tickwheel.event_process.clock import TurnedClock
+from tickwheel.keys import shard_key
+from tickwheel.namespace import open_namespace
+from tickwheel.sync_io import SyncIO, pool
+from tickwheel.testing.wheel import HandWheel
+
+FRAGMENT = "_clock_test"
+_ANSWER_S = 10.0
+
+
+class VirtualClock:
+    """Time for one namespace, as its clients and its event process see it. It stands still until it is turned.
+
+    The clients must have been opened with ``clock="_clock_test"``, as `sandbox` does; others follow the server's clock.
+    """
+
+    def __init__(self, url: str, namespace: str, now: datetime | None = None) -> None:
+        """The namespace must exist. The clock starts at ``now``, an aware datetime; by default at the present."""
+        core = Core(namespace, clock=FRAGMENT)
+        self._io = SyncIO(pool(url), url, _ANSWER_S)
+        self._client: Redis = Redis.from_url(url, protocol=2)
+        self._io.run(open_namespace(core, None))
+        self._clocks = [shard_key(namespace, shard, "clock") for shard in range(core.shards)]
+        self._turned = TurnedClock(0)
+        queues = HomeQueues(core, self._io)
+        self._wheels = [HandWheel(self._client, namespace, n, queues, self._turned) for n in range(core.shards)]
+        self.set(datetime.now(UTC) if now is None else now)
+
+    @property
+    def now(self) -> datetime:
+        """What the clock shows, in UTC, to the millisecond."""
+        return arguments.from_ms(self._turned.now_ms)
+
+    def advance(self, duration: timedelta) -> None:
+        """Let time pass, with the event process at work: all that falls due happens at its own time, in order.
+
+        Messages become Pending, leases end, back-offs end, retention ends, whatever follows from one another included.
+        Takes as long as there is work, not as long as the duration. Raises InvalidArgument where it is negative.
+        """
+        target = self._turned.now_ms + arguments.duration_ms("duration", duration, 0, 2 * limits.DELAY_MS_MAX)
+        self.run_due()
+        while (wake := min(wheel.next_wake() for wheel in self._wheels)) <= target:
+            self._turn_to(max(ceil(wake), self._turned.now_ms + 1))
+            for wheel in self._wheels:
+                if wheel.next_wake() <= self._turned.now_ms:
+                    wheel.run_due()
+        if self._turned.now_ms < target:
+            self._turn_to(target)
+        self.run_due()
+
+    def set(self, moment: datetime) -> None:
+        """Jump to an aware datetime, forwards or backwards, as if no event process had run meanwhile.
+
+        Nothing that is due happens before `run_due` or `advance` is called.
+        """
+        moment_ms = arguments.moment_ms("moment", moment, up=False)
+        if moment_ms < self._turned.now_ms:
+            for wheel in self._wheels:
+                wheel.let_go()
+        self._turn_to(moment_ms)
+
+    def run_due(self) -> None:
+        """Do all that is due now, in every shard, without turning the clock."""
+        for wheel in self._wheels:
+            wheel.run_due()
+
+    def close(self) -> None:
+        """Let go of the server. The namespace keeps the time it has."""
+        for wheel in self._wheels:
+            wheel.close()
+        self._client.close()
+        self._io.close()
+
+    def _turn_to(self, moment_ms: int) -> None:
+        with self._client.pipeline(transaction=False) as pipeline:
+            for key in self._clocks:
+                pipeline.hset(key, "now", moment_ms)
+            pipeline.execute()
+        self._turned.now_ms = moment_ms

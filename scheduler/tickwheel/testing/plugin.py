@@ -1,0 +1,57 @@
+"""The pytest plugin: fixtures `tickwheel_server`, `tickwheel`, `tickwheel_clock`, and the marker `tickwheel`.
+
+Nothing of it is started, and little imported, in a run that does not use it.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tickwheel import Tickwheel
+    from tickwheel.testing import PrivateServer, VirtualClock
+
+_MARKER = (
+    "tickwheel(shards=1, now=None, history='capped', auto_create=True): settings of the test's namespace; `now` is an"
+    " aware datetime at which its clock starts, by default the present"
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.fixture(scope="session")
+def tickwheel_server() -> Iterator["PrivateServer"]:
+    """A private Valkey server, shared by the tests of the session. It keeps nothing on disk; ``url`` is where it is."""
+    from tickwheel.testing import PrivateServer
+
+    with PrivateServer() as server:
+        yield server
+
+
+@pytest.fixture
+def tickwheel(_tickwheel_sandbox: "tuple[Tickwheel, VirtualClock]") -> "Tickwheel":
+    """A `Tickwheel` of a fresh namespace, whose clock is `tickwheel_clock`.
+
+    The marker ``@pytest.mark.tickwheel(shards=4, now=...)`` gives the namespace other settings.
+    """
+    return _tickwheel_sandbox[0]
+
+
+@pytest.fixture
+def tickwheel_clock(_tickwheel_sandbox: "tuple[Tickwheel, VirtualClock]") -> "VirtualClock":
+    """The `VirtualClock` of the test's namespace: ``now``, ``advance(timedelta)``, ``set(datetime)``, ``run_due()``."""
+    return _tickwheel_sandbox[1]
+
+
+@pytest.fixture
+def _tickwheel_sandbox(
+    request: pytest.FixtureRequest, tickwheel_server: "PrivateServer"
+) -> Iterator["tuple[Tickwheel, VirtualClock]"]:
+    from tickwheel.testing import sandbox
+
+    marker = request.node.get_closest_marker("tickwheel")
+    with sandbox(tickwheel_server, **(marker.kwargs if marker else {})) as found:
+        yield found

@@ -1,0 +1,35 @@
+"""A namespace for one test, with its client and its clock."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+from tickwheel.client import Tickwheel
+from tickwheel.testing.clock import FRAGMENT, VirtualClock
+from tickwheel.testing.server import PrivateServer
+
+
+@contextmanager
+def sandbox(
+    server: PrivateServer,
+    *,
+    shards: int = 1,
+    now: datetime | None = None,
+    history: str = "capped",
+    auto_create: bool = True,
+) -> Iterator[tuple[Tickwheel, VirtualClock]]:
+    """A client of a fresh namespace, and the clock that turns it; everything of it is deleted at the end.
+
+    ``now`` is where the clock starts, by default the present. The other settings are those of `Tickwheel`.
+    """
+    namespace = f"test-{os.urandom(6).hex()}"
+    with Tickwheel(
+        server.url, namespace=namespace, shards=shards, history=history, auto_create=auto_create, clock=FRAGMENT
+    ) as tickwheel:
+        clock = VirtualClock(server.url, namespace, now)
+        try:
+            yield tickwheel, clock
+        finally:
+            clock.close()
+            server.clear(namespace)

