@@ -1,6 +1,7 @@
 """A delay scheduler and priority queue on Redis or Valkey: timing wheel, exclusive queues, exact history."""
 
 from tickwheel.client import Message, Queue, Tickwheel
+from tickwheel.embedded import EmbeddedServerError
 from tickwheel.errors import (
     Fenced,
     Forbidden,
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Change",
+    "EmbeddedServerError",
     "EnqueueResult",
     "Explanation",
     "Fenced",

@@ -22,6 +22,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tickwheel.datadir_lock import FileLock, holders, is_free, signal_holders
+from tickwheel.errors import TickwheelError
 
 Appendfsync = Literal["always", "everysec"]
 T = TypeVar("T")
@@ -58,7 +59,7 @@ _ADVICE = (
 )
 
 
-class EmbeddedServerError(RuntimeError):
+class EmbeddedServerError(TickwheelError, RuntimeError):
     """The embedded server cannot be started, reached or stopped.
 
     ``data_dir`` is its directory; ``log_tail`` the end of its log where that may say why, else "".

@@ -10,7 +10,7 @@ from tickwheel import arguments, limits
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.errors import IdConflict, InvalidArgument
-from tickwheel.identity import IdMaker
+from tickwheel.identity import new_id
 from tickwheel.message import EnqueueResult, NewMessage, label
 from tickwheel.operations.queues import ensure
 from tickwheel.operations.results import CONFLICT, DONE, each
@@ -43,13 +43,12 @@ class Packer:
         self._core = core
         self._queue = queue
         self._config = config
-        self._new_id = IdMaker()
 
     def pack(self, new: NewMessage) -> Packed:
         """Everything that can be wrong with a message is found here, before anything is sent."""
         config = self._config
         if new.id is None:
-            id_ = self._new_id()
+            id_ = new_id()
             raw_id = id_.encode()
         else:
             id_, raw_id = new.id, arguments.message_id(new.id)
