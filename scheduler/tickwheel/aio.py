@@ -20,6 +20,7 @@ from tickwheel.opening import Opening
 from tickwheel.operations import change, explain, finish, look, queues, scan
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.enqueue import enqueue_many
+from tickwheel.operations.leased import leased
 from tickwheel.operations.results import Change
 from tickwheel.plan import Plan
 
@@ -88,6 +89,11 @@ class Queue:
         """Lease messages, earliest deadline first; see `tickwheel.Queue.dequeue`."""
         asked = Dequeue(self._core, self.name, limit, where, lease, wait, worker, request_id, consistency)
         return await self._tickwheel._run(asked.plan(self._tickwheel._message))
+
+    async def leased(self, id: str, token: bytes, exclusive_value: str | None = None) -> Message:
+        """A message that was dequeued elsewhere; see `tickwheel.Queue.leased`."""
+        asked = leased(self._core, self.name, id, token, exclusive_value, self._tickwheel._message)
+        return await self._tickwheel._run(asked)
 
     async def complete_many(self, messages: Sequence[Message]) -> None:
         """Complete all; see `tickwheel.Queue.complete_many`."""

@@ -14,6 +14,7 @@ from tickwheel.opening import Opening
 from tickwheel.operations import change, explain, finish, look, queues, scan
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.enqueue import enqueue_many
+from tickwheel.operations.leased import leased
 from tickwheel.operations.results import Change
 from tickwheel.plan import Plan
 from tickwheel.sync_io import SyncIO, pool
@@ -100,6 +101,13 @@ class Queue:
         """
         asked = Dequeue(self._core, self.name, limit, where, lease, wait, worker, request_id, consistency)
         return self._tickwheel._run(asked.plan(self._tickwheel._message))
+
+    def leased(self, id: str, token: bytes, exclusive_value: str | None = None) -> Message:
+        """A message that was dequeued elsewhere, by the token of its lease: to complete, fail or extend it from here.
+
+        Raises LeaseLost where the token no longer owns it, MessageNotFound, InvalidArgument.
+        """
+        return self._tickwheel._run(leased(self._core, self.name, id, token, exclusive_value, self._tickwheel._message))
 
     def complete_many(self, messages: Sequence[Message]) -> None:
         """Complete all. Raises LeaseLost, whose ``lost`` names those no longer held, after the others are done."""

@@ -1,0 +1,34 @@
+"""Leased: take up a lease again by its token, in another process than the one that dequeued the message."""
+
+from tickwheel import arguments, record
+from tickwheel.core import Core
+from tickwheel.errors import InvalidArgument, LeaseLost, MessageNotFound
+from tickwheel.operations.change import locate
+from tickwheel.operations.dequeue import M, Maker
+from tickwheel.plan import Plan
+
+TOKEN_BYTES = 16
+
+
+def leased(core: Core, queue: str, id_: str, token: bytes, exclusive_value: str | None, make: Maker[M]) -> Plan[M]:
+    """The message, if the token is the one that its record carries.
+
+    A record keeps its token once completed, or cancelled while it holds its value: so a completion can be repeated, and
+    a cancelled message's value is freed, from here as well.
+    """
+    if not isinstance(token, bytes) or len(token) != TOKEN_BYTES:
+        raise InvalidArgument(f"token must be the {TOKEN_BYTES} bytes of a lease, not {arguments.shown(token)}")
+    shard, raw = yield from locate(core, queue, id_, exclusive_value)
+    reply = yield from core.read(queue, shard, "get", [raw])
+    _, stored, body = reply.value
+    if not stored:
+        raise MessageNotFound(
+            f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over"
+        )
+    found = record.decode(stored, body)
+    if not found.flags & record.OWNED or found.token != token:
+        raise LeaseLost(
+            f"the token is not that of message {id_!r} of queue {queue!r}, which is {found.state.label}: its lease"
+            " ended, or the message was finished or cancelled"
+        )
+    return make(queue, raw, stored, body or b"", exclusive_value is not None)
