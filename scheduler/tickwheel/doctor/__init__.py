@@ -1,0 +1,52 @@
+"""Is everything in a namespace as its own records say? Reads page by page and changes nothing.
+
+reading     what the checks share: pages of keys, and the findings
+keyspace    no key outside the declared shapes, each of its type
+messages    each record, and every index entry, counter and body that it implies
+indexes     the way back: each index entry, and the record that it comes from
+wheel       every message that waits for a time has its timer where the event process will find it
+history     the events replay to the states of the records
+"""
+
+from tickwheel.core import Core
+from tickwheel.doctor.history import check_history
+from tickwheel.doctor.indexes import check_indexes
+from tickwheel.doctor.keyspace import check_keys
+from tickwheel.doctor.messages import check_messages
+from tickwheel.doctor.reading import Findings, Shard
+from tickwheel.doctor.wheel import check_wheel
+from tickwheel.operations.queues import listed
+from tickwheel.plan import Plan
+
+__all__ = ["LIVE_PASSES", "audit"]
+
+# A system at work changes under the reader's eyes; what one look misjudges, three do not.
+LIVE_PASSES = 3
+
+
+def audit(core: Core, *, passes: int = 1) -> Plan[list[str]]:
+    """What is wrong in the namespace, a line for each finding; empty where all is well.
+
+    One pass is exact for a system at rest. While it is at work give LIVE_PASSES: only what every pass finds is a
+    finding, and counters that moved during a pass are not judged. Memory is bounded; the time is that of reading all.
+    """
+    found = yield from _look(core)
+    for _ in range(passes - 1):
+        if not found:
+            break
+        again = yield from _look(core)
+        found = {where: text for where, text in again.items() if where in found}
+    return sorted(found.values())
+
+
+def _look(core: Core) -> Plan[Findings]:
+    findings: Findings = {}
+    queues = {config.number: (name, config) for name, config in (yield from listed(core)).items()}
+    usable = yield from check_keys(core, queues, findings)
+    for number in range(core.shards) if usable else ():
+        shard = Shard(core, number, queues, findings)
+        timers = yield from check_wheel(shard)
+        yield from check_messages(shard, timers)
+        yield from check_indexes(shard)
+        yield from check_history(shard)
+    return findings

@@ -1,0 +1,119 @@
+"""The way back: each entry of an index, and the record that it comes from."""
+
+from collections.abc import Callable
+from struct import Struct
+
+from tickwheel.config import QueueConfig
+from tickwheel.doctor.implied import Implied, read
+from tickwheel.doctor.reading import Shard, Walk
+from tickwheel.plan import Plan
+from tickwheel.record import State
+
+_U16 = Struct(">H")
+_ORDER_BYTES, _SIGNATURE_BYTES, _RANK_BYTES = 14, 8, 6
+# What the record of an entry's message must be for the entry to be right.
+Fits = Callable[[Implied, bytes], bool]
+
+
+def check_indexes(shard: Shard) -> Plan[None]:
+    """Every entry of `ready`, `waiting`, `pairs`, `vpairs`, `locks` and `parked` has its reason."""
+    for queue, config in shard.queues.values():
+        exclusive = config.exclusive_key is not None
+        yield from _check_members(shard, queue, config, "ready", _name_in_ready, lambda m, e: m.ready == e)
+        pair_name = _name_in_pairs
+        yield from _check_members(
+            shard, queue, config, "pairs", pair_name, lambda m, e: e in map(m.pair_entry, m.pairs())
+        )
+        if exclusive:
+            yield from _check_members(shard, queue, config, "waiting", _name_in_waiting, lambda m, e: m.waiting == e)
+            yield from _check_members(
+                shard, queue, config, "vpairs", _name_in_vpairs, lambda m, e: e in map(m.value_pair_entry, m.pairs())
+            )
+            yield from _check_locks(shard, queue, config)
+            yield from _check_parked(shard, queue)
+        else:
+            yield from _check_empty(shard, queue, "waiting", "vpairs", "locks", "parked")
+        if not config.forecast:
+            yield from _check_empty(shard, queue, "forecast")
+
+
+def _check_members(
+    shard: Shard, queue: str, config: QueueConfig, index: str, name_in: Callable[[bytes], bytes], fits: Fits
+) -> Plan[None]:
+    """Every member of the index is that of a Pending message."""
+    walk = Walk(shard, "ZSCAN", shard.queue_key(queue, index))
+    while not walk.ended:
+        entries = {member: name_in(member) for member, _ in (yield from walk.next())}
+        messages = yield from _messages(shard, queue, config, list(entries.values()))
+        for member, name in entries.items():
+            message = messages.get(name)
+            if message is None or message.record.state is not State.PENDING or not fits(message, member):
+                is_now = "not there" if message is None else f"{message.record.state.label}, or of another order"
+                shard.find(f"queue {queue}, {index} entry {member!r}", f"its message is {is_now}")
+
+
+def _check_locks(shard: Shard, queue: str, config: QueueConfig) -> Plan[None]:
+    walk = Walk(shard, "HSCAN", shard.queue_key(queue, "locks"))
+    while not walk.ended:
+        names = {}
+        for value, lock in (yield from walk.next()):
+            id_ = lock[1:] if lock[:1] == b"R" else lock[1 + _ORDER_BYTES :]
+            names[value, lock] = _U16.pack(len(value)) + value + id_
+        messages = yield from _messages(shard, queue, config, list(names.values()))
+        for (value, lock), name in names.items():
+            message = messages.get(name)
+            leased = message is not None and message.holds_value and lock == message.leased_lock
+            head = message is not None and message.record.state is State.PENDING and lock == message.head_lock
+            if not (leased or head):
+                is_now = "not there" if message is None else message.record.state.label
+                shard.find(f"queue {queue}, lock of {value!r}", f"it is {lock!r}, and that message is {is_now}")
+
+
+def _check_parked(shard: Shard, queue: str) -> Plan[None]:
+    walk = Walk(shard, "ZSCAN", shard.queue_key(queue, "parked"))
+    while not walk.ended:
+        groups = [member for member, _ in (yield from walk.next())]
+        values = [group[2 : 2 + _U16.unpack_from(group)[0]] for group in groups]
+        locks = yield from shard.ask(("HGET", shard.queue_key(queue, "locks"), value) for value in values)
+        for group, lock in zip(groups, locks, strict=True):
+            if lock is None or lock[:1] != b"R":
+                shard.find(f"queue {queue}, parked {group!r}", f"its value is free: the lock is {lock!r}")
+
+
+def _check_empty(shard: Shard, queue: str, *indexes: str) -> Plan[None]:
+    found = yield from shard.ask(("EXISTS", shard.queue_key(queue, index)) for index in indexes)
+    for index, there in zip(indexes, found, strict=True):
+        if there:
+            shard.find(f"queue {queue}, {index}", "it is there, and this queue has none")
+
+
+def _messages(shard: Shard, queue: str, config: QueueConfig, names: list[bytes]) -> Plan[dict[bytes, Implied]]:
+    number = _U16.pack(config.number)
+    found: dict[bytes, Implied] = {}
+    for field, stored in (yield from shard.records([number + name for name in names])).items():
+        if stored is not None:
+            try:
+                found[field[2:]] = read(queue, config, field[2:], stored)
+            except ValueError:
+                # Reported with the message; its entries then have no message that fits.
+                continue
+    return found
+
+
+def _name_in_ready(member: bytes) -> bytes:
+    return member[_RANK_BYTES:]
+
+
+def _name_in_waiting(member: bytes) -> bytes:
+    after = 2 + _U16.unpack_from(member)[0]
+    return member[:after] + member[after + _ORDER_BYTES :]
+
+
+def _name_in_pairs(member: bytes) -> bytes:
+    return member[2 + _U16.unpack_from(member)[0] + _ORDER_BYTES + _SIGNATURE_BYTES :]
+
+
+def _name_in_vpairs(member: bytes) -> bytes:
+    after_value = 2 + _U16.unpack_from(member)[0]
+    after_pair = after_value + 2 + _U16.unpack_from(member, after_value)[0]
+    return member[:after_value] + member[after_pair + _ORDER_BYTES + _SIGNATURE_BYTES :]

@@ -1,0 +1,85 @@
+"""What the checks share: one shard of a namespace, read in pages, and what was found."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tickwheel import keys
+from tickwheel.config import QueueConfig
+from tickwheel.core import Core
+from tickwheel.plan import Command, Plan, Request, Round
+
+PAGE = 500
+# Commands of one round: a few milliseconds of the server's time.
+ROUND = 2_000
+
+# Where something is wrong, in words that stay the same from pass to pass -> what is wrong there.
+Findings = dict[str, str]
+Queues = dict[int, tuple[str, QueueConfig]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One shard under examination."""
+
+    core: Core
+    number: int
+    queues: Queues
+    findings: Findings
+
+    def key(self, name: str) -> str:
+        return keys.shard_key(self.core.namespace, self.number, name)
+
+    def queue_key(self, queue: str, name: str) -> str:
+        return keys.queue_key(self.core.namespace, self.number, queue, name)
+
+    def slot_key(self, level: int, number: int) -> str:
+        return keys.slot_key(self.core.namespace, self.number, level, number)
+
+    def find(self, where: str, text: str) -> None:
+        """Something is wrong. ``where`` must not change from pass to pass as long as it is."""
+        place = f"shard {self.number}, {where}"
+        self.findings[place] = f"{place}: {text}"
+
+    def ask(self, commands: Iterable[Command]) -> Plan[list[Any]]:
+        """The answers to commands, sent in rounds of a bounded size."""
+        return (yield from ask(self.number, commands))
+
+    def records(self, fields: list[bytes]) -> Plan[dict[bytes, bytes | None]]:
+        """Records by their fields of `messages` (queue number and name)."""
+        distinct = list(dict.fromkeys(fields))
+        parts = [distinct[n : n + PAGE] for n in range(0, len(distinct), PAGE)]
+        answers = yield from self.ask(("HMGET", self.key("messages"), *part) for part in parts)
+        return dict(zip(distinct, (record for answer in answers for record in answer), strict=True))
+
+
+def ask(shard: int, commands: Iterable[Command]) -> Plan[list[Any]]:
+    """The answers of one shard's server to commands."""
+    waiting, answers = list(commands), []
+    for first in range(0, len(waiting), ROUND):
+        replies = yield Round([Request(shard, command=command) for command in waiting[first : first + ROUND]])
+        answers += [reply.value for reply in replies]
+    return answers
+
+
+class Walk:
+    """A walk over a hash or sorted set, page by page; `next` until `ended`."""
+
+    def __init__(self, shard: Shard, command: str, key: str) -> None:
+        self._shard = shard
+        self._command = command
+        self._key = key
+        self._cursor = b"0"
+        self.ended = False
+
+    def next(self) -> Plan[list[tuple[bytes, bytes]]]:
+        """(field or member, value or score) of each entry of the next page; entries may come twice, none is missed."""
+        command = (self._command, self._key, self._cursor, "COUNT", PAGE)
+        self._cursor, flat = (yield from self._shard.ask([command]))[0]
+        self.ended = self._cursor == b"0"
+        return list(pairwise(flat))
+
+
+def pairwise(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Two by two, as Redis answers with hashes."""
+    return zip(flat[::2], flat[1::2], strict=True)
