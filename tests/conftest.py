@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import redis
 
 from tickwheel import Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.testing import PrivateServer, VirtualClock
 
-Dump = Callable[[], dict[str, bytes]]
+Contents = Callable[[str], dict[str, Any]]
+Dump = Callable[[], dict[str, Any]]
 
 
 @pytest.fixture
@@ -33,14 +33,26 @@ def server(tickwheel_server: PrivateServer) -> Iterator[Any]:
 
 
 @pytest.fixture
-def dump(tw: Tickwheel, server: "redis.Redis") -> Dump:
-    """Everything that is stored in the test's namespace, to be compared. Sessions do not count: they hold answers."""
+def contents(server: Any) -> Contents:
+    """Reads everything that is stored in a namespace, to be compared. Sessions do not count: they hold answers."""
+    read: dict[bytes, Callable[[bytes], Any]] = {
+        b"hash": server.hgetall,
+        b"zset": lambda key: server.zrange(key, 0, -1, withscores=True),
+        b"list": lambda key: server.lrange(key, 0, -1),
+        b"stream": server.xrange,
+    }
 
-    def all_keys() -> dict[str, bytes]:
-        found = sorted(server.scan_iter(match=f"{tw._core.namespace}:{{*", count=10_000))
-        return {key.decode(): server.dump(key) for key in found if b":session:" not in key}
+    def of_namespace(namespace: str) -> dict[str, Any]:
+        found = sorted(server.scan_iter(match=f"{namespace}:{{*", count=10_000))
+        return {key.decode(): read[server.type(key)](key) for key in found if b":session:" not in key}
 
-    return all_keys
+    return of_namespace
+
+
+@pytest.fixture
+def dump(tw: Tickwheel, contents: Contents) -> Dump:
+    """Reads everything that is stored in the test's namespace."""
+    return lambda: contents(tw._core.namespace)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,152 @@
+"""The audit: silent where all is well, and outspoken where anything is not."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+
+from tickwheel import NewMessage, Tickwheel
+from tickwheel.doctor import LIVE_PASSES, audit
+from tickwheel.testing import PrivateServer, VirtualClock, sandbox
+
+pytestmark = pytest.mark.integration
+
+
+class Patient:
+    """A namespace with messages in every state, and its server, to do harm to."""
+
+    def __init__(self, tw: Tickwheel, server: "redis.Redis") -> None:
+        self.tw = tw
+        self.server: Any = server
+
+    def key(self, name: str) -> str:
+        return f"{self.tw._core.namespace}:{{0}}:{name}"
+
+    def field(self, key: str) -> Any:
+        """Some field of a hash."""
+        return self.server.hkeys(self.key(key))[0]
+
+    def member(self, key: str) -> Any:
+        """Some member of a sorted set."""
+        return self.server.zrange(self.key(key), 0, 0)[0]
+
+    def record(self, state: bytes) -> Any:
+        """The field of some message in a state."""
+        return next(name for name, stored in self.server.hgetall(self.key("messages")).items() if stored[:1] == state)
+
+    def findings(self, passes: int = 1) -> list[str]:
+        return self.tw._run(audit(self.tw._core, passes=passes))
+
+
+@pytest.fixture
+def patient(tickwheel_server: PrivateServer, server: "redis.Redis") -> Iterator[Patient]:
+    with sandbox(tickwheel_server) as (tw, clock):
+        populate(tw, clock)
+        yield Patient(tw, server)
+
+
+def populate(tw: Tickwheel, clock: VirtualClock) -> None:
+    """Messages in every state, in a plain and an exclusive queue, with timers in the inbox and on the wheel."""
+    plain = tw.create_queue("plain", forecast=True, max_attempts=1)
+    exclusive = tw.create_queue("exclusive", exclusive_key="of")
+    for queue in (plain, exclusive):
+        queue.enqueue_many(
+            NewMessage(b"x" * (n * 200), id=f"m{n}", metadata={"of": str(n % 4), "kind": "a"}) for n in range(12)
+        )
+        first, second, third = queue.dequeue(limit=3)
+        first.complete()
+        second.fail("no good")
+        queue.cancel(third.id, "2" if queue is exclusive else None)
+        queue.dequeue()
+        queue.enqueue(id="far", delay=timedelta(days=30), metadata={"of": "far"})
+        queue.enqueue(id="near", delay=timedelta(seconds=20), metadata={"of": "near"})
+        clock.advance(timedelta(seconds=10))
+    exclusive.dequeue(where={"of": "0"})
+    exclusive.enqueue(id="behind", metadata={"of": "0", "kind": "b"})
+
+
+HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
+    "a foreign key": (lambda p: p.server.set(p.key("x"), 1), "not one that Tickwheel makes"),
+    "a key of an unknown shard": (lambda p: p.server.set(p.key("clock").replace("{0}", "{7}"), 1), "not one that"),
+    "a key of an unknown queue": (lambda p: p.server.hset(p.key("q:none:counts"), 1, 1), "not one that"),
+    "a key of another type": (lambda p: (p.server.delete(p.key("slots")), p.server.set(p.key("slots"), 1)), "a string"),
+    "a key that expires": (lambda p: p.server.expire(p.key("messages"), 100), "it expires"),
+    "a session for ever": (lambda p: p.server.set(p.key("session:x"), 1), "never expires"),
+    "a field of the clock": (lambda p: p.server.hset(p.key("clock"), "x", 1), "unknown fields"),
+    "a sequence set back": (lambda p: p.server.hset(p.key("clock"), "seq", 1), "the sequence is"),
+    "a count": (lambda p: p.server.hincrby(p.key("q:plain:counts"), 2, 1), "counts of state 2"),
+    "a count of a state that has none": (
+        lambda p: p.server.hset(p.key("q:exclusive:counts"), 6, 1),
+        "counts of state 6",
+    ),
+    "a minute of the forecast": (lambda p: p.server.hincrby(p.key("q:plain:forecast"), 5, 1), "forecast"),
+    "a body without a message": (lambda p: p.server.hset(p.key("bodies"), b"\0\1x", b""), "bodies"),
+    "a body gone": (lambda p: p.server.hdel(p.key("bodies"), p.field("bodies")), "body: it is missing"),
+    "a message gone": (lambda p: p.server.hdel(p.key("messages"), p.record(b"\x02")), "its message is not there"),
+    "a record cut short": (
+        lambda p: p.server.hset(p.key("messages"), p.record(b"\x02"), b"\x02\x00"),
+        "cannot be read",
+    ),
+    "a record of an unknown queue": (lambda p: p.server.hset(p.key("messages"), b"\x09\x09x", b"x"), "does not exist"),
+    "ready without a message": (lambda p: p.server.zadd(p.key("q:plain:ready"), {b"\0\0\0\0\0\1x": 1}), "not there"),
+    "ready gone": (lambda p: p.server.zpopmin(p.key("q:plain:ready")), "ready: its score is None"),
+    "ready at another score": (
+        lambda p: p.server.zincrby(p.key("q:plain:ready"), 1, p.member("q:plain:ready")),
+        "score",
+    ),
+    "a head gone": (lambda p: p.server.zpopmin(p.key("q:exclusive:ready")), "ready: its score is None"),
+    "a pair gone": (lambda p: p.server.zpopmin(p.key("q:plain:pairs")), "pairs b"),
+    "a pair without a message": (
+        lambda p: p.server.zadd(p.key("q:plain:pairs"), {b"\0\3\1ab" + bytes(22) + b"x": 0}),
+        "pairs entry",
+    ),
+    "a group's head gone": (lambda p: p.server.zpopmin(p.key("q:exclusive:pairs")), "pairs b"),
+    "a value's pair gone": (lambda p: p.server.zpopmin(p.key("q:exclusive:vpairs")), "vpairs b"),
+    "a waiting one gone": (lambda p: p.server.zpopmin(p.key("q:exclusive:waiting")), "waiting: it is missing"),
+    "waiting in a plain queue": (lambda p: p.server.zadd(p.key("q:plain:waiting"), {b"x": 0}), "this queue has none"),
+    "a lock gone": (lambda p: p.server.hdel(p.key("q:exclusive:locks"), b"0"), "lock"),
+    "a lock of nobody": (lambda p: p.server.hset(p.key("q:exclusive:locks"), b"x", b"Rm1"), "lock of b'x'"),
+    "a group parked for nothing": (
+        lambda p: p.server.zadd(p.key("q:exclusive:parked"), {b"\0\1x\0\3\1ab": 0}),
+        "its value is free",
+    ),
+    "the inbox gone": (lambda p: p.server.delete(p.key("inbox")), "timer is on the wheel"),
+    "a slot gone": (
+        lambda p: [p.server.delete(key) for key in p.server.scan_iter(match=p.key("w[3-5]:*"))],
+        "among the slots, and empty",
+    ),
+    "a slot forgotten": (lambda p: p.server.zpopmax(p.key("slots")), "is not among the slots"),
+    "a slot of another start": (lambda p: p.server.zincrby(p.key("slots"), 1, p.member("slots")), "its start is said"),
+    "an event twice": (
+        lambda p: p.server.xadd(p.key("events"), p.server.xrevrange(p.key("events"), count=1)[0][1]),
+        "it does not follow",
+    ),
+    "a copy of a configuration ahead of home": (
+        lambda p: p.server.hset(p.key("q:plain:config"), "version", b"\0\0\0\7"),
+        "and home 1",
+    ),
+}
+
+
+def test_a_namespace_in_order_has_no_findings(patient: Patient) -> None:
+    assert patient.findings() == []
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_the_audit_finds(patient: Patient, harm: str) -> None:
+    do_harm, said = HARM[harm]
+    do_harm(patient)
+    assert any(said in finding for finding in patient.findings()), patient.findings()
+
+
+def test_what_every_pass_finds_is_found_on_a_live_system_too(patient: Patient) -> None:
+    patient.server.zpopmin(patient.key("q:plain:ready"))
+    assert len(patient.findings(passes=LIVE_PASSES)) == 1
+
+
+def test_the_audit_changes_nothing(patient: Patient, contents: Callable[[str], dict[str, Any]]) -> None:
+    before = contents(patient.tw._core.namespace)
+    patient.findings()
+    assert contents(patient.tw._core.namespace) == before
