@@ -1,6 +1,5 @@
 """A server for tests: private, in memory only, gone with its program however that ends."""
 
-import shutil
 import subprocess
 import tempfile
 import time
@@ -15,7 +14,13 @@ _START_S = 30.0
 _STOP_S = 10.0
 _POLL_S = 0.005
 # The server ends when the standard input of this shell does: closed on purpose, or because its program was killed.
-_UNTIL_EOF = '"$@" </dev/null & server=$!; cat >/dev/null; kill $server; wait $server'
+_UNTIL_EOF = """
+folder=$1; shift
+"$@" </dev/null & server=$!
+cat >/dev/null
+kill $server; wait $server
+rm -rf -- "$folder"
+"""
 
 
 class PrivateServer:
@@ -43,7 +48,7 @@ class PrivateServer:
         }
         options = [text for name, value in settings.items() for text in (f"--{name}", value)]
         self._process = subprocess.Popen(
-            ["sh", "-c", _UNTIL_EOF, "sh", str(get_binary_path()), *options],
+            ["sh", "-c", _UNTIL_EOF, "sh", str(self.folder), str(get_binary_path()), *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -70,10 +75,7 @@ class PrivateServer:
         """Stop it and remove its folder. Twice is fine."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        try:
-            self._process.wait(_STOP_S)
-        finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        self._process.wait(_STOP_S)
 
     def _wait_until_it_answers(self) -> None:
         until = time.monotonic() + _START_S
