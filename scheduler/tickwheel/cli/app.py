@@ -1,0 +1,63 @@
+"""The program: every group of commands, put together."""
+
+import inspect
+import logging
+import sys
+from typing import Annotated, Any
+
+import typer
+
+import tickwheel
+from tickwheel.cli import change, enqueue, events, lease, look, queues
+from tickwheel.cli.command import remember, top_signature
+from tickwheel.cli.failures import EXIT_CODES_HELP
+
+_HELP = f"""A delay scheduler and priority queue: work happens later, in order of urgency, and never twice at once.
+
+Without --url it works on an embedded server, which is started and stopped as needed.
+
+\b
+Examples:
+  tickwheel demo
+  tickwheel enqueue orders 'order 17' --delay 15m
+  tickwheel dequeue orders --wait 20m
+  tickwheel --url redis://localhost:6379 counts
+
+{EXIT_CODES_HELP}"""
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"tickwheel {tickwheel.__version__}")
+        raise typer.Exit
+
+
+def _top(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    **given: Any,
+) -> None:
+    remember(context, **given)
+
+
+_top.__signature__ = top_signature(  # type: ignore[attr-defined]  # that is how a signature is set
+    inspect.signature(_top).parameters["version"].replace(kind=inspect.Parameter.KEYWORD_ONLY)
+)
+
+app = typer.Typer(name="tickwheel", no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+app.callback(help=_HELP)(_top)
+for group in (enqueue, lease, change, look, events):
+    app.add_typer(group.commands)
+app.add_typer(queues.commands, name="queue", rich_help_panel="Queues")
+
+
+def main() -> None:
+    """The console script."""
+    # Of what goes wrong a command tells once, in its own line; `events` alone keeps a log.
+    logging.getLogger("tickwheel").addHandler(logging.NullHandler())
+    for stream in (sys.stdout, sys.stderr):
+        # An id or payload that the terminal's encoding lacks is escaped, not a crash.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    app()

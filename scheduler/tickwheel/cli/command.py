@@ -1,0 +1,107 @@
+"""What every command has: the options that say where it works and how it answers, before its name or behind it."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Concatenate, ParamSpec
+
+import typer
+from rich.markup import escape
+
+from tickwheel.cli.failures import failures
+from tickwheel.cli.notation import duration, option
+from tickwheel.cli.place import Place
+
+P = ParamSpec("P")
+_PANEL = "For every command"
+
+
+def _everywhere(
+    *,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="The server: redis://, rediss:// or unix://; by default an embedded one. [TICKWHEEL_URL]",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            help="Where the embedded server keeps its data; by default in the user's data folder. [TICKWHEEL_DATA_DIR]",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace", metavar="NAME", help="By default tw. [TICKWHEEL_NAMESPACE]", rich_help_panel=_PANEL
+        ),
+    ] = None,
+    timeout: Annotated[
+        timedelta | None,
+        typer.Option(
+            "--timeout",
+            metavar="DURATION",
+            parser=option(duration),
+            help="How long to go on trying to get an answer; by default 5s. [TICKWHEEL_TIMEOUT]",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Answer in JSON: one document, or a line each.", rich_help_panel=_PANEL)
+    ] = False,
+) -> Place:
+    return Place(url, data_dir, namespace, timeout, json)
+
+
+_OPTIONS = list(inspect.signature(_everywhere).parameters.values())
+_CONTEXT = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+
+
+def command(
+    commands: typer.Typer, name: str, *examples: str, panel: str | None = None
+) -> Callable[[Callable[Concatenate[Place, P], None]], Callable[Concatenate[Place, P], None]]:
+    """Makes a function a command. Its first parameter is the place; the examples end its help."""
+
+    def decorate(function: Callable[Concatenate[Place, P], None]) -> Callable[Concatenate[Place, P], None]:
+        signature = inspect.signature(function, eval_str=True)
+        own = list(signature.parameters.values())[1:]
+
+        def run(context: typer.Context, **given: Any) -> None:
+            with failures():
+                place = _split(given).over(context.find_root().obj or Place()).over(Place.of_environment())
+                function(place, **given)  # type: ignore[call-arg]  # typer has checked what it passes
+
+        run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # that is how a signature is set
+            parameters=[_CONTEXT, *(each.replace(kind=each.KEYWORD_ONLY) for each in own), *_OPTIONS]
+        )
+        text = f"{inspect.getdoc(function) or ''}{_examples(examples)}"
+        commands.command(name, help=text, rich_help_panel=panel)(run)
+        return function
+
+    return decorate
+
+
+def remember(context: typer.Context, **given: Any) -> None:
+    """The options before the command's name, kept for it."""
+    context.obj = _split(given)
+
+
+def top_signature(*own: inspect.Parameter) -> inspect.Signature:
+    """The signature of the program itself: the same options, and its own."""
+    return inspect.Signature([_CONTEXT, *own, *_OPTIONS])
+
+
+def _split(given: dict[str, Any]) -> Place:
+    return _everywhere(**{each.name: given.pop(each.name) for each in _OPTIONS})
+
+
+def _examples(examples: Sequence[str]) -> str:
+    # \b keeps the lines as they are.
+    return "\n\n\b\nExamples:\n" + "\n".join(f"  {escape(line)}" for line in examples) if examples else ""

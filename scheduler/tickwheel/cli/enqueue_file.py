@@ -1,0 +1,125 @@
+"""Many messages from a file or a pipe, in batches; where it stops, it says exactly how far it came."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tickwheel import EnqueueResult, IdConflict, InvalidArgument, NewMessage, Queue, TickwheelError
+from tickwheel.cli.failures import Refusal
+from tickwheel.cli.jsonl import Line, LineRefused, lines
+from tickwheel.cli.output import print_json
+
+_BATCH = 1_000
+
+
+def enqueue_file(queue: Queue, source: Path, *, json: bool) -> None:
+    """Enqueue every line; a line each of what became of it, or how many there were."""
+    added = there = 0
+    conflicts: list[Line] = []
+
+    def add(batch: list[Line]) -> None:
+        nonlocal added, there
+        for line, result in zip(batch, _send(queue, batch), strict=True):
+            if result is None:
+                conflicts.append(line)
+                continue
+            added += result.created
+            there += not result.created
+            if json:
+                print_result(result)
+
+    with _opened(source) as (file, advance):
+        reading = lines(file)
+        while True:
+            batch, stopped = _next_batch(reading)
+            try:
+                add(batch)
+            except _LineInvalid as invalid:
+                # Part of the batch may have been sent. What is before the line is sent again, by the same ids.
+                add(batch[: invalid.place])
+                line = batch[invalid.place]
+                stopped = LineRefused(line.number, str(invalid.__cause__))
+            if stopped is not None:
+                raise Refusal(f"{stopped}; all before it are in: put it right and go on from there") from stopped
+            if not batch:
+                break
+            advance(len(batch))
+    if not json:
+        print(f"{added:,} added" + (f", {there:,} were there before" if there else ""))
+    if conflicts:
+        first = conflicts[0]
+        raise Refusal(
+            f"line {first.number}: a message {first.message.id!r} is there with other content"
+            + (f"; and {len(conflicts) - 1:,} more lines were refused like it" if len(conflicts) > 1 else "")
+        )
+
+
+def print_result(result: EnqueueResult) -> None:
+    print_json({"id": result.id, "state": result.state, "created": result.created})
+
+
+def _next_batch(reading: Iterator[Line]) -> tuple[list[Line], LineRefused | None]:
+    """The next lines, and the one that ended them before their time."""
+    batch: list[Line] = []
+    try:
+        for line in islice(reading, _BATCH):
+            batch.append(line)
+    except LineRefused as refused:
+        return batch, refused
+    return batch, None
+
+
+class _LineInvalid(TickwheelError):
+    """The client refuses the line at ``place`` of a batch."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__()
+        self.place = place
+
+
+def _send(queue: Queue, batch: list[Line]) -> list[EnqueueResult | None]:
+    """The result for each line, None where its id stands for another message."""
+    taken = 0
+
+    def messages() -> Iterator[NewMessage]:
+        nonlocal taken
+        for line in batch:
+            taken += 1
+            yield line.message
+
+    try:
+        return list(queue.enqueue_many(messages()))
+    except IdConflict as error:
+        return error.results
+    except InvalidArgument as error:
+        raise _LineInvalid(taken - 1) from error
+
+
+def _readable(source: Path) -> BinaryIO:
+    try:
+        return source.open("rb")
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {source}: {error.strerror}") from error
+
+
+@contextmanager
+def _opened(source: Path) -> Iterator[tuple[BinaryIO, Callable[[int], None]]]:
+    """The file, and whom to tell of each batch; a bar shows it where somebody is looking."""
+    seen = sys.stderr.isatty()
+    columns = (TextColumn("{task.completed:,} messages"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not seen, transient=True) as bar:
+        if str(source) == "-":
+            task = bar.add_task("", total=None)
+            yield sys.stdin.buffer, lambda count: bar.advance(task, count)
+        else:
+            with _readable(source) as file:
+                total = sum(1 for line in file if line.strip()) if seen else None
+                file.seek(0)
+                task = bar.add_task("", total=total)
+                yield file, lambda count: bar.advance(task, count)

@@ -1,0 +1,82 @@
+"""`tickwheel events`: the event process alone, for a server that programs share."""
+
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tickwheel.cli.command import command
+from tickwheel.cli.place import Place
+from tickwheel.driving import event_process
+from tickwheel.embedded import EmbeddedServer
+from tickwheel.opening import default_lock
+
+commands = typer.Typer()
+_log = logging.getLogger("tickwheel.events")
+
+
+@command(
+    commands,
+    "events",
+    "tickwheel events --url redis://localhost:6379",
+    "tickwheel events --data-dir ./data &",
+    panel="Processes",
+)
+def events(
+    place: Place,
+    lock: Annotated[
+        Path | None,
+        typer.Option(
+            help="The lock file that elects; by default one for the server and namespace, in the data directory or"
+            " the folder for temporary files."
+        ),
+    ] = None,
+    shards: Annotated[int | None, typer.Option(help="Shards of a new namespace; checked where it exists.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug level.")] = False,
+) -> None:
+    """Run the event process: it turns the wheel, so that delays end and leases expire.
+
+    One drives a namespace, more of them on this host stand by. The log goes to stderr. SIGTERM and SIGINT end it
+    cleanly; SIGUSR1 accepts the server's clock after a step that the clock guard has held.
+    """
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    # Checks the server and opens the namespace as every client does; with an embedded server keeps it running.
+    with place.open(shards=shards):
+        server = EmbeddedServer(place.data_dir) if place.url is None else None
+        url = server.url if server is not None else place.url or ""
+        namespace = place.namespace or "tw"
+        if lock is None:
+            lock = (
+                server.data_dir / f"event-process-{namespace}.lock"
+                if server is not None
+                else default_lock(url, namespace)
+            )
+        if server is not None:
+            server.open()
+        try:
+            _run(url, namespace, lock, server)
+        finally:
+            if server is not None:
+                server.close()
+
+
+def _run(url: str, namespace: str, lock: Path, server: EmbeddedServer | None) -> None:
+    process, io = event_process(url, namespace, lock, server.ensure_running if server is not None else None)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: process.stop())
+    signal.signal(signal.SIGUSR1, lambda *_: process.accept_clock())
+    shards = len(process.health())
+    _log.info("process %d stands for election: namespace %s, shards 0 to %d", os.getpid(), namespace, shards - 1)
+    try:
+        process.run()
+    finally:
+        io.close()
+    _log.info("ended")

@@ -1,0 +1,164 @@
+"""What only reads: `tickwheel get`, `explain`, `counts`, `depth`, `forecast`."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from tickwheel import Lateness, Queue
+from tickwheel.cli.command import command
+from tickwheel.cli.lease import ExclusiveValue, Id
+from tickwheel.cli.notation import pairs
+from tickwheel.cli.output import (
+    moment,
+    pairs_text,
+    payload_fields,
+    payload_text,
+    print_fields,
+    print_json,
+    print_table,
+)
+from tickwheel.cli.place import Place
+from tickwheel.cli.queues import Name
+
+commands = typer.Typer()
+_UNTIL = {"invisible": "invisible until", "running": "leased until"}
+
+
+@command(commands, "get", "tickwheel get orders order-17", panel="Looking")
+def get(place: Place, queue: Name, id: Id, exclusive_value: ExclusiveValue = None) -> None:
+    """Show a message as it stands."""
+    with place.open() as tickwheel:
+        found = tickwheel.queue(queue).get(id, exclusive_value)
+    if place.json:
+        fields = asdict(found)
+        del fields["payload"]
+        print_json(fields | payload_fields(found.payload))
+        return
+    print_fields(
+        [
+            ("  state", found.state),
+            (f"  {_UNTIL.get(found.state, 'kept until')}", moment(found.until) if found.until else ""),
+            ("  due", moment(found.due)),
+            ("  deadline", moment(found.deadline) if found.deadline != found.due else ""),
+            ("  attempt", found.attempt or ""),
+            ("  worker", found.worker),
+            ("  error", found.error),
+            ("  exclusive value", found.exclusive_value),
+            ("  metadata", pairs_text(found.metadata)),
+            ("  payload", payload_text(found.payload) if found.payload else ""),
+            ("  version", found.version),
+        ],
+        title=found.id,
+    )
+
+
+@command(
+    commands,
+    "explain",
+    "tickwheel explain orders order-17",
+    "tickwheel explain encode film-3 --exclusive-value project-9",
+    panel="Looking",
+)
+def explain(place: Place, queue: Name, id: Id, exclusive_value: ExclusiveValue = None) -> None:
+    """Say why a message is not running, and when it will."""
+    with place.open() as tickwheel:
+        found = tickwheel.queue(queue).explain(id, exclusive_value)
+    if place.json:
+        print_json(asdict(found))
+    else:
+        print_fields([(found.state, found.reason)])
+
+
+@command(commands, "counts", "tickwheel counts", "tickwheel counts orders --json", panel="Looking")
+def counts(
+    place: Place,
+    queue: Annotated[str | None, typer.Argument(help="One queue; by default all.", metavar="[QUEUE]")] = None,
+) -> None:
+    """Count messages by state, and how late they were.
+
+    Late: from due to deliverable, of those that waited on the wheel; upper end of the bucket, in ms. Missed: delivered
+    after a deadline that was given.
+    """
+    with place.open() as tickwheel:
+        asked = tickwheel.queues() if queue is None else [tickwheel.queue(queue)]
+        found = [(each, each.counts(), each.lateness()) for each in asked]
+    if place.json:
+        documents = [_counted(*each) for each in found]
+        print_json(documents if queue is None else documents[0])
+        return
+    rows = [
+        (each.name, *n.values(), *_percentiles(late), f"{sum(late.missed.values()):,} of {late.deadlines:,}")
+        for each, n, late in found
+    ]
+    if rows:
+        states = tuple(found[0][1])
+        columns = ("queue", *states, "late p50", "late p99", "deadlines missed")
+        print_table(columns, rows, right=columns[1:])
+
+
+@command(
+    commands,
+    "depth",
+    "tickwheel depth orders",
+    "tickwheel depth encode --where gpu=a100 --where region=eu",
+    panel="Looking",
+)
+def depth(
+    place: Place,
+    queue: Name,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only messages with this pair; may be repeated.")
+    ] = None,
+) -> None:
+    """Count the messages that wait for a worker."""
+    filters = pairs(where or ())
+    with place.open() as tickwheel:
+        pending = tickwheel.queue(queue).depth(filters or None)
+    if place.json:
+        print_json({"queue": queue, "where": filters, "pending": pending})
+    else:
+        print(pending)
+
+
+@command(
+    commands,
+    "forecast",
+    "tickwheel forecast reminders --minutes 120",
+    "tickwheel forecast reminders --json | jq 'map(.due) | add'",
+    panel="Looking",
+)
+def forecast(
+    place: Place, queue: Name, minutes: Annotated[int, typer.Option(help="How far ahead, 1 to 1440.")] = 60
+) -> None:
+    """Show what falls due in each of the coming minutes, of a queue created with --forecast."""
+    with place.open() as tickwheel:
+        coming = tickwheel.queue(queue).forecast(minutes)
+    if place.json:
+        print_json([asdict(minute) for minute in coming])
+        return
+    most = max((minute.due for minute in coming), default=0)
+    rows = [
+        (f"{minute.start:%Y-%m-%d %H:%M} UTC", minute.due, "▇" * -(-40 * minute.due // most))
+        for minute in coming
+        if minute.due
+    ]
+    if rows:
+        print_table(("minute", "due", ""), rows, right=("due",))
+    else:
+        print(f"nothing falls due in the coming {minutes} minutes")
+
+
+def _counted(queue: Queue, states: dict[str, int], late: Lateness) -> dict[str, object]:
+    p50, p99 = (late.percentile(share) for share in (0.5, 0.99))
+    return {
+        "queue": queue.name,
+        **states,
+        "lateness_ms": {"p50": p50, "p99": p99, "buckets": late.promoted},
+        "deadlines": {"given": late.deadlines, "missed": sum(late.missed.values()), "buckets": late.missed},
+    }
+
+
+def _percentiles(late: Lateness) -> tuple[str, str]:
+    p50, p99 = (f"{late.percentile(share):,} ms" if late.promoted else "" for share in (0.5, 0.99))
+    return p50, p99

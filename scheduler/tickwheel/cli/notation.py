@@ -1,0 +1,91 @@
+"""How durations, times, pairs and tokens are written on the command line and in JSON lines.
+
+15m, 30s, 2h30m, 250ms, 40d; 2026-05-17T18:00:00+02:00 or ...Z, and without an offset this machine's local time.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+import typer
+
+from tickwheel.arguments import shown
+from tickwheel.errors import InvalidArgument
+
+T = TypeVar("T")
+_UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
+_DURATION = re.compile(rf"(?:{_PART.pattern})+")
+
+
+def duration(text: str) -> timedelta:
+    """``2h30m`` and the like."""
+    if not isinstance(text, str) or not _DURATION.fullmatch(text):
+        raise InvalidArgument(f"a duration is written like 15m, 30s, 2h30m, 250ms or 40d, not {shown(text)}")
+    try:
+        return sum((timedelta(**{_UNITS[unit]: float(n)}) for n, unit in _PART.findall(text)), timedelta())
+    except OverflowError as error:
+        raise InvalidArgument(f"a duration of {shown(text)} is longer than any clock runs") from error
+
+
+def moment(text: str) -> datetime:
+    """An ISO 8601 time; without an offset, local time."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgument(
+            f"a time is written like 2026-05-17T18:00:00+02:00, or without the offset for local time, not {shown(text)}"
+        ) from error
+
+
+def deadline(text: str) -> datetime | timedelta:
+    """A duration from now, or a time."""
+    if isinstance(text, str) and _DURATION.fullmatch(text):
+        return duration(text)
+    return moment(text)
+
+
+def token(text: str) -> bytes:
+    """A lease's token in hexadecimal, as `dequeue` prints it."""
+    try:
+        return bytes.fromhex(text)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"a token is 32 hexadecimal digits, as dequeue prints it, not {shown(text)}") from error
+
+
+def pairs(texts: Iterable[str]) -> dict[str, str]:
+    """``key=value`` each; a key that comes twice is a mistake."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InvalidArgument(f"a pair is written key=value, not {shown(text)}")
+        if key in found:
+            raise InvalidArgument(f"the key {shown(key)} was given twice")
+        found[key] = value
+    return found
+
+
+def written(ms: int) -> str:
+    """A duration in ms as `duration` reads it."""
+    if ms == 0:
+        return "0s"
+    parts, rest = [], ms
+    for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)):
+        count, rest = divmod(rest, length)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts)
+
+
+def option(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """The parser as options take it: what it refuses is a wrong command line."""
+
+    def parsed(text: str) -> T:
+        try:
+            return parse(text)
+        except InvalidArgument as error:
+            raise typer.BadParameter(str(error)) from error
+
+    return parsed

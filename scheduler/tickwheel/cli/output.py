@@ -1,0 +1,93 @@
+"""JSON for programs, tables for people. Colour and a terminal's width only where there is a terminal."""
+
+import base64
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def print_json(value: object) -> None:
+    """One document on one line; times in ISO 8601, UTC, to the millisecond."""
+    print(json.dumps(value, default=_plain))
+
+
+def moment(at: datetime) -> str:
+    """A time for people, in UTC."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC"
+
+
+def payload_fields(payload: bytes) -> dict[str, str]:
+    """A payload as JSON has it: text where it is text, else base64; the names that `enqueue --from` reads."""
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(payload).decode()}
+
+
+def payload_text(payload: bytes) -> str:
+    """A payload for people: its text, or its bytes as Python writes them."""
+    try:
+        return printable(payload.decode())
+    except UnicodeDecodeError:
+        return repr(payload)
+
+
+def printable(text: str) -> str:
+    """Text without what a terminal would obey: control characters are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def pairs_text(pairs: Mapping[str, str]) -> str:
+    return " ".join(printable(f"{key}={value}") for key, value in pairs.items())
+
+
+def console() -> Console:
+    """Standard output. Where it is no terminal, lines are as long as they are."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
+    """A table with a head; the columns named in ``right`` are numbers."""
+    table = Table(box=box.SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else printable(str(cell))) for cell in row))
+    _print(table)
+
+
+def print_fields(fields: Iterable[tuple[str, object]], title: str | None = None) -> None:
+    """Name and value, a line each; those without a value are left out."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in fields:
+        if value not in (None, "", {}):
+            table.add_row(name, Text(printable(str(value))))
+    if title is not None:
+        print(printable(title))
+    _print(table)
+
+
+def _print(table: Table) -> None:
+    out = console()
+    if out.is_terminal:
+        out.print(table)
+        return
+    # Without the blanks that fill lines up to the table's width.
+    with out.capture() as captured:
+        out.print(table)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds")
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,58 @@
+"""Where a command works, as its options and the environment say, and the client that is opened there."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Self
+
+from tickwheel import Tickwheel
+from tickwheel.cli.notation import duration
+
+# A person waits; a program that retries for longer uses the client.
+TIMEOUT = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Server, namespace, and how to answer. None is 'not said'."""
+
+    url: str | None = None
+    data_dir: Path | None = None
+    namespace: str | None = None
+    timeout: timedelta | None = None
+    json: bool = False
+
+    @classmethod
+    def of_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """What TICKWHEEL_URL, TICKWHEEL_DATA_DIR, TICKWHEEL_NAMESPACE and TICKWHEEL_TIMEOUT say."""
+        said = {name: environment.get(f"TICKWHEEL_{name}") or None for name in ("URL", "NAMESPACE")}
+        data_dir, timeout = environment.get("TICKWHEEL_DATA_DIR"), environment.get("TICKWHEEL_TIMEOUT")
+        return cls(
+            said["URL"],
+            Path(data_dir) if data_dir else None,
+            said["NAMESPACE"],
+            duration(timeout) if timeout else None,
+        )
+
+    def over(self, other: "Place") -> "Place":
+        """What is said here, and of ``other`` only what is not said here. A server is said by a URL or a directory."""
+        where = self if self.url is not None or self.data_dir is not None else other
+        return replace(
+            where,
+            namespace=self.namespace if self.namespace is not None else other.namespace,
+            timeout=self.timeout if self.timeout is not None else other.timeout,
+            json=self.json or other.json,
+        )
+
+    def open(self, *, drives: bool = False, shards: int | None = None) -> Tickwheel:
+        """A client. ``drives``: with an embedded server its event process runs meanwhile, so that timers fire."""
+        return Tickwheel(
+            self.url,
+            namespace=self.namespace or "tw",
+            shards=shards,
+            data_dir=self.data_dir,
+            drive=None if drives else False,
+            timeout=self.timeout or TIMEOUT,
+        )
