@@ -1,20 +1,20 @@
--- The timers that fired, in ARGV[4]: time I6, queue I2, generation I4, kind and length I2, name; one after the other.
+-- The timers that fired, in ARGV[4]: time I6, generation I4, kind and length I2, field; one after the other.
 -- Needs: _record, _leader, _transition.
 local FINAL, EARLY, UNHANDLED = '\0', '\1', '\2'
-local names, times, generations, answered = {}, {}, {}, {}
+local fields, times, generations, answered = {}, {}, {}, {}
 do
-    local at, batch = 1, ARGV[4]
+    local at, batch, n = 1, ARGV[4], 1
     while at <= #batch do
-        local length, n = read('>I2', batch, at + 12) % 16384, #names + 1
-        names[n], generations[n] = sub(batch, at + 14, at + 13 + length), sub(batch, at + 8, at + 11)
-        times[n], answered[n] = read('>I6', batch, at), UNHANDLED
-        at = at + 14 + length
+        local time, generation, length, start = read('>I6I4I2', batch, at)
+        at = start + length % 16384
+        fields[n], times[n], generations[n], answered[n] = sub(batch, start, at - 1), time, generation, UNHANDLED
+        n = n + 1
     end
-    fetch(names)
+    fetch(fields)
 end
 
 local function stale(n, incarnation, version)
-    return generations[n] ~= pack('>I2I2', incarnation % 65536, version % 65536)
+    return generations[n] ~= incarnation % 65536 * 65536 + version % 65536
 end
 
 -- Its time is not reached: the timer is asked again, or, where the message's time has moved, goes back to the inbox.
@@ -22,7 +22,7 @@ local function not_yet(n, kind, until_ms, incarnation, version)
     if times[n] == until_ms then
         return EARLY
     end
-    timer(kind, until_ms, incarnation, version, names[n])
+    timer(kind, until_ms, incarnation, version, fields[n])
     return FINAL
 end
 

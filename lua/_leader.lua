@@ -4,9 +4,9 @@
 local queue_number = sub(ARGV[3], 5, 6)
 local options, history, default_attempts, retention, errored_retention = read('>BI4I2I6I6', ARGV[3], 7)
 local exclusive = band(options, 1) ~= 0
-if redis.call('HGET', config, 'version') ~= sub(ARGV[3], 1, 4) then
+if call('HGET', config, 'version') ~= sub(ARGV[3], 1, 4) then
     return redis.error_reply('STALECONFIG the queue has another configuration here')
 end
 local bound, entries_left = read('>I6I4', ARGV[2])
 now = math.min(now, bound)
-redis.call('HSET', clock, 'high', bound)
+call('HSET', clock, 'high', bound)

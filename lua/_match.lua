@@ -13,7 +13,7 @@ end
 local function rarest(asked)
     local chosen, fewest = asked[1], math.huge
     for n = 1, #asked > 1 and #asked or 0 do
-        local size = redis.call('ZLEXCOUNT', pairs, '[' .. asked[n], '(' .. asked[n] .. '\255')
+        local size = call('ZLEXCOUNT', pairs, '[' .. asked[n], '(' .. asked[n] .. '\255')
         if size < fewest then
             chosen, fewest = asked[n], size
         end
@@ -23,12 +23,14 @@ end
 
 -- The order of a record as two numbers, and its pairs as a set.
 local function looked_up(name)
-    local record = redis.call('HGET', messages, queue_number .. name)
+    local record = call('HGET', messages, queue_number .. name)
     if not record then
         return 0
     end
-    local state, flags, _, _, incarnation, due = read(HEADER, record)
-    local deadline, at = urgency(record, flags, due)
+    local state, flags = byte(record, 1, 2)
+    local fixed = fixed_at(record, flags)
+    local incarnation, due = read('>I6I6', record, fixed)
+    local deadline, at = urgency(record, flags, fixed, due)
     local carried = {}
     if state == PENDING then
         local _, indexed, blob = pairs_of(record, flags, at)

@@ -12,22 +12,26 @@ local function order_of(deadline, rank)
 end
 
 if not exclusive then
-    enter = function(name, deadline, rank, signature, indexed, blob)
-        ready_becomes[pack('>I6', rank) .. name] = deadline
+    enter = function(field, deadline, rank, signature, indexed, blob)
+        local size = #ready_added
+        ready_added[size + 1] = deadline
+        ready_added[size + 2] = pack('>I6c0', rank, sub(field, 3))
         made_ready = made_ready + 1
         if indexed > 0 then
-            local entry = order_of(deadline, rank) .. signature .. name
+            local entry = order_of(deadline, rank) .. signature .. sub(field, 3)
             each_pair(indexed, blob, function(pair)
-                pairs_become[pair .. entry] = 0
+                size = #pairs_added
+                pairs_added[size + 1] = 0
+                pairs_added[size + 2] = pair .. entry
             end)
         end
     end
-    leave = function(name, deadline, rank, signature, indexed, blob)
-        ready_becomes[pack('>I6', rank) .. name] = false
+    leave = function(field, deadline, rank, signature, indexed, blob)
+        ready_removed[#ready_removed + 1] = pack('>I6c0', rank, sub(field, 3))
         if indexed > 0 then
-            local entry = order_of(deadline, rank) .. signature .. name
+            local entry = order_of(deadline, rank) .. signature .. sub(field, 3)
             each_pair(indexed, blob, function(pair)
-                pairs_become[pair .. entry] = false
+                pairs_removed[#pairs_removed + 1] = pair .. entry
             end)
         end
     end
@@ -36,23 +40,23 @@ if not exclusive then
 else
     local PARKED_AT_ENTER, PARKED_MAX = 16, 64
     -- prefix: I2c0 of the value.
-    local function split(name)
-        local value, at = read('>I2c0', name)
-        return value, sub(name, 1, at - 1), sub(name, at)
+    local function split(field)
+        local value, at = read('>I2c0', field, 3)
+        return value, sub(field, 3, at - 1), sub(field, at)
     end
     within = function(key, prefix, most)
-        return redis.call('ZRANGEBYLEX', key, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', 0, most)
+        return call('ZRANGEBYLEX', key, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', 0, most)
     end
     local function how_many_parked(prefix)
-        return redis.call('ZLEXCOUNT', parked, '[' .. prefix, '(' .. prefix .. '\255')
+        return call('ZLEXCOUNT', parked, '[' .. prefix, '(' .. prefix .. '\255')
     end
     -- Takes a group of a leased value out of the walks' way; refused (false) where the value has too many parked.
     park = function(prefix, pair, entry)
         if how_many_parked(prefix) >= PARKED_MAX then
             return false
         end
-        redis.call('ZREM', pairs, entry)
-        redis.call('ZADD', parked, 0, prefix .. pair)
+        call('ZREM', pairs, entry)
+        call('ZADD', parked, 0, prefix .. pair)
         return true
     end
     -- From an entry of `vpairs` to the one of `pairs`: pair, order, signature, then the whole name.
@@ -62,63 +66,63 @@ else
     end
     local function to_ready(value, prefix, order, id)
         local deadline, rank = read('>I8I6', order)
-        redis.call('HSET', locks, value, 'H' .. order .. id)
-        redis.call('ZADD', ready, deadline - BIAS, pack('>I6', rank) .. prefix .. id)
+        call('HSET', locks, value, 'H' .. order .. id)
+        call('ZADD', ready, deadline - BIAS, pack('>I6c0', rank, prefix) .. id)
     end
     -- The head goes back among the waiting; `lock` is its entry of `locks`.
     local function to_waiting(prefix, lock)
-        redis.call('ZREM', ready, sub(lock, 10, 15) .. prefix .. sub(lock, 16))
-        redis.call('ZADD', waiting, 0, prefix .. sub(lock, 2))
+        call('ZREM', ready, sub(lock, 10, 15) .. prefix .. sub(lock, 16))
+        call('ZADD', waiting, 0, prefix .. sub(lock, 2))
     end
 
     local function index(prefix, entry, indexed, blob, leased)
         each_pair(indexed, blob, function(pair)
             local group = prefix .. pair
             local member = group .. entry
-            redis.call('ZADD', vpairs, 0, member)
+            call('ZADD', vpairs, 0, member)
             local first = within(vpairs, group, 2)
-            if first[1] ~= member or redis.call('ZSCORE', parked, group) then
+            if first[1] ~= member or call('ZSCORE', parked, group) then
                 return
             end
             if first[2] then
-                redis.call('ZREM', pairs, head_entry(first[2], prefix, pair))
+                call('ZREM', pairs, head_entry(first[2], prefix, pair))
             elseif leased and how_many_parked(prefix) < PARKED_AT_ENTER then
-                redis.call('ZADD', parked, 0, group)
+                call('ZADD', parked, 0, group)
                 return
             end
-            redis.call('ZADD', pairs, 0, head_entry(member, prefix, pair))
+            call('ZADD', pairs, 0, head_entry(member, prefix, pair))
         end)
     end
     local function unindex(prefix, entry, indexed, blob, leased)
         each_pair(indexed, blob, function(pair)
             local group = prefix .. pair
             local member = group .. entry
-            redis.call('ZREM', vpairs, member)
-            if redis.call('ZREM', pairs, head_entry(member, prefix, pair)) == 0 then
+            call('ZREM', vpairs, member)
+            if call('ZREM', pairs, head_entry(member, prefix, pair)) == 0 then
                 return
             end
             local following = within(vpairs, group, 1)[1]
             if following and leased then
-                redis.call('ZADD', parked, 0, group)
+                call('ZADD', parked, 0, group)
             elseif following then
-                redis.call('ZADD', pairs, 0, head_entry(following, prefix, pair))
+                call('ZADD', pairs, 0, head_entry(following, prefix, pair))
             end
         end)
     end
 
-    enter = function(name, deadline, rank, signature, indexed, blob)
-        local value, prefix, id = split(name)
-        local order, lock = order_of(deadline, rank), redis.call('HGET', locks, value)
+    enter = function(field, deadline, rank, signature, indexed, blob)
+        local value, prefix, id = split(field)
+        local order, lock = order_of(deadline, rank), call('HGET', locks, value)
         local leased = lock and byte(lock) == 82
         if leased then
-            redis.call('ZADD', waiting, 0, prefix .. order .. id)
+            call('ZADD', waiting, 0, prefix .. order .. id)
         else
             local first, second
             if lock then
                 first, second = read('>I8I6', lock, 2)
             end
             if lock and (first < deadline + BIAS or (first == deadline + BIAS and second < rank)) then
-                redis.call('ZADD', waiting, 0, prefix .. order .. id)
+                call('ZADD', waiting, 0, prefix .. order .. id)
             else
                 if lock then
                     to_waiting(prefix, lock)
@@ -132,59 +136,59 @@ else
             index(prefix, order .. signature .. id, indexed, blob, leased)
         end
     end
-    leave = function(name, deadline, rank, signature, indexed, blob)
-        local value, prefix, id = split(name)
-        local order, lock = order_of(deadline, rank), redis.call('HGET', locks, value)
+    leave = function(field, deadline, rank, signature, indexed, blob)
+        local value, prefix, id = split(field)
+        local order, lock = order_of(deadline, rank), call('HGET', locks, value)
         if lock == 'H' .. order .. id then
-            redis.call('ZREM', ready, sub(lock, 10, 15) .. name)
+            call('ZREM', ready, sub(lock, 10, 15) .. sub(field, 3))
             local following = within(waiting, prefix, 1)[1]
             if following then
-                redis.call('ZREM', waiting, following)
+                call('ZREM', waiting, following)
                 to_ready(value, prefix, sub(following, #prefix + 1, #prefix + 14), sub(following, #prefix + 15))
             else
-                redis.call('HDEL', locks, value)
+                call('HDEL', locks, value)
             end
         else
-            redis.call('ZREM', waiting, prefix .. order .. id)
+            call('ZREM', waiting, prefix .. order .. id)
         end
         if indexed > 0 then
             unindex(prefix, order .. signature .. id, indexed, blob, byte(lock) == 82)
         end
     end
     -- Invariant: the value is free. A successor is never promoted here, so a call leases at most one of a value.
-    take = function(name, deadline, rank, signature, indexed, blob)
-        local value, prefix, id = split(name)
-        local order, lock = order_of(deadline, rank), redis.call('HGET', locks, value)
+    take = function(field, deadline, rank, signature, indexed, blob)
+        local value, prefix, id = split(field)
+        local order, lock = order_of(deadline, rank), call('HGET', locks, value)
         if lock == 'H' .. order .. id then
-            redis.call('ZREM', ready, sub(lock, 10, 15) .. name)
+            call('ZREM', ready, sub(lock, 10, 15) .. sub(field, 3))
         else
             to_waiting(prefix, lock)
-            redis.call('ZREM', waiting, prefix .. order .. id)
+            call('ZREM', waiting, prefix .. order .. id)
         end
-        redis.call('HSET', locks, value, 'R' .. id)
+        call('HSET', locks, value, 'R' .. id)
         if indexed > 0 then
             unindex(prefix, order .. signature .. id, indexed, blob, true)
         end
     end
-    release = function(name)
-        local value, prefix = split(name)
+    release = function(field)
+        local value, prefix = split(field)
         local following = within(waiting, prefix, 1)[1]
         if following then
-            redis.call('ZREM', waiting, following)
+            call('ZREM', waiting, following)
             to_ready(value, prefix, sub(following, #prefix + 1, #prefix + 14), sub(following, #prefix + 15))
             made_ready = made_ready + 1
         else
-            redis.call('HDEL', locks, value)
+            call('HDEL', locks, value)
         end
         local groups = within(parked, prefix, PARKED_MAX + PARKED_AT_ENTER)
         if #groups > 0 then
             for n = 1, #groups do
                 local pair, head = sub(groups[n], #prefix + 1), within(vpairs, groups[n], 1)[1]
                 if head then
-                    redis.call('ZADD', pairs, 0, head_entry(head, prefix, pair))
+                    call('ZADD', pairs, 0, head_entry(head, prefix, pair))
                 end
             end
-            redis.call('ZREM', parked, unpack(groups))
+            call('ZREM', parked, unpack(groups))
         end
     end
 end

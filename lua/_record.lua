@@ -1,24 +1,27 @@
 -- A message's record as bytes; `scheduler/tickwheel/record.py` is its twin and a test compares the two byte for byte.
---   header     state B, flags B, version I4, attempts I2, incarnation I6, due I6, until I6, digest c8, nonce I4
---   EXPLICIT   deadline I8 (+ 2^52); without it the deadline is `due`
+--   head       state B, flags B, version I4, attempts I2, until I6: what transitions change
 --   OWNED      token c16, worker Bc0
+--   fixed      incarnation I6, due I6, digest c8, nonce I4
+--   EXPLICIT   deadline I8 (+ 2^52); without it the deadline is `due`
 --   OVERRIDES  lease_ms I4, max_attempts I2; zero is the queue's
 --   ERROR      text I2c0
 --   PAIRS      signature c8, how many are indexed B, pairs I2c0: each I2c0 of (key Bc0, value)
 --   the rest   the payload, unless BODY: then it is in `bodies`
 -- `until` is when the message's timer is due: Invisible until then, leased until then, kept until then.
-local pack, read, sub, byte, band = struct.pack, struct.unpack, string.sub, string.byte, bit.band
-local HEADER, SECTIONS, BIAS = '>BBI4I2I6I6I6c8I4', 39, 4503599627370496
-local INVISIBLE, PENDING, RUNNING, COMPLETED, CANCELLED, ERRORED = 1, 2, 3, 4, 5, 6
-local EXPLICIT, OWNED, OVERRIDES, ERROR, PAIRS, BODY, BORN_PENDING, HELD = 1, 2, 4, 8, 16, 32, 64, 128
+-- WHOLE reads a record without OWNED on to its due time, LEASED one with it to its incarnation.
+local HEAD, WHOLE, LEASED, UNOWNED = '>BBI4I2I6', '>BBI4I2I6I6I6', '>BBI4I2I6c16Bc0I6', 15
 
--- Where the section after OWNED starts; the deadline on the way.
-local function urgency(record, flags, due)
-    local deadline, at = due, SECTIONS
+-- Where the fixed part starts.
+local function fixed_at(record, flags)
+    return band(flags, OWNED) ~= 0 and 32 + byte(record, 31) or UNOWNED
+end
+
+-- The deadline, and where the sections after it start. `at` is where the fixed part does.
+local function urgency(record, flags, at, due)
     if band(flags, EXPLICIT) ~= 0 then
-        deadline, at = read('>I8', record, SECTIONS) - BIAS, SECTIONS + 8
+        return read('>I8', record, at + 24) - BIAS, at + 32
     end
-    return deadline, at
+    return due, at + 24
 end
 
 -- Order within a deadline: explicit deadlines first, then by first enqueue.
@@ -26,7 +29,7 @@ local function rank_of(flags, incarnation)
     return band(flags, EXPLICIT) ~= 0 and incarnation or incarnation + 140737488355328
 end
 
--- Signature, number of indexed pairs, and pairs of a record without OWNED whose further sections start `at`.
+-- Signature, number of indexed pairs, and pairs; `at` is where OVERRIDES would be.
 local function pairs_of(record, flags, at)
     if band(flags, PAIRS) == 0 then
         return '', 0, ''

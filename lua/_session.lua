@@ -3,7 +3,7 @@
 local sequence, life, keep_empty = read('>I8I4B', ARGV[2])
 local replayed
 do
-    local kept = redis.call('GET', session)
+    local kept = call('GET', session)
     if not kept then
         return redis.error_reply('SESSIONEXPIRED the session is not, or no longer, known here')
     end
@@ -16,5 +16,5 @@ do
     end
 end
 local function remember(answer)
-    redis.call('SET', session, sub(ARGV[2], 1, 8) .. answer, 'PX', life)
+    call('SET', session, sub(ARGV[2], 1, 8) .. answer, 'PX', life)
 end

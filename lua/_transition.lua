@@ -1,50 +1,43 @@
 -- Gathers what a call changes, and writes it at the end in as few commands as there are keys.
--- Needs: _record, _clock and a caller's queue_number, history, options.
+-- Needs: _words, _clock, and a caller's queue_number, history, options, exclusive.
 local RESULT = '>BBI4I6'
-local DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT, WAIT = 0, 1, 2, 3, 4, 5, 6
+local DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = 0, 1, 2, 3, 4, 5
 local found, writes, gone, timers, happened = {}, {}, {}, {}, {}
-local depth, minutes, tally, made_ready = {}, {}, {}, 0
--- What becomes of an entry of a plain queue's indexes: its score, or false where it goes. The last word counts.
-local ready_becomes, pairs_become = {}, {}
+local moved, minutes, late, missed, made_ready, with_deadline = {}, {}, {}, {}, 0, 0
+local ready_added, ready_removed, pairs_added, pairs_removed = {}, {}, {}, {}
 
 local function send(command, key, values)
-    for first = 1, #values, 3000 do
-        redis.call(command, key, unpack(values, first, math.min(first + 2999, #values)))
+    local size = #values
+    if size <= 3000 then
+        call(command, key, unpack(values))
+        return
+    end
+    for first = 1, size, 3000 do
+        call(command, key, unpack(values, first, math.min(first + 2999, size)))
     end
 end
 
--- Reads the records of these names, so that a name given twice sees what was done to it the first time.
-local function fetch(names)
-    for first = 1, #names, 1000 do
-        local fields = {}
-        for n = first, math.min(first + 999, #names) do
-            fields[n - first + 1] = queue_number .. names[n]
-        end
-        local records = redis.call('HMGET', messages, unpack(fields))
-        for n = 1, #fields do
-            found[names[first + n - 1]] = records[n]
+-- Reads records into `found`, so that a message given twice sees what was done to it the first time. A field of
+-- `messages` is the queue's number and the message's name.
+local function fetch(fields)
+    for first = 1, #fields, 1000 do
+        local records = call('HMGET', messages, unpack(fields, first, math.min(first + 999, #fields)))
+        for n = 1, #records do
+            found[fields[first + n - 1]] = records[n]
         end
     end
 end
 
-local function put(name, record)
-    found[name] = record
-    writes[#writes + 1] = queue_number .. name
-    writes[#writes + 1] = record
+local function put(field, record)
+    found[field] = record
+    local size = #writes
+    writes[size + 1] = field
+    writes[size + 2] = record
 end
 
-local function drop_body(name)
-    gone[#gone + 1] = queue_number .. name
-end
-
--- Kinds of timer: 0 promote, 1 expire, 2 retire.
-local function timer(kind, time, incarnation, version, name)
-    timers[#timers + 1] = pack('>I6c0I2I2I2c0', time, queue_number, incarnation % 65536, version % 65536,
-        kind * 16384 + #name, name)
-end
-
-local function count(state, by)
-    depth[state] = (depth[state] or 0) + by
+-- Kinds of timer: 0 promote, 1 expire, 2 retire. A generation is the low halves of incarnation and version.
+local function timer(kind, time, incarnation, version, field)
+    timers[#timers + 1] = pack('>I6I2I2I2c0', time, incarnation, version, kind * 16384 + #field, field)
 end
 
 local function expect(time, by)
@@ -54,82 +47,96 @@ local function expect(time, by)
     end
 end
 
--- One transition: `from` and `to` are states, 0 is 'not there'. `more` are the optional parts of the event.
-local function event(name, incarnation, version, from, to, attempts, flags, more)
-    if from ~= 0 then
-        count(from, -1)
-    end
-    if to ~= 0 then
-        count(to, 1)
-    end
-    if history ~= 0 then
-        happened[#happened + 1] = pack('>I2c0I6I4BI2', #name, name, incarnation, version,
-            flags + from * 8 + to, attempts) .. more
-    end
+-- Transitions. `from` and `to` are states, 0 is 'not there'.
+local function event(field, incarnation, version, from, to, attempts)
+    local change = from * 8 + to
+    moved[change] = (moved[change] or 0) + 1
+    happened[#happened + 1] = pack('>I2c0I6I4BI2', #field, field, incarnation, version, change, attempts)
 end
 
-local function record_lateness(prefix, late)
-    local _, bucket = math.frexp(late)
-    local field = prefix .. bucket
-    tally[field] = (tally[field] or 0) + 1
+-- One that tells how many ms after its time it came.
+local function late_event(field, incarnation, version, from, to, attempts, after)
+    local change = from * 8 + to
+    moved[change] = (moved[change] or 0) + 1
+    happened[#happened + 1] = pack('>I2c0I6I4BI2I6', #field, field, incarnation, version, 128 + change, attempts, after)
 end
 
-local function settle(key, becomes)
-    local added, removed = {}, {}
-    for member, score in next, becomes do
-        if score then
-            added[#added + 1] = score
-            added[#added + 1] = member
-        else
-            removed[#removed + 1] = member
-        end
+-- One that tells due time, deadline (+ 2^52) and pairs.
+local function full_event(field, incarnation, version, from, to, attempts, due, deadline, blob)
+    local change = from * 8 + to
+    moved[change] = (moved[change] or 0) + 1
+    happened[#happened + 1] = pack('>I2c0I6I4BI2I6I8I2c0', #field, field, incarnation, version, 64 + change, attempts,
+        due, deadline, #blob, blob)
+end
+
+-- Histograms count by powers of two: bucket n holds what is below 2^n ms.
+local function add_late(histogram, ms)
+    local _, bucket = math.frexp(ms)
+    histogram[bucket] = (histogram[bucket] or 0) + 1
+end
+
+-- Entries of a plain queue's indexes are written together. Removed first: within a call, what goes and comes back stays.
+local function settle()
+    if #ready_removed > 0 then
+        send('ZREM', ready, ready_removed)
     end
-    if #removed > 0 then
-        send('ZREM', key, removed)
+    if #ready_added > 0 then
+        send('ZADD', ready, ready_added)
     end
-    if #added > 0 then
-        send('ZADD', key, added)
+    if #pairs_removed > 0 then
+        send('ZREM', pairs, pairs_removed)
     end
+    if #pairs_added > 0 then
+        send('ZADD', pairs, pairs_added)
+    end
+    ready_added, ready_removed, pairs_added, pairs_removed = {}, {}, {}, {}
 end
 
 local function commit(worker)
     if #writes > 0 then
         send('HSET', messages, writes)
     end
-    if next(ready_becomes) then
-        settle(ready, ready_becomes)
-    end
-    if next(pairs_become) then
-        settle(pairs, pairs_become)
-    end
+    settle()
     if #gone > 0 then
         send('HDEL', bodies, gone)
     end
+    local depth = {}
+    for pair, by in next, moved do
+        local from, to = math.floor(pair / 8), pair % 8
+        depth[from] = (depth[from] or 0) - by
+        depth[to] = (depth[to] or 0) + by
+    end
     for state, by in next, depth do
-        if by ~= 0 then
-            redis.call('HINCRBY', counts, state, by)
+        if by ~= 0 and state ~= 0 then
+            call('HINCRBY', counts, state, by)
         end
     end
     for minute, by in next, minutes do
-        if by ~= 0 and redis.call('HINCRBY', forecast, minute, by) == 0 then
-            redis.call('HDEL', forecast, minute)
+        if by ~= 0 and call('HINCRBY', forecast, minute, by) == 0 then
+            call('HDEL', forecast, minute)
         end
     end
-    for field, by in next, tally do
-        redis.call('HINCRBY', lateness, field, by)
+    for bucket, by in next, late do
+        call('HINCRBY', lateness, 'late:' .. bucket, by)
+    end
+    for bucket, by in next, missed do
+        call('HINCRBY', lateness, 'missed:' .. bucket, by)
+    end
+    if with_deadline > 0 then
+        call('HINCRBY', lateness, 'deadlines', with_deadline)
     end
     if #timers > 0 then
-        redis.call('XADD', inbox, '*', 't', table.concat(timers))
+        call('XADD', inbox, '*', 't', table.concat(timers))
     end
-    if #happened > 0 then
+    if #happened > 0 and history ~= 0 then
         local entry = pack('>BI6c0Bc0', exclusive and 2 or 1, now, queue_number, #worker, worker) .. table.concat(happened)
         if history == 4294967295 then
-            redis.call('XADD', events, '*', 'e', entry)
+            call('XADD', events, '*', 'e', entry)
         else
-            redis.call('XADD', events, 'MAXLEN', '~', history, '*', 'e', entry)
+            call('XADD', events, 'MAXLEN', '~', history, '*', 'e', entry)
         end
     end
     if made_ready > 0 then
-        redis.call('SPUBLISH', wake, made_ready)
+        call('SPUBLISH', wake, made_ready)
     end
 end

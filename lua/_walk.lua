@@ -1,5 +1,5 @@
 -- Finds the names of the most urgent Pending messages that carry every pair of `where`, walking the rarest pair's entries.
--- Gives walk(where, cursor, limit, budget) -> names; where the budget was spent, a cursor if nothing certain was found,
+-- Gives walk(where, cursor, limit, budget) -> fields; where the budget was spent, a cursor if nothing certain was found,
 -- and whether there may be more.
 -- A split walk is exact from its cursor on: what arrives behind it is not seen by that walk.
 -- Needs: _record, _pending, _match.
@@ -8,9 +8,9 @@ if not exclusive then
     walk = function(where, cursor, limit, budget)
         local asked = wanted(where)
         if #asked == 1 then
-            local names = redis.call('ZRANGEBYLEX', pairs, '[' .. asked[1], '(' .. asked[1] .. '\255', 'LIMIT', 0, limit)
+            local names = call('ZRANGEBYLEX', pairs, '[' .. asked[1], '(' .. asked[1] .. '\255', 'LIMIT', 0, limit)
             for n = 1, #names do
-                names[n] = sub(names[n], #asked[1] + 23)
+                names[n] = queue_number .. sub(names[n], #asked[1] + 23)
             end
             return names
         end
@@ -25,12 +25,12 @@ if not exclusive then
         local matches, names, chunk, last = matcher(where, asked), {}, 100, nil
         while budget > 0 do
             local size = math.min(chunk, budget)
-            local entries = redis.call('ZRANGEBYLEX', pairs, from, '(' .. chosen .. '\255', 'LIMIT', 0, size)
+            local entries = call('ZRANGEBYLEX', pairs, from, '(' .. chosen .. '\255', 'LIMIT', 0, size)
             for n = 1, #entries do
                 last = entries[n]
                 local name = sub(last, #chosen + 23)
                 if matches(last, #chosen + 15, name) then
-                    names[#names + 1] = name
+                    names[#names + 1] = queue_number .. name
                     if #names == limit then
                         return names
                     end
@@ -66,7 +66,7 @@ else
             local from = inner ~= '' and '(' .. inner or '[' .. group
             while true do
                 local size = math.min(100, budget)
-                local members = redis.call('ZRANGEBYLEX', vpairs, from, '(' .. group .. '\255', 'LIMIT', 0, size)
+                local members = call('ZRANGEBYLEX', vpairs, from, '(' .. group .. '\255', 'LIMIT', 0, size)
                 for n = 1, #members do
                     local deadline, rank = read('>I8I6', members[n], #group + 1)
                     if outranked(deadline, rank) then
@@ -97,7 +97,7 @@ else
                 local name
                 name, at = read('>I2c0', cursor, at)
                 local state, deadline, rank = looked_up(name)
-                if state == PENDING and byte(redis.call('HGET', locks, (read('>I2c0', name)))) ~= 82 then
+                if state == PENDING and byte(call('HGET', locks, (read('>I2c0', name)))) ~= 82 then
                     keep(deadline, rank, name)
                 end
             end
@@ -106,7 +106,7 @@ else
             local names = {}
             for n = 1, #best do
                 if best[n][1] < deadline or (best[n][1] == deadline and best[n][2] <= rank) then
-                    names[n] = best[n][3]
+                    names[n] = queue_number .. best[n][3]
                 end
             end
             return names
@@ -131,7 +131,7 @@ else
         local from = group == '' and '[' .. chosen or '(' .. group
         while true do
             local size = math.min(100, budget)
-            local entries = size > 0 and redis.call('ZRANGEBYLEX', pairs, from, '(' .. chosen .. '\255', 'LIMIT', 0, size) or {}
+            local entries = size > 0 and call('ZRANGEBYLEX', pairs, from, '(' .. chosen .. '\255', 'LIMIT', 0, size) or {}
             for n = 1, #entries do
                 local entry = entries[n]
                 local deadline, rank = read('>I8I6', entry, #chosen + 1)
@@ -141,7 +141,7 @@ else
                 budget = budget - 1
                 local value, after = read('>I2c0', entry, #chosen + 23)
                 local prefix = sub(entry, #chosen + 23, after - 1)
-                local lock = redis.call('HGET', locks, value)
+                local lock = call('HGET', locks, value)
                 if byte(lock) == 82 then
                     park(prefix, chosen, entry)
                 elseif single then

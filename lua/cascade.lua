@@ -10,7 +10,7 @@
 -- Errors   FENCED; CORRUPT: a timer does not belong to the slot, nothing was changed
 -- Cost     O(1) for each timer, O(log slots) for each child
 local level, first, enough, chunk_size = tonumber(ARGV[2]), ARGV[3] * 64, tonumber(ARGV[4]), tonumber(ARGV[5])
-local width, head = 64 ^ (level - 1), '>I6I2I4I2'
+local width, head = 64 ^ (level - 1), '>I6I4I2'
 local moved, taken, window = 0, 0, 16
 local under_way, finished = {}, {}
 
@@ -25,8 +25,8 @@ repeat
     for n = 1, #chunks do
         local chunk, at = chunks[n], 1
         while at <= #chunk do
-            local time, _, _, kind = struct.unpack(head, chunk, at)
-            local after, place = at + 14 + kind % 16384, math.floor(time / width) - first
+            local time, _, kind = struct.unpack(head, chunk, at)
+            local after, place = at + 12 + kind % 16384, math.floor(time / width) - first
             if place < 0 or place > 63 then
                 return redis.error_reply('CORRUPT slot ' .. level .. ':' .. ARGV[3] .. ' holds a timer of another slot')
             end

@@ -1,38 +1,41 @@
 #!lua flags=allow-oom
 -- Running -> Completed, by the holder of the lease. The payload and metadata go; the header is kept for the retention.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _clock _record _context _transition _pending _lease
+-- INCLUDE: _words _record _clock _context _transition _pending _lease
 -- ARGV[1]  context (_context)
 -- ARGV[2]  not used (a complete is told apart by token and state)
 -- ARGV[3]  retention in ms I6
--- ARGV[4]… token c16 .. name, for each message
+-- ARGV[4]… token c16 .. field, for each message
 -- Reply    one string: a result (code B, state B, version I4, kept until I6) for each: DONE, ALREADY, LOST or NOT_FOUND
 -- Errors   STALECONFIG
 -- Cost     O(1) for each message of a plain queue, O(log N) of an exclusive one
-fetch(names)
 local retention = read('>I6', ARGV[3])
+local kept_until = now + retention
 local results = {}
-for n, name in ipairs(names) do
-    local record, token = found[name], tokens[n]
-    local state, flags, version, attempts, incarnation, due, kept, digest, nonce, at, _
-    if record then
-        state, flags, version, attempts, incarnation, due, kept, digest, nonce = read(HEADER, record)
-        _, at = urgency(record, flags, due)
+for n = 1, #fields do
+    local field = fields[n]
+    local record = found[field]
+    local state = record and byte(record)
+    local flags, version, attempts, until_ms, token, incarnation, at, _
+    if state == RUNNING or state == COMPLETED then
+        _, flags, version, attempts, until_ms, token, _, incarnation, at = read(LEASED, record)
+        at = at - 6
     end
-    if not record or not owner_is(record, flags, at, token) or (state ~= RUNNING and state ~= COMPLETED) then
-        results[n] = refusal(name, record, token, retention)
+    if token ~= tokens[n] then
+        results[n] = refusal(n, record, retention)
     elseif state == COMPLETED then
-        results[n] = pack(RESULT, ALREADY, state, version, kept)
+        results[n] = pack(RESULT, ALREADY, state, version, until_ms)
     else
         if band(flags, BODY) ~= 0 then
-            drop_body(name)
+            gone[#gone + 1] = field
         end
-        put(name, pack(HEADER, COMPLETED, band(flags, EXPLICIT + OWNED + BORN_PENDING), version + 1, attempts, incarnation,
-            due, now + retention, digest, nonce) .. sub(record, SECTIONS, at + 15) .. '\0')
-        release(name)
-        timer(2, now + retention, incarnation, version + 1, name)
-        event(name, incarnation, version + 1, RUNNING, COMPLETED, attempts, 0, '')
-        results[n] = pack(RESULT, DONE, COMPLETED, version + 1, now + retention)
+        local left = band(flags, EXPLICIT + OWNED + BORN_PENDING)
+        put(field, pack('>BBI4I2I6c0Bc0', COMPLETED, left, version + 1, attempts, kept_until, tokens[n], 0,
+            sub(record, at, band(flags, EXPLICIT) ~= 0 and at + 31 or at + 23)))
+        release(field)
+        timer(2, kept_until, incarnation, version + 1, field)
+        event(field, incarnation, version + 1, RUNNING, COMPLETED, attempts)
+        results[n] = pack(RESULT, DONE, COMPLETED, version + 1, kept_until)
     end
 end
 commit('')

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Counts the Pending messages that carry every pair asked for, a bounded number of index entries a call.
--- KEYS: clock config messages pairs vpairs
--- INCLUDE: _clock _record _context _match
+-- KEYS: config messages pairs vpairs
+-- INCLUDE: _words _record _context _match
 -- ARGV[1]  context (_context)
 -- ARGV[2]  signature c8 and the pairs asked for, each I2c0
 -- ARGV[3]  entries to walk
@@ -17,7 +17,7 @@ local single = #asked == 1
 local function count_matching(key, from, prefix, name_start)
     while true do
         local size = math.min(200, budget)
-        local entries = redis.call('ZRANGEBYLEX', key, from, '(' .. prefix .. '\255', 'LIMIT', 0, size)
+        local entries = call('ZRANGEBYLEX', key, from, '(' .. prefix .. '\255', 'LIMIT', 0, size)
         for n = 1, #entries do
             if matches(entries[n], #prefix + 15, name_start .. sub(entries[n], #prefix + 23)) then
                 total = total + 1
@@ -35,7 +35,7 @@ end
 
 if not exclusive then
     if single then
-        return { redis.call('ZLEXCOUNT', pairs, '[' .. asked[1], '(' .. asked[1] .. '\255'), '' }
+        return { call('ZLEXCOUNT', pairs, '[' .. asked[1], '(' .. asked[1] .. '\255'), '' }
     end
     local chosen = cursor == '' and rarest(asked) or sub(cursor, 1, 2 + read('>I2', cursor))
     local stopped = count_matching(pairs, cursor == '' and '[' .. chosen or '(' .. cursor, chosen, '')
@@ -53,7 +53,7 @@ local function stop(position)
     return { total, pack('>I2c0I2c0I2c0', #chosen, chosen, #from, from, #position, position) }
 end
 while budget > 0 do
-    local entry = redis.call('ZRANGEBYLEX', vpairs, from, '+', 'LIMIT', 0, 1)[1]
+    local entry = call('ZRANGEBYLEX', vpairs, from, '+', 'LIMIT', 0, 1)[1]
     if not entry then
         return { total, '' }
     end
@@ -61,7 +61,7 @@ while budget > 0 do
     local group = prefix .. chosen
     budget = budget - 1
     if single then
-        total = total + redis.call('ZLEXCOUNT', vpairs, '[' .. group, '(' .. group .. '\255')
+        total = total + call('ZLEXCOUNT', vpairs, '[' .. group, '(' .. group .. '\255')
     else
         local stopped = count_matching(vpairs, inside == '' and '[' .. group or '(' .. inside, group, prefix)
         if stopped then

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Says where a message stands: its record, who holds its exclusive value, and how many are ahead of it.
 -- KEYS: clock config messages bodies ready waiting locks
--- INCLUDE: _clock _record _context
+-- INCLUDE: _words _record _clock _context
 -- ARGV[1]  context (_context)
 -- ARGV[2]  name
 -- Reply    {now I6 and ahead in `ready` I6 and ahead in its value I6 (2^48-1: does not apply), record, name of the holder, record of the holder}
@@ -9,26 +9,28 @@
 -- Cost     O(log N)
 local NONE = 281474976710655
 local name = ARGV[2]
-local record = redis.call('HGET', messages, queue_number .. name) or ''
+local record = call('HGET', messages, queue_number .. name) or ''
 local ahead, behind, holder, held = NONE, NONE, '', ''
 if record ~= '' then
-    local state, flags, _, _, incarnation, due = read(HEADER, record)
-    local deadline = urgency(record, flags, due)
+    local state, flags = byte(record, 1, 2)
+    local fixed = fixed_at(record, flags)
+    local incarnation, due = read('>I6I6', record, fixed)
+    local deadline = urgency(record, flags, fixed, due)
     local rank = rank_of(flags, incarnation)
     if state == PENDING then
-        ahead = redis.call('ZRANK', ready, pack('>I6', rank) .. name) or NONE
+        ahead = call('ZRANK', ready, pack('>I6', rank) .. name) or NONE
     end
     if exclusive then
         local value, at = read('>I2c0', name)
-        local prefix, lock = sub(name, 1, at - 1), redis.call('HGET', locks, value)
+        local prefix, lock = sub(name, 1, at - 1), call('HGET', locks, value)
         if lock then
             holder = prefix .. (byte(lock) == 82 and sub(lock, 2) or sub(lock, 16))
-            held = redis.call('HGET', messages, queue_number .. holder) or ''
+            held = call('HGET', messages, queue_number .. holder) or ''
         end
         if state == PENDING and ahead == NONE then
             local order = pack('>I8I6', deadline + BIAS, rank)
             -- The head of the value is ahead too; with the value leased, its holder is named apart.
-            behind = redis.call('ZLEXCOUNT', waiting, '[' .. prefix, '(' .. prefix .. order)
+            behind = call('ZLEXCOUNT', waiting, '[' .. prefix, '(' .. prefix .. order)
                 + (lock and byte(lock) == 72 and 1 or 0)
         end
     end

@@ -1,32 +1,30 @@
 #!lua flags=allow-oom
 -- Moves the end of leases further away, never nearer. No new version, no event, no timer: the old one moves itself on.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _clock _record _context _session _transition _pending _lease
+-- INCLUDE: _words _record _clock _context _session _transition _pending _lease
 -- ARGV[1]  context (_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention of cancelled I6, new lease in ms from now I4
--- ARGV[4]… token c16 .. name, for each message
+-- ARGV[4]… token c16 .. field, for each message
 -- Reply    one string: a result (code B, state B, version I4, lease until I6) for each: DONE, LOST or NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(1) for each message
 if replayed then
     return replayed
 end
-fetch(names)
 local retention, lease = read('>I6I4', ARGV[3])
 local results = {}
-for n, name in ipairs(names) do
-    local record, token = found[name], tokens[n]
-    local state, flags, version, attempts, incarnation, due, until_ms, digest, nonce, at, _
+for n = 1, #fields do
+    local record = found[fields[n]]
+    local state, flags, version, attempts, until_ms = 0, 0, 0, 0, 0
     if record then
-        state, flags, version, attempts, incarnation, due, until_ms, digest, nonce = read(HEADER, record)
-        _, at = urgency(record, flags, due)
+        state, flags, version, attempts, until_ms = read(HEAD, record)
     end
-    if state ~= RUNNING or not owner_is(record, flags, at, token) then
-        results[n] = refusal(name, record, token, retention)
+    if state ~= RUNNING or not owner_is(record, flags, tokens[n]) then
+        results[n] = refusal(n, record, retention)
     else
         until_ms = math.max(until_ms, now + lease)
-        put(name, pack(HEADER, state, flags, version, attempts, incarnation, due, until_ms, digest, nonce) .. sub(record, SECTIONS))
+        put(fields[n], pack(HEAD, state, flags, version, attempts, until_ms) .. sub(record, UNOWNED))
         results[n] = pack(RESULT, DONE, state, version, until_ms)
     end
 end

@@ -1,11 +1,11 @@
 #!lua
 -- Gives an Invisible or Pending message a new due time, a new deadline, or both.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _clock _record _context _session _transition _pending
+-- INCLUDE: _words _record _clock _context _session _transition _pending
 -- ARGV[1]  context (_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  clock guard in ms I4, longest delay in ms I6
--- ARGV[4]… for each message: input B, when I6, deadline I8, name. Input 1: `when` is the due time, not a delay; 2: the
+-- ARGV[4]… for each message: input B, when I6, deadline I8, field. Input 1: `when` is the due time, not a delay; 2: the
 --          deadline is relative; 4: there is a new due time; 8: there is a new deadline
 -- Reply    one string: a result (code B, state B, version I4, due I6) for each: DONE, INVALID or NOT_FOUND
 -- Errors   STALECONFIG, TOOFAR, SESSIONEXPIRED, SESSIONOLD; out of memory, refused before it starts
@@ -14,21 +14,22 @@ if replayed then
     return replayed
 end
 local guard, furthest = read('>I4I6', ARGV[3])
-local high = tonumber(redis.call('HGET', clock, 'high') or nil)
-local names, results = {}, {}
+local high = tonumber(call('HGET', clock, 'high') or nil)
+local fields, results = {}, {}
 for n = 4, #ARGV do
-    names[n - 3] = sub(ARGV[n], 16)
+    fields[n - 3] = sub(ARGV[n], 16)
     local input, when = read('>BI6', ARGV[n])
     if band(input, 5) == 5 and when > now + furthest then
         return redis.error_reply('TOOFAR ' .. n - 3)
     end
 end
-fetch(names)
-for n, name in ipairs(names) do
-    local record = found[name]
-    local state, flags, version, attempts, incarnation, due, until_ms, digest, nonce = 0, 0, 0, 0, 0, 0, 0, 0, 0
+fetch(fields)
+for n = 1, #fields do
+    local field = fields[n]
+    local record = found[field]
+    local state, flags, version, attempts, until_ms = 0, 0, 0, 0, 0
     if record then
-        state, flags, version, attempts, incarnation, due, until_ms, digest, nonce = read(HEADER, record)
+        state, flags, version, attempts, until_ms = read(HEAD, record)
     end
     if not record then
         results[n] = pack(RESULT, NOT_FOUND, 0, 0, 0)
@@ -36,16 +37,16 @@ for n, name in ipairs(names) do
         results[n] = pack(RESULT, INVALID, state, version, until_ms)
     else
         local input, when, wanted = read('>BI6I8', ARGV[n + 3])
-        local deadline, at = urgency(record, flags, due)
+        local incarnation, due = read('>I6I6', record, UNOWNED)
+        local deadline, at = urgency(record, flags, UNOWNED, due)
         local signature, indexed, blob = pairs_of(record, flags, at)
         if state == PENDING then
-            leave(name, deadline, rank_of(flags, incarnation), signature, indexed, blob)
+            leave(field, deadline, rank_of(flags, incarnation), signature, indexed, blob)
         else
             expect(until_ms, -1)
         end
-        local rest, absolute = sub(record, at), band(input, 1) ~= 0
         -- Without a new due time the moment it waits for stays what it is, a back-off included.
-        local ready_at = until_ms
+        local ready_at, absolute = until_ms, band(input, 1) ~= 0
         if band(input, 4) ~= 0 then
             due = absolute and when or now + when
             ready_at = due
@@ -59,14 +60,16 @@ for n, name in ipairs(names) do
         local explicit = band(flags, EXPLICIT) ~= 0 and pack('>I8', deadline + BIAS) or ''
         local guarded = band(input, 5) == 5 and high and due > high + guard
         local to = ready_at <= now and not guarded and PENDING or INVISIBLE
-        put(name, pack(HEADER, to, flags, version + 1, attempts, incarnation, due, ready_at, digest, nonce) .. explicit .. rest)
+        put(field, pack('>BBI4I2I6I6I6', to, flags, version + 1, attempts, ready_at, incarnation, due)
+            .. sub(record, UNOWNED + 12, UNOWNED + 23) .. explicit .. sub(record, at))
         if to == PENDING then
-            enter(name, deadline, rank_of(flags, incarnation), signature, indexed, blob)
+            enter(field, deadline, rank_of(flags, incarnation), signature, indexed, blob)
         else
-            timer(0, ready_at, incarnation, version + 1, name)
+            timer(0, ready_at, incarnation, version + 1, field)
             expect(ready_at, 1)
         end
-        event(name, incarnation, version + 1, state, to, attempts, 64, pack('>I6I8I2c0', due, deadline + BIAS, #blob, blob))
+        settle()
+        full_event(field, incarnation, version + 1, state, to, attempts, due, deadline + BIAS, blob)
         results[n] = pack(RESULT, DONE, to, version + 1, due)
     end
 end

@@ -1,32 +1,38 @@
 #!lua flags=allow-oom
 -- Completed, Cancelled or Errored -> gone, once the retention is over. Called by the event process for due timers of one queue.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _clock _record _fence _leader _transition _fired
+-- INCLUDE: _words _record _clock _fence _leader _transition _fired
 -- ARGV[1]  fence I8 I8 (_fence); ARGV[2] bound and entries to touch, ARGV[3] context (_leader); ARGV[4] timers (_fired)
 -- Reply    now I6, then a byte for each timer: 0 finally answered, 1 not yet due, 2 not handled in this call
 -- Errors   FENCED, STALECONFIG
 -- Cost     O(1) for each message
 local retired = {}
-for n, name in ipairs(names) do
-    local record = found[name]
-    local state, flags, version, attempts, incarnation, _, until_ms = 0, 0, 0, 0, 0, 0, 0
+for n = 1, #fields do
+    local field = fields[n]
+    local record = found[field]
+    local state, flags, version, attempts, until_ms = 0, 0, 0, 0, 0
     if record then
-        state, flags, version, attempts, incarnation, _, until_ms = read(HEADER, record)
+        state, flags, version, attempts, until_ms = read(HEAD, record)
     end
-    if state < COMPLETED or band(flags, HELD) ~= 0 or stale(n, incarnation, version) then
+    if state < COMPLETED or band(flags, HELD) ~= 0 then
         answered[n] = FINAL
-    elseif until_ms > now then
-        answered[n] = not_yet(n, 2, until_ms, incarnation, version)
-    elseif not spend(1) then
-        break
     else
-        found[name] = false
-        retired[#retired + 1] = queue_number .. name
-        if band(flags, BODY) ~= 0 then
-            drop_body(name)
+        local incarnation = read('>I6', record, fixed_at(record, flags))
+        if stale(n, incarnation, version) then
+            answered[n] = FINAL
+        elseif until_ms > now then
+            answered[n] = not_yet(n, 2, until_ms, incarnation, version)
+        elseif not spend(1) then
+            break
+        else
+            found[field] = false
+            retired[#retired + 1] = field
+            if band(flags, BODY) ~= 0 then
+                gone[#gone + 1] = field
+            end
+            event(field, incarnation, version + 1, state, 0, attempts)
+            answered[n] = FINAL
         end
-        event(name, incarnation, version + 1, state, 0, attempts, 0, '')
-        answered[n] = FINAL
     end
 end
 if #retired > 0 then

@@ -254,7 +254,7 @@ class Tickwheel:
             raise RuntimeError("this Tickwheel is not open: use it in `async with`, or await its open()")
         return await self._io.run(plan)
 
-    def _message(self, queue: str, name: bytes, record: bytes, body: bytes, exclusive: bool) -> Message:
-        message = Message(queue, name, record, body, exclusive)
+    def _message(self, queue: str, field: bytes, record: bytes, body: bytes, exclusive: bool) -> Message:
+        message = Message(queue, field, record, body, exclusive)
         message._tickwheel = self
         return message

@@ -282,7 +282,7 @@ class Tickwheel:
     def _run(self, plan: Plan[T]) -> T:
         return self._io.run(plan)
 
-    def _message(self, queue: str, name: bytes, record: bytes, body: bytes, exclusive: bool) -> Message:
-        message = Message(queue, name, record, body, exclusive)
+    def _message(self, queue: str, field: bytes, record: bytes, body: bytes, exclusive: bool) -> Message:
+        message = Message(queue, field, record, body, exclusive)
         message._tickwheel = self
         return message

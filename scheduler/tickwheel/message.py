@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from struct import Struct
 
 from tickwheel import arguments
-from tickwheel.record import BIAS, BODY, ERROR, EXPLICIT, HEADER, OVERRIDES, PAIRS, State, decode_pairs
+from tickwheel.record import BIAS, BODY, ERROR, EXPLICIT, FIXED, HEAD, OVERRIDES, PAIRS, State, decode_pairs, split_name
 
 _U16 = Struct(">H")
 _U64 = Struct(">Q")
@@ -65,7 +65,7 @@ class LeasedMessage:
         "_deadline_ms",
         "_due_ms",
         "_lease_until_ms",
-        "_name",
+        "_field",
         "_pairs",
         "attempt",
         "exclusive_value",
@@ -84,16 +84,18 @@ class LeasedMessage:
     token: bytes
     exclusive_value: str | None
 
-    def __init__(self, queue: str, name: bytes, record: bytes, body: bytes, exclusive: bool) -> None:
-        (_, flags, version, attempt, _, _, due_high, due_low, until_high, until_low, _, _) = HEADER.unpack_from(record)
-        self._due_ms = self._deadline_ms = due_high << 32 | due_low
+    def __init__(self, queue: str, field: bytes, record: bytes, body: bytes, exclusive: bool) -> None:
+        _, flags, version, attempt, until_high, until_low = HEAD.unpack_from(record)
         self._lease_until_ms = until_high << 32 | until_low
-        at = HEADER.size
+        at = HEAD.size
+        self.token = record[at : at + 16]
+        at += 17 + record[at + 16]
+        _, _, due_high, due_low, _, _ = FIXED.unpack_from(record, at)
+        self._due_ms = self._deadline_ms = due_high << 32 | due_low
+        at += FIXED.size
         if flags & EXPLICIT:
             self._deadline_ms = _U64.unpack_from(record, at)[0] - BIAS
             at += 8
-        self.token = record[at : at + 16]
-        at += 17 + record[at + 16]
         if flags & OVERRIDES:
             at += 6
         if flags & ERROR:
@@ -107,13 +109,8 @@ class LeasedMessage:
         self.queue = queue
         self.version = version
         self.attempt = attempt
-        self._name = name
-        self.exclusive_value = None
-        if exclusive:
-            end = 2 + _U16.unpack_from(name)[0]
-            self.exclusive_value = name[2:end].decode()
-            name = name[end:]
-        self.id = name.decode()
+        self._field = field
+        self.id, self.exclusive_value = split_name(field[2:], exclusive)
 
     @property
     def metadata(self) -> dict[str, str]:

@@ -13,7 +13,8 @@ from struct import Struct
 EXPLICIT, OWNED, OVERRIDES, ERROR, PAIRS, BODY, BORN_PENDING, HELD = (1 << n for n in range(8))
 BIAS = 2**52
 
-HEADER = Struct(">BBIHHIHIHI8sI")
+HEAD = Struct(">BBIHHI")
+FIXED = Struct(">HIHI8sI")
 _OVERRIDES = Struct(">IH")
 _U16 = Struct(">H")
 _U64 = Struct(">Q")
@@ -69,18 +70,20 @@ class Record:
 
 def decode(record: bytes, body: bytes = b"") -> Record:
     """Take a record apart; ``body`` is its entry in `bodies`, if it has one."""
-    (state, flags, version, attempts, i1, i2, d1, d2, u1, u2, digest, nonce) = HEADER.unpack_from(record)
-    at = HEADER.size
-    due = deadline = d1 << 32 | d2
+    state, flags, version, attempts, u1, u2 = HEAD.unpack_from(record)
+    at = HEAD.size
     token, worker, lease, most, error = b"", "", 0, 0, ""
     metadata: dict[str, str] = {}
-    if flags & EXPLICIT:
-        deadline = _U64.unpack_from(record, at)[0] - BIAS
-        at += 8
     if flags & OWNED:
         end = at + 17 + record[at + 16]
         token, worker = record[at : at + 16], record[at + 17 : end].decode()
         at = end
+    i1, i2, d1, d2, digest, nonce = FIXED.unpack_from(record, at)
+    at += FIXED.size
+    due = deadline = d1 << 32 | d2
+    if flags & EXPLICIT:
+        deadline = _U64.unpack_from(record, at)[0] - BIAS
+        at += 8
     if flags & OVERRIDES:
         lease, most = _OVERRIDES.unpack_from(record, at)
         at += 6
@@ -100,16 +103,14 @@ def decode(record: bytes, body: bytes = b"") -> Record:
 
 def encode(record: Record, indexed: frozenset[str] | None = None) -> tuple[bytes, bytes]:
     """The record as the scripts write it, and its body; what `decode` takes apart. For tests and repair tools."""
-    header = HEADER.pack(
-        record.state, record.flags, record.version, record.attempts, *divmod(record.incarnation, 2**32),
-        *divmod(record.due_ms, 2**32), *divmod(record.until_ms, 2**32), record.digest, record.nonce,
-    )  # fmt: skip
-    parts = [header]
-    if record.flags & EXPLICIT:
-        parts.append(_U64.pack(record.deadline_ms + BIAS))
+    parts = [HEAD.pack(record.state, record.flags, record.version, record.attempts, *divmod(record.until_ms, 2**32))]
     if record.flags & OWNED:
         worker = record.worker.encode()
         parts += record.token, bytes([len(worker)]), worker
+    times = (*divmod(record.incarnation, 2**32), *divmod(record.due_ms, 2**32))
+    parts.append(FIXED.pack(*times, record.digest, record.nonce))
+    if record.flags & EXPLICIT:
+        parts.append(_U64.pack(record.deadline_ms + BIAS))
     if record.flags & OVERRIDES:
         parts.append(_OVERRIDES.pack(record.lease_ms, record.max_attempts))
     if record.flags & ERROR:

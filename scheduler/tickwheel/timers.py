@@ -1,9 +1,9 @@
 """A timer as bytes: 'look at this message then'. Python and Lua (`lua/_timer.lua`) agree byte for byte.
 
     time     6 bytes, ms since 1970
-    queue    2 bytes, the queue's number
     gen      4 bytes, low halves of the message's incarnation and version when the timer was made
-    kind     2 bits (promote, expire, retire), and the length of the name in 14
+    kind     2 bits (promote, expire, retire), and the length of what follows in 14
+    queue    2 bytes, the queue's number
     name     what tells the message within its queue (`record.py`)
 
 A timer whose generation is not its message's is stale and dropped when it fires; a timer is never removed.
@@ -14,7 +14,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
-_HEAD = Struct(">HIHIH")
+_HEAD = Struct(">HIIHH")
 HEAD_BYTES = _HEAD.size
 
 
@@ -43,16 +43,16 @@ def generation(incarnation: int, version: int) -> int:
 
 def pack(timer: Timer) -> bytes:
     high, low = divmod(timer.time_ms, 2**32)
-    kind = timer.kind << 14 | len(timer.name)
-    return _HEAD.pack(high, low, timer.queue_number, timer.generation, kind) + timer.name
+    kind = timer.kind << 14 | len(timer.name) + 2
+    return _HEAD.pack(high, low, timer.generation, kind, timer.queue_number) + timer.name
 
 
 def split(chunk: bytes) -> Iterator[tuple[int, int, Kind, bytes]]:
     """Yield (time_ms, queue number, kind, the timer's own bytes) for every timer of a packed chunk."""
     position, end = 0, len(chunk)
     while position < end:
-        high, low, queue_number, _, kind = _HEAD.unpack_from(chunk, position)
-        after = position + HEAD_BYTES + (kind & 0x3FFF)
+        high, low, _, kind, queue_number = _HEAD.unpack_from(chunk, position)
+        after = position + HEAD_BYTES - 2 + (kind & 0x3FFF)
         yield high << 32 | low, queue_number, Kind(kind >> 14), chunk[position:after]
         position = after
 
@@ -62,8 +62,8 @@ def unpack(chunk: bytes) -> list[Timer]:
     found = []
     position, end = 0, len(chunk)
     while position < end:
-        high, low, queue_number, gen, kind = _HEAD.unpack_from(chunk, position)
+        high, low, gen, kind, queue_number = _HEAD.unpack_from(chunk, position)
         start = position + HEAD_BYTES
-        position = start + (kind & 0x3FFF)
+        position = start - 2 + (kind & 0x3FFF)
         found.append(Timer(high << 32 | low, queue_number, gen, Kind(kind >> 14), chunk[start:position]))
     return found

@@ -3,7 +3,7 @@
 An entry of the stream `events` is one script call; its field `e` holds
 
     format B (1 plain, 2 exclusive queue), time I6, queue number I2, worker Bc0
-    then for each transition: name I2c0, incarnation I6, version I4, parts B, attempt I2
+    then for each transition: queue number and name I2c0, incarnation I6, version I4, parts B, attempt I2
         parts: bits 0-2 to, 3-5 from (0: not there); 64: due I6, deadline I8 + 2^52 and pairs I2c0 follow;
         128: lateness in ms I6 follows
 
@@ -52,7 +52,7 @@ def decode(entry: bytes) -> Iterator[Transition]:
     time_ms = high << 32 | low
     while at < len(entry):
         end = at + 2 + _U16.unpack_from(entry, at)[0]
-        id_, value = split_name(entry[at + 2 : end], kind == 2)
+        id_, value = split_name(entry[at + 4 : end], kind == 2)
         i1, i2, version, parts, attempt = _EVENT.unpack_from(entry, end)
         at = end + _EVENT.size
         due = deadline = late = metadata = None

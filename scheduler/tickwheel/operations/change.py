@@ -56,7 +56,8 @@ def cancel_many(
         def build(config: QueueConfig, shard: int, part: dict[int, list[tuple[int, str, bytes]]] = part) -> Request:
             context = config.context(core.history)
             params = _CANCEL.pack(*divmod(config.retention_ms, 2**32), at_once)
-            args = [context, params, *(raw for _, _, raw in part[shard])]
+            number = config.number.to_bytes(2)
+            args = [context, params, *(number + raw for _, _, raw in part[shard])]
             return Request(shard, core.call("cancel", shard, queue, args), durable=True)
 
         replies = yield from core.on_shards(queue, list(part), build)
@@ -93,24 +94,34 @@ def reschedule(
         kind |= _DEADLINE | (_RELATIVE_DEADLINE if relative else 0)
     shard, raw = yield from locate(core, queue, id_, exclusive_value)
     limit = _RESCHEDULE.pack(core.guard_ms, *divmod(limits.DELAY_MS_MAX, 2**32))
-    item = _NEW_TIMES.pack(kind, *divmod(when, 2**32), deadline_ms + BIAS) + raw
-    return (yield from _by_id(core, "reschedule", queue, shard, id_, [limit, item], "invisible or pending"))
+    times = _NEW_TIMES.pack(kind, *divmod(when, 2**32), deadline_ms + BIAS)
+    starts_from = "invisible or pending"
+    return (yield from _by_id(core, "reschedule", queue, shard, id_, [limit], times, raw, starts_from))
 
 
 def redrive(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Plan[Change]:
     """Errored -> Pending, with attempts from zero."""
     shard, raw = yield from locate(core, queue, id_, exclusive_value)
-    return (yield from _by_id(core, "redrive", queue, shard, id_, [raw], "errored"))
+    return (yield from _by_id(core, "redrive", queue, shard, id_, [], b"", raw, "errored"))
 
 
 def _by_id(
-    core: Core, script: str, queue: str, shard: int, id_: str, args: list[bytes], starts_from: str
+    core: Core,
+    script: str,
+    queue: str,
+    shard: int,
+    id_: str,
+    args: list[bytes],
+    before: bytes,
+    raw: bytes,
+    starts_from: str,
 ) -> Plan[Change]:
     slot = core.slots.take()
     try:
 
         def build(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
-            return script, [config.context(core.history), session, *args]
+            item = before + config.number.to_bytes(2) + raw
+            return script, [config.context(core.history), session, *args, item]
 
         reply = yield from core.in_session(queue, shard, slot, build)
         slot.answered(shard, kept=True)

@@ -17,10 +17,10 @@ from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Wat
 from tickwheel.session import Slot, parse_request_id
 
 _PARAMS = Struct(">HIIII16s")
-_HEAD = Struct(">HIBQ")
+_HEAD = Struct(">BQ")
 _SEQUENCE = Struct(">Q")
 _NO_DEADLINE = 2**53 - 1
-_MORE, _SHORT = 1, 3
+_FINAL, _MORE, _SHORT = 0, 1, 3
 # DESIGN: heads known from the last answers, at most 100 ms old.
 _HEADS_S = 0.1
 WAIT_MS_MAX = 3_600_000
@@ -178,14 +178,21 @@ class Dequeue:
 
     def _read(self, shard: int, reply: Reply, make: Maker[M]) -> tuple[int, list[M]]:
         answer = reply.value
-        _, _, status, head = _HEAD.unpack(answer[0])
+        if answer is None:
+            return _FINAL, []
+        status, head = _HEAD.unpack(answer[0])
         if self._core.shards > 1:
             self._core.hear_head(self._queue, shard, None if head == _NO_DEADLINE else head - record.BIAS)
         exclusive = self._core.configs[self._queue].exclusive_key is not None
         queue = self._queue
-        found = [
-            make(queue, answer[n], answer[n + 1], answer[n + 2], exclusive)
-            for n in range(2, len(answer), 3)
-            if answer[n + 1]
-        ]
+        found, at, end = [], 2, len(answer)
+        while at < end:
+            field, stored, body = answer[at], answer[at + 1], b""
+            at += 2
+            if not stored:
+                continue
+            if stored[1] & record.BODY:
+                body = answer[at]
+                at += 1
+            found.append(make(queue, field, stored, body, exclusive))
         return status, found

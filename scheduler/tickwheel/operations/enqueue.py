@@ -19,7 +19,7 @@ from tickwheel.record import BIAS, BODY, EXPLICIT, OVERRIDES, PAIRS, name, pairs
 from tickwheel.routing import shard_of
 
 _HEAD = Struct(">BBHIQ")
-_NAME = Struct(">H")
+_LENGTH = Struct(">H")
 _OVERRIDES = Struct(">IH")
 _CALL = Struct(">IIHI")
 _ABSOLUTE, _RELATIVE_DEADLINE = 1, 2
@@ -43,6 +43,7 @@ class Packer:
         self._core = core
         self._queue = queue
         self._config = config
+        self._number = _LENGTH.pack(config.number)
 
     def pack(self, new: NewMessage) -> Packed:
         """Everything that can be wrong with a message is found here, before anything is sent."""
@@ -80,12 +81,12 @@ class Packer:
             value = self._value(new)
         if len(payload) > limits.INLINE_BYTES:
             flags |= BODY
-        raw_name = raw_id if value is None else name(raw_id, value)
+        field = self._number + name(raw_id, value)
         given = _HEAD.pack(flags, kind, when >> 32, when & 0xFFFFFFFF, deadline + BIAS)
         # The digest is of what was given, the delay and not the due time: the same message again has the same.
         digest = hashlib.blake2b(given + sections, digest_size=8)
         digest.update(payload)
-        head = b"".join((given, digest.digest(), _NAME.pack(len(raw_name)), raw_name, sections))
+        head = b"".join((given, digest.digest(), _LENGTH.pack(len(field)), field, sections))
         shards = self._core.shards
         shard = 0 if shards == 1 else shard_of(self._queue, raw_id if value is None else value, shards)
         return Packed(id_, shard, head, payload, units)

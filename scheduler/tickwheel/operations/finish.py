@@ -33,7 +33,7 @@ def complete(core: Core, messages: Sequence[LeasedMessage]) -> Plan[None]:
             def build(
                 config: QueueConfig, shard: int, part: dict[int, list[LeasedMessage]] = part, queue: str = queue
             ) -> Request:
-                items = [message.token + message._name for message in part[shard]]
+                items = [message.token + message._field for message in part[shard]]
                 args = [config.context(core.history), b"", _time(config.retention_ms), *items]
                 return Request(shard, core.call("complete", shard, queue, args), durable=True)
 
@@ -87,7 +87,7 @@ def _leased_call(
     try:
 
         def bound(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
-            item = message.token + message._name
+            item = message.token + message._field
             return name, [config.context(core.history), session, build(config), item]
 
         reply = yield from core.in_session(message.queue, shard, slot, bound)
