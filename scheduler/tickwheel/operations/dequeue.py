@@ -10,7 +10,7 @@ from typing import TypeVar
 from tickwheel import arguments, limits, record
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
-from tickwheel.errors import InvalidArgument, QueueNotFound
+from tickwheel.errors import InvalidArgument, QueueNotFound, SessionExpired
 from tickwheel.keys import queue_key, session_key
 from tickwheel.message import LeasedMessage
 from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch
@@ -127,7 +127,9 @@ class Dequeue:
         }
         if self._exact or len(ready) < core.shards:
             ready = yield from self._heads()
-        return sorted(ready, key=lambda shard: (ready[shard], shard))
+        found = sorted(ready, key=lambda shard: (ready[shard], shard))
+        # A request leaves a trace even where nothing is ready, so that a late copy of it leases nothing to nobody.
+        return found or [0] if self._request is not None else found
 
     def _heads(self) -> Plan[dict[int, int]]:
         """Ask every shard for its most urgent deadline: one round, which only reads."""
@@ -148,12 +150,18 @@ class Dequeue:
         return found
 
     def _answered(self, slot: Slot) -> Plan[list[int]]:
-        """The shards that have answered this request before."""
+        """The shards that have answered this request before; SessionExpired where a newer one of its slot was answered.
+
+        A shard refuses what is older than the last it answered itself; the last answer of the slot may be another's.
+        """
         core = self._core
         keys = [session_key(core.namespace, shard, slot.name) for shard in range(core.shards)]
         replies = yield Round([Request(shard, command=("GET", key)) for shard, key in enumerate(keys)])
-        wanted = _SEQUENCE.pack(self._sequence + 1)
-        return [n for n, reply in enumerate(replies) if reply.value is not None and reply.value[:8] == wanted]
+        wanted = self._sequence + 1
+        last = {n: _SEQUENCE.unpack_from(reply.value)[0] for n, reply in enumerate(replies) if reply.value is not None}
+        if any(sequence > wanted for sequence in last.values()):
+            raise SessionExpired(f"request {slot.name}:{wanted} is refused: a newer one of its slot was answered")
+        return [shard for shard, sequence in last.items() if sequence == wanted]
 
     def _shard(self, slot: Slot, shard: int, limit: int, make: Maker[M], final: bool) -> Plan[tuple[list[M], bool]]:
         """What one shard has, and whether it may have more."""

@@ -31,4 +31,5 @@ def leased(core: Core, queue: str, id_: str, token: bytes, exclusive_value: str 
             f"the token is not that of message {id_!r} of queue {queue!r}, which is {found.state.label}: its lease"
             " ended, or the message was finished or cancelled"
         )
-    return make(queue, raw, stored, body or b"", exclusive_value is not None)
+    field = core.configs[queue].number.to_bytes(2) + raw
+    return make(queue, field, stored, body or b"", exclusive_value is not None)
