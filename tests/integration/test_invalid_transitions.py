@@ -1,0 +1,202 @@
+"""Whatever the table of states does not allow is an error with a name, and changes nothing at all."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tickwheel import InvalidArgument, InvalidTransition, LeaseLost, Message, MessageNotFound, Queue, Tickwheel
+from tickwheel.keys import shard_key
+from tickwheel.record import decode
+from tickwheel.routing import shard_of
+from tickwheel.testing import VirtualClock
+from tickwheel.timers import Kind, Timer, generation, pack
+
+pytestmark = pytest.mark.integration
+
+Bring = Callable[..., Message | None]
+Dump = Callable[[], dict[str, Any]]
+STATES = ["invisible", "pending", "running", "completed", "cancelled", "errored"]
+
+
+@pytest.fixture(params=["plain", "exclusive"])
+def queue(request: pytest.FixtureRequest, tw: Tickwheel) -> Queue:
+    if request.param == "plain":
+        return tw.create_queue("q")
+    return tw.create_queue("q", exclusive_key="of")
+
+
+@pytest.fixture
+def value(queue: Queue) -> str | None:
+    """The exclusive value of the test's message."""
+    return "acme" if queue.config().exclusive_key else None
+
+
+@pytest.mark.parametrize("state", ["completed", "errored"])
+def test_cancel_of_a_finished_message_is_refused(
+    queue: Queue, value: str | None, bring: Bring, dump: Dump, state: str
+) -> None:
+    bring(state, queue, metadata={"of": "acme"})
+    before = dump()
+    with pytest.raises(
+        InvalidTransition, match=f"'m' of queue 'q' is {state}.*invisible, pending or running"
+    ) as refused:
+        queue.cancel("m", value)
+    assert refused.value.state == state
+    assert dump() == before
+
+
+@pytest.mark.parametrize("state", ["running", "completed", "cancelled", "errored"])
+def test_reschedule_of_a_message_that_was_delivered_or_finished_is_refused(
+    queue: Queue, value: str | None, bring: Bring, dump: Dump, state: str
+) -> None:
+    bring(state, queue, metadata={"of": "acme"})
+    before = dump()
+    with pytest.raises(InvalidTransition, match=f"is {state}; .* invisible or pending") as refused:
+        queue.reschedule("m", value, delay=timedelta(hours=1))
+    assert refused.value.state == state
+    assert dump() == before
+
+
+@pytest.mark.parametrize("state", ["invisible", "pending", "running", "completed", "cancelled"])
+def test_redrive_of_a_message_that_is_not_errored_is_refused(
+    queue: Queue, value: str | None, bring: Bring, dump: Dump, state: str
+) -> None:
+    bring(state, queue, metadata={"of": "acme"})
+    before = dump()
+    with pytest.raises(InvalidTransition, match=f"is {state}; .* errored") as refused:
+        queue.redrive("m", value)
+    assert refused.value.state == state
+    assert dump() == before
+
+
+OPERATIONS: dict[str, Callable[[Message], object]] = {
+    "complete": lambda message: message.complete(),
+    "fail": lambda message: message.fail("late"),
+    "extend": lambda message: message.extend(timedelta(minutes=1)),
+}
+
+
+def lose_lease(queue: Queue, clock: VirtualClock, message: Message, value: str | None, state: str) -> None:
+    """Bring a message to a state, so that the lease of before is no longer good for it."""
+    if state == "invisible":
+        message.fail(retry_in=timedelta(hours=1))
+    elif state == "pending":
+        clock.advance(timedelta(seconds=30))
+    elif state == "running":
+        clock.advance(timedelta(seconds=30))
+        queue.dequeue()
+    elif state == "completed":
+        clock.advance(timedelta(seconds=30))
+        queue.dequeue()[0].complete()
+    elif state == "cancelled":
+        queue.cancel("m", value, release=True)
+    elif state == "errored":
+        for _ in range(4):
+            clock.advance(timedelta(seconds=30))
+            queue.dequeue()
+        clock.advance(timedelta(seconds=30))
+    elif state == "gone":
+        queue.cancel("m", value, release=True)
+        clock.advance(timedelta(minutes=10))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("state", [*STATES, "gone"])
+def test_a_token_that_is_not_the_messages_is_refused(
+    queue: Queue,
+    value: str | None,
+    clock: VirtualClock,
+    bring: Bring,
+    dump: Dump,
+    operation: str,
+    state: str,
+) -> None:
+    message = bring("running", queue, metadata={"of": "acme"})
+    assert message is not None
+    lose_lease(queue, clock, message, value, state)
+    before = dump()
+    with pytest.raises(LeaseLost, match="'m' of queue 'q'") as refused:
+        OPERATIONS[operation](message)
+    assert refused.value.lost == [message]
+    assert dump() == before
+
+
+@pytest.mark.parametrize("operation", ["fail", "extend"])
+def test_a_completed_message_can_be_neither_failed_nor_extended_by_who_completed_it(
+    queue: Queue, bring: Bring, dump: Dump, operation: str
+) -> None:
+    message = bring("completed", queue, metadata={"of": "acme"})
+    assert message is not None
+    before = dump()
+    with pytest.raises(LeaseLost):
+        OPERATIONS[operation](message)
+    assert dump() == before
+
+
+@pytest.mark.parametrize("state", ["invisible", "running", "completed", "cancelled", "errored"])
+def test_dequeue_of_a_queue_with_nothing_pending_is_empty_and_writes_nothing(
+    queue: Queue, bring: Bring, dump: Dump, state: str
+) -> None:
+    bring(state, queue, metadata={"of": "acme"})
+    before = dump()
+    assert queue.dequeue(limit=10) == []
+    assert queue.dequeue(limit=10, where={"of": "acme"}) == []
+    assert dump() == before
+
+
+@pytest.mark.parametrize("operation", ["cancel", "reschedule", "redrive", "get", "explain"])
+def test_a_message_that_is_not_there_is_not_found(
+    queue: Queue, value: str | None, bring: Bring, dump: Dump, operation: str
+) -> None:
+    bring("pending", queue, metadata={"of": "acme"})
+    before = dump()
+    given = {"delay": timedelta(0)} if operation == "reschedule" else {}
+    with pytest.raises(MessageNotFound, match="queue 'q' has no message 'other'"):
+        getattr(queue, operation)("other", value, **given)
+    assert dump() == before
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_timer_that_the_message_does_not_wait_for_changes_nothing(
+    queue: Queue,
+    value: str | None,
+    tw: Tickwheel,
+    clock: VirtualClock,
+    server: Any,
+    bring: Bring,
+    dump: Dump,
+    state: str,
+    kind: Kind,
+) -> None:
+    bring(state, queue, metadata={"of": "acme"})
+    clock.run_due()
+    raw = b"m" if value is None else b"\0\4acmem"
+    shard = shard_of("q", b"m" if value is None else b"acme", tw._core.shards)
+    field = queue.config().number.to_bytes(2, "big") + raw
+    record = decode(server.hget(shard_key(tw._core.namespace, shard, "messages"), field))
+
+    def all_but_the_wheel() -> dict[str, Any]:
+        return {key: stored for key, stored in dump().items() if not key.endswith((":inbox", ":clock"))}
+
+    before = all_but_the_wheel()
+    now_ms = int(server.hget(shard_key(tw._core.namespace, shard, "clock"), "now"))
+    right = generation(record.incarnation, record.version)
+    for gen in (right, right + 1, right - 1, right ^ 1 << 16):
+        timer = Timer(now_ms, queue.config().number, gen, kind, raw)
+        server.xadd(shard_key(tw._core.namespace, shard, "inbox"), {"t": pack(timer)})
+    clock.run_due()
+    assert all_but_the_wheel() == before
+
+
+@pytest.mark.parametrize("operation", ["cancel", "reschedule", "redrive", "get", "explain", "leased"])
+def test_a_message_of_an_exclusive_queue_is_not_found_without_its_value(
+    tw: Tickwheel, bring: Bring, operation: str
+) -> None:
+    queue = tw.create_queue("exclusive", exclusive_key="of")
+    bring("pending", queue, metadata={"of": "acme"})
+    needed: dict[str, dict[str, Any]] = {"leased": {"token": bytes(16)}, "reschedule": {"delay": timedelta(0)}}
+    with pytest.raises(InvalidArgument, match="exclusive by 'of': say exclusive_value"):
+        getattr(queue, operation)("m", **needed.get(operation, {}))

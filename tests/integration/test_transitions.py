@@ -1,0 +1,248 @@
+"""The table of states: each transition of it, its new version, and the one event that tells it."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tickwheel import Message, Queue, Tickwheel
+from tickwheel.arguments import from_ms
+from tickwheel.record import State
+from tickwheel.testing import VirtualClock
+from tickwheel.transitions import Transition
+
+pytestmark = pytest.mark.integration
+
+Bring = Callable[..., Message | None]
+History = Callable[[str], list[Transition]]
+MS = timedelta(milliseconds=1)
+
+
+@pytest.fixture
+def queue(tw: Tickwheel) -> Queue:
+    return tw.create_queue("q", lease=timedelta(seconds=10), max_attempts=2, backoff=timedelta(seconds=5))
+
+
+def last(history: History, id: str = "m") -> tuple[str | None, str | None, int, int]:
+    """Where the newest transition came from and went to, its version and attempt."""
+    newest = history(id)[-1]
+    before, after = (None if state is None else State(state).label for state in (newest.from_state, newest.to_state))
+    return before, after, newest.version, newest.attempt
+
+
+def test_a_message_whose_due_is_in_the_future_is_invisible(queue: Queue, clock: VirtualClock, history: History) -> None:
+    result = queue.enqueue(id="m", delay=MS)
+    assert (result.state, result.created) == ("invisible", True)
+    assert queue.get("m").until == clock.now + MS
+    assert last(history) == (None, "invisible", 1, 0)
+
+
+@pytest.mark.parametrize("given", ["nothing", "no delay", "due now", "due long ago"])
+def test_a_message_whose_due_is_reached_is_pending(
+    queue: Queue, clock: VirtualClock, history: History, given: str
+) -> None:
+    dues: dict[str, dict[str, Any]] = {
+        "nothing": {},
+        "no delay": {"delay": timedelta(0)},
+        "due now": {"due": clock.now},
+        "due long ago": {"due": datetime.fromisoformat("1970-01-01T00:00:00Z")},
+    }
+    assert queue.enqueue(id="m", **dues[given]).state == "pending"
+    assert last(history) == (None, "pending", 1, 0)
+
+
+def test_the_wheel_makes_a_message_pending_at_its_due_and_not_a_millisecond_before(
+    queue: Queue, clock: VirtualClock, history: History
+) -> None:
+    queue.enqueue(id="m", delay=timedelta(hours=5))
+    clock.advance(timedelta(hours=5) - MS)
+    assert queue.get("m").state == "invisible"
+    assert queue.dequeue() == []
+    clock.advance(MS)
+    assert queue.get("m").state == "pending"
+    assert last(history) == ("invisible", "pending", 2, 0)
+    assert history("m")[-1].lateness_ms == 0
+
+
+def test_dequeue_makes_a_message_running_under_a_new_token(queue: Queue, clock: VirtualClock, history: History) -> None:
+    queue.enqueue(b"payload", id="m", metadata={"a": "b"})
+    [message] = queue.dequeue(worker="worker 1")
+    assert (message.id, message.payload, message.metadata) == ("m", b"payload", {"a": "b"})
+    assert (message.attempt, message.version, message.lease_until) == (1, 2, clock.now + timedelta(seconds=10))
+    assert len(message.token) == 16
+    assert queue.get("m").state == "running"
+    assert last(history) == ("pending", "running", 2, 1)
+    assert history("m")[-1].worker == "worker 1"
+    message.fail(retry_in=timedelta(0))
+    [again] = queue.dequeue()
+    assert (again.attempt, again.version) == (2, 4)
+    assert again.token != message.token
+
+
+def test_complete_makes_a_running_message_completed(
+    queue: Queue, clock: VirtualClock, bring: Bring, history: History
+) -> None:
+    bring("completed", queue)
+    found = queue.get("m")
+    assert (found.state, found.payload, found.metadata) == ("completed", b"", {})
+    assert found.until == clock.now + timedelta(minutes=10)
+    assert last(history) == ("running", "completed", 3, 1)
+
+
+def test_fail_with_attempts_left_makes_it_invisible_for_the_back_off(
+    queue: Queue, clock: VirtualClock, history: History
+) -> None:
+    queue.enqueue(id="m")
+    [message] = queue.dequeue()
+    assert message.fail("boom", retry_in=timedelta(seconds=3)) == "invisible"
+    found = queue.get("m")
+    assert (found.until, found.error) == (clock.now + timedelta(seconds=3), "boom")
+    assert last(history) == ("running", "invisible", 3, 1)
+    clock.advance(timedelta(seconds=3) - MS)
+    assert queue.dequeue() == []
+    clock.advance(MS)
+    assert [message.attempt for message in queue.dequeue()] == [2]
+
+
+def test_fail_with_attempts_left_and_no_back_off_makes_it_pending(queue: Queue, history: History) -> None:
+    queue.enqueue(id="m")
+    [message] = queue.dequeue()
+    assert message.fail(retry_in=timedelta(0)) == "pending"
+    assert last(history) == ("running", "pending", 3, 1)
+
+
+def test_fail_with_the_attempts_used_up_makes_it_errored(queue: Queue, clock: VirtualClock, history: History) -> None:
+    queue.enqueue(b"payload", id="m", max_attempts=1, metadata={"a": "b"})
+    [message] = queue.dequeue()
+    assert message.fail("boom", retry_in=timedelta(seconds=3)) == "errored"
+    found = queue.get("m")
+    assert (found.state, found.error, found.payload, found.metadata) == ("errored", "boom", b"payload", {"a": "b"})
+    assert found.until == clock.now + timedelta(days=7)
+    assert last(history) == ("running", "errored", 3, 1)
+
+
+def test_the_end_of_a_lease_with_attempts_left_makes_it_pending(
+    queue: Queue, clock: VirtualClock, bring: Bring, history: History
+) -> None:
+    bring("running", queue)
+    clock.advance(timedelta(seconds=10) - MS)
+    assert queue.get("m").state == "running"
+    clock.advance(MS)
+    assert queue.get("m").state == "pending"
+    assert last(history) == ("running", "pending", 3, 1)
+
+
+def test_the_end_of_a_lease_with_the_attempts_used_up_makes_it_errored(
+    queue: Queue, clock: VirtualClock, history: History
+) -> None:
+    queue.enqueue(id="m", max_attempts=1)
+    queue.dequeue()
+    clock.advance(timedelta(seconds=10))
+    found = queue.get("m")
+    assert (found.state, found.error) == ("errored", "lease expired")
+    assert last(history) == ("running", "errored", 3, 1)
+
+
+def test_extend_leaves_it_running_without_a_version_or_an_event(
+    queue: Queue, clock: VirtualClock, bring: Bring, history: History
+) -> None:
+    message = bring("running", queue)
+    assert message is not None
+    before = history("m")
+    assert message.extend(timedelta(minutes=5)) == clock.now + timedelta(minutes=5)
+    found = queue.get("m")
+    assert (found.state, found.version, found.until) == ("running", 2, clock.now + timedelta(minutes=5))
+    assert history("m") == before
+
+
+@pytest.mark.parametrize("state", ["invisible", "pending", "running"])
+def test_cancel_makes_it_cancelled(
+    queue: Queue, clock: VirtualClock, bring: Bring, history: History, state: str
+) -> None:
+    attempt = 0 if bring(state, queue) is None else 1
+    version = queue.get("m").version
+    change = queue.cancel("m")
+    assert (change.state, change.changed, change.version) == ("cancelled", True, version + 1)
+    found = queue.get("m")
+    assert (found.state, found.payload) == ("cancelled", b"")
+    assert found.until == clock.now + timedelta(minutes=10)
+    assert last(history) == (state, "cancelled", version + 1, attempt)
+    clock.advance(timedelta(hours=2))
+    assert queue.dequeue() == []
+
+
+@pytest.mark.parametrize("state", ["invisible", "pending"])
+@pytest.mark.parametrize(("delay", "becomes"), [(timedelta(0), "pending"), (timedelta(hours=3), "invisible")])
+def test_reschedule_makes_it_invisible_or_pending(
+    queue: Queue,
+    clock: VirtualClock,
+    bring: Bring,
+    history: History,
+    state: str,
+    delay: timedelta,
+    becomes: str,
+) -> None:
+    bring(state, queue)
+    change = queue.reschedule("m", delay=delay)
+    assert (change.state, change.changed, change.version, change.at) == (becomes, True, 2, clock.now + delay)
+    assert queue.get("m").due == clock.now + delay
+    assert last(history) == (state, becomes, 2, 0)
+    clock.advance(timedelta(hours=3))
+    assert [message.id for message in queue.dequeue()] == ["m"]
+
+
+def test_redrive_makes_an_errored_message_pending_with_attempts_from_zero(
+    queue: Queue, clock: VirtualClock, bring: Bring, history: History
+) -> None:
+    bring("errored", queue)
+    change = queue.redrive("m")
+    assert (change.state, change.changed, change.version, change.at) == ("pending", True, 4, clock.now)
+    assert last(history) == ("errored", "pending", 4, 0)
+    [message] = queue.dequeue()
+    assert (message.attempt, message.payload) == (1, b"payload")
+
+
+@pytest.mark.parametrize(
+    ("state", "retention"),
+    [("completed", timedelta(minutes=10)), ("cancelled", timedelta(minutes=10)), ("errored", timedelta(days=7))],
+)
+def test_it_is_gone_once_its_retention_is_over(
+    queue: Queue, clock: VirtualClock, bring: Bring, history: History, state: str, retention: timedelta
+) -> None:
+    bring(state, queue)
+    version = queue.get("m").version
+    clock.advance(retention - MS)
+    assert queue.get("m").state == state
+    clock.advance(MS)
+    assert sum(queue.counts().values()) == 0
+    before, after, gone_version, _ = last(history)
+    assert (before, after, gone_version) == (state, None, version + 1)
+
+
+def test_a_message_is_told_in_full_when_it_is_enqueued_and_rescheduled_and_briefly_otherwise(
+    queue: Queue, clock: VirtualClock, history: History
+) -> None:
+    deadline = clock.now + timedelta(days=1)
+    queue.enqueue(id="m", delay=timedelta(hours=1), deadline=deadline, metadata={"region": "eu"})
+    queue.reschedule("m", delay=timedelta(0))
+    queue.dequeue()
+    enqueued, rescheduled, dequeued = history("m")
+    for full in (enqueued, rescheduled):
+        assert full.metadata == {"region": "eu"}
+        assert full.deadline_ms is not None
+        assert from_ms(full.deadline_ms) == deadline
+    assert (dequeued.metadata, dequeued.due_ms, dequeued.deadline_ms) == (None, None, None)
+    assert {event.incarnation for event in (enqueued, rescheduled, dequeued)} == {enqueued.incarnation}
+
+
+@pytest.mark.tickwheel(history="off")
+def test_without_history_nothing_is_told_and_all_else_is_the_same(
+    queue: Queue, clock: VirtualClock, history: History
+) -> None:
+    queue.enqueue(id="m", delay=MS)
+    clock.advance(MS)
+    [message] = queue.dequeue()
+    message.complete()
+    assert queue.counts()["completed"] == 1
+    assert history("m") == []
