@@ -5,8 +5,8 @@ python -m tickwheel.driving --url URL --namespace NAME --lock FILE [--data-dir D
 
 import argparse
 import logging
+import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -104,8 +104,10 @@ def drive(url: str, namespace: str, lock: Path, data_dir: Path | None, until_eof
 
 
 def _stop_at_eof(process: EventProcess) -> None:
-    # The program that started this one has ended, however it ended: its end of the pipe is closed.
-    sys.stdin.buffer.read()
+    # The program that started this one has ended, however it ended: its end of the pipe is closed. Not by sys.stdin,
+    # whose lock, held by this thread, would abort an interpreter that ends for another reason.
+    while os.read(0, 1024):
+        pass
     process.stop()
 
 
