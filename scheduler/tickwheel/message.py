@@ -64,8 +64,8 @@ class LeasedMessage:
     __slots__ = (
         "_deadline_ms",
         "_due_ms",
-        "_lease_until_ms",
         "_field",
+        "_lease_until_ms",
         "_pairs",
         "attempt",
         "exclusive_value",
