@@ -93,7 +93,8 @@ else
             call('ZADD', pairs, 0, head_entry(member, prefix, pair))
         end)
     end
-    local function unindex(prefix, entry, indexed, blob, leased)
+    -- room: how many more groups may be parked; release looks at a bounded number of them.
+    local function unindex(prefix, entry, indexed, blob, room)
         each_pair(indexed, blob, function(pair)
             local group = prefix .. pair
             local member = group .. entry
@@ -102,8 +103,9 @@ else
                 return
             end
             local following = within(vpairs, group, 1)[1]
-            if following and leased then
+            if following and room > 0 then
                 call('ZADD', parked, 0, group)
+                room = room - 1
             elseif following then
                 call('ZADD', pairs, 0, head_entry(following, prefix, pair))
             end
@@ -152,7 +154,8 @@ else
             call('ZREM', waiting, prefix .. order .. id)
         end
         if indexed > 0 then
-            unindex(prefix, order .. signature .. id, indexed, blob, byte(lock) == 82)
+            local room = byte(lock) == 82 and PARKED_MAX - how_many_parked(prefix) or 0
+            unindex(prefix, order .. signature .. id, indexed, blob, room)
         end
     end
     -- Invariant: the value is free. A successor is never promoted here, so a call leases at most one of a value.
@@ -167,7 +170,7 @@ else
         end
         call('HSET', locks, value, 'R' .. id)
         if indexed > 0 then
-            unindex(prefix, order .. signature .. id, indexed, blob, true)
+            unindex(prefix, order .. signature .. id, indexed, blob, PARKED_MAX)
         end
     end
     release = function(field)
