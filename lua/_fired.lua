@@ -25,10 +25,3 @@ local function not_yet(n, kind, until_ms, incarnation, version)
     timer(kind, until_ms, incarnation, version, fields[n])
     return FINAL
 end
-
--- A call touches a bounded number of index entries, but at least one message.
-local function spend(entries)
-    local enough = entries_left > 0
-    entries_left = entries_left - entries
-    return enough
-end

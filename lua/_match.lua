@@ -30,7 +30,7 @@ local function looked_up(name)
     local state, flags = byte(record, 1, 2)
     local fixed = fixed_at(record, flags)
     local incarnation, due = read('>I6I6', record, fixed)
-    local deadline, at = urgency(record, flags, fixed, due)
+    local deadline, rank, at = order_in(record, flags, fixed, incarnation, due)
     local carried = {}
     if state == PENDING then
         local _, indexed, blob = pairs_of(record, flags, at)
@@ -38,7 +38,7 @@ local function looked_up(name)
             carried[pair] = true
         end)
     end
-    return state, deadline + BIAS, rank_of(flags, incarnation), carried
+    return state, deadline + BIAS, rank, carried
 end
 
 -- The signature (a Bloom filter of the message's pairs) rules most out without a look at the record.

@@ -16,17 +16,14 @@ local function fixed_at(record, flags)
     return band(flags, OWNED) ~= 0 and 32 + byte(record, 31) or UNOWNED
 end
 
--- The deadline, and where the sections after it start. `at` is where the fixed part does.
-local function urgency(record, flags, at, due)
+-- Deadline, rank, and where the sections after them start; `at` is where the fixed part does. The rank is the order
+-- within a deadline: those with a deadline of their own first, then by first enqueue.
+local NO_DEADLINE_OF_ITS_OWN = 140737488355328
+local function order_in(record, flags, at, incarnation, due)
     if band(flags, EXPLICIT) ~= 0 then
-        return read('>I8', record, at + 24) - BIAS, at + 32
+        return read('>I8', record, at + 24) - BIAS, incarnation, at + 32
     end
-    return due, at + 24
-end
-
--- Order within a deadline: explicit deadlines first, then by first enqueue.
-local function rank_of(flags, incarnation)
-    return band(flags, EXPLICIT) ~= 0 and incarnation or incarnation + 140737488355328
+    return due, incarnation + NO_DEADLINE_OF_ITS_OWN, at + 24
 end
 
 -- Signature, number of indexed pairs, and pairs; `at` is where OVERRIDES would be.

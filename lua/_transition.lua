@@ -70,9 +70,15 @@ local function full_event(field, incarnation, version, from, to, attempts, due, 
 end
 
 -- Histograms count by powers of two: bucket n holds what is below 2^n ms.
-local function add_late(histogram, ms)
-    local _, bucket = math.frexp(ms)
-    histogram[bucket] = (histogram[bucket] or 0) + 1
+local function add_to(histogram, kind)
+    local buckets = {}
+    for ms, by in next, histogram do
+        local _, bucket = math.frexp(ms)
+        buckets[bucket] = (buckets[bucket] or 0) + by
+    end
+    for bucket, by in next, buckets do
+        call('HINCRBY', lateness, kind .. bucket, by)
+    end
 end
 
 -- Entries of a plain queue's indexes are written together. Removed first: within a call, what goes and comes back stays.
@@ -116,12 +122,8 @@ local function commit(worker)
             call('HDEL', forecast, minute)
         end
     end
-    for bucket, by in next, late do
-        call('HINCRBY', lateness, 'late:' .. bucket, by)
-    end
-    for bucket, by in next, missed do
-        call('HINCRBY', lateness, 'missed:' .. bucket, by)
-    end
+    add_to(late, 'late:')
+    add_to(missed, 'missed:')
     if with_deadline > 0 then
         call('HINCRBY', lateness, 'deadlines', with_deadline)
     end

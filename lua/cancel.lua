@@ -24,7 +24,7 @@ for n = 1, #fields do
         local state, flags, version, attempts, until_ms = read(HEAD, record)
         local fixed = fixed_at(record, flags)
         local incarnation, due = read('>I6I6', record, fixed)
-        local deadline, at = urgency(record, flags, fixed, due)
+        local deadline, rank, at = order_in(record, flags, fixed, incarnation, due)
         if state == CANCELLED and band(flags, HELD) ~= 0 and at_once ~= 0 then
             release(field)
             put(field, pack(HEAD, state, flags - HELD - OWNED, version, attempts, now + retention) .. sub(record, fixed))
@@ -40,7 +40,7 @@ for n = 1, #fields do
             if state == INVISIBLE then
                 expect(until_ms, -1)
             elseif state == PENDING then
-                leave(field, deadline, rank_of(flags, incarnation), pairs_of(record, flags, at))
+                leave(field, deadline, rank, pairs_of(record, flags, at))
             elseif holds then
                 left, kind, when = left + OWNED + HELD, 1, until_ms
             else

@@ -6,7 +6,7 @@
 -- ARGV[2]  not used (a complete is told apart by token and state)
 -- ARGV[3]  retention in ms I6
 -- ARGV[4]… token c16 .. field, for each message
--- Reply    one string: a result (code B, state B, version I4, kept until I6) for each: DONE, ALREADY, LOST or NOT_FOUND
+-- Reply    one string: a code B for each message: DONE, ALREADY, LOST or NOT_FOUND
 -- Errors   STALECONFIG
 -- Cost     O(1) for each message of a plain queue, O(log N) of an exclusive one
 local retention = read('>I6', ARGV[3])
@@ -16,15 +16,15 @@ for n = 1, #fields do
     local field = fields[n]
     local record = found[field]
     local state = record and byte(record)
-    local flags, version, attempts, until_ms, token, incarnation, at, _
+    local flags, version, attempts, token, incarnation, at, _
     if state == RUNNING or state == COMPLETED then
-        _, flags, version, attempts, until_ms, token, _, incarnation, at = read(LEASED, record)
+        _, flags, version, attempts, _, token, _, incarnation, at = read(LEASED, record)
         at = at - 6
     end
     if token ~= tokens[n] then
-        results[n] = refusal(n, record, retention)
+        results[n] = sub(refusal(n, record, retention), 1, 1)
     elseif state == COMPLETED then
-        results[n] = pack(RESULT, ALREADY, state, version, until_ms)
+        results[n] = '\1'
     else
         if band(flags, BODY) ~= 0 then
             gone[#gone + 1] = field
@@ -35,7 +35,7 @@ for n = 1, #fields do
         release(field)
         timer(2, kept_until, incarnation, version + 1, field)
         event(field, incarnation, version + 1, RUNNING, COMPLETED, attempts)
-        results[n] = pack(RESULT, DONE, COMPLETED, version + 1, kept_until)
+        results[n] = '\0'
     end
 end
 commit('')

@@ -47,6 +47,7 @@ if replayed then
 end
 
 local fields, cursor, short
+local by_rank = ARGV[5] == '' and not exclusive
 if ARGV[5] == '' then
     fields = call('ZRANGE', ready, 0, limit - 1)
     for n = 1, #fields do
@@ -68,7 +69,7 @@ for n = 1, #fields do
     local field, body = fields[n], nil
     local record = found[field]
     local _, flags, version, attempts, _, incarnation, due = read(WHOLE, record)
-    local deadline, at = urgency(record, flags, UNOWNED, due)
+    local deadline, rank, at = order_in(record, flags, UNOWNED, incarnation, due)
     local signature, indexed, blob = pairs_of(record, flags, at)
     if band(flags, BODY) ~= 0 then
         body = call('HGET', bodies, field)
@@ -78,7 +79,9 @@ for n = 1, #fields do
         short = true
         break
     end
-    take(field, deadline, rank_of(flags, incarnation), signature, indexed, blob)
+    if indexed > 0 or not by_rank then
+        take(field, deadline, rank, signature, indexed, blob)
+    end
     local lease = call_lease
     if lease == 0 and band(flags, OVERRIDES) ~= 0 then
         lease = read('>I4', record, at)
@@ -91,7 +94,7 @@ for n = 1, #fields do
     if band(flags, EXPLICIT) ~= 0 then
         with_deadline = with_deadline + 1
         if now > deadline then
-            add_late(missed, now - deadline)
+            missed[now - deadline] = (missed[now - deadline] or 0) + 1
         end
     end
     kept[n + 1] = pack('>I2c0', #field, field)
@@ -101,6 +104,10 @@ for n = 1, #fields do
     if body then
         answer[size + 3] = body
     end
+end
+if by_rank then
+    call('ZREMRANGEBYRANK', ready, 0, #kept - 2)
+    ready_removed = {}
 end
 remember(table.concat(kept))
 commit(worker)

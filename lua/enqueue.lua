@@ -6,7 +6,7 @@
 -- ARGV[2]  nonce I4 of the call (message n has nonce + n), clock guard in ms I4, longest delay in ms I6
 -- ARGV[3]… two for each message: head (record flags B, input B, when I6, deadline I8, digest c8, field I2c0, then the
 --          sections OVERRIDES and PAIRS) and payload. Input 1: `when` is the due time, not a delay; 2: the deadline is relative.
--- Reply    one string: a result (code B, state B, version I4, due I6) for each: DONE, ALREADY or CONFLICT
+-- Reply    one string: code B and state B for each message; DONE, ALREADY or CONFLICT
 -- Errors   STALECONFIG, BLOCKED, TOOFAR with the number of the message; out of memory, refused before it starts
 -- Cost     O(log N) for each Pending message and pair, O(1) for each Invisible one
 local nonce, guard, furthest = read('>I4I4I6', ARGV[2])
@@ -21,21 +21,21 @@ end
 fetch(fields)
 local kept = call('HMGET', clock, 'seq', 'high')
 local sequence, high = tonumber(kept[1]) or 0, tonumber(kept[2])
-local first, results = sequence, {}
+local first, results, char = sequence, {}, string.char
 
 for n = 1, most do
     local field, head = fields[n], ARGV[n * 2 + 1]
     local mine, record = (nonce + n) % 4294967296, found[field]
     if record then
-        local state, was, version = read('>BBI4', record)
-        local _, due_then, digest_then, nonce_then = read('>I6I6c8I4', record, fixed_at(record, was))
+        local state, was = byte(record, 1, 2)
+        local digest_then, nonce_then = read('>c8I4', record, fixed_at(record, was) + 12)
         if digest_then ~= sub(head, 17, 24) then
-            results[n] = pack(RESULT, CONFLICT, state, version, due_then)
+            results[n] = char(CONFLICT, state)
         elseif nonce_then == mine then
             -- The same call, sent again: the first answer.
-            results[n] = pack(RESULT, DONE, band(was, BORN_PENDING) ~= 0 and PENDING or INVISIBLE, 1, due_then)
+            results[n] = char(DONE, band(was, BORN_PENDING) ~= 0 and PENDING or INVISIBLE)
         else
-            results[n] = pack(RESULT, ALREADY, state, version, due_then)
+            results[n] = char(ALREADY, state)
         end
     else
         local flags, input, due, deadline, digest = read('>BBI6I8c8', head)
@@ -65,13 +65,13 @@ for n = 1, most do
             due, digest, mine) .. explicit .. sections .. payload)
         local signature, indexed, blob = pairs_of(sections, flags, 1)
         if state == PENDING then
-            enter(field, deadline - BIAS, rank_of(flags, sequence), signature, indexed, blob)
+            enter(field, deadline - BIAS, band(flags, EXPLICIT) ~= 0 and sequence or sequence + NO_DEADLINE_OF_ITS_OWN, signature, indexed, blob)
         else
             timer(0, due, sequence, 1, field)
             expect(due, 1)
         end
         full_event(field, sequence, 1, 0, state, 0, due, deadline, blob)
-        results[n] = pack(RESULT, DONE, state, 1, due)
+        results[n] = char(DONE, state)
     end
 end
 if sequence ~= first then

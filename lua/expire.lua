@@ -31,9 +31,10 @@ for n = 1, #fields do
             timer(2, now + retention, incarnation, version, field)
             answered[n] = FINAL
         else
-            local deadline, at = urgency(record, flags, fixed, due)
+            local deadline, rank, at = order_in(record, flags, fixed, incarnation, due)
             local signature, indexed, blob = pairs_of(record, flags, at)
-            if not spend(1 + indexed) then
+            entries_left = entries_left - 1 - indexed
+            if entries_left < 0 and n > 1 then
                 break
             end
             local rest, most = sub(record, at), 0
@@ -54,7 +55,7 @@ for n = 1, #fields do
             put(field, pack(HEAD, to, flags, version + 1, attempts, when) .. sub(record, fixed, at - 1) .. rest)
             release(field)
             if to == PENDING then
-                enter(field, deadline, rank_of(flags, incarnation), signature, indexed, blob)
+                enter(field, deadline, rank, signature, indexed, blob)
             else
                 timer(2, when, incarnation, version + 1, field)
             end

@@ -15,8 +15,7 @@ if record ~= '' then
     local state, flags = byte(record, 1, 2)
     local fixed = fixed_at(record, flags)
     local incarnation, due = read('>I6I6', record, fixed)
-    local deadline = urgency(record, flags, fixed, due)
-    local rank = rank_of(flags, incarnation)
+    local deadline, rank = order_in(record, flags, fixed, incarnation, due)
     if state == PENDING then
         ahead = call('ZRANK', ready, pack('>I6', rank) .. name) or NONE
     end

@@ -26,7 +26,7 @@ for n = 1, #fields do
     else
         local fixed = fixed_at(record, flags)
         local incarnation, due = read('>I6I6', record, fixed)
-        local deadline, at = urgency(record, flags, fixed, due)
+        local deadline, rank, at = order_in(record, flags, fixed, incarnation, due)
         local delay = read('>I6', ARGV[3], delays_at + (n - 1) * 6)
         local rest, overrides, most = sub(record, at), '', default_attempts
         if band(flags, OVERRIDES) ~= 0 then
@@ -51,8 +51,7 @@ for n = 1, #fields do
         put(field, changed)
         release(field)
         if to == PENDING then
-            local _, sections = urgency(changed, flags, UNOWNED, due)
-            enter(field, deadline, rank_of(flags, incarnation), pairs_of(changed, flags, sections))
+            enter(field, deadline, rank, pairs_of(changed, flags, UNOWNED + at - fixed))
         else
             timer(to == ERRORED and 2 or 0, when, incarnation, version + 1, field)
             if to == INVISIBLE then

@@ -18,16 +18,18 @@ for n = 1, #fields do
         elseif until_ms > now then
             answered[n] = not_yet(n, 0, until_ms, incarnation, version)
         else
-            local deadline, at = urgency(record, flags, UNOWNED, due)
+            local deadline, rank, at = order_in(record, flags, UNOWNED, incarnation, due)
             local signature, indexed, blob = pairs_of(record, flags, at)
-            if not spend(1 + indexed) then
+            entries_left = entries_left - 1 - indexed
+            if entries_left < 0 and n > 1 then
                 break
             end
             put(field, pack('>BBI4', PENDING, flags, version + 1) .. sub(record, 7))
-            enter(field, deadline, rank_of(flags, incarnation), signature, indexed, blob)
+            enter(field, deadline, rank, signature, indexed, blob)
             expect(until_ms, -1)
-            add_late(late, now - until_ms)
-            late_event(field, incarnation, version + 1, INVISIBLE, PENDING, attempts, now - until_ms)
+            local after = now - until_ms
+            late[after] = (late[after] or 0) + 1
+            late_event(field, incarnation, version + 1, INVISIBLE, PENDING, attempts, after)
             answered[n] = FINAL
         end
     end

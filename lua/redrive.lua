@@ -27,9 +27,9 @@ for n = 1, #fields do
             results[n] = pack(RESULT, INVALID, state, version, until_ms)
         else
             local incarnation, due = read('>I6I6', record, UNOWNED)
-            local deadline, at = urgency(record, flags, UNOWNED, due)
+            local deadline, rank, at = order_in(record, flags, UNOWNED, incarnation, due)
             put(field, pack(HEAD, PENDING, flags, version + 1, 0, now) .. sub(record, UNOWNED))
-            enter(field, deadline, rank_of(flags, incarnation), pairs_of(record, flags, at))
+            enter(field, deadline, rank, pairs_of(record, flags, at))
             event(field, incarnation, version + 1, ERRORED, PENDING, 0)
             results[n] = pack(RESULT, DONE, PENDING, version + 1, now)
         end

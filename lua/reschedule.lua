@@ -38,10 +38,10 @@ for n = 1, #fields do
     else
         local input, when, wanted = read('>BI6I8', ARGV[n + 3])
         local incarnation, due = read('>I6I6', record, UNOWNED)
-        local deadline, at = urgency(record, flags, UNOWNED, due)
+        local deadline, rank, at = order_in(record, flags, UNOWNED, incarnation, due)
         local signature, indexed, blob = pairs_of(record, flags, at)
         if state == PENDING then
-            leave(field, deadline, rank_of(flags, incarnation), signature, indexed, blob)
+            leave(field, deadline, rank, signature, indexed, blob)
         else
             expect(until_ms, -1)
         end
@@ -53,7 +53,7 @@ for n = 1, #fields do
         end
         if band(input, 8) ~= 0 then
             deadline = wanted - BIAS + (band(input, 2) ~= 0 and now or 0)
-            flags = band(flags, 255 - EXPLICIT) + EXPLICIT
+            flags, rank = band(flags, 255 - EXPLICIT) + EXPLICIT, incarnation
         elseif band(flags, EXPLICIT) == 0 then
             deadline = due
         end
@@ -63,7 +63,7 @@ for n = 1, #fields do
         put(field, pack('>BBI4I2I6I6I6', to, flags, version + 1, attempts, ready_at, incarnation, due)
             .. sub(record, UNOWNED + 12, UNOWNED + 23) .. explicit .. sub(record, at))
         if to == PENDING then
-            enter(field, deadline, rank_of(flags, incarnation), signature, indexed, blob)
+            enter(field, deadline, rank, signature, indexed, blob)
         else
             timer(0, ready_at, incarnation, version + 1, field)
             expect(ready_at, 1)

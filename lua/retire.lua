@@ -22,8 +22,6 @@ for n = 1, #fields do
             answered[n] = FINAL
         elseif until_ms > now then
             answered[n] = not_yet(n, 2, until_ms, incarnation, version)
-        elseif not spend(1) then
-            break
         else
             found[field] = false
             retired[#retired + 1] = field

@@ -13,7 +13,7 @@ from tickwheel.errors import IdConflict, InvalidArgument
 from tickwheel.identity import new_id
 from tickwheel.message import EnqueueResult, NewMessage, label
 from tickwheel.operations.queues import ensure
-from tickwheel.operations.results import CONFLICT, DONE, each
+from tickwheel.operations.results import CONFLICT, DONE
 from tickwheel.plan import Plan, Request
 from tickwheel.record import BIAS, BODY, EXPLICIT, OVERRIDES, PAIRS, name, pairs_section
 from tickwheel.routing import shard_of
@@ -177,7 +177,7 @@ def _send(
     replies = yield from core.on_shards(queue, shards, build)
     found: dict[int, EnqueueResult | None] = {}
     for shard, reply in zip(shards, replies, strict=True):
-        for n, (code, state, _, _) in zip(by_shard[shard], each(reply.value), strict=True):
+        for n, code, state in zip(by_shard[shard], reply.value[::2], reply.value[1::2], strict=True):
             if code == CONFLICT:
                 conflicts.append(part[n].id)
                 found[n] = None

@@ -11,8 +11,8 @@ from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.errors import LeaseLost
 from tickwheel.message import LeasedMessage, label
-from tickwheel.operations.results import DONE, LOST, NOT_FOUND, each, rounds
-from tickwheel.plan import Plan, Reply, Request
+from tickwheel.operations.results import LOST, NOT_FOUND, each, rounds
+from tickwheel.plan import Plan, Request
 from tickwheel.routing import shard_of
 
 _TIME = Struct(">HI")
@@ -39,7 +39,7 @@ def complete(core: Core, messages: Sequence[LeasedMessage]) -> Plan[None]:
 
             replies = yield from core.on_shards(queue, list(part), build)
             for shard_messages, reply in zip(part.values(), replies, strict=True):
-                lost += _lost(shard_messages, reply)
+                lost += _lost(shard_messages, reply.value)
     _raise_lost(lost)
 
 
@@ -94,9 +94,8 @@ def _leased_call(
         slot.answered(shard, kept=True)
     finally:
         core.slots.give(slot)
-    _raise_lost(_lost([message], reply))
     code, state, _, at = next(each(reply.value))
-    assert code == DONE
+    _raise_lost(_lost([message], [code]))
     return label(state), at
 
 
@@ -107,9 +106,8 @@ def _shard(core: Core, message: LeasedMessage) -> int:
     return shard_of(message.queue, key.encode(), core.shards)
 
 
-def _lost(part: Sequence[LeasedMessage], reply: Reply) -> list[LeasedMessage]:
-    answers = each(reply.value)
-    return [message for message, answer in zip(part, answers, strict=True) if answer[0] in (LOST, NOT_FOUND)]
+def _lost(part: Sequence[LeasedMessage], codes: Sequence[int]) -> list[LeasedMessage]:
+    return [message for message, code in zip(part, codes, strict=True) if code in (LOST, NOT_FOUND)]
 
 
 def _raise_lost(lost: Sequence[LeasedMessage]) -> None:
