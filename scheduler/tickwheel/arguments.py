@@ -121,6 +121,10 @@ def due_ms(value: object) -> int:
 def deadline_ms(value: object) -> tuple[int, bool]:
     """A deadline in ms, and whether it counts from the moment of the call (a timedelta) or from 1970."""
     if isinstance(value, timedelta):
+        # The script adds the clock, which has 48 bits, and Lua tells numbers apart up to 53.
+        most = limits.DEADLINE_MS_MAX - 2**48
+        if abs(value // _MS) > most:
+            raise InvalidArgument(f"deadline must be within {timedelta(milliseconds=most)} from now, not {value}")
         return value // _MS, True
     return moment_ms("deadline", value, up=False), False
 
