@@ -102,8 +102,11 @@ class Core:
         build: Callable[[QueueConfig, bytes], tuple[str, Sequence[bytes | int | str]]],
     ) -> Plan[Reply]:
         """Send one call under the slot's next sequence; ``build`` makes its script's name and arguments."""
+        sequence = slot.sequence
 
         def request(config: QueueConfig, shard: int) -> Request:
+            # Built again for another configuration it is the same call, which may have been done and its answer lost.
+            slot.sequence = sequence
             key, before, first, again = slot.next(self.namespace, shard)
             name, args = build(config, first)
             resent = [args[0], again, *args[2:]]

@@ -23,13 +23,15 @@ _RENEW_S = limits.SESSION_MS / 2000
 class Slot:
     """One slot: a name that no other client has, and the sequence of its calls."""
 
-    __slots__ = ("_opened", "_unanswered", "name", "sequence")
+    __slots__ = ("_keeps_empty", "_opened", "_unanswered", "name", "sequence")
 
     def __init__(self, name: str | None = None, sequence: int = 0) -> None:
         self.name = name or os.urandom(12).hex()
         self.sequence = sequence
         self._opened: dict[int, float] = {}
-        self._unanswered = False
+        # By shard, the first sequence that was sent there and had no answer.
+        self._unanswered: dict[int, int] = {}
+        self._keeps_empty: bool | None = None
 
     def next(self, namespace: str, shard: int) -> tuple[str, list[Command], bytes, bytes]:
         """The session key of a new call, the commands that open it, and the argument to send first and again."""
@@ -45,21 +47,27 @@ class Slot:
         if opened is None:
             before.append(("SET", key, _OPEN.pack(0), "PX", limits.SESSION_MS, "NX"))
             self._opened[shard] = now
-        first = _USE.pack(self.sequence, limits.SESSION_MS, self._unanswered)
-        # Until this one is answered, the calls after it leave a trace, so that a late copy of it is refused.
-        self._unanswered = True
-        return key, before, first, _USE.pack(self.sequence, limits.SESSION_MS, 1)
+        # Until a call is answered, those after it leave a trace, so that a late copy of it is refused.
+        waiting = self._unanswered.setdefault(shard, self.sequence) < self.sequence
+        first, again = (waiting, True) if self._keeps_empty is None else (self._keeps_empty, self._keeps_empty)
+        return key, before, self._use(first), self._use(again)
 
     def answered(self, shard: int, kept: bool) -> None:
         """The call was answered; ``kept`` says that the shard wrote the answer, and so renewed the session."""
-        self._unanswered = False
+        self._unanswered.pop(shard, None)
         if kept:
             self._opened[shard] = time.monotonic()
 
     def repeat(self, sequence: int, final: bool) -> None:
-        """The next call stands for the sequence after this one, perhaps again; ``final`` keeps an empty answer too."""
+        """The next call stands for the sequence after this one, perhaps again; ``final`` keeps an empty answer too.
+
+        An empty answer that is not final is never kept: the next try of the same sequence would get it again.
+        """
         self.sequence = sequence
-        self._unanswered = final
+        self._keeps_empty = final
+
+    def _use(self, keeps_empty: bool) -> bytes:
+        return _USE.pack(self.sequence, limits.SESSION_MS, keeps_empty)
 
     def forget(self, shard: int) -> None:
         """The shard does not know the session: open it anew with the next call, under a name never used."""

@@ -91,7 +91,7 @@ class Dequeue:
                 return []
             raise
         self._check_indexed(config)
-        shards = yield from self._shards(slot)
+        shards = yield from self._shards(slot, config)
         found: list[M] = []
         for shard in shards:
             more = True
@@ -109,7 +109,7 @@ class Dequeue:
                     f"queue {self._queue!r} does not index {key!r}: it was created with indexed={list(config.indexed)}"
                 )
 
-    def _shards(self, slot: Slot) -> Plan[list[int]]:
+    def _shards(self, slot: Slot, config: QueueConfig) -> Plan[list[int]]:
         """The shards to ask, most urgent head first."""
         core = self._core
         if core.shards == 1:
@@ -128,8 +128,9 @@ class Dequeue:
         if self._exact or len(ready) < core.shards:
             ready = yield from self._heads()
         found = sorted(ready, key=lambda shard: (ready[shard], shard))
-        # A request leaves a trace even where nothing is ready, so that a late copy of it leases nothing to nobody.
-        return found or [0] if self._request is not None else found
+        # A request leaves a trace even where nothing is ready, so that a late copy of it leases nothing to nobody; and
+        # a queue known as blocked says so.
+        return [0] if not found and (self._request is not None or config.dequeue_blocked) else found
 
     def _heads(self) -> Plan[dict[int, int]]:
         """Ask every shard for its most urgent deadline: one round, which only reads."""

@@ -1,0 +1,53 @@
+"""A call that is sent again is answered again, not done again, whatever came in between."""
+
+import pytest
+
+from tickwheel import QueueBlocked, SessionExpired, Tickwheel
+from tickwheel.testing import PrivateServer
+from tickwheel.testing.clock import FRAGMENT
+
+pytestmark = pytest.mark.fault
+
+
+def test_a_request_is_the_same_request_after_the_queue_was_changed(
+    tickwheel: Tickwheel, tickwheel_server: PrivateServer
+) -> None:
+    work = tickwheel.create_queue("work")
+    work.enqueue(b"a")
+    work.enqueue(b"b")
+    with Tickwheel(tickwheel_server.url, namespace=tickwheel._core.namespace, clock=FRAGMENT) as other:
+        other.create_queue("work", max_attempts=7, update=True)
+    first = work.dequeue(request_id="caller:1")
+    again = work.dequeue(request_id="caller:1")
+    following = work.dequeue(request_id="caller:2")
+    assert [message.payload for message in first] == [b"a"]
+    assert [message.token for message in again] == [message.token for message in first]
+    assert [message.payload for message in following] == [b"b"]
+
+
+@pytest.mark.tickwheel(shards=4)
+def test_a_late_copy_of_a_request_that_found_nothing_leases_nothing(tickwheel: Tickwheel) -> None:
+    work = tickwheel.create_queue("work")
+    assert work.dequeue(request_id="caller:1") == []
+    work.enqueue(b"a")
+    assert work.dequeue(request_id="caller:1") == []
+
+
+@pytest.mark.tickwheel(shards=4)
+def test_an_old_request_is_refused_by_shards_that_it_never_reached(tickwheel: Tickwheel) -> None:
+    work = tickwheel.create_queue("work")
+    for n in range(20):
+        work.enqueue(b"", id=f"m{n}")
+    for sequence in (1, 2, 3):
+        assert work.dequeue(request_id=f"caller:{sequence}")
+    with pytest.raises(SessionExpired):
+        work.dequeue(request_id="caller:1")
+    assert work.counts()["running"] == 3
+
+
+@pytest.mark.tickwheel(shards=4)
+def test_dequeue_of_an_empty_blocked_queue_is_refused_however_many_shards_there_are(tickwheel: Tickwheel) -> None:
+    work = tickwheel.create_queue("work")
+    work.block()
+    with pytest.raises(QueueBlocked):
+        work.dequeue()
