@@ -1,0 +1,384 @@
+"""What Tickwheel promises, in plain Python: lists are sorted, values are free if a scan finds nobody who holds them.
+
+Nothing here is fast, and nothing is kept that can be computed. Times are integer milliseconds. Every operation returns
+what the caller should see, or raises the library's error class with what the machine compares.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tickwheel import IdConflict, InvalidTransition, LeaseLost, MessageNotFound, QueueBlocked
+
+INVISIBLE, PENDING, RUNNING = "invisible", "pending", "running"
+COMPLETED, CANCELLED, ERRORED = "completed", "cancelled", "errored"
+STATES = (INVISIBLE, PENDING, RUNNING, COMPLETED, CANCELLED, ERRORED)
+FINISHED = (COMPLETED, CANCELLED, ERRORED)
+
+Key = tuple[str, str | None]
+"""Id and exclusive value (None in plain queues)."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A message as its caller gave it; two of them are the same content or not."""
+
+    id: str
+    payload: bytes = field(default=b"", repr=False)
+    delay: int = 0
+    due: int | None = None
+    deadline: int | None = None
+    deadline_in: int | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    lease: int | None = None
+    max_attempts: int | None = None
+
+
+@dataclass
+class Settings:
+    """A queue's configuration."""
+
+    exclusive_key: str | None = None
+    indexed: tuple[str, ...] | None = None
+    lease: int = 30_000
+    max_attempts: int = 5
+    retention: int = 600_000
+    errored_retention: int = 7 * 86_400_000
+    enqueue_blocked: bool = False
+    dequeue_blocked: bool = False
+
+
+@dataclass
+class Event:
+    """One transition, as the history must tell it."""
+
+    version: int
+    before: str | None
+    after: str | None
+    time: int
+    attempt: int
+
+
+@dataclass
+class Entry:
+    """A message."""
+
+    key: Key
+    shard: int
+    order: int
+    """Its place among all messages first enqueued on the shard."""
+    given: Given
+    due: int
+    deadline: int | None
+    """None: `due`."""
+    state: str
+    until: int
+    """Invisible, leased or kept until then."""
+    version: int = 1
+    attempts: int = 0
+    payload: bytes = field(default=b"", repr=False)
+    metadata: dict[str, str] = field(default_factory=dict)
+    token: bytes | None = None
+    worker: str = ""
+    error: str = ""
+    held: bool = False
+    """Cancelled while Running, and its exclusive value is not yet free."""
+    history: list[Event] = field(default_factory=list)
+
+    @property
+    def value(self) -> str | None:
+        """The exclusive value."""
+        return self.key[1]
+
+    @property
+    def urgency(self) -> tuple[int, bool, int]:
+        """Earliest deadline first; at the same one those that were given it, then first come."""
+        return (self.due if self.deadline is None else self.deadline, self.deadline is None, self.order)
+
+    def becomes(self, state: str | None, now: int) -> None:
+        """One transition."""
+        self.version += 1
+        self.history.append(Event(self.version, self.state, state, now, self.attempts))
+        self.state = state or "gone"
+
+
+class QueueModel:
+    """One queue: its settings and its messages, those that are gone included."""
+
+    def __init__(
+        self, settings: Settings, place: Callable[[str], int], now: Callable[[], int], orders: list[int]
+    ) -> None:
+        self.settings = settings
+        self.messages: dict[Key, Entry] = {}
+        self.gone: list[Entry] = []
+        self.lateness: list[int] = []
+        self.missed: list[int] = []
+        self.deadlines = 0
+        self._place = place
+        self._now = now
+        self._orders = orders
+
+    # What callers do
+
+    def enqueue(self, batch: list[Given], high: Callable[[int], int | None]) -> list[tuple[str, str, bool] | None]:
+        """(id, state, created) of each, None for one whose id stands for another message.
+
+        ``high`` is up to which time the clock guard of a shard has been: an explicit due time far beyond it waits.
+        """
+        if self.settings.enqueue_blocked:
+            raise QueueBlocked
+        results: list[tuple[str, str, bool] | None] = []
+        for given in batch:
+            key = self.key_of(given)
+            there = self.messages.get(key)
+            if there is None:
+                entry = self._new(given, key, high)
+                results.append((given.id, entry.state, True))
+            else:
+                results.append((given.id, there.state, False) if there.given == given else None)
+        if None in results:
+            raise IdConflict("", results)
+        return results
+
+    def take(self, shard: int, limit: int, where: dict[str, str]) -> list[Entry]:
+        """The messages that a dequeue must get from one shard, most urgent first: at most one of an exclusive value."""
+        best: dict[Any, Entry] = {}
+        for entry in self.pending(shard, where):
+            if self.settings.exclusive_key is None:
+                best[entry.key] = entry
+            elif not self.is_held(entry.value):
+                best.setdefault(entry.value, entry)
+        return sorted(best.values(), key=lambda entry: entry.urgency)[:limit]
+
+    def lease(self, entry: Entry, lease: int | None, token: bytes, worker: str) -> None:
+        """One message goes to a worker."""
+        now = self._now()
+        duration = lease or entry.given.lease or self.settings.lease
+        if entry.deadline is not None:
+            self.deadlines += 1
+            if now > entry.deadline:
+                self.missed.append(now - entry.deadline)
+        entry.attempts += 1
+        entry.token, entry.worker, entry.until = token, worker, now + duration
+        entry.becomes(RUNNING, now)
+
+    def complete(self, key: Key, token: bytes) -> None:
+        entry = self.messages.get(key)
+        if entry is not None and entry.state == COMPLETED and entry.token == token:
+            return
+        entry = self._owned(key, token)
+        entry.worker, entry.error = "", ""
+        self._finish(entry, COMPLETED)
+
+    def fail(self, key: Key, token: bytes, error: str, delay: int) -> str:
+        entry = self._owned(key, token)
+        entry.error = error
+        if entry.attempts >= self._most(entry):
+            self._give_back(entry, ERRORED, self._now() + self.settings.errored_retention)
+        elif delay > 0:
+            self._give_back(entry, INVISIBLE, self._now() + delay)
+        else:
+            self._give_back(entry, PENDING, self._now())
+        return entry.state
+
+    def extend(self, key: Key, token: bytes, lease: int) -> int:
+        entry = self._owned(key, token)
+        entry.until = max(entry.until, self._now() + lease)
+        return entry.until
+
+    def cancel(self, key: Key, release: bool) -> tuple[str, int, int, bool]:
+        """(state, version, until, changed)."""
+        entry = self._there(key)
+        if entry.state == CANCELLED:
+            if entry.held and release:
+                self._let_go(entry)
+            return entry.state, entry.version, entry.until, False
+        if entry.state in (COMPLETED, ERRORED):
+            raise InvalidTransition("", entry.state)
+        if entry.state == RUNNING and self.settings.exclusive_key is not None and not release:
+            entry.held = True
+            until = entry.until
+            token, worker = entry.token, entry.worker
+            self._finish(entry, CANCELLED)
+            entry.until, entry.token, entry.worker = until, token, worker
+        else:
+            entry.token, entry.worker = None, ""
+            self._finish(entry, CANCELLED)
+        entry.error = ""
+        return entry.state, entry.version, entry.until, True
+
+    def reschedule(
+        self,
+        key: Key,
+        delay: int | None,
+        due: int | None,
+        deadline: int | None,
+        deadline_in: int | None,
+        high: int | None,
+    ) -> tuple[str, int, int]:
+        """(state, version, due)."""
+        entry = self._there(key)
+        now = self._now()
+        if entry.state not in (INVISIBLE, PENDING):
+            raise InvalidTransition("", entry.state)
+        if delay is not None:
+            due = now + delay
+            entry.due = entry.until = due
+        elif due is not None:
+            entry.due = entry.until = due
+        if deadline is not None or deadline_in is not None:
+            entry.deadline = deadline if deadline_in is None else now + deadline_in
+        held_back = delay is None and due is not None and self._is_beyond(due, high)
+        entry.becomes(PENDING if entry.until <= now and not held_back else INVISIBLE, now)
+        return entry.state, entry.version, entry.due
+
+    def redrive(self, key: Key) -> tuple[str, int, int]:
+        """(state, version, until)."""
+        entry = self._there(key)
+        if entry.state != ERRORED:
+            raise InvalidTransition("", entry.state)
+        entry.attempts, entry.until = 0, self._now()
+        entry.becomes(PENDING, self._now())
+        return entry.state, entry.version, entry.until
+
+    # What time does
+
+    def run_due(self) -> None:
+        """Everything whose time has come."""
+        for entry in list(self.messages.values()):
+            if entry.until <= self._now():
+                self._fire(entry)
+
+    def next_due(self) -> float:
+        """When time will do something next."""
+        return min((entry.until for entry in self.messages.values() if entry.state != PENDING), default=math.inf)
+
+    # What can be asked
+
+    def key_of(self, given: Given) -> Key:
+        key = self.settings.exclusive_key
+        return given.id, None if key is None else dict(given.metadata)[key]
+
+    def pending(self, shard: int | None, where: dict[str, str]) -> list[Entry]:
+        """Pending messages with every pair, most urgent first, whether their value is free or not."""
+        found = [
+            entry
+            for entry in self.messages.values()
+            if entry.state == PENDING and shard in (None, entry.shard) and where.items() <= entry.metadata.items()
+        ]
+        return sorted(found, key=lambda entry: entry.urgency)
+
+    def is_held(self, value: str | None) -> bool:
+        return any(entry.value == value and (entry.state == RUNNING or entry.held) for entry in self.messages.values())
+
+    def counts(self, shard: int | None = None) -> dict[str, int]:
+        found = dict.fromkeys(STATES, 0)
+        for entry in self.messages.values():
+            if shard in (None, entry.shard):
+                found[entry.state] += 1
+        return found
+
+    def forecast(self, minutes: int) -> list[int]:
+        first = self._now() // 60_000
+        due = [entry.until // 60_000 for entry in self.messages.values() if entry.state == INVISIBLE]
+        return [due.count(first + n) for n in range(minutes)]
+
+    def everything(self) -> Iterator[Entry]:
+        """All messages that ever were."""
+        yield from self.gone
+        yield from self.messages.values()
+
+    # The parts of the above
+
+    def _new(self, given: Given, key: Key, high: Callable[[int], int | None]) -> Entry:
+        now = self._now()
+        shard = self._place(given.id if key[1] is None else key[1])
+        self._orders[shard] += 1
+        due = now + given.delay if given.due is None else given.due
+        deadline = given.deadline if given.deadline_in is None else now + given.deadline_in
+        held_back = given.due is not None and self._is_beyond(due, high(shard))
+        state = PENDING if due <= now and not held_back else INVISIBLE
+        entry = Entry(key, shard, self._orders[shard], given, due, deadline, state, due)
+        entry.payload, entry.metadata = given.payload, dict(given.metadata)
+        entry.history.append(Event(1, None, state, now, 0))
+        self.messages[key] = entry
+        return entry
+
+    def _is_beyond(self, due: int, high: int | None) -> bool:
+        return high is not None and due > high + 1_000
+
+    def _there(self, key: Key) -> Entry:
+        if key not in self.messages:
+            raise MessageNotFound
+        return self.messages[key]
+
+    def _owned(self, key: Key, token: bytes) -> Entry:
+        """The message that this token holds the lease of. A cancelled one lets go of its value at its worker's call."""
+        entry = self.messages.get(key)
+        if entry is not None and entry.held and entry.token == token:
+            self._let_go(entry)
+        if entry is None or entry.state != RUNNING or entry.token != token:
+            raise LeaseLost("")
+        return entry
+
+    def _most(self, entry: Entry) -> int:
+        return entry.given.max_attempts or self.settings.max_attempts
+
+    def _finish(self, entry: Entry, state: str) -> None:
+        """Completed or cancelled: only the header is kept."""
+        entry.payload, entry.metadata = b"", {}
+        entry.until = self._now() + self.settings.retention
+        entry.becomes(state, self._now())
+
+    def _give_back(self, entry: Entry, state: str, until: int) -> None:
+        entry.token, entry.worker, entry.until = None, "", until
+        entry.becomes(state, self._now())
+
+    def _let_go(self, entry: Entry) -> None:
+        entry.held, entry.token, entry.worker = False, None, ""
+        entry.until = self._now() + self.settings.retention
+
+    def _fire(self, entry: Entry) -> None:
+        now = self._now()
+        if entry.state == INVISIBLE:
+            self.lateness.append(now - entry.until)
+            entry.becomes(PENDING, now)
+        elif entry.state == RUNNING and entry.attempts >= self._most(entry):
+            entry.error = entry.error or "lease expired"
+            self._give_back(entry, ERRORED, now + self.settings.errored_retention)
+        elif entry.state == RUNNING:
+            self._give_back(entry, PENDING, now)
+        elif entry.held:
+            self._let_go(entry)
+        elif entry.state in FINISHED:
+            entry.becomes(None, now)
+            self.gone.append(self.messages.pop(entry.key))
+
+
+class Model:
+    """A namespace: queues over the same shards, under one clock."""
+
+    def __init__(self, shards: int, now: int, place: Callable[[str, str], int]) -> None:
+        """``place`` says on which shard a routing key of a queue lives."""
+        self.shards = shards
+        self.now = now
+        self.queues: dict[str, QueueModel] = {}
+        self._place = place
+        self._orders = [0] * shards
+
+    def create_queue(self, name: str, settings: Settings) -> None:
+        self.queues[name] = QueueModel(settings, lambda key: self._place(name, key), lambda: self.now, self._orders)
+
+    def run_due(self) -> None:
+        for queue in self.queues.values():
+            queue.run_due()
+
+    def advance(self, duration: int) -> None:
+        """Let time pass with everything done at its own moment."""
+        target = self.now + duration
+        self.run_due()
+        while (soonest := min(queue.next_due() for queue in self.queues.values())) <= target:
+            self.now = max(self.now, int(soonest))
+            self.run_due()
+        self.now = target

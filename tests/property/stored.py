@@ -1,0 +1,207 @@
+"""What the server must hold for a model, key by key, and what it does hold; the history and the timers, too."""
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Any
+
+from tests.property.model import CANCELLED, INVISIBLE, PENDING, RUNNING, Entry, Event, QueueModel
+from tickwheel import keys, record, timers, transitions
+from tickwheel.record import BIAS, State
+
+_ORDER = Struct(">QHI")
+_RANK = Struct(">HI")
+Found = dict[str, object]
+
+
+def expected(queue: QueueModel, number: int, shard: int) -> Found:
+    """The messages and indexes of one queue on one shard."""
+    here = [entry for entry in queue.messages.values() if entry.shard == shard]
+    pending = sorted((entry for entry in here if entry.state == PENDING), key=lambda entry: entry.urgency)
+    found: Found = {
+        "messages": {_name(entry): _shown(entry) for entry in here},
+        "counts": {state: count for state, count in queue.counts(shard).items() if count},
+    }
+    if queue.settings.exclusive_key is None:
+        found["ready"] = {_rank(entry) + _name(entry): _deadline(entry) for entry in pending}
+        found["pairs"] = {pair + _order(entry) + _signature(queue, entry) + _name(entry)
+                          for entry in pending for pair in _pairs(queue, entry)}  # fmt: skip
+        return found | {"waiting": set(), "locks": {}, "vpairs": set()}
+    heads: dict[str | None, Entry] = {}
+    for entry in pending:
+        if not queue.is_held(entry.value):
+            heads.setdefault(entry.value, entry)
+    holders = {entry.value: entry for entry in here if entry.state == RUNNING or entry.held}
+    locks = {_value(entry): b"H" + _order(entry) + _id(entry) for entry in heads.values()}
+    locks |= {_value(entry): b"R" + _id(entry) for entry in holders.values()}
+    found["locks"] = locks
+    found["ready"] = {_rank(entry) + _name(entry): _deadline(entry) for entry in heads.values()}
+    found["waiting"] = {_prefix(entry) + _order(entry) + _id(entry) for entry in pending if entry not in heads.values()}
+    found["vpairs"] = {_prefix(entry) + pair + _order(entry) + _signature(queue, entry) + _id(entry)
+                       for entry in pending for pair in _pairs(queue, entry)}  # fmt: skip
+    return found
+
+
+def group_heads(queue: QueueModel, shard: int) -> dict[bytes, bytes]:
+    """The best message of each (value, pair) group, as `pairs` has it unless the group is parked."""
+    found: dict[bytes, bytes] = {}
+    for entry in queue.pending(shard, {}):
+        for pair in _pairs(queue, entry):
+            head = pair + _order(entry) + _signature(queue, entry) + _name(entry)
+            found.setdefault(_prefix(entry) + pair, head)
+    return found
+
+
+def held_prefixes(queue: QueueModel) -> tuple[bytes, ...]:
+    """Of each exclusive value that somebody holds."""
+    return tuple({_prefix(entry) for entry in queue.messages.values() if entry.state == RUNNING or entry.held})
+
+
+class Stored:
+    """Reads a namespace."""
+
+    def __init__(self, client: Any, namespace: str) -> None:
+        """``client`` is a redis-py client that answers bytes."""
+        self._client = client
+        self._namespace = namespace
+
+    def found(self, queue: str, number: int, exclusive: bool, shard: int) -> tuple[Found, set[bytes]]:
+        """What `expected` says of the same, and the groups that are parked."""
+        named = {name: keys.queue_key(self._namespace, shard, queue, name) for name in keys.QUEUE_KEYS}
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.hgetall(keys.shard_key(self._namespace, shard, "messages"))
+        pipeline.hgetall(keys.shard_key(self._namespace, shard, "bodies"))
+        pipeline.hgetall(named["counts"])
+        pipeline.hgetall(named["locks"])
+        pipeline.zrange(named["ready"], 0, -1, withscores=True)
+        for name in ("waiting", "pairs", "vpairs", "parked"):
+            pipeline.zrange(named[name], 0, -1)
+        messages, bodies, counts, locks, ready, waiting, pairs, vpairs, parked = pipeline.execute()
+        prefix = number.to_bytes(2, "big")
+        records = {
+            field[2:]: record.decode(stored, bodies.get(field, b""))
+            for field, stored in messages.items()
+            if field.startswith(prefix)
+        }
+        with_bodies = {name for name, stored in records.items() if stored.flags & record.BODY}
+        assert {field[2:] for field in bodies if field.startswith(prefix)} == with_bodies, "bodies without a message"
+        found: Found = {
+            "messages": {name: _seen(stored) for name, stored in records.items()},
+            "counts": {State(int(state)).label: int(count) for state, count in counts.items() if int(count)},
+            "locks": locks,
+            "ready": {member: int(score) for member, score in ready},
+            "waiting": set(waiting),
+            "vpairs": set(vpairs),
+        }
+        if not exclusive:
+            assert not parked
+            return found | {"pairs": set(pairs)}, set()
+        self.pairs = set(pairs)
+        return found, set(parked)
+
+    def history(self, shard: int) -> dict[tuple[int, str, str | None, int], list[Event]]:
+        """The transitions of each message by the event stream: (queue number, id, value, incarnation)."""
+        found: dict[tuple[int, str, str | None, int], list[Event]] = {}
+        for _, fields in self._client.xrange(keys.shard_key(self._namespace, shard, "events")):
+            for each in transitions.decode(fields[b"e"]):
+                event = Event(each.version, _label(each.from_state), _label(each.to_state), each.time_ms, each.attempt)
+                found.setdefault((each.queue_number, each.id, each.exclusive_value, each.incarnation), []).append(event)
+        return found
+
+    def timers(self, shard: int) -> list[timers.Timer]:
+        """All timers that would outlive every process: those of the inbox and of the wheel's slots."""
+        chunks = [fields[b"t"] for _, fields in self._client.xrange(keys.shard_key(self._namespace, shard, "inbox"))]
+        for slot in self._client.zrange(keys.shard_key(self._namespace, shard, "slots"), 0, -1):
+            level, number = map(int, slot.split(b":"))
+            chunks += self._client.lrange(keys.slot_key(self._namespace, shard, level, number), 0, -1)
+        return [timer for chunk in chunks for timer in timers.unpack(chunk)]
+
+    def names(self) -> set[str]:
+        """All keys of the server."""
+        return {key.decode() for key in self._client.keys("*")}
+
+    def high(self, shard: int) -> int | None:
+        """Up to which time the clock guard of a shard has been."""
+        found = self._client.hget(keys.shard_key(self._namespace, shard, "clock"), "high")
+        return None if found is None else int(found)
+
+
+def lost_timers(entries: Iterable[Entry], number: int, found: list[timers.Timer]) -> list[Entry]:
+    """The messages that wait for a time at which nobody would look at them."""
+    kinds = {INVISIBLE: timers.Kind.PROMOTE, RUNNING: timers.Kind.EXPIRE}
+    there: dict[tuple[int, bytes, int, timers.Kind], int] = {}
+    for timer in found:
+        key = (timer.queue_number, timer.name, timer.generation, timer.kind)
+        there[key] = min(timer.time_ms, there.get(key, timer.time_ms))
+    lost = []
+    for entry in entries:
+        kind = timers.Kind.EXPIRE if entry.held else kinds.get(entry.state, timers.Kind.RETIRE)
+        generation = timers.generation(entry.order, entry.version)
+        time = there.get((number, _name(entry), generation, kind))
+        if entry.state != PENDING and (time is None or time > entry.until):
+            lost.append(entry)
+    return lost
+
+
+def _label(state: State | None) -> str | None:
+    return None if state is None else state.label
+
+
+def _shown(entry: Entry) -> tuple[object, ...]:
+    owned = entry.token is not None
+    return (
+        entry.state, entry.version, entry.attempts, entry.order, entry.due, entry.until, _deadline(entry),
+        entry.token if owned else b"", entry.worker, entry.error, entry.payload, entry.metadata, entry.held,
+    )  # fmt: skip
+
+
+def _seen(stored: record.Record) -> tuple[object, ...]:
+    return (
+        stored.state.label, stored.version, stored.attempts, stored.incarnation, stored.due_ms, stored.until_ms,
+        stored.deadline_ms, stored.token, stored.worker, stored.error, stored.payload, stored.metadata,
+        stored.held and stored.state.label == CANCELLED,
+    )  # fmt: skip
+
+
+def _id(entry: Entry) -> bytes:
+    return entry.key[0].encode()
+
+
+def _value(entry: Entry) -> bytes:
+    return (entry.value or "").encode()
+
+
+def _prefix(entry: Entry) -> bytes:
+    return len(_value(entry)).to_bytes(2, "big") + _value(entry)
+
+
+def _name(entry: Entry) -> bytes:
+    return _id(entry) if entry.value is None else _prefix(entry) + _id(entry)
+
+
+def _deadline(entry: Entry) -> int:
+    return entry.urgency[0]
+
+
+def _rank_number(entry: Entry) -> int:
+    return entry.order + (2**47 if entry.deadline is None else 0)
+
+
+def _rank(entry: Entry) -> bytes:
+    return _RANK.pack(*divmod(_rank_number(entry), 2**32))
+
+
+def _order(entry: Entry) -> bytes:
+    return _ORDER.pack(_deadline(entry) + BIAS, *divmod(_rank_number(entry), 2**32))
+
+
+def _pairs(queue: QueueModel, entry: Entry) -> list[bytes]:
+    indexed = queue.settings.indexed
+    return [record.pair(key, value)[0] for key, value in entry.metadata.items() if indexed is None or key in indexed]
+
+
+def _signature(queue: QueueModel, entry: Entry) -> bytes:
+    bits = 0
+    for key, value in entry.metadata.items():
+        if queue.settings.indexed is None or key in queue.settings.indexed:
+            bits |= record.pair(key, value)[1]
+    return bits.to_bytes(8, "big")

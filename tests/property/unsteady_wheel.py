@@ -1,0 +1,46 @@
+"""An event process that is killed in the middle of its work."""
+
+from typing import Any
+
+from tickwheel.core import Core
+from tickwheel.driving import HomeQueues
+from tickwheel.event_process.clock import TurnedClock
+from tickwheel.event_process.commands import Command
+from tickwheel.namespace import open_namespace
+from tickwheel.sync_io import SyncIO, pool
+from tickwheel.testing import PrivateServer
+from tickwheel.testing.clock import FRAGMENT
+from tickwheel.testing.wheel import HandWheel
+
+
+class Killed(Exception):
+    """The process has ended."""
+
+
+class UnsteadyWheel(HandWheel):
+    """Takes a shard over, and dies after some commands, or when it has done all that is due."""
+
+    def __init__(self, server: PrivateServer, namespace: str, shard: int, now_ms: int) -> None:
+        core = Core(namespace, clock=FRAGMENT)
+        self._io = SyncIO(pool(server.url), server.url, 10)
+        self._io.run(open_namespace(core, None))
+        self._redis = server.client()
+        self._left = 0
+        super().__init__(self._redis, namespace, shard, HomeQueues(core, self._io), TurnedClock(now_ms))
+
+    def die_after(self, commands: int) -> None:
+        self._left = commands
+        try:
+            self.run_due()
+        except Killed:
+            pass
+        finally:
+            self.close()
+            self._redis.close()
+            self._io.close()
+
+    def _execute(self, command: Command) -> Any:
+        if self._left == 0:
+            raise Killed
+        self._left -= 1
+        return super()._execute(command)
