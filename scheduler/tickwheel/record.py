@@ -136,9 +136,12 @@ def pair(key: str, value: str) -> tuple[bytes, int]:
 
 
 def pairs_section(metadata: Mapping[str, str], indexed: frozenset[str] | None) -> bytes:
-    """Signature, number of indexed pairs, and pairs, the indexed ones first. ``indexed`` None: all of them."""
+    """Signature, number of indexed pairs, and pairs, the indexed ones first. ``indexed`` None: all of them.
+
+    Sorted by key: the same pairs in another order are the same content.
+    """
     first, others, signature = [], [], 0
-    for key, value in metadata.items():
+    for key, value in sorted(metadata.items()):
         packed, bits = pair(key, value)
         if indexed is None or key in indexed:
             first.append(packed)
