@@ -1,0 +1,222 @@
+"""What a server and a namespace say of themselves, read without changing anything, and what is to be thought of it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Literal
+
+from tickwheel.config import QueueConfig
+from tickwheel.core import ALL_HISTORY, Core
+from tickwheel.errors import TickwheelError
+from tickwheel.event_process.levels import length, parse, start
+from tickwheel.keys import shard_key
+from tickwheel.limits import CLOCK_GUARD_MS
+from tickwheel.plan import Plan, Request, Round
+from tickwheel.server_checks import VERSION_MIN
+
+Verdict = Literal["ok", "warning", "bad"]
+# A driver files a new timer within two seconds, and drops a slot of the wheel soon after its end.
+_INBOX_MS = 5_000
+_SLOT_MS = 10_000
+_MEMORY_SHARE = 0.8
+_FENCE = Struct(">QQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    verdict: Verdict
+    text: str
+
+
+@dataclass(slots=True)
+class ServerFacts:
+    """INFO and the settings that matter, as text; what the server does not tell is missing."""
+
+    info: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    blocked_readers: int = 0
+    now_ms: int = 0
+
+
+@dataclass(slots=True)
+class ShardFacts:
+    """One shard. ``locked``: a process of this host holds its election's lock."""
+
+    number: int
+    epoch: int
+    election: str
+    high_ms: int
+    inbox: int
+    oldest_new_ms: int | None
+    oldest_slot_end_ms: int | None
+    outbox: int
+    locked: bool
+
+
+def read_server() -> Plan[ServerFacts]:
+    """What the server says; a setting that this user may not read is left out."""
+    facts = ServerFacts()
+    [time, info] = yield Round([Request(0, command=("TIME",)), Request(0, command=("INFO",))])
+    facts.now_ms = int(time.value[0]) * 1000 + int(time.value[1]) // 1000
+    facts.info = dict(line.split(":", 1) for line in info.value.decode().splitlines() if ":" in line)
+    for name in ("appendonly", "appendfsync", "maxmemory-policy"):
+        try:
+            [reply] = yield Round([Request(0, command=("CONFIG", "GET", name))])
+        except TickwheelError:
+            continue
+        if reply.value:
+            facts.settings[name] = reply.value[1].decode()
+    try:
+        [clients] = yield Round([Request(0, command=("CLIENT", "LIST"))])
+        facts.blocked_readers = clients.value.decode().count("cmd=xread ")
+    except TickwheelError:
+        pass
+    return facts
+
+
+def read_shard(core: Core, number: int, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
+    """What one shard says."""
+
+    def key(name: str) -> str:
+        return shard_key(core.namespace, number, name)
+
+    replies = yield Round(
+        [
+            Request(number, command=("HMGET", key("clock"), "fence", "election", "high")),
+            Request(number, command=("XLEN", key("inbox"))),
+            Request(number, command=("XRANGE", key("inbox"), "-", "+", "COUNT", 1)),
+            Request(number, command=("ZRANGE", key("slots"), 0, 0)),
+            Request(number, command=("XLEN", key("events"))),
+        ]
+    )
+    (fence, election, high), inbox, oldest, slots, outbox = (reply.value for reply in replies)
+    slot_end = None
+    if slots:
+        level, slot = parse(slots[0])
+        slot_end = start(level, slot) + length(level)
+    return ShardFacts(
+        number=number,
+        epoch=_FENCE.unpack(fence)[0] if fence else 0,
+        election=election.decode() if election else "",
+        high_ms=int(high or 0),
+        inbox=inbox,
+        oldest_new_ms=int(oldest[0][0].partition(b"-")[0]) if oldest else None,
+        oldest_slot_end_ms=slot_end,
+        outbox=outbox,
+        locked=is_locked(number),
+    )
+
+
+def judge_server(facts: ServerFacts, host_ms: int, answered_ms: float) -> Iterator[Finding]:
+    """Version, memory, durability, role, clock."""
+    info = facts.info
+    name, version = info.get("server_name", "redis").capitalize(), info.get("redis_version", "0")
+    shown = f"{name} {info.get('valkey_version', version)}, answers in {answered_ms:.1f} ms"
+    recent = tuple(int(part) for part in version.split(".")[:2]) >= VERSION_MIN
+    yield Finding("server", "ok" if recent else "bad", shown + ("" if recent else ": 7.0 is the least"))
+    if info.get("role", "master") != "master":
+        yield Finding("role", "bad", "it is a replica: give the URL of the primary")
+    yield _memory(facts)
+    yield _durability(facts)
+    apart = facts.now_ms - host_ms
+    near = abs(apart) <= CLOCK_GUARD_MS
+    yield Finding(
+        "clock",
+        "ok" if near else "warning",
+        f"the server's is {abs(apart)} ms {'ahead of' if apart >= 0 else 'behind'} this host's"
+        + ("" if near else f"; more than {CLOCK_GUARD_MS} ms: see to NTP on both"),
+    )
+
+
+def judge_shards(core: Core, shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> Iterator[Finding]:
+    """Who drives, what waits, how far the clock had come."""
+    yield _driver(shards, facts, embedded=embedded)
+    inbox = sum(shard.inbox for shard in shards)
+    yield Finding("inbox", "ok", f"{inbox:,} entries of new timers wait to be filed")
+    outbox = sum(shard.outbox for shard in shards)
+    kept = {ALL_HISTORY: "kept until relayed", 0: "history is off"}.get(
+        core.history, f"the last {core.history:,} of each shard are kept"
+    )
+    yield Finding("outbox", "ok", f"{outbox:,} entries of events; {kept}")
+    back = max(shard.high_ms for shard in shards) - facts.now_ms
+    if back > CLOCK_GUARD_MS:
+        yield Finding(
+            "clock mark",
+            "bad",
+            f"the wheel has already been driven to {back:,} ms after the server's present time: its clock was set back,"
+            " and what is due will be late by as much",
+        )
+
+
+def judge_queues(configs: dict[str, QueueConfig]) -> Iterator[Finding]:
+    """How many there are, and which are blocked."""
+    blocked = [
+        f"{name} ({' and '.join(w for w in ('enqueue', 'dequeue') if getattr(config, f'{w}_blocked'))})"
+        for name, config in configs.items()
+        if config.enqueue_blocked or config.dequeue_blocked
+    ]
+    text = f"{len(configs):,} queues" + (f"; blocked: {', '.join(blocked)}" if blocked else "")
+    yield Finding("queues", "warning" if blocked else "ok", text)
+
+
+def _memory(facts: ServerFacts) -> Finding:
+    used, most = int(facts.info.get("used_memory", 0)), int(facts.info.get("maxmemory", 0))
+    policy = facts.settings.get("maxmemory-policy") or facts.info.get("maxmemory_policy", "unknown")
+    text = f"{used / 2**20:,.0f} MiB used, " + (f"of {most / 2**20:,.0f}, {policy}" if most else "no limit set")
+    if most and policy != "noeviction":
+        return Finding("memory", "bad", f"{text}: messages would be evicted; set maxmemory-policy noeviction")
+    if most and used > _MEMORY_SHARE * most:
+        return Finding("memory", "warning", f"{text}: enqueue is refused when it is full")
+    return Finding("memory", "ok", text)
+
+
+def _durability(facts: ServerFacts) -> Finding:
+    if facts.info.get("aof_enabled") == "1" and facts.info.get("aof_last_write_status", "ok") != "ok":
+        return Finding("durability", "bad", "the server cannot write its append-only file: is its disk full?")
+    appendonly = facts.settings.get("appendonly")
+    if appendonly is None:
+        return Finding("durability", "warning", "the server does not tell its settings: this user may not CONFIG GET")
+    replicas = facts.info.get("connected_slaves", "0")
+    levels = [
+        *(["fsync"] if (appendonly, facts.settings.get("appendfsync")) == ("yes", "always") else []),
+        *([f"replica:{replicas}"] if replicas != "0" else []),
+    ]
+    aof = f"appendfsync {facts.settings.get('appendfsync')}" if appendonly == "yes" else "no append-only file"
+    can = f"can give durability {' and '.join(levels)}" if levels else "gives durability memory only"
+    return Finding("durability", "ok", f"{can} ({aof}, {replicas} replicas)")
+
+
+def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> Finding:
+    late = [shard for shard in shards if _waiting_ms(shard, facts.now_ms) is not None]
+    unlocked = [shard for shard in shards if not shard.locked]
+    epochs = f"epoch {max(shard.epoch for shard in shards)}"
+    if late:
+        longest = max(_waiting_ms(shard, facts.now_ms) or 0 for shard in late)
+        which = ", ".join(str(shard.number) for shard in late)
+        text = f"the wheel of shard {which} has not been served for {longest / 1000:,.0f} s"
+        if not any(shard.locked for shard in late):
+            if embedded:
+                # That is how it is meant: an embedded wheel turns while a program has the directory open.
+                return Finding("driver", "warning", f"{text}: no program drives it now; `tickwheel events` would")
+            text += ": no event process drives it; run `tickwheel events`"
+        return Finding("driver", "bad", text)
+    if not unlocked:
+        return Finding("driver", "ok", f"a process of this host drives every shard, {epochs}")
+    if not any(shard.epoch for shard in shards):
+        return Finding("driver", "warning", "no event process has ever driven it; run `tickwheel events`")
+    if facts.blocked_readers:
+        return Finding("driver", "ok", f"{facts.blocked_readers} readers follow inboxes of this server, {epochs}")
+    return Finding("driver", "warning", f"no event process is in sight, and nothing waits for one; {epochs}")
+
+
+def _waiting_ms(shard: ShardFacts, now_ms: int) -> int | None:
+    """How long work has waited that a driver would have done; None where none has."""
+    waits = []
+    if shard.oldest_new_ms is not None and now_ms - shard.oldest_new_ms > _INBOX_MS:
+        waits.append(now_ms - shard.oldest_new_ms)
+    if shard.oldest_slot_end_ms is not None and now_ms - shard.oldest_slot_end_ms > _SLOT_MS:
+        waits.append(now_ms - shard.oldest_slot_end_ms)
+    return max(waits, default=None)

@@ -1,0 +1,116 @@
+"""`tickwheel doctor`: is the server fit, is the namespace driven, and is everything in it as its own records say?"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from tickwheel.cli.checkup import Finding, judge_queues, judge_server, judge_shards, read_server, read_shard
+from tickwheel.cli.command import command
+from tickwheel.cli.failures import ExitCode, Refusal
+from tickwheel.cli.output import console, print_json, printable
+from tickwheel.cli.place import TIMEOUT, Place
+from tickwheel.core import Core
+from tickwheel.datadir_lock import is_free
+from tickwheel.doctor import LIVE_PASSES, audit
+from tickwheel.keys import namespace_key
+from tickwheel.namespace import open_namespace
+from tickwheel.opening import Opening, default_lock
+from tickwheel.operations.queues import listed
+from tickwheel.plan import Request, one
+from tickwheel.sync_io import SyncIO, pool
+
+commands = typer.Typer()
+_MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "bad": ("BAD", "bold red")}
+_LINES = 20
+
+
+@command(commands, "doctor", "tickwheel doctor", "tickwheel doctor --url redis://prod:6379 --quick", panel="Looking")
+def doctor(
+    place: Place,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Do not read every message: server and processes only.")
+    ] = False,
+) -> None:
+    """Check the server, who drives the wheel, and every record, index, counter and timer.
+
+    Changes nothing. Exit code 1 where something is bad; a warning is not.
+    """
+    found: list[Finding] = []
+
+    def tell(findings: Iterator[Finding]) -> None:
+        for finding in findings:
+            found.append(finding)
+            if not place.json:
+                _print(finding)
+
+    with _opened(place) as (opening, io):
+        core = Core(opening.namespace)
+        asked = time.perf_counter()
+        facts = io.run(read_server())
+        answered_ms = (time.perf_counter() - asked) * 1000
+        tell(judge_server(facts, time.time_ns() // 1_000_000, answered_ms))
+        there = io.run(one(Request(0, command=("EXISTS", namespace_key(core.namespace)))))
+        if there.value:
+            io.run(open_namespace(core, None))
+            shards = [io.run(read_shard(core, number, _is_locked(opening))) for number in range(core.shards)]
+            tell(iter([Finding("namespace", "ok", f"{core.namespace}: {core.shards} shards")]))
+            tell(judge_shards(core, shards, facts, embedded=opening.server is not None))
+            tell(judge_queues(io.run(listed(core))))
+            if not quick:
+                tell(_audit(core, io))
+    if place.json:
+        print_json([asdict(finding) for finding in found])
+    if not there.value:
+        raise Refusal(f"there is no namespace {core.namespace!r} on this server", ExitCode.NOT_FOUND)
+    bad = [finding for finding in found if finding.verdict == "bad"]
+    if bad:
+        raise Refusal(f"{len(bad)} of {len(found)} checks are bad")
+
+
+def _audit(core: Core, io: SyncIO) -> Iterator[Finding]:
+    wrong = io.run(audit(core, passes=LIVE_PASSES))
+    if not wrong:
+        yield Finding("records", "ok", "messages, indexes, counters, timers and events agree")
+    for line in wrong[:_LINES]:
+        yield Finding("records", "bad", line)
+    if len(wrong) > _LINES:
+        yield Finding("records", "bad", f"and {len(wrong) - _LINES:,} more")
+
+
+@contextmanager
+def _opened(place: Place) -> Iterator[tuple[Opening, SyncIO]]:
+    """The server alone: a client would refuse what is to be diagnosed, and create a namespace that is not there."""
+    opening = Opening(place.url, place.namespace or "tw", place.data_dir, None, False, place.timeout or TIMEOUT)
+    where = opening.open()
+    io = SyncIO(pool(where), opening.shown, opening.seconds)
+    try:
+        yield opening, io
+    finally:
+        io.close()
+        opening.close()
+
+
+def _is_locked(opening: Opening) -> Callable[[int], bool]:
+    """Whether a process of this host holds the election's lock of a shard."""
+    if opening.server is not None:
+        lock = opening.server.data_dir / f"event-process-{opening.namespace}.lock"
+    else:
+        lock = default_lock(opening.url or "", opening.namespace)
+
+    def is_locked(shard: int) -> bool:
+        path = Path(f"{lock}.{shard}")
+        return path.exists() and not is_free(path)
+
+    return is_locked
+
+
+def _print(finding: Finding) -> None:
+    mark, style = _MARKS[finding.verdict]
+    line = Text.assemble((f"{mark:<8}", style), (f"{finding.check:<11}", "bold"), printable(finding.text))
+    console().print(line, soft_wrap=True)

@@ -1,0 +1,165 @@
+"""Departures of one day from a CSV file, checked; what is wrong is told with its line.
+
+The columns are those of the nycflights13 data set (US Bureau of Transportation Statistics, public domain): times are
+local, HHMM without leading zeros; an empty field, or NA, is 'not known'; without a dep_time the flight was cancelled.
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from tickwheel.errors import InvalidArgument
+
+SAMPLE = "flights-2013-02-08.csv"
+COLUMNS = (
+    *("carrier", "flight", "tailnum", "origin", "dest"),
+    *("sched_dep_time", "dep_time", "sched_arr_time", "air_time", "distance"),
+)
+_NOT_KNOWN = ("", "NA")
+_HOUR, _DAY = 60, 1440
+# A line through the scheduled flights of two days whose zones are known: minutes on the ground, and miles a minute.
+_GROUND_MINUTES, _MILES_A_MINUTE = 50, 7.6
+_WORD_CHARS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """One departure. ``departs`` and ``arrives`` are minutes of the origin's day, as scheduled."""
+
+    line: int
+    carrier: str
+    number: str
+    aircraft: str | None
+    origin: str
+    destination: str
+    departs: int
+    arrives: int
+    minutes: int
+    """What it takes: the time in the air, or where that is not known, the scheduled time from gate to gate."""
+    cancelled: bool
+    past_midnight: bool
+    """Whether it lands the day after, by the clock of its destination."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.carrier}{self.number}"
+
+    @property
+    def id(self) -> str:
+        """What tells it from all others of the day."""
+        return f"{self.name}-{self.origin}-{self.departs // _HOUR:02d}{self.departs % _HOUR:02d}"
+
+
+def sample() -> Traversable:
+    """The day that comes with Tickwheel: in the installed package, or in the examples of a checkout."""
+    installed = files("tickwheel") / "demo" / "data" / SAMPLE
+    return installed if installed.is_file() else Path(__file__).parents[3] / "examples" / SAMPLE
+
+
+def read(file: Traversable) -> list[Flight]:
+    """The flights of a file. Raises InvalidArgument, which names the file and the line."""
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{file.name} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    return parse(text, file.name)
+
+
+def parse(text: str, name: str = "the file") -> list[Flight]:
+    """The flights of a CSV text."""
+    found: dict[str, Flight] = {}
+    for line, row in _rows(text, name):
+        try:
+            flight = _flight(line, row)
+            if flight.id in found:
+                raise InvalidArgument(f"flight {flight.id} is on line {found[flight.id].line} already")
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{name} line {line}: {error}") from error
+        found[flight.id] = flight
+    if not found:
+        raise InvalidArgument(f"{name} has no flights")
+    return list(found.values())
+
+
+def _rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
+        if missing:
+            raise InvalidArgument(f"{name} line 1: there is no column {', '.join(missing)}")
+        for row in reader:
+            if None in row or None in row.values():
+                raise InvalidArgument(
+                    f"{name} line {reader.line_num}: it should have {len(reader.fieldnames or ())} fields"
+                )
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise InvalidArgument(f"{name} line {reader.line_num}: {error}") from error
+
+
+def _flight(line: int, row: dict[str, str]) -> Flight:
+    departs, arrives = _time(row, "sched_dep_time"), _time(row, "sched_arr_time")
+    distance = None if row["distance"] in _NOT_KNOWN else _number(row, "distance", 20_000)
+    block = block_minutes(departs, arrives, distance)
+    in_the_air = None if row["air_time"] in _NOT_KNOWN else _number(row, "air_time", _DAY)
+    cancelled = row["dep_time"] in _NOT_KNOWN
+    if not cancelled:
+        _time(row, "dep_time")
+    return Flight(
+        line=line,
+        carrier=_word(row, "carrier"),
+        number=_word(row, "flight"),
+        aircraft=None if row["tailnum"] in _NOT_KNOWN else _word(row, "tailnum"),
+        origin=_word(row, "origin"),
+        destination=_word(row, "dest"),
+        departs=departs,
+        arrives=departs + block,
+        minutes=in_the_air or block,
+        cancelled=cancelled,
+        past_midnight=arrives < departs,
+    )
+
+
+def block_minutes(departs: int, arrives: int, distance: int | None) -> int:
+    """The scheduled minutes from gate to gate, of two local times and the miles between them.
+
+    The difference of the clocks is off by whole hours: the zones, which the data does not have, and midnight. Of the
+    durations that end on the same minute of the hour, the one is taken that is nearest to what such a distance takes:
+    right for 98.5 % of the flights of two days from New York, and one hour off for the rest. Without a distance only
+    midnight is taken into account.
+    """
+    shown = arrives - departs
+    if distance is None:
+        return shown % _DAY or _DAY
+    likely = _GROUND_MINUTES + distance / _MILES_A_MINUTE
+    return max(1, shown + _HOUR * round((likely - shown) / _HOUR))
+
+
+def _time(row: dict[str, str], column: str) -> int:
+    """HHMM as minutes; 2400 is midnight, at the end of the day."""
+    text = row[column]
+    if text.isascii() and text.isdigit() and len(text) <= 4:
+        hours, minutes = divmod(int(text), 100)
+        if minutes < _HOUR and hours * _HOUR + minutes <= _DAY:
+            return hours * _HOUR + minutes
+    raise InvalidArgument(f"{column} must be HHMM from 0 to 2400, not {text!r:.40}")
+
+
+def _number(row: dict[str, str], column: str, most: int) -> int:
+    text = row[column]
+    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most:
+        return int(text)
+    raise InvalidArgument(f"{column} must be a whole number from 1 to {most}, not {text!r:.40}")
+
+
+def _word(row: dict[str, str], column: str) -> str:
+    text = row[column].strip()
+    if text in _NOT_KNOWN or len(text) > _WORD_CHARS or not text.isprintable():
+        raise InvalidArgument(f"{column} must be 1 to {_WORD_CHARS} printable characters, not {text!r:.40}")
+    return text

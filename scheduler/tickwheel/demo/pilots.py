@@ -1,0 +1,88 @@
+"""A worker process of the demo: many pilots, each of whom takes the most urgent flight, flies it, and lands.
+
+Nothing here knows of aircraft: that no two pilots have the same one is the exclusive queue's doing.
+
+python -m tickwheel.demo.pilots --worker NAME --logbook FILE --crew QUEUE=PILOTS ... (--url URL | --data-dir DIR)
+It says `ready` on standard output, and ends when standard input does.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+from tickwheel import LeaseLost, aio
+from tickwheel.demo.logbook import Landing, Logbook
+
+_WAIT = timedelta(seconds=20)
+
+
+async def fly(queue: aio.Queue, worker: str, logbook: Logbook) -> None:
+    """One pilot's life."""
+    while True:
+        for message in await queue.dequeue(wait=_WAIT, worker=worker):
+            off_ns = time.monotonic_ns()
+            await asyncio.sleep(json.loads(message.payload)["flight_ms"] / 1000)
+            on_ns, completed = time.monotonic_ns(), True
+            try:
+                await message.complete()
+            except LeaseLost:
+                completed = False
+            logbook.write(
+                Landing(worker, message.id, message.exclusive_value, message.attempt, off_ns, on_ns, completed)
+            )
+
+
+async def work(given: argparse.Namespace) -> None:
+    """All pilots of this process, until standard input ends."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    threading.Thread(target=_wait_for_end, args=(loop, ended), daemon=True).start()
+    with Logbook(given.logbook) as logbook:
+        async with aio.Tickwheel(
+            given.url, namespace=given.namespace, data_dir=given.data_dir, drive=False
+        ) as tickwheel:
+            pilots = [
+                asyncio.create_task(fly(tickwheel.queue(queue), given.worker, logbook))
+                for queue, _, count in (crew.partition("=") for crew in given.crew)
+                for _ in range(int(count))
+            ]
+            print("ready", flush=True)
+            over = asyncio.create_task(ended.wait())
+            done, _ = await asyncio.wait([over, *pilots], return_when=asyncio.FIRST_COMPLETED)
+            for task in (over, *pilots):
+                task.cancel()
+            await asyncio.gather(over, *pilots, return_exceptions=True)
+            for task in done - {over}:
+                task.result()
+
+
+def _wait_for_end(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    # Not by sys.stdin: an interpreter that ends while a thread holds its lock is aborted.
+    while os.read(0, 1024):
+        pass
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(ended.set)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--worker", required=True)
+    parser.add_argument("--logbook", type=Path, required=True)
+    parser.add_argument("--crew", action="append", required=True, metavar="QUEUE=PILOTS")
+    parser.add_argument("--namespace", required=True)
+    parser.add_argument("--url")
+    parser.add_argument("--data-dir", type=Path)
+    # Ctrl-C goes to every process of the terminal; this one ends when its parent says so.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asyncio.run(work(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
