@@ -1,0 +1,308 @@
+"""Leases: one owner at a time, a late answer is good as long as nobody else has the message, deliveries are bounded."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tickwheel import InvalidArgument, LeaseLost, Message, MessageNotFound, Queue, Tickwheel
+from tickwheel.testing import VirtualClock
+
+pytestmark = pytest.mark.integration
+
+Bring = Callable[..., Message | None]
+Dump = Callable[[], dict[str, Any]]
+MS = timedelta(milliseconds=1)
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def queue(tw: Tickwheel) -> Queue:
+    return tw.create_queue("q", lease=30 * SECOND, max_attempts=3, backoff=SECOND, backoff_max=4 * SECOND)
+
+
+def take(queue: Queue, **given: Any) -> Message:
+    [message] = queue.dequeue(**given)
+    return message
+
+
+def test_a_lease_is_the_calls_or_else_the_messages_or_else_the_queues(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="a")
+    assert take(queue).lease_until == clock.now + 30 * SECOND
+    queue.enqueue(id="b", lease=10 * SECOND)
+    assert take(queue).lease_until == clock.now + 10 * SECOND
+    queue.enqueue(id="c", lease=10 * SECOND)
+    assert take(queue, lease=20 * SECOND).lease_until == clock.now + 20 * SECOND
+
+
+@pytest.mark.parametrize("lease", [SECOND - MS, timedelta(hours=12) + MS, timedelta(0), -SECOND])
+def test_a_lease_is_of_one_second_to_twelve_hours(queue: Queue, lease: timedelta) -> None:
+    for call in (lambda: queue.enqueue(lease=lease), lambda: queue.dequeue(lease=lease)):
+        with pytest.raises(InvalidArgument, match=r"lease must be from 0:00:01 to 12:00:00"):
+            call()
+
+
+@pytest.mark.parametrize("lease", [SECOND, timedelta(hours=12)])
+def test_the_shortest_and_the_longest_lease_end_when_they_should(
+    queue: Queue, clock: VirtualClock, lease: timedelta
+) -> None:
+    queue.enqueue(id="m")
+    take(queue, lease=lease)
+    clock.advance(lease - MS)
+    assert queue.get("m").state == "running"
+    clock.advance(MS)
+    assert queue.get("m").state == "pending"
+
+
+def test_completing_after_the_lease_is_fine_while_it_has_not_been_taken_away(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m")
+    message = take(queue)
+    # The event process is away, so nobody has ended the lease.
+    clock.set(clock.now + timedelta(hours=1))
+    message.complete()
+    clock.run_due()
+    assert queue.get("m").state == "completed"
+
+
+@pytest.mark.parametrize("late", ["fail", "extend"])
+def test_failing_and_extending_after_the_lease_are_fine_while_it_has_not_been_taken_away(
+    queue: Queue, clock: VirtualClock, late: str
+) -> None:
+    queue.enqueue(id="m")
+    message = take(queue)
+    clock.set(clock.now + timedelta(hours=1))
+    if late == "fail":
+        assert message.fail(retry_in=timedelta(0)) == "pending"
+    else:
+        assert message.extend(SECOND) == clock.now + SECOND
+        clock.run_due()
+        assert queue.get("m").state == "running"
+
+
+def test_completing_after_the_lease_was_taken_away_is_refused(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m")
+    message = take(queue)
+    clock.advance(30 * SECOND)
+    with pytest.raises(LeaseLost):
+        message.complete()
+    assert take(queue).attempt == 2
+
+
+def test_completing_twice_is_completing_once(queue: Queue, dump: Dump) -> None:
+    queue.enqueue(id="m")
+    message = take(queue)
+    message.complete()
+    before = dump()
+    message.complete()
+    queue.complete_many([message, message])
+    assert dump() == before
+
+
+def test_complete_many_completes_all_that_are_still_held_and_names_the_others(
+    queue: Queue, clock: VirtualClock
+) -> None:
+    for n in range(10):
+        queue.enqueue(id=f"m{n}")
+    messages = queue.dequeue(limit=10)
+    lost = [message for message in messages if message.id in ("m3", "m7")]
+    for message in lost:
+        queue.cancel(message.id)
+    with pytest.raises(LeaseLost, match=r"m3|m7") as refused:
+        queue.complete_many(messages)
+    assert sorted(message.id for message in refused.value.lost) == ["m3", "m7"]
+    assert queue.counts()["completed"] == 8
+
+
+def test_extending_moves_the_end_of_the_lease(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m")
+    message = take(queue)
+    clock.advance(20 * SECOND)
+    assert message.extend(30 * SECOND) == message.lease_until == clock.now + 30 * SECOND
+    clock.advance(30 * SECOND - MS)
+    assert queue.get("m").state == "running"
+    clock.advance(MS)
+    assert queue.get("m").state == "pending"
+
+
+def test_extending_never_shortens_a_lease(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m")
+    message = take(queue)
+    assert message.extend(SECOND) == clock.now + 30 * SECOND
+
+
+def test_a_message_that_is_extended_again_and_again_is_never_delivered_twice(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m")
+    message = take(queue)
+    for _ in range(200):
+        clock.advance(20 * SECOND)
+        assert queue.dequeue() == []
+        message.extend(30 * SECOND)
+    message.complete()
+    assert queue.get("m").attempt == 1
+
+
+def test_a_lease_is_taken_up_elsewhere_by_its_token(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(b"payload", id="m", metadata={"a": "b"})
+    message = take(queue)
+    elsewhere = queue.leased("m", message.token)
+    assert (elsewhere.payload, elsewhere.metadata, elsewhere.attempt) == (b"payload", {"a": "b"}, 1)
+    elsewhere.complete()
+    assert queue.get("m").state == "completed"
+    with pytest.raises(LeaseLost):
+        queue.leased("m", bytes(16))
+
+
+def test_deliveries_are_bounded_whether_they_fail_or_expire(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m")
+    attempts = []
+    for how in ("fail", "expire", "fail"):
+        message = take(queue)
+        attempts.append(message.attempt)
+        if how == "fail":
+            message.fail("boom", retry_in=timedelta(0))
+        else:
+            clock.advance(30 * SECOND)
+    assert attempts == [1, 2, 3]
+    assert queue.get("m").state == "errored"
+    clock.advance(timedelta(days=6))
+    assert queue.dequeue() == []
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_the_messages_own_bound_on_attempts_goes_before_the_queues(
+    queue: Queue, clock: VirtualClock, most: int
+) -> None:
+    queue.enqueue(id="m", max_attempts=most)
+    for _ in range(most):
+        take(queue).fail(retry_in=timedelta(0))
+    assert queue.get("m").state == "errored"
+
+
+def test_a_cancelled_delivery_counts_for_nothing(queue: Queue, bring: Bring) -> None:
+    bring("running", queue)
+    queue.cancel("m")
+    assert queue.get("m").attempt == 1
+    assert queue.dequeue() == []
+
+
+def test_a_redriven_message_has_all_its_attempts_again(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m")
+    for attempt in (1, 2, 3):
+        message = take(queue)
+        assert message.attempt == attempt
+        message.fail(f"boom {attempt}", retry_in=timedelta(0))
+    assert queue.get("m").error == "boom 3"
+    queue.redrive("m")
+    for attempt in (1, 2, 3):
+        message = take(queue)
+        assert message.attempt == attempt
+        message.fail(retry_in=timedelta(0))
+    assert queue.get("m").state == "errored"
+
+
+def test_a_redriven_message_is_not_retired_by_the_timer_of_its_error(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m", max_attempts=1)
+    take(queue).fail()
+    clock.advance(timedelta(days=6))
+    queue.redrive("m")
+    clock.advance(timedelta(days=30))
+    assert queue.get("m").state == "pending"
+
+
+def test_the_back_off_doubles_up_to_its_bound_with_full_jitter(tw: Tickwheel, clock: VirtualClock) -> None:
+    queue = tw.create_queue("retry", max_attempts=1000, backoff=SECOND, backoff_max=8 * SECOND)
+    queue.enqueue(id="m")
+    waits: dict[int, list[timedelta]] = {}
+    for _ in range(40):
+        for attempt in range(1, 7):
+            message = take(queue)
+            assert message.fail() == "invisible"
+            until = queue.get("m").until
+            assert until is not None
+            waits.setdefault(attempt, []).append(until - clock.now)
+            clock.advance(until - clock.now)
+        queue.cancel("m")
+        clock.advance(timedelta(minutes=10))
+        queue.enqueue(id="m")
+    for attempt, ceiling in enumerate((1, 2, 4, 8, 8, 8), start=1):
+        found = waits[attempt]
+        assert all(MS <= wait <= ceiling * SECOND for wait in found)
+        # Of 40 draws, the chance that none is in the upper half, or none in the lower, is 2 in 2^40.
+        assert min(found) < ceiling * SECOND / 2 < max(found)
+
+
+def test_without_a_back_off_a_failed_message_is_pending_at_once(tw: Tickwheel) -> None:
+    queue = tw.create_queue("impatient", backoff=timedelta(0), backoff_max=timedelta(0))
+    queue.enqueue(id="m")
+    assert take(queue).fail() == "pending"
+
+
+def test_the_text_of_an_error_is_kept_up_to_1_kib_and_the_newest_counts(queue: Queue) -> None:
+    queue.enqueue(id="m")
+    take(queue).fail("é" * 600, retry_in=timedelta(0))
+    assert queue.get("m").error == "é" * 512
+    take(queue).fail("second", retry_in=timedelta(0))
+    assert queue.get("m").error == "second"
+    take(queue).fail(retry_in=timedelta(0))
+    assert queue.get("m").error == ""
+
+
+def test_the_end_of_a_lease_keeps_the_error_of_the_attempt_before(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m", max_attempts=2)
+    take(queue).fail("boom", retry_in=timedelta(0))
+    take(queue)
+    clock.advance(30 * SECOND)
+    assert (queue.get("m").state, queue.get("m").error) == ("errored", "boom")
+
+
+def test_a_worker_is_named_as_long_as_it_holds_the_lease(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m")
+    take(queue, worker="encoder 7")
+    assert queue.get("m").worker == "encoder 7"
+    clock.advance(30 * SECOND)
+    assert queue.get("m").worker == ""
+
+
+def test_finished_messages_are_gone_after_their_retention_and_their_ids_are_free(
+    tw: Tickwheel, clock: VirtualClock, bring: Bring
+) -> None:
+    queue = tw.create_queue("q", retention=timedelta(hours=1), errored_retention=timedelta(hours=2))
+    for state in ("completed", "cancelled", "errored"):
+        bring(state, queue, id=state)
+    assert not queue.enqueue(b"payload", id="completed").created
+    clock.advance(timedelta(hours=1))
+    for state in ("completed", "cancelled"):
+        with pytest.raises(MessageNotFound):
+            queue.get(state)
+        result = queue.enqueue(b"another payload", id=state)
+        assert (result.created, result.state) == (True, "pending")
+        assert queue.get(state).version == 1
+    assert queue.get("errored").state == "errored"
+    clock.advance(timedelta(hours=1))
+    assert queue.counts()["errored"] == 0
+
+
+def test_a_message_of_a_free_id_is_not_touched_by_the_timers_of_its_former_life(
+    queue: Queue, clock: VirtualClock
+) -> None:
+    queue.enqueue(id="m", delay=timedelta(hours=2))
+    queue.cancel("m")
+    clock.advance(timedelta(minutes=10))
+    queue.enqueue(id="m", delay=timedelta(hours=5))
+    clock.advance(timedelta(hours=5) - MS)
+    assert queue.get("m").state == "invisible"
+    clock.advance(MS)
+    assert queue.get("m").state == "pending"
+
+
+def test_retention_is_never_shorter_than_a_call_may_be_repeated(tw: Tickwheel, clock: VirtualClock) -> None:
+    queue = tw.create_queue("brief", retention=timedelta(0), errored_retention=timedelta(0))
+    queue.enqueue(id="m")
+    message = take(queue)
+    message.complete()
+    clock.advance(timedelta(minutes=5) - MS)
+    message.complete()
+    clock.advance(MS)
+    with pytest.raises(MessageNotFound):
+        queue.get("m")

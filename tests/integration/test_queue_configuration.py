@@ -1,0 +1,301 @@
+"""Configurations: created once, changed on purpose, followed by every client and shard; and what a namespace fixes."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tickwheel import (
+    InvalidArgument,
+    NewMessage,
+    Queue,
+    QueueBlocked,
+    QueueConfigConflict,
+    QueueNotFound,
+    Tickwheel,
+)
+from tickwheel.testing import PrivateServer, VirtualClock
+
+pytestmark = pytest.mark.integration
+
+Dump = Callable[[], dict[str, Any]]
+Connect = Callable[..., Tickwheel]
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def connect(tw: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[Connect]:
+    """Opens other clients of the test's namespace."""
+    with ExitStack() as opened:
+
+        def another(**given: Any) -> Tickwheel:
+            settings: dict[str, Any] = {"namespace": tw._core.namespace, "clock": "_clock_test"} | given
+            return opened.enter_context(Tickwheel(tickwheel_server.url, **settings))
+
+        yield another
+
+
+def test_a_queue_is_created_with_the_defaults_by_its_first_message(tw: Tickwheel) -> None:
+    tw.queue("q").enqueue(id="m")
+    assert [queue.name for queue in tw.queues()] == ["q"]
+    config = tw.queue("q").config()
+    assert (config.lease_ms, config.max_attempts, config.retention_ms) == (30_000, 5, 600_000)
+    assert (config.errored_retention_ms, config.exclusive_key, config.indexed) == (7 * 86_400_000, None, None)
+
+
+@pytest.mark.tickwheel(auto_create=False)
+def test_without_auto_create_a_queue_must_be_created_first(tw: Tickwheel, dump: Dump) -> None:
+    before = dump()
+    for call in (
+        lambda: tw.queue("q").enqueue(id="m"),
+        lambda: tw.queue("q").dequeue(),
+        lambda: tw.queue("q").get("m"),
+        lambda: tw.queue("q").counts(),
+        lambda: tw.queue("q").block(),
+        lambda: tw.queue("q").config(),
+    ):
+        with pytest.raises(QueueNotFound, match="'q'"):
+            call()
+    assert dump() == before
+    tw.create_queue("q").enqueue(id="m")
+    assert tw.queue("q").counts()["pending"] == 1
+
+
+def test_with_auto_create_a_worker_may_come_before_the_first_message(tw: Tickwheel) -> None:
+    assert tw.queue("q").dequeue() == []
+    assert tw.queues() == []
+
+
+def test_creating_a_queue_again_with_the_same_configuration_is_fine(tw: Tickwheel, dump: Dump) -> None:
+    given: dict[str, Any] = {"exclusive_key": "of", "indexed": ["b", "a"], "lease": 10 * SECOND, "forecast": True}
+    tw.create_queue("q", **given)
+    before = dump()
+    tw.create_queue("q", **given)
+    tw.create_queue("q", **given | {"indexed": ["a", "b", "a"]}, update=True)
+    assert dump() == before
+
+
+CHANGES: dict[str, Any] = {
+    "lease": 10 * SECOND,
+    "max_attempts": 7,
+    "backoff": 2 * SECOND,
+    "backoff_max": 100 * SECOND,
+    "retention": timedelta(hours=1),
+    "errored_retention": timedelta(hours=1),
+    "payload_limit": 100,
+}
+
+
+@pytest.mark.parametrize("setting", CHANGES)
+def test_another_configuration_is_a_conflict_unless_it_is_an_update(tw: Tickwheel, dump: Dump, setting: str) -> None:
+    tw.create_queue("q")
+    before = dump()
+    with pytest.raises(QueueConfigConflict, match=f"'q' exists with another configuration: {setting}.*update=True"):
+        tw.create_queue("q", **{setting: CHANGES[setting]})
+    assert dump() == before
+    tw.create_queue("q", **{setting: CHANGES[setting]}, update=True)
+    tw.create_queue("q", **{setting: CHANGES[setting]})
+    assert tw.queue("q").config().version == 2
+
+
+@pytest.mark.parametrize("setting", [{"exclusive_key": "of"}, {"indexed": ["a"]}, {"forecast": True}])
+@pytest.mark.parametrize("update", [False, True])
+def test_what_indexes_depend_on_never_changes(tw: Tickwheel, dump: Dump, setting: dict[str, Any], update: bool) -> None:
+    tw.create_queue("q")
+    before = dump()
+    with pytest.raises(QueueConfigConflict, match=next(iter(setting))):
+        tw.create_queue("q", **setting, update=update)
+    assert dump() == before
+
+
+def test_a_setting_that_does_not_exist_is_named(tw: Tickwheel) -> None:
+    with pytest.raises(InvalidArgument, match="'leese'; there are backoff, "):
+        tw.create_queue("q", leese=SECOND)
+
+
+def test_a_client_with_an_old_configuration_follows_the_new_one(
+    tw: Tickwheel, clock: VirtualClock, connect: Connect
+) -> None:
+    old = tw.create_queue("q", lease=10 * SECOND)
+    old.enqueue_many(NewMessage(id=f"before{n}") for n in range(20))
+    connect().create_queue("q", lease=20 * SECOND, update=True)
+    old.enqueue_many(NewMessage(id=f"after{n}") for n in range(20))
+    leases = {message.lease_until - clock.now for message in old.dequeue(limit=40)}
+    assert leases == {20 * SECOND}
+
+
+OPERATIONS: dict[str, Callable[[Queue], object]] = {
+    "enqueue": lambda queue: queue.enqueue(id="new"),
+    "dequeue": lambda queue: queue.dequeue(),
+    "cancel": lambda queue: queue.cancel("m"),
+    "reschedule": lambda queue: queue.reschedule("m", delay=SECOND),
+    "redrive": lambda queue: queue.redrive("errored"),
+    "get": lambda queue: queue.get("m"),
+    "explain": lambda queue: queue.explain("m"),
+    "depth": lambda queue: queue.depth({"a": "b"}),
+    "counts": lambda queue: queue.counts(),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_operation_goes_on_after_the_configuration_has_changed(
+    tw: Tickwheel, connect: Connect, bring: Callable[..., Any], operation: str
+) -> None:
+    queue = tw.create_queue("q")
+    bring("errored", queue, id="errored")
+    queue.enqueue(id="m", metadata={"a": "b"})
+    connect().create_queue("q", max_attempts=9, update=True)
+    OPERATIONS[operation](queue)
+
+
+@pytest.mark.parametrize("operation", ["complete", "fail", "extend"])
+def test_a_worker_goes_on_after_the_configuration_has_changed(tw: Tickwheel, connect: Connect, operation: str) -> None:
+    queue = tw.create_queue("q")
+    queue.enqueue(id="m")
+    [message] = queue.dequeue()
+    connect().create_queue("q", max_attempts=1, update=True)
+    if operation == "complete":
+        message.complete()
+        assert queue.get("m").state == "completed"
+    elif operation == "fail":
+        # The attempts of the new configuration are used up.
+        assert message.fail() == "errored"
+    else:
+        message.extend(timedelta(minutes=1))
+
+
+def test_the_event_process_follows_a_new_configuration(tw: Tickwheel, clock: VirtualClock, connect: Connect) -> None:
+    queue = tw.create_queue("q")
+    queue.enqueue_many(NewMessage(id=f"m{n}", delay=SECOND) for n in range(20))
+    clock.advance(SECOND)
+    queue.dequeue(limit=20)
+    connect().create_queue("q", max_attempts=1, errored_retention=timedelta(hours=1), update=True)
+    clock.advance(30 * SECOND)
+    assert queue.counts()["errored"] == 20
+    clock.advance(timedelta(hours=1))
+    assert sum(queue.counts().values()) == 0
+
+
+def test_shards_follow_as_they_are_used(tw: Tickwheel, server: Any, connect: Connect) -> None:
+    queue = tw.create_queue("q")
+    # A client that died in the middle of an update: home has the new configuration, the shards do not.
+    other = connect().create_queue("q", lease=10 * SECOND, update=True)
+    for shard in range(tw._core.shards):
+        key = f"{tw._core.namespace}:{{{shard}}}:q:q:config"
+        server.hset(key, "version", b"\0\0\0\1")
+    other.enqueue_many(NewMessage(id=f"m{n}") for n in range(20))
+    assert len(queue.dequeue(limit=20)) == 20
+
+
+def test_a_shard_does_not_go_back_to_an_older_configuration(tw: Tickwheel, server: Any, connect: Connect) -> None:
+    queue = tw.create_queue("q")
+    queue.enqueue(id="m")
+    old = connect()
+    config = old._run(old._core.load_config("q"))
+    tw.create_queue("q", lease=10 * SECOND, update=True)
+    assert config is not None
+    old._run(old._core.adopt("q", config, range(old._core.shards)))
+    for shard in range(tw._core.shards):
+        assert server.hget(f"{tw._core.namespace}:{{{shard}}}:q:q:config", "version") == b"\0\0\0\2"
+
+
+def test_two_clients_that_create_a_queue_at_once_agree_or_one_hears_of_the_conflict(connect: Connect) -> None:
+    one, two = connect(), connect()
+    one.create_queue("same", lease=10 * SECOND)
+    two.create_queue("same", lease=10 * SECOND)
+    one.create_queue("other", lease=10 * SECOND)
+    with pytest.raises(QueueConfigConflict, match=r"lease_ms is 10000, not 20000"):
+        two.create_queue("other", lease=20 * SECOND)
+
+
+def test_a_queue_blocked_for_enqueue_takes_no_message_and_still_gives_out_what_it_has(
+    tw: Tickwheel, dump: Dump, connect: Connect
+) -> None:
+    queue = tw.create_queue("q")
+    queue.enqueue(id="m")
+    connect().queue("q").block(dequeue=False)
+    before = dump()
+    for call in (lambda: queue.enqueue(), lambda: queue.enqueue_many([NewMessage()] * 20)):
+        with pytest.raises(QueueBlocked, match=r"'q'.*unblock"):
+            call()
+    assert dump() == before
+    assert len(queue.dequeue()) == 1
+
+
+def test_a_queue_blocked_for_dequeue_gives_out_nothing_and_still_takes_messages(
+    tw: Tickwheel, clock: VirtualClock, dump: Dump, connect: Connect
+) -> None:
+    queue = tw.create_queue("q")
+    queue.enqueue(id="m")
+    connect().queue("q").block(enqueue=False)
+    before = dump()
+    filters: list[dict[str, str] | None] = [None, {"a": "b"}]
+    for where in filters:
+        with pytest.raises(QueueBlocked, match=r"'q'.*unblock"):
+            queue.dequeue(where=where)
+    assert dump() == before
+    queue.enqueue(id="later", delay=SECOND)
+    clock.advance(SECOND)
+    assert queue.counts()["pending"] == 2
+
+
+def test_what_runs_goes_on_while_the_queue_is_blocked(tw: Tickwheel, clock: VirtualClock) -> None:
+    queue = tw.create_queue("q")
+    for n in range(4):
+        queue.enqueue(id=f"m{n}")
+    messages = queue.dequeue(limit=4)
+    queue.block()
+    messages[0].complete()
+    messages[1].fail(retry_in=timedelta(0))
+    messages[2].extend(timedelta(minutes=10))
+    queue.cancel(messages[3].id)
+    clock.advance(timedelta(minutes=10))
+    assert queue.counts() | {"pending": 2, "running": 0} == queue.counts()
+
+
+def test_unblocking_lets_go_on_what_was_blocked_and_nothing_else(tw: Tickwheel) -> None:
+    queue = tw.create_queue("q")
+    queue.block()
+    queue.unblock(dequeue=False)
+    queue.enqueue(id="m")
+    with pytest.raises(QueueBlocked):
+        queue.dequeue()
+    queue.unblock()
+    assert len(queue.dequeue()) == 1
+
+
+def test_a_block_survives_a_new_configuration(tw: Tickwheel) -> None:
+    queue = tw.create_queue("q")
+    queue.block()
+    tw.create_queue("q", lease=10 * SECOND, update=True)
+    with pytest.raises(QueueBlocked):
+        queue.enqueue()
+
+
+def test_the_number_of_shards_is_fixed_when_the_namespace_is_created(tw: Tickwheel, connect: Connect) -> None:
+    there = tw._core.shards
+    with pytest.raises(InvalidArgument, match=f"has {there} shards, fixed when it was created, not {there + 1}"):
+        connect(shards=there + 1)
+    assert connect(shards=there)._core.shards == there
+    assert connect()._core.shards == there
+
+
+def test_the_history_is_fixed_when_the_namespace_is_created(connect: Connect) -> None:
+    with pytest.raises(InvalidArgument, match="keeps history 'capped', not 'off'"):
+        connect(history="off")
+    connect(history="capped")
+
+
+def test_two_namespaces_on_one_server_do_not_see_each_other(
+    tw: Tickwheel, tickwheel_server: PrivateServer, contents: Callable[[str], dict[str, Any]]
+) -> None:
+    tw.queue("q").enqueue(id="m")
+    namespace = f"{tw._core.namespace}.other"
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as other:
+        assert other.queues() == []
+        other.queue("q").enqueue(b"other", id="m")
+        assert tw.queue("q").get("m").payload == b""
+    assert contents(namespace)
+    tickwheel_server.clear(namespace)
