@@ -1,0 +1,41 @@
+"""python -m bench: measure, print a table, write JSON and plots."""
+
+import argparse
+import time
+from pathlib import Path
+
+from bench.figures import Figure, Scale
+from bench.plots import draw
+from bench.report import save, show
+from bench.rows import ROWS
+from bench.server import BenchServer
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", metavar="ROW,ROW", help=f"measure only these of {', '.join(ROWS)}")
+    parser.add_argument("--quick", action="store_true", help="show in seconds that all of it runs; no figure is true")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for bench.json and the plots")
+    given = parser.parse_args()
+    names = list(ROWS) if given.only is None else [name.strip() for name in given.only.split(",")]
+    unknown = [name for name in names if name not in ROWS]
+    if unknown:
+        parser.error(f"there is no row {', '.join(unknown)}; the rows are {', '.join(ROWS)}")
+    figures: list[Figure] = []
+    with BenchServer() as server:
+        about = server.about()
+    for name in names:
+        began = time.perf_counter()
+        print(f"{name} ...", end="", flush=True)
+        figures += ROWS[name](Scale(given.quick))
+        print(f" {time.perf_counter() - began:.0f} s")
+        results = save(given.results, figures, given.quick, about)
+    draw(results["figures"], given.results)
+    show(figures, given.quick)
+    print(f"Written to {given.results}")
+
+
+if __name__ == "__main__":
+    main()

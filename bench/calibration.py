@@ -1,0 +1,56 @@
+"""What the figures are compared with: commands of the server itself, on the same server, in the same run."""
+
+import os
+import random
+from statistics import median
+from typing import Any
+
+from bench.server import BenchServer
+
+ZADDS = 60_000
+PIPELINED = 1_000
+ROUNDS = 3
+_KEY = b"calibration"
+
+
+def zadd_us(server: BenchServer, zadds: int = ZADDS) -> float:
+    """Server CPU of one ZADD of a random 16-byte member with a random score, pipelined by 1,000, the set growing from
+    empty: the median of three."""
+    return median(_zadds(server, zadds) for _ in range(ROUNDS))
+
+
+def _zadds(server: BenchServer, zadds: int) -> float:
+    pool = server.redis.connection_pool
+    connection: Any = pool.get_connection()
+    batches = [b"".join(_zadd() for _ in range(PIPELINED)) for _ in range(zadds // PIPELINED)]
+    before = server.cpu_us()
+    for batch in batches:
+        # One write for the whole pipeline: the cheapest way there is for the server.
+        connection._sock.sendall(batch)
+        for _ in range(PIPELINED):
+            connection.read_response()
+    after = server.cpu_us()
+    pool.release(connection)
+    server.redis.delete(_KEY)
+    return (after - before) / (len(batches) * PIPELINED)
+
+
+def _zadd() -> bytes:
+    score = repr(random.random() * 1e12).encode()
+    return b"*4\r\n$4\r\nZADD\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n$16\r\n%s\r\n" % (
+        *(len(_KEY), _KEY, len(score), score),
+        os.urandom(16),
+    )
+
+
+def ping_us(server: BenchServer, pings: int) -> float:
+    """Server CPU of one PING, each sent after the answer to the one before."""
+    pool = server.redis.connection_pool
+    connection: Any = pool.get_connection()
+    before = server.cpu_us()
+    for _ in range(pings):
+        connection._sock.sendall(b"*1\r\n$4\r\nPING\r\n")
+        connection.read_response()
+    after = server.cpu_us()
+    pool.release(connection)
+    return (after - before) / pings

@@ -1,0 +1,63 @@
+"""What a measurement yields, and how large it is to be."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isnan, nan
+from statistics import median
+from typing import Any
+
+
+@dataclass(slots=True)
+class Figure:
+    """One figure and its bar. ``value`` is the median of ``samples`` unless given; a ``bar`` of None only reports."""
+
+    name: str
+    what: str
+    unit: str
+    samples: Sequence[float]
+    bar: float | None
+    at_least: bool = False
+    value: float = nan
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isnan(self.value):
+            self.value = median(self.samples)
+
+    @property
+    def runs(self) -> int:
+        return len(self.samples)
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the bar is met; None where there is none."""
+        if self.bar is None:
+            return None
+        return self.value >= self.bar if self.at_least else self.value <= self.bar
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "what": self.what,
+            "value": round(self.value, 4),
+            "unit": self.unit,
+            "bar": self.bar,
+            "bar_is": "at least" if self.at_least else "at most",
+            "passed": self.passed,
+            "runs": self.runs,
+            "samples": [round(sample, 4) for sample in self.samples],
+            "details": self.details,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How large a run is: in full, or small enough to show in seconds that everything runs."""
+
+    quick: bool = False
+
+    def size(self, full: int, quick: int) -> int:
+        return quick if self.quick else full
+
+    def runs(self, full: int = 5) -> int:
+        return 1 if self.quick else full

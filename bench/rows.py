@@ -1,0 +1,32 @@
+"""Every row that can be measured, by the name that `--only` takes, in the order in which they run."""
+
+from collections.abc import Callable
+
+from bench.backlog import backlog
+from bench.blocked import blocked
+from bench.empty import empty
+from bench.figures import Figure, Scale
+from bench.filters import exclusive_filtered, filtered, longest_call
+from bench.lateness import lateness
+from bench.life import big_life, life
+from bench.memory import cancelled, memory, pairs
+from bench.rates import client_rates, delayed_lives
+from bench.wheel import wheel
+
+ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
+    "life": life,
+    "big_life": big_life,
+    "backlog": backlog,
+    "memory": memory,
+    "pairs": pairs,
+    "cancelled": cancelled,
+    "blocked": blocked,
+    "filtered": filtered,
+    "exclusive_filtered": exclusive_filtered,
+    "longest_call": longest_call,
+    "empty": empty,
+    "client_rates": client_rates,
+    "delayed_lives": delayed_lives,
+    "lateness": lateness,
+    "wheel": wheel,
+}

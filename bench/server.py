@@ -1,0 +1,65 @@
+"""The server that is measured: the bundled Valkey, in a temporary folder, with the settings of the embedded server."""
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from redis import Redis
+
+from tickwheel.embedded import EmbeddedServer
+
+
+class BenchServer:
+    """A server of its own for one measurement. ``aof`` False switches the append-only file off."""
+
+    def __init__(self, *, aof: bool = False) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="tickwheel-bench-"))
+        self._server = EmbeddedServer(self._folder, appendfsync="everysec")
+        self._server.open()
+        self.url = self._server.url
+        self.redis: Any = Redis.from_url(self.url, protocol=2)
+        if not aof:
+            self.redis.config_set("appendonly", "no")
+        pid = self._server.pid
+        if pid is None:
+            raise RuntimeError(f"the server of {self._folder} has ended")
+        self.pid = pid
+        # The CPU clock of another process, as clock_getcpuclockid(3) makes its number on Linux.
+        self._clock = (~pid << 3) | 2
+
+    def cpu_us(self) -> float:
+        """CPU that the server's main thread has used, user and system, as INFO tells it."""
+        told = self.redis.info("cpu")
+        return float(told["used_cpu_user_main_thread"] + told["used_cpu_sys_main_thread"]) * 1e6
+
+    def process_cpu_us(self) -> float:
+        """CPU of the whole process, as the kernel tells it at no cost to the server: for parts and single calls."""
+        return time.clock_gettime_ns(self._clock) / 1e3
+
+    def used_memory(self) -> int:
+        """Bytes that the server's allocator has given out."""
+        return int(self.redis.info("memory")["used_memory"])
+
+    def about(self) -> dict[str, str]:
+        """What the figures were measured on."""
+        told = self.redis.info()
+        return {
+            "server": f"{told.get('server_name', 'redis')} {told.get('valkey_version', told['redis_version'])}",
+            "allocator": str(told["mem_allocator"]),
+        }
+
+    def close(self) -> None:
+        self.redis.close()
+        self._server.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

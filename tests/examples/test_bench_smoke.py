@@ -1,0 +1,58 @@
+"""The benchmarks run from end to end. What they measure is not judged here: a quick run is too small to be true."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.examples
+
+ROOT = Path(__file__).parents[2]
+FIGURES = {
+    "life",
+    "big_life",
+    "backlog",
+    "memory",
+    "pairs",
+    "cancelled_retained",
+    "cancelled_gone",
+    "blocked",
+    "filtered",
+    "exclusive_filtered",
+    "longest_call",
+    "empty",
+    "client_enqueue",
+    "client_finish",
+    "delayed_lives",
+    "lateness_p50",
+    "lateness_p99",
+    "lateness_early",
+    "timing_wheel",
+}
+
+
+def _bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=110, check=False
+    )
+
+
+def test_a_quick_run_measures_every_figure_and_writes_results_and_plots(tmp_path: Path) -> None:
+    run = _bench("--quick", "--results", str(tmp_path))
+
+    assert run.returncode == 0, run.stderr
+    results = json.loads((tmp_path / "bench.json").read_text())
+    assert results["quick"] is True
+    assert set(results["figures"]) == FIGURES
+    assert all(figure["runs"] == len(figure["samples"]) > 0 for figure in results["figures"].values())
+    assert {path.name for path in tmp_path.glob("*.png")} == {"backlog.png", "lateness.png", "life.png"}
+
+
+def test_an_unknown_row_is_refused_by_name(tmp_path: Path) -> None:
+    run = _bench("--only", "memory,nonsense", "--results", str(tmp_path))
+
+    assert run.returncode == 2
+    assert "there is no row nonsense" in run.stderr
+    assert not list(tmp_path.iterdir())
