@@ -74,7 +74,9 @@ class Dequeue:
                     found = yield from self._try(slot, make, final=left <= 0)
                     if found or left <= 0:
                         return found
-                    yield PassOn(waiter)
+                    # Where a call without a filter found nothing, nobody would: only a filter leaves something over.
+                    if self._filters:
+                        yield PassOn(waiter)
                     yield Park(waiter, left)
             finally:
                 yield Leave(waiter)
