@@ -6,11 +6,12 @@ configurations and forgotten sessions.
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from struct import Struct
 
 from tickwheel import limits
 from tickwheel.config import BLOCKED, HEADS, QueueConfig
-from tickwheel.errors import QueueBlocked, QueueNotFound, SessionExpired, TickwheelError
+from tickwheel.errors import InvalidArgument, QueueBlocked, QueueNotFound, SessionExpired, TickwheelError
 from tickwheel.keys import QUEUE_KEYS, SHARD_KEYS, queue_key, queues_key, shard_key
 from tickwheel.plan import Heads, Plan, Reply, Request, Round, one
 from tickwheel.scripts import Call, load
@@ -150,6 +151,9 @@ class Core:
             raise QueueBlocked(f"queue {queue!r}: {text}; `unblock` it to go on")
         if code in ("SESSIONEXPIRED", "SESSIONOLD"):
             raise SessionForgotten(reply.resent or code == "SESSIONOLD")
+        if code == "TOOFAR":
+            most = timedelta(milliseconds=limits.DELAY_MS_MAX)
+            raise InvalidArgument(f"due must be within {most.days} days from now, by the clock of the shard's server")
         raise TickwheelError(f"{code} {text}")
 
 
