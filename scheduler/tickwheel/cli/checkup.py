@@ -135,12 +135,12 @@ def judge_shards(core: Core, shards: list[ShardFacts], facts: ServerFacts, *, em
     """Who drives, what waits, how far the clock had come."""
     yield _driver(shards, facts, embedded=embedded)
     inbox = sum(shard.inbox for shard in shards)
-    yield Finding("inbox", "ok", f"{inbox:,} entries of new timers wait to be filed")
+    yield Finding("inbox", "ok", f"entries of new timers that wait to be filed: {inbox:,}")
     outbox = sum(shard.outbox for shard in shards)
     kept = {ALL_HISTORY: "kept until relayed", 0: "history is off"}.get(
         core.history, f"the last {core.history:,} of each shard are kept"
     )
-    yield Finding("outbox", "ok", f"{outbox:,} entries of events; {kept}")
+    yield Finding("outbox", "ok", f"entries of events: {outbox:,}; {kept}")
     back = max(shard.high_ms for shard in shards) - facts.now_ms
     if back > CLOCK_GUARD_MS:
         yield Finding(
@@ -158,7 +158,7 @@ def judge_queues(configs: dict[str, QueueConfig]) -> Iterator[Finding]:
         for name, config in configs.items()
         if config.enqueue_blocked or config.dequeue_blocked
     ]
-    text = f"{len(configs):,} queues" + (f"; blocked: {', '.join(blocked)}" if blocked else "")
+    text = f"{len(configs):,} in all" + (f"; blocked: {', '.join(blocked)}" if blocked else "")
     yield Finding("queues", "warning" if blocked else "ok", text)
 
 
@@ -197,18 +197,21 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
         longest = max(_waiting_ms(shard, facts.now_ms) or 0 for shard in late)
         which = ", ".join(str(shard.number) for shard in late)
         text = f"the wheel of shard {which} has not been served for {longest / 1000:,.0f} s"
-        if not any(shard.locked for shard in late):
-            if embedded:
-                # That is how it is meant: an embedded wheel turns while a program has the directory open.
-                return Finding("driver", "warning", f"{text}: no program drives it now; `tickwheel events` would")
-            text += ": no event process drives it; run `tickwheel events`"
-        return Finding("driver", "bad", text)
+        if any(shard.locked for shard in late):
+            text += ": a process of this host holds its lock, and is catching up or stuck; look again in a moment"
+            return Finding("driver", "warning", text)
+        if embedded:
+            # That is how it is meant: an embedded wheel turns while a program has the directory open.
+            return Finding("driver", "warning", f"{text}: no program drives it now; `tickwheel events` would")
+        return Finding("driver", "bad", f"{text}: no event process drives it; run `tickwheel events`")
     if not unlocked:
         return Finding("driver", "ok", f"a process of this host drives every shard, {epochs}")
     if not any(shard.epoch for shard in shards):
         return Finding("driver", "warning", "no event process has ever driven it; run `tickwheel events`")
     if facts.blocked_readers:
-        return Finding("driver", "ok", f"{facts.blocked_readers} readers follow inboxes of this server, {epochs}")
+        return Finding(
+            "driver", "ok", f"readers that follow an inbox of this server: {facts.blocked_readers}; {epochs}"
+        )
     return Finding("driver", "warning", f"no event process is in sight, and nothing waits for one; {epochs}")
 
 

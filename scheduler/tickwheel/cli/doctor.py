@@ -59,7 +59,7 @@ def doctor(
         if there.value:
             io.run(open_namespace(core, None))
             shards = [io.run(read_shard(core, number, _is_locked(opening))) for number in range(core.shards)]
-            tell(iter([Finding("namespace", "ok", f"{core.namespace}: {core.shards} shards")]))
+            tell(iter([Finding("namespace", "ok", f"{core.namespace}, shards: {core.shards}")]))
             tell(judge_shards(core, shards, facts, embedded=opening.server is not None))
             tell(judge_queues(io.run(listed(core))))
             if not quick:

@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import json
 import os
-import signal
 import threading
 import time
 from contextlib import suppress
@@ -79,8 +78,6 @@ def main() -> None:
     parser.add_argument("--namespace", required=True)
     parser.add_argument("--url")
     parser.add_argument("--data-dir", type=Path)
-    # Ctrl-C goes to every process of the terminal; this one ends when its parent says so.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     asyncio.run(work(parser.parse_args()))
 
 

@@ -118,6 +118,9 @@ def print_verdict(verdict: Verdict) -> None:
 
 def _drawn(board: Board, now_ms: int) -> RenderableType:
     total = len(board.timetable.departures)
+    # In a grid of its own: by itself a bar does not end its line.
+    bar = Table.grid(expand=True)
+    bar.add_row(ProgressBar(total=total, completed=board.finished))
     counts = Table.grid(padding=(0, 3))
     counts.add_row(*(Text.assemble((f"{count:>4} ", "bold"), (name, "dim")) for name, count in _counts(board)))
     workers = Table.grid(padding=(0, 2))
@@ -136,7 +139,7 @@ def _drawn(board: Board, now_ms: int) -> RenderableType:
         style="dim",
     )
     clock = Text(f"{board.timetable.clock(now_ms)} in New York", style="bold")
-    return Group(clock, ProgressBar(total=total, completed=board.finished), counts, late, workers, recent)
+    return Group(clock, bar, counts, late, workers, recent)
 
 
 def _counts(board: Board) -> list[tuple[str, int]]:
