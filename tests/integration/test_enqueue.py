@@ -1,0 +1,238 @@
+"""Enqueue: what is given is what is there, the same again changes nothing, and all sizes up to the limits."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tickwheel import (
+    IdConflict,
+    InvalidArgument,
+    MessageNotFound,
+    NewMessage,
+    PayloadTooLarge,
+    Queue,
+    Tickwheel,
+    limits,
+)
+from tickwheel.testing import VirtualClock
+
+pytestmark = pytest.mark.integration
+
+Dump = Callable[[], dict[str, Any]]
+MS = timedelta(milliseconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EDGES = [0, 1, limits.INLINE_BYTES - 1, limits.INLINE_BYTES, limits.INLINE_BYTES + 1, limits.PAYLOAD_BYTES]
+
+
+@pytest.fixture
+def queue(tw: Tickwheel) -> Queue:
+    return tw.queue("q")
+
+
+@pytest.mark.parametrize("size", EDGES)
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_payloads_of_every_size_come_back_as_they_were(tw: Tickwheel, size: int, exclusive: bool) -> None:
+    queue = tw.create_queue("sized", exclusive_key="of" if exclusive else None)
+    payload = bytes(n * 7 % 256 for n in range(size))
+    value = "acme" if exclusive else None
+    queue.enqueue(payload, id="m", metadata={"of": "acme"}, deadline=timedelta(hours=1), lease=timedelta(seconds=9))
+    assert queue.get("m", value).payload == payload
+    [message] = queue.dequeue()
+    assert message.payload == payload
+    message.fail("boom", retry_in=timedelta(0))
+    assert queue.get("m", value).payload == payload
+    [message] = queue.dequeue()
+    assert message.payload == payload
+    message.complete()
+    assert queue.get("m", value).payload == b""
+
+
+@pytest.mark.parametrize("size", [limits.INLINE_BYTES, limits.INLINE_BYTES + 1])
+@pytest.mark.parametrize("end", ["complete", "cancel", "retire"])
+def test_a_large_payload_is_kept_apart_and_goes_with_its_message(
+    queue: Queue, clock: VirtualClock, dump: Dump, size: int, end: str
+) -> None:
+    def bodies() -> int:
+        return sum(len(stored) for key, stored in dump().items() if key.endswith(":bodies"))
+
+    queue.enqueue(bytes(size), id="m", max_attempts=1)
+    assert bodies() == (1 if size > limits.INLINE_BYTES else 0)
+    if end == "cancel":
+        queue.cancel("m")
+    else:
+        [message] = queue.dequeue()
+        if end == "complete":
+            message.complete()
+        else:
+            message.fail()
+            assert queue.get("m").payload == bytes(size)
+            clock.advance(timedelta(days=7))
+    assert bodies() == 0
+
+
+def test_a_payload_over_the_limit_is_refused(tw: Tickwheel, dump: Dump) -> None:
+    small, usual = tw.create_queue("small", payload_limit=10), tw.create_queue("usual")
+    large = tw.create_queue("large", payload_limit=limits.PAYLOAD_BYTES_MAX)
+    before = dump()
+    for queue, size in ((small, 11), (usual, limits.PAYLOAD_BYTES + 1), (large, limits.PAYLOAD_BYTES_MAX + 1)):
+        with pytest.raises(PayloadTooLarge, match=f"{size} bytes, at most {size - 1}"):
+            queue.enqueue(bytes(size))
+    assert dump() == before
+    large.enqueue(bytes(limits.PAYLOAD_BYTES_MAX), id="m")
+    assert len(large.dequeue()[0].payload) == limits.PAYLOAD_BYTES_MAX
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_kind_of_bytes_is_a_payload(queue: Queue, kind: Callable[[bytes], Any]) -> None:
+    queue.enqueue(kind(b"payload"), id="m")
+    assert queue.get("m").payload == b"payload"
+
+
+def test_all_that_was_given_is_there(queue: Queue, clock: VirtualClock) -> None:
+    metadata = {"k" * 64: "v" * 256, "é": "ü", "empty": ""}
+    queue.enqueue(b"p", id="m", delay=timedelta(hours=1), deadline=clock.now, metadata=metadata)
+    found = queue.get("m")
+    assert (found.id, found.queue, found.state, found.payload) == ("m", "q", "invisible", b"p")
+    assert (found.metadata, found.due, found.deadline) == (metadata, clock.now + timedelta(hours=1), clock.now)
+    assert (found.attempt, found.version, found.exclusive_value) == (0, 1, None)
+
+
+def test_messages_without_an_id_get_one_that_sorts_by_time(queue: Queue) -> None:
+    ids = [queue.enqueue().id for _ in range(50)] + [result.id for result in queue.enqueue_many([NewMessage()] * 50)]
+    assert len(set(ids)) == 100
+    assert {len(id) for id in ids} == {20}
+    assert [id[:10] for id in ids] == sorted(id[:10] for id in ids)
+
+
+@pytest.mark.parametrize("state", ["invisible", "pending", "running", "completed", "cancelled", "errored"])
+def test_the_same_message_again_changes_nothing_and_says_where_it_stands(
+    queue: Queue, bring: Callable[..., Any], dump: Dump, state: str
+) -> None:
+    bring(state, queue)
+    before = dump()
+    given: dict[str, dict[str, Any]] = {"invisible": {"delay": timedelta(hours=1)}, "errored": {"max_attempts": 1}}
+    result = queue.enqueue(b"payload", id="m", **given.get(state, {}))
+    assert (result.id, result.state, result.created) == ("m", state, False)
+    assert dump() == before
+
+
+def test_the_same_message_later_is_the_same_though_its_delay_ends_later(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(b"p", id="m", delay=timedelta(hours=1), deadline=timedelta(hours=2))
+    due = queue.get("m").due
+    clock.advance(timedelta(minutes=30))
+    assert not queue.enqueue(b"p", id="m", delay=timedelta(hours=1), deadline=timedelta(hours=2)).created
+    assert queue.get("m").due == due
+
+
+OTHER: dict[str, dict[str, Any]] = {
+    "payload": {"payload": b"other"},
+    "payload of another size": {"payload": bytes(5_000)},
+    "delay": {"delay": timedelta(hours=2)},
+    "no delay": {"delay": None},
+    "deadline": {"deadline": timedelta(hours=3)},
+    "no deadline": {"deadline": None},
+    "metadata": {"metadata": {"a": "c"}},
+    "no metadata": {"metadata": None},
+    "lease": {"lease": timedelta(minutes=9)},
+    "max_attempts": {"max_attempts": 9},
+}
+
+
+@pytest.mark.parametrize("other", OTHER)
+def test_another_content_under_the_same_id_is_a_conflict(queue: Queue, dump: Dump, other: str) -> None:
+    given: dict[str, Any] = {
+        "payload": b"p",
+        "delay": timedelta(hours=1),
+        "deadline": timedelta(hours=2),
+        "metadata": {"a": "b"},
+    }
+    queue.enqueue(id="m", **given)
+    before = dump()
+    with pytest.raises(IdConflict, match="has a message 'm' with other content"):
+        queue.enqueue(id="m", **given | OTHER[other])
+    assert dump() == before
+
+
+def test_a_batch_with_a_conflict_is_added_but_for_that_message(queue: Queue) -> None:
+    queue.enqueue(b"first", id="m5")
+    with pytest.raises(IdConflict, match="'m5'") as refused:
+        queue.enqueue_many(NewMessage(b"second", id=f"m{n}") for n in range(10))
+    results = refused.value.results
+    assert [n for n, result in enumerate(results) if result is None] == [5]
+    assert [result.id for result in results if result is not None] == [f"m{n}" for n in range(10) if n != 5]
+    assert queue.counts()["pending"] == 10
+    assert queue.get("m5").payload == b"first"
+
+
+def test_one_message_twice_in_a_batch_is_one_message(queue: Queue) -> None:
+    first, second = queue.enqueue_many([NewMessage(b"p", id="m"), NewMessage(b"p", id="m")])
+    assert (first.created, second.created) == (True, False)
+    with pytest.raises(IdConflict):
+        queue.enqueue_many([NewMessage(b"p", id="n"), NewMessage(b"other", id="n")])
+    assert queue.get("n").payload == b"p"
+
+
+def test_the_results_of_a_batch_are_in_the_order_given(queue: Queue) -> None:
+    results = queue.enqueue_many(NewMessage(id=f"m{n}", delay=MS if n % 2 else None) for n in range(50))
+    assert [(r.id, r.state) for r in results] == [(f"m{n}", "invisible" if n % 2 else "pending") for n in range(50)]
+
+
+def test_a_batch_is_split_into_calls_of_a_bounded_size(queue: Queue) -> None:
+    results = queue.enqueue_many(NewMessage(bytes(30_000), id=f"large{n}") for n in range(100))
+    results += queue.enqueue_many(NewMessage(id=f"m{n}", metadata={str(k): "v" for k in range(16)}) for n in range(500))
+    results += queue.enqueue_many(NewMessage(id=f"n{n}") for n in range(2_500))
+    assert len(results) == 3_100
+    assert queue.counts()["pending"] == 3_100
+    assert queue.enqueue_many([]) == []
+
+
+def test_a_message_that_is_refused_ends_its_batch_before_its_call_is_sent(queue: Queue) -> None:
+    queue.enqueue(id="there")
+    with pytest.raises(InvalidArgument, match="payload must be bytes"):
+        queue.enqueue_many([NewMessage(id="m"), NewMessage("text")])  # type: ignore[arg-type]
+    with pytest.raises(MessageNotFound):
+        queue.get("m")
+
+
+def test_a_due_time_five_years_ahead_is_the_furthest(queue: Queue, clock: VirtualClock, dump: Dump) -> None:
+    most = timedelta(milliseconds=limits.DELAY_MS_MAX)
+    queue.enqueue(id="delay", delay=most)
+    queue.enqueue(id="due", due=clock.now + most)
+    before = dump()
+    with pytest.raises(InvalidArgument, match="delay"):
+        queue.enqueue(delay=most + MS)
+    with pytest.raises(InvalidArgument, match="due"):
+        queue.enqueue(due=clock.now + most + MS)
+    with pytest.raises(InvalidArgument, match="due"):
+        queue.reschedule("due", due=clock.now + most + MS)
+    assert dump() == before
+    clock.advance(most - MS)
+    assert queue.counts()["pending"] == 0
+    clock.advance(MS)
+    assert queue.counts()["pending"] == 2
+
+
+def test_a_delay_between_two_milliseconds_ends_at_the_later_one(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m", delay=timedelta(microseconds=1))
+    assert queue.get("m").due == clock.now + MS
+    queue.enqueue(id="n", due=clock.now + timedelta(microseconds=1))
+    assert queue.get("n").due == clock.now + MS
+
+
+@pytest.mark.parametrize("level", [2, 3, 4, 5])
+@pytest.mark.parametrize("edge", [-1, 0, 1])
+def test_delays_at_the_edges_of_every_level_of_the_wheel_end_on_time(
+    queue: Queue, clock: VirtualClock, level: int, edge: int
+) -> None:
+    slot, start = 64**level, clock.now
+    into = (start - EPOCH) // MS % slot
+    dues = [start + (ms + edge) * MS for ms in (slot, 64 * slot, slot - into, 2 * slot - into)]
+    queue.enqueue_many(NewMessage(due=due) for due in dues)
+    for due in sorted(dues):
+        for moment in (due - MS, due):
+            clock.advance(max(moment - clock.now, timedelta(0)))
+            assert queue.counts()["pending"] == sum(due <= clock.now for due in dues)
+    # Of those that waited, all were less than a millisecond late.
+    assert set(queue.lateness().promoted) <= {1}
