@@ -163,8 +163,9 @@ def _workers(settings: Settings, planned: Sequence[Departure], view: View) -> It
             command += ["--url", settings.url] if settings.url else ["--data-dir", str(settings.data_dir)]
             command += [f"--crew={queue}={pilots}" for queue, pilots in crews.items()]
             # In a session of its own, so that a Ctrl-C is this program's to deal with.
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            started.append(subprocess.Popen(command, start_new_session=True, **pipes))
+            started.append(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+            )
         for worker in started:
             assert worker.stdout is not None
             if worker.stdout.readline() != b"ready\n":
