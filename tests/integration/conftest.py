@@ -64,7 +64,7 @@ def neighbours(tw: Tickwheel) -> Callable[[str, int], list[str]]:
     """Makes ids (or exclusive values) of a queue that are routed to one shard, in the order of their names."""
 
     def of_queue(queue: str, count: int) -> list[str]:
-        names = (f"m{n:03}" for n in range(1_000))
+        names = (f"m{n:04}" for n in range(10_000))
         return [name for name in names if shard_of(queue, name.encode(), tw._core.shards) == 0][:count]
 
     return of_queue

@@ -1,0 +1,148 @@
+"""What a queue says of itself: counts, depth, forecast, lateness, and a walk over its messages."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tickwheel import InvalidArgument, Message, NewMessage, Queue, QueueNotFound, Tickwheel
+from tickwheel.testing import VirtualClock
+
+pytestmark = pytest.mark.integration
+
+Bring = Callable[..., Message | None]
+MS = timedelta(milliseconds=1)
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+STATES = ["invisible", "pending", "running", "completed", "cancelled", "errored"]
+
+
+@pytest.fixture
+def queue(tw: Tickwheel) -> Queue:
+    return tw.create_queue("q", forecast=True)
+
+
+def test_counts_has_every_state(queue: Queue, bring: Bring) -> None:
+    assert queue.counts() == dict.fromkeys(STATES, 0)
+    for state in ("completed", "cancelled", "errored", "running", "invisible", "pending"):
+        bring(state, queue, id=state)
+    assert queue.counts() == dict.fromkeys(STATES, 1)
+
+
+def test_counts_are_of_one_queue(tw: Tickwheel) -> None:
+    tw.queue("a").enqueue_many(NewMessage(id=f"m{n}") for n in range(20))
+    tw.queue("b").enqueue(delay=SECOND)
+    assert tw.queue("a").counts()["pending"] == 20
+    assert tw.queue("b").counts() == dict.fromkeys(STATES, 0) | {"invisible": 1}
+
+
+@pytest.mark.parametrize("call", ["counts", "lateness", "depth", "forecast", "config", "block"])
+def test_a_queue_that_does_not_exist_is_named(tw: Tickwheel, call: str) -> None:
+    with pytest.raises(QueueNotFound, match="no queue 'nowhere'"):
+        getattr(tw.queue("nowhere"), call)()
+
+
+def test_depth_counts_pending_messages_blocked_ones_included(tw: Tickwheel, clock: VirtualClock) -> None:
+    queue = tw.create_queue("exclusive", exclusive_key="of")
+    queue.enqueue_many(NewMessage(id=f"m{n}", metadata={"of": str(n % 5), "kind": str(n % 2)}) for n in range(50))
+    queue.enqueue(id="later", delay=SECOND, metadata={"of": "0", "kind": "0"})
+    assert queue.depth() == 50
+    running = queue.dequeue(limit=5)
+    assert len(running) == 5
+    assert queue.depth() == 45
+    odd = sum(message.metadata["kind"] == "1" for message in running)
+    assert queue.depth({"kind": "1"}) == 25 - odd
+    assert queue.depth({"kind": "1", "of": "1"}) == 5 - sum(m.metadata == {"of": "1", "kind": "1"} for m in running)
+    assert queue.depth({"kind": "nothing"}) == 0
+
+
+def test_the_forecast_counts_what_falls_due_in_each_coming_minute(queue: Queue, clock: VirtualClock) -> None:
+    first = clock.now.replace(second=0, microsecond=0) + MINUTE
+    clock.advance(first - clock.now)
+    queue.enqueue_many(NewMessage(id=f"m{n}", delay=n * 10 * SECOND) for n in range(60))
+    minutes = queue.forecast(minutes=12)
+    assert [minute.start for minute in minutes] == [first + n * MINUTE for n in range(12)]
+    # The first of them is Pending at once.
+    assert [minute.due for minute in minutes] == [5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 0, 0]
+    assert len(queue.forecast()) == 60
+
+
+def test_the_forecast_follows_every_way_into_and_out_of_invisible(queue: Queue, clock: VirtualClock) -> None:
+    clock.advance(clock.now.replace(second=0, microsecond=0) + MINUTE - clock.now)
+
+    def due() -> list[int]:
+        return [minute.due for minute in queue.forecast(minutes=5)]
+
+    queue.enqueue(id="m", delay=2 * MINUTE)
+    assert due() == [0, 0, 1, 0, 0]
+    queue.reschedule("m", delay=3 * MINUTE)
+    assert due() == [0, 0, 0, 1, 0]
+    queue.reschedule("m", deadline=clock.now)
+    assert due() == [0, 0, 0, 1, 0]
+    queue.cancel("m")
+    assert due() == [0, 0, 0, 0, 0]
+    queue.enqueue(id="n")
+    queue.dequeue()[0].fail(retry_in=MINUTE)
+    assert due() == [0, 1, 0, 0, 0]
+    clock.advance(MINUTE)
+    assert due() == [0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("minutes", [0, -1, 1_441, 1.5, "60"])
+def test_a_forecast_is_of_1_to_1440_minutes(queue: Queue, minutes: Any) -> None:
+    with pytest.raises(InvalidArgument, match="minutes must be a whole number from 1 to 1440"):
+        queue.forecast(minutes)
+    assert len(queue.forecast(1_440)) == 1_440
+
+
+def test_a_queue_that_keeps_no_forecast_says_how_to_have_one(tw: Tickwheel) -> None:
+    tw.create_queue("none")
+    with pytest.raises(InvalidArgument, match="create it with forecast=True"):
+        tw.queue("none").forecast()
+
+
+def test_lateness_counts_how_late_the_wheel_was(queue: Queue, clock: VirtualClock) -> None:
+    assert (queue.lateness().promoted, queue.lateness().percentile(0.99)) == ({}, 0)
+    for n, late in enumerate([0, 0, 0, 1, 3, 4, 1_000]):
+        queue.enqueue(id=f"m{n}", delay=SECOND)
+        # The event process comes that much too late.
+        clock.set(clock.now + SECOND + late * MS)
+        clock.run_due()
+    assert queue.lateness().promoted == {1: 3, 2: 1, 4: 1, 8: 1, 1024: 1}
+    assert queue.lateness().percentile(0.5) == 2
+    assert queue.lateness().percentile(1) == 1024
+
+
+def test_a_message_that_did_not_wait_on_the_wheel_has_no_lateness(queue: Queue) -> None:
+    queue.enqueue(id="m")
+    queue.dequeue()
+    assert queue.lateness().promoted == {}
+
+
+def test_deadlines_are_missed_when_a_message_is_delivered_after_the_one_it_was_given(
+    queue: Queue, clock: VirtualClock
+) -> None:
+    queue.enqueue(id="in time", deadline=clock.now)
+    queue.enqueue(id="late", deadline=clock.now - 3 * MS)
+    queue.enqueue(id="very late", deadline=timedelta(days=-1))
+    queue.enqueue(id="no deadline")
+    assert len(queue.dequeue(limit=10)) == 4
+    found = queue.lateness()
+    assert (found.deadlines, found.missed) == (3, {4: 1, 2**27: 1})
+
+
+def test_messages_walks_over_all_of_a_queue(tw: Tickwheel, queue: Queue, bring: Bring) -> None:
+    tw.queue("other").enqueue(id="other")
+    for state in ("completed", "cancelled", "errored", "running", "invisible", "pending"):
+        bring(state, queue, id=state)
+    assert sorted((view.id, view.state) for view in queue.messages()) == sorted((state, state) for state in STATES)
+    assert [view.id for view in queue.messages("running")] == ["running"]
+    with pytest.raises(InvalidArgument, match="state must be one of invisible, pending"):
+        list(queue.messages("late"))
+
+
+def test_messages_reads_large_payloads_and_many_pages(queue: Queue) -> None:
+    queue.enqueue_many(NewMessage(bytes([n % 256]) * (n % 3 * 1_000), id=f"m{n}") for n in range(2_500))
+    found = {view.id: view.payload for view in queue.messages()}
+    assert found == {f"m{n}": bytes([n % 256]) * (n % 3 * 1_000) for n in range(2_500)}
