@@ -33,7 +33,7 @@ class VirtualClock:
         self._clocks = [shard_key(namespace, shard, "clock") for shard in range(core.shards)]
         self._turned = TurnedClock(0)
         queues = HomeQueues(core, self._io)
-        self._wheels = [HandWheel(self._client, namespace, n, queues, self._turned) for n in range(core.shards)]
+        self._wheels = [HandWheel(url, namespace, n, queues, self._turned) for n in range(core.shards)]
         self.set(datetime.now(UTC) if now is None else now)
 
     @property

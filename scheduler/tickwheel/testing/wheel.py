@@ -21,8 +21,8 @@ _EXPECTED = ("FENCED", "STALECONFIG")
 class HandWheel:
     """Drives one shard of a namespace on the test clock, as far as it is told."""
 
-    def __init__(self, client: "redis.Redis", namespace: str, shard: int, queues: Queues, clock: TurnedClock) -> None:
-        self._client = client
+    def __init__(self, url: str, namespace: str, shard: int, queues: Queues, clock: TurnedClock) -> None:
+        self._url = url
         self._namespace = namespace
         self._shard = shard
         self._queues = queues
@@ -67,7 +67,8 @@ class HandWheel:
             raise
 
     def _take_over(self) -> ShardDriver:
-        self._link = Link(self._client, self._never)
+        # A link takes its connections out of the client for good: each has a client of its own.
+        self._link = Link(redis.Redis.from_url(self._url, protocol=2), self._never)
         driver = ShardDriver(
             self._namespace,
             self._shard,

@@ -1,0 +1,246 @@
+"""Python and Lua agree byte for byte on what is stored: records, timers and events."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tickwheel import LeaseLost, Message, Queue, Tickwheel, limits, record
+from tickwheel.keys import shard_key
+from tickwheel.record import BODY, BORN_PENDING, ERROR, EXPLICIT, HELD, OVERRIDES, OWNED, PAIRS, Record, State
+from tickwheel.testing import VirtualClock
+from tickwheel.timers import Kind, Timer, generation, pack
+from tickwheel.transitions import Transition
+
+pytestmark = pytest.mark.integration
+
+MS = timedelta(milliseconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+METADATA = {"of": "acme", "gpu": "a100", "é": "", "k": "v" * 256}
+SECTIONS = ["deadline", "overrides", "pairs", "body"]
+SUBSETS = [set(subset) for n in range(5) for subset in itertools.combinations(SECTIONS, n)]
+STATES = ["invisible", "pending", "running", "failed", "completed", "cancelled", "held", "errored", "redriven"]
+
+
+def stored(tw: Tickwheel, server: Any, key: str) -> Iterator[Any]:
+    """What the shards have under a key that each has once."""
+    for shard in range(tw._core.shards):
+        name = shard_key(tw._core.namespace, shard, key)
+        if key == "inbox":
+            yield from (fields[b"t"] for _, fields in server.xrange(name))
+        else:
+            yield from server.hgetall(name).items()
+
+
+def given(sections: set[str]) -> dict[str, Any]:
+    return {
+        "payload": b"p" * (limits.INLINE_BYTES + 1 if "body" in sections else 20),
+        "deadline": EPOCH - timedelta(days=1) if "deadline" in sections else None,
+        "lease": timedelta(seconds=7) if "overrides" in sections else None,
+        "max_attempts": 1 if "overrides" in sections else None,
+        "metadata": METADATA if "pairs" in sections else {"of": "acme"},
+    }
+
+
+def expected(now_ms: int, sections: set[str], metadata: dict[str, str], payload: bytes) -> Record:
+    """The record of a message that is Pending since now, whose digest and nonce only the server knows."""
+    flags = PAIRS | BORN_PENDING
+    flags |= EXPLICIT if "deadline" in sections else 0
+    flags |= OVERRIDES if "overrides" in sections else 0
+    flags |= BODY if "body" in sections else 0
+    return Record(
+        state=State.PENDING,
+        flags=flags,
+        version=1,
+        attempts=0,
+        incarnation=1,
+        due_ms=now_ms,
+        until_ms=now_ms,
+        digest=b"",
+        nonce=0,
+        deadline_ms=-86_400_000 if "deadline" in sections else now_ms,
+        token=b"",
+        worker="",
+        lease_ms=7_000 if "overrides" in sections else 0,
+        max_attempts=1 if "overrides" in sections else 0,
+        error="",
+        metadata=metadata,
+        payload=payload,
+    )
+
+
+def lead_to(state: str, queue: Queue, sections: set[str], wanted: Record, clock: VirtualClock) -> None:
+    """Enqueue a message, bring it to a state, and do to the expected record what should be done to it."""
+    queue.enqueue(id="m", delay=timedelta(hours=1) if state == "invisible" else None, **given(sections))
+    if state == "invisible":
+        wanted.state, wanted.flags = State.INVISIBLE, wanted.flags - BORN_PENDING
+        wanted.due_ms = wanted.until_ms = wanted.due_ms + 3_600_000
+        wanted.deadline_ms = wanted.deadline_ms if "deadline" in sections else wanted.due_ms
+    if state in ("running", "failed", "completed", "held", "errored", "redriven"):
+        [message] = queue.dequeue(worker="w é")
+        wanted.state, wanted.flags, wanted.token, wanted.worker = (
+            State.RUNNING,
+            wanted.flags | OWNED,
+            message.token,
+            "w é",
+        )
+        wanted.version, wanted.attempts = 2, 1
+        wanted.until_ms += 7_000 if "overrides" in sections else 30_000
+        if state == "completed":
+            message.complete()
+            keep_header(wanted, State.COMPLETED, OWNED)
+        elif state == "held":
+            queue.cancel("m", "acme")
+            until = wanted.until_ms
+            keep_header(wanted, State.CANCELLED, OWNED)
+            wanted.flags, wanted.worker, wanted.until_ms = wanted.flags | HELD, "w é", until
+        elif state in ("failed", "errored", "redriven"):
+            fail(message, wanted, state, sections)
+            if state == "redriven" and wanted.state is State.ERRORED:
+                queue.redrive("m", "acme")
+                wanted.state, wanted.version, wanted.attempts, wanted.until_ms = State.PENDING, 4, 0, wanted.due_ms
+    if state == "cancelled":
+        queue.cancel("m", "acme")
+        keep_header(wanted, State.CANCELLED, 0)
+
+
+def keep_header(wanted: Record, state: State, owned: int) -> None:
+    """A finished message keeps its header and deadline, and the token where it is still of use."""
+    wanted.state, wanted.version = state, wanted.version + 1
+    wanted.flags = wanted.flags & (EXPLICIT | BORN_PENDING) | owned
+    wanted.worker, wanted.lease_ms, wanted.max_attempts, wanted.metadata, wanted.payload = "", 0, 0, {}, b""
+    wanted.until_ms = wanted.due_ms + 600_000
+
+
+def fail(message: Message, wanted: Record, state: str, sections: set[str]) -> None:
+    message.fail("boom é", retry_in=timedelta(seconds=3))
+    # The message's own bound is one attempt.
+    wanted.state = State.ERRORED if "overrides" in sections else State.INVISIBLE
+    wanted.flags, wanted.token, wanted.worker, wanted.error = wanted.flags - OWNED | ERROR, b"", "", "boom é"
+    wanted.version = 3
+    wanted.until_ms = wanted.due_ms + (7 * 86_400_000 if wanted.state is State.ERRORED else 3_000)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_record_is_as_python_would_write_it(
+    tw: Tickwheel, clock: VirtualClock, server: Any, contents: Callable[[str], dict[str, Any]], state: str
+) -> None:
+    queue = tw.create_queue("q", exclusive_key="of", indexed=["of", "k"])
+    now_ms = (clock.now - EPOCH) // MS
+    for n, sections in enumerate(SUBSETS, start=1):
+        asked = given(sections)
+        # The indexed ones come first, otherwise the order is the one given.
+        metadata = {key: asked["metadata"][key] for key in ("of", "k", "gpu", "é") if key in asked["metadata"]}
+        wanted = expected(now_ms, sections, metadata, asked["payload"])
+        lead_to(state, queue, sections, wanted, clock)
+        [(field, found)] = stored(tw, server, "messages")
+        assert field == b"\0\1\0\4acmem"
+        seen = record.decode(found)
+        # Only these are not known beforehand: how often the shard has enqueued, and what the client drew and hashed.
+        wanted.incarnation, wanted.digest, wanted.nonce = n, seen.digest, seen.nonce
+        assert len(wanted.digest) == 8
+        header, body = record.encode(wanted, queue.config().indexed_keys)
+        assert found == header, f"{state} with {sections or 'no sections'}: {seen} is not {wanted}"
+        assert list(stored(tw, server, "bodies")) == ([(field, body)] if wanted.flags & BODY else [])
+        remove(queue, clock)
+        clock.set(EPOCH + now_ms * MS)
+
+
+def remove(queue: Queue, clock: VirtualClock) -> None:
+    """Let the message go through the end of its life."""
+    if queue.get("m", "acme").state not in ("completed", "errored"):
+        queue.cancel("m", "acme", release=True)
+    clock.advance(timedelta(days=8))
+    assert sum(queue.counts().values()) == 0
+
+
+def test_a_timer_is_as_python_would_write_it(tw: Tickwheel, clock: VirtualClock, server: Any) -> None:
+    plain, exclusive = tw.create_queue("plain"), tw.create_queue("exclusive", exclusive_key="of")
+    now_ms = (clock.now - EPOCH) // MS
+    plain.enqueue(id="m", delay=timedelta(hours=1))
+    exclusive.enqueue(id="n", metadata={"of": "é"})
+    exclusive.dequeue(lease=timedelta(seconds=5))
+    exclusive.cancel("n", "é", release=True)
+    timers = [
+        Timer(now_ms + 3_600_000, 1, generation(1, 1), Kind.PROMOTE, b"m"),
+        Timer(now_ms + 5_000, 2, generation(1, 2), Kind.EXPIRE, "\0\2én".encode()),
+        Timer(now_ms + 600_000, 2, generation(1, 3), Kind.RETIRE, "\0\2én".encode()),
+    ]
+    if tw._core.shards == 1:
+        timers[1:] = [timer._replace(generation=timer.generation + (1 << 16)) for timer in timers[1:]]
+    assert sorted(stored(tw, server, "inbox")) == sorted(map(pack, timers))
+
+
+def test_an_event_is_as_python_reads_it(
+    tw: Tickwheel, clock: VirtualClock, history: Callable[[str], list[Transition]]
+) -> None:
+    queue = tw.create_queue("q", exclusive_key="of")
+    now_ms = (clock.now - EPOCH) // MS
+    queue.enqueue(id="é" * 64, delay=timedelta(seconds=1), deadline=EPOCH - MS, metadata={"of": "", "a": "b"})
+    clock.set(clock.now + timedelta(seconds=3))
+    clock.run_due()
+    [message] = queue.dequeue(worker="w é")
+    message.complete()
+    enqueued, promoted, dequeued, completed = history("é" * 64)
+    of = {"queue_number": 1, "id": "é" * 64, "exclusive_value": "", "incarnation": 1}
+    assert enqueued == Transition(
+        **of,  # type: ignore[arg-type]
+        version=1,
+        from_state=None,
+        to_state=State.INVISIBLE,
+        time_ms=now_ms,
+        attempt=0,
+        due_ms=now_ms + 1_000,
+        deadline_ms=-1,
+        metadata={"of": "", "a": "b"},
+    )
+    assert promoted == Transition(
+        **of,  # type: ignore[arg-type]
+        version=2,
+        from_state=State.INVISIBLE,
+        to_state=State.PENDING,
+        time_ms=now_ms + 3_000,
+        attempt=0,
+        lateness_ms=2_000,
+    )
+    assert dequeued == Transition(
+        **of,  # type: ignore[arg-type]
+        version=3,
+        from_state=State.PENDING,
+        to_state=State.RUNNING,
+        time_ms=now_ms + 3_000,
+        attempt=1,
+        worker="w é",
+        lateness_ms=2_000,
+    )
+    assert completed == Transition(
+        **of,  # type: ignore[arg-type]
+        version=4,
+        from_state=State.RUNNING,
+        to_state=State.COMPLETED,
+        time_ms=now_ms + 3_000,
+        attempt=1,
+    )
+
+
+def test_generations_wrap_around(tw: Tickwheel, clock: VirtualClock, server: Any) -> None:
+    queue = tw.queue("q")
+    queue.enqueue(id="warm up")
+    for shard in range(tw._core.shards):
+        server.hset(shard_key(tw._core.namespace, shard, "clock"), "seq", 2**16 - 2)
+    for n in range(8):
+        queue.enqueue(id=f"m{n}", delay=timedelta(seconds=1))
+    clock.advance(timedelta(seconds=1))
+    assert queue.counts()["pending"] == 9
+
+
+def test_a_record_whose_worker_has_no_name_is_read_back(tw: Tickwheel) -> None:
+    queue = tw.queue("q")
+    queue.enqueue(id="m")
+    [message] = queue.dequeue()
+    assert queue.get("m").worker == ""
+    queue.cancel("m")
+    with pytest.raises(LeaseLost):
+        message.complete()
