@@ -1,9 +1,11 @@
 """`tickwheel events`: the event process alone, for a server that programs share."""
 
+import json
 import logging
 import os
 import signal
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +18,7 @@ from tickwheel.embedded import EmbeddedServer
 from tickwheel.opening import default_lock
 
 commands = typer.Typer()
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _log = logging.getLogger("tickwheel.events")
 
 
@@ -43,11 +46,9 @@ def events(
     One drives a namespace, more of them on this host stand by. The log goes to stderr. SIGTERM and SIGINT end it
     cleanly; SIGUSR1 accepts the server's clock after a step that the clock guard has held.
     """
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if place.json else logging.Formatter(_FORMAT))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
     # Checks the server and opens the namespace as every client does; with an embedded server keeps it running.
     with place.open(shards=shards):
         server = EmbeddedServer(place.data_dir) if place.url is None else None
@@ -66,6 +67,21 @@ def events(
         finally:
             if server is not None:
                 server.close()
+
+
+class JsonLines(logging.Formatter):
+    """A log line as one JSON document."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "text": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
 
 
 def _run(url: str, namespace: str, lock: Path, server: EmbeddedServer | None) -> None:

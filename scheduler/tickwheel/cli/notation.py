@@ -15,7 +15,7 @@ from tickwheel.errors import InvalidArgument
 
 T = TypeVar("T")
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[dhms])")
 _DURATION = re.compile(rf"(?:{_PART.pattern})+")
 
 

@@ -1,0 +1,242 @@
+"""The command line as a shell runs it: processes, pipes, signals, terminals, and the embedded server."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tickwheel import Tickwheel
+from tickwheel.datadir_lock import is_free
+from tickwheel.plan import Request, one
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+TICKWHEEL = (sys.executable, "-m", "tickwheel")
+TIMEOUT_S = 30
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An embedded server of the test's own."""
+    unset = {name: value for name, value in os.environ.items() if not name.startswith("TICKWHEEL_")}
+    return unset | {"TICKWHEEL_DATA_DIR": str(tmp_path / "data")}
+
+
+@pytest.fixture
+def run(environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a command to its end."""
+
+    def run_command(*args: object, code: int = 0, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [*TICKWHEEL, *map(str, args)],
+            env=environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == code, f"{args}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return run_command
+
+
+@pytest.fixture
+def events(environment: dict[str, str]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts `tickwheel events`, and waits until it is elected."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*args: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen([*TICKWHEEL, "events", *args], env=environment, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        wait_for_line(process, "elected")
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def wait_for_line(process: subprocess.Popen[str], word: str) -> None:
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if word in line:
+            return
+    pytest.fail(f"ended without {word!r}: {seen}")
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_the_embedded_server_keeps_messages_between_commands(run: Run) -> None:
+    run("enqueue", "orders", "order 17", "--id", "o17")
+    assert json.loads(run("dequeue", "orders", "--complete", "--json").stdout)["payload"] == "order 17"
+    assert json.loads(run("counts", "orders", "--json").stdout)["completed"] == 1
+
+
+def test_a_dequeue_on_the_embedded_server_drives_the_wheel_meanwhile(run: Run) -> None:
+    run("enqueue", "orders", "later", "--delay", "1500ms")
+    assert run("dequeue", "orders", "--raw", "--complete", "--wait", "20s").stdout == "later\n"
+
+
+def test_a_message_that_fell_due_while_nobody_drove_is_there_at_once(run: Run) -> None:
+    run("enqueue", "orders", "past", "--delay", "1ms")
+    assert run("dequeue", "orders", "--raw", "--complete").stdout == "past\n"
+
+
+def test_the_event_process_runs_alone_and_ends_cleanly_by_sigterm(
+    run: Run, events: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    process = events()
+    [driver] = [each for each in json.loads(run("doctor", "--json").stdout) if each["check"] == "driver"]
+    assert (driver["verdict"], driver["text"].split(",")[0]) == ("ok", "a process of this host drives every shard")
+    run("enqueue", "orders", "soon", "--delay", "200ms")
+    assert run("dequeue", "orders", "--raw", "--complete", "--wait", "20s").stdout == "soon\n"
+
+    process.terminate()
+    wait_for_line(process, "ended")
+    assert process.wait(TIMEOUT_S) == 0
+    # The last program has left: the server is gone, too.
+    assert is_free(tmp_path / "data" / "server.lock")
+
+
+def test_a_second_event_process_stands_by_and_takes_over(
+    run: Run, events: Callable[..., subprocess.Popen[str]], environment: dict[str, str]
+) -> None:
+    first = events()
+    second = subprocess.Popen([*TICKWHEEL, "events"], env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for_line(second, "stands for election")
+        first.kill()
+        wait_for_line(second, "elected")
+        second.send_signal(signal.SIGINT)
+        assert second.wait(TIMEOUT_S) == 0
+    finally:
+        second.kill()
+        second.communicate()
+
+
+def test_events_works_on_a_server_by_url(
+    run: Run, events: Callable[..., subprocess.Popen[str]], tickwheel_server: PrivateServer, tmp_path: Path
+) -> None:
+    namespace = f"cli-{os.urandom(6).hex()}"
+    where = ("--url", tickwheel_server.url, "--namespace", namespace)
+    process = events(*where, "--shards", "3", "--lock", str(tmp_path / "election"))
+    with Tickwheel(tickwheel_server.url, namespace=namespace, shards=3):
+        run("enqueue", "orders", "soon", "--delay", "200ms", *where)
+        assert run("dequeue", "orders", "--raw", "--complete", "--wait", "20s", *where).stdout == "soon\n"
+    process.terminate()
+    assert process.wait(TIMEOUT_S) == 0
+    tickwheel_server.clear(namespace)
+
+
+def test_events_on_a_server_that_is_not_there_is_code_3(run: Run) -> None:
+    done = run("events", "--url", "redis://127.0.0.1:1", "--timeout", "100ms", code=3)
+    assert done.stderr.splitlines()[-1].startswith("tickwheel: no answer from redis://127.0.0.1:1")
+
+
+def test_events_logs_json_lines_where_asked(events: Callable[..., subprocess.Popen[str]]) -> None:
+    process = events("--json")
+    process.terminate()
+    _, log = process.communicate(timeout=TIMEOUT_S)
+    ended = json.loads(log.splitlines()[-1])
+    assert (ended["level"], ended["logger"], ended["text"]) == ("INFO", "tickwheel.events", "ended")
+
+
+def test_a_reader_that_leaves_ends_a_command_quietly(run: Run, environment: dict[str, str]) -> None:
+    lines = "".join(json.dumps({"payload": "x" * 100}) + "\n" for _ in range(3_000))
+    run("enqueue", "orders", "--from", "-", stdin=lines)
+    command = [*TICKWHEEL, "dequeue", "orders", "--limit", "1000", "--json", "--complete"]
+    writer = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert writer.stdout is not None
+    assert writer.stderr is not None
+    first = writer.stdout.readline()
+    writer.stdout.close()
+    assert json.loads(first)["payload"] == "x" * 100
+    assert writer.stderr.read() == b""
+    assert writer.wait(TIMEOUT_S) == 141
+    writer.stderr.close()
+    # What was not printed was not completed: it is still there.
+    counts = json.loads(run("counts", "orders", "--json").stdout)
+    assert (counts["completed"], counts["pending"] + counts["running"]) == (0, 3_000)
+
+
+def test_commands_are_joined_by_pipes(run: Run, environment: dict[str, str]) -> None:
+    run("enqueue", "orders", "--from", "-", stdin="{}\n" * 20)
+    command = " ".join(TICKWHEEL)
+    script = f"{command} dequeue orders --limit 20 --json | {command} complete orders - --json | wc -l"
+    done = subprocess.run(
+        ["sh", "-c", script], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+    )
+    assert done.stdout.strip() == "20"
+
+
+def test_there_is_no_colour_and_no_cut_line_where_there_is_no_terminal(run: Run) -> None:
+    long = "n" * 60
+    run("enqueue", long, "x")
+    for command in (("counts",), ("queue", "list"), ("queue", "show", long), ("doctor",)):
+        shown = run(*command).stdout
+        assert "\x1b" not in shown
+        if command != ("doctor",):
+            assert long in shown
+    assert len(run("counts").stdout.splitlines()) == 2
+
+
+def on_terminal(environment: dict[str, str], *args: str) -> str:
+    """What a command shows on a terminal of 100 columns."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [*TICKWHEEL, *args],
+        env=environment | {"TERM": "xterm-256color", "COLUMNS": "100"},
+        stdin=subprocess.DEVNULL,
+        stdout=follower,
+        stderr=follower,
+    )
+    os.close(follower)
+    shown = b""
+    # Reading ends with EIO on Linux, and with nothing on macOS, when the command has ended.
+    try:
+        while piece := os.read(leader, 65_536):
+            shown += piece
+    except OSError:
+        pass
+    os.close(leader)
+    assert process.wait(TIMEOUT_S) == 0
+    return shown.decode()
+
+
+def test_a_terminal_gets_colour_and_a_progress_bar(run: Run, environment: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "messages.jsonl"
+    file.write_text("{}\n" * 5_000)
+    assert "5,000 messages" in on_terminal(environment, "enqueue", "orders", "--from", str(file))
+    assert "\x1b[" in on_terminal(environment, "doctor")
+    quiet = run("enqueue", "orders", "--from", file)
+    assert (quiet.stdout, quiet.stderr) == ("5,000 added\n", "")
+
+
+def test_ctrl_c_ends_a_waiting_dequeue_with_130(run: Run, environment: dict[str, str]) -> None:
+    run("queue", "create", "orders")
+    command = [*TICKWHEEL, "dequeue", "orders", "--wait", "1m"]
+    with Tickwheel(data_dir=environment["TICKWHEEL_DATA_DIR"], drive=False) as tickwheel:
+        waiting = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+        until = time.monotonic() + TIMEOUT_S
+        asked = Request(0, command=("PUBSUB", "SHARDNUMSUB", *tickwheel._core.channels("orders")))
+        while tickwheel._run(one(asked)).value[1] == 0:
+            assert time.monotonic() < until
+        waiting.send_signal(signal.SIGINT)
+        _, complained = waiting.communicate(timeout=TIMEOUT_S)
+    assert (waiting.returncode, complained) == (130, b"")

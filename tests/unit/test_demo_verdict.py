@@ -1,0 +1,207 @@
+"""The demo's verdict on days that went wrong: each kind of wrong fails its own check, and no other passes for it."""
+
+from dataclasses import replace
+
+import pytest
+
+from tickwheel.demo.flights import Flight
+from tickwheel.demo.logbook import Landing
+from tickwheel.demo.timetable import Departure
+from tickwheel.demo.verdict import Verdict, judge
+from tickwheel.record import State
+from tickwheel.transitions import Transition
+
+pytestmark = pytest.mark.unit
+
+INVISIBLE, PENDING, RUNNING = State.INVISIBLE, State.PENDING, State.RUNNING
+COMPLETED, CANCELLED, ERRORED = State.COMPLETED, State.CANCELLED, State.ERRORED
+MS = 1_000_000
+
+
+def departure(number: str, due_ms: int, *, cancelled: bool = False, aircraft: str | None = "N1") -> Departure:
+    flight = Flight(2, "UA", number, aircraft, "EWR", "IAH", 600, 700, 100, cancelled, False)
+    return Departure(flight, due_ms, due_ms + 100, 100)
+
+
+def step(
+    id: str, version: int, before: State | None, after: State | None, time_ms: int, aircraft: str | None = "N1"
+) -> Transition:
+    return Transition(1, id, aircraft, 7, version, before, after, time_ms, 1 if version > 2 else 0, "worker-1")
+
+
+class Day:
+    """Two flights of one aircraft, one after the other, one cancelled, and one without a tail number."""
+
+    def __init__(self) -> None:
+        self.departures = [
+            departure("1", 1_000),
+            departure("2", 2_000),
+            departure("3", 3_000, cancelled=True),
+            departure("4", 4_000, cancelled=True, aircraft=None),
+        ]
+        self.first, self.second, self.third, self.fourth = (each.flight.id for each in self.departures)
+        self.history = [
+            step(self.first, 1, None, INVISIBLE, 0),
+            step(self.first, 2, INVISIBLE, PENDING, 1_001),
+            step(self.first, 3, PENDING, RUNNING, 1_003),
+            step(self.first, 4, RUNNING, COMPLETED, 1_110),
+            step(self.second, 1, None, INVISIBLE, 0),
+            step(self.second, 2, INVISIBLE, PENDING, 2_000),
+            step(self.second, 3, PENDING, RUNNING, 2_000),
+            step(self.second, 4, RUNNING, COMPLETED, 2_110),
+            step(self.third, 1, None, INVISIBLE, 0),
+            step(self.third, 2, INVISIBLE, CANCELLED, 2_900),
+            step(self.fourth, 1, None, INVISIBLE, 0, None),
+            step(self.fourth, 2, INVISIBLE, CANCELLED, 3_900, None),
+        ]
+        self.landings = [
+            Landing("worker-1", self.first, "N1", 1, 1_004 * MS, 1_105 * MS, True),
+            Landing("worker-2", self.second, "N1", 1, 2_001 * MS, 2_101 * MS, True),
+        ]
+        self.refused = [self.fourth]
+
+    def change(self, id: str, version: int, **fields: object) -> None:
+        place = next(n for n, each in enumerate(self.history) if (each.id, each.version) == (id, version))
+        self.history[place] = replace(self.history[place], **fields)  # type: ignore[arg-type]
+
+    def judged(self) -> Verdict:
+        return judge(self.departures, self.history, self.landings, self.refused)
+
+    def fails(self) -> list[str]:
+        verdict = self.judged()
+        assert verdict.passed == all(check.holds for check in verdict.checks)
+        return [check.claim for check in verdict.checks if not check.holds]
+
+
+def test_a_day_that_went_well_passes_with_its_figures() -> None:
+    verdict = Day().judged()
+    assert verdict.passed
+    assert (verdict.flights, verdict.completed, verdict.cancelled) == (4, 2, 2)
+    assert (verdict.ready_late.p50, verdict.ready_late.worst) == (0, 1)
+    assert (verdict.taken_late.p50, verdict.taken_late.p99) == (0, 3)
+    assert verdict.document()["passed"] is True
+
+
+def test_the_order_in_which_shards_were_read_does_not_matter() -> None:
+    day = Day()
+    day.history.reverse()
+    assert day.fails() == []
+
+
+def test_a_flight_that_vanished_fails() -> None:
+    day = Day()
+    day.history = [each for each in day.history if each.id != day.second]
+    day.landings.pop()
+    assert "completed + cancelled = 4" in day.fails()
+    assert "nothing lost, nothing twice" in day.fails()
+
+
+def test_a_flight_that_never_landed_fails() -> None:
+    day = Day()
+    day.history = [each for each in day.history if (each.id, each.version) != (day.second, 4)]
+    day.landings.pop()
+    assert "completed + cancelled = 4" in day.fails()
+
+
+def test_an_errored_flight_fails() -> None:
+    day = Day()
+    day.change(day.second, 4, to_state=ERRORED)
+    assert "completed + cancelled = 4" in day.fails()
+
+
+def test_a_flight_that_was_cancelled_and_should_have_flown_fails() -> None:
+    day = Day()
+    day.history = [each for each in day.history if (each.id, each.version) not in ((day.second, 3), (day.second, 4))]
+    day.change(day.second, 2, to_state=CANCELLED, time_ms=1_900)
+    day.landings.pop()
+    assert day.fails() == ["what flew that day flew, the rest was cancelled"]
+
+
+def test_a_completed_flight_that_nobody_landed_fails() -> None:
+    day = Day()
+    day.landings.pop()
+    assert day.fails() == ["nothing lost, nothing twice"]
+
+
+def test_a_landing_that_the_scheduler_does_not_know_fails() -> None:
+    day = Day()
+    day.landings.append(replace(day.landings[0], flight=day.third, off_ns=0, on_ns=1))
+    assert day.fails() == ["nothing lost, nothing twice"]
+
+
+def test_a_flight_that_landed_twice_fails() -> None:
+    day = Day()
+    day.landings.append(replace(day.landings[0], off_ns=5_000 * MS, on_ns=5_100 * MS))
+    assert day.fails() == ["nothing lost, nothing twice"]
+
+
+def test_a_landing_whose_lease_was_lost_is_no_second_one() -> None:
+    day = Day()
+    day.landings.append(replace(day.landings[0], off_ns=5_000 * MS, on_ns=5_100 * MS, completed=False))
+    assert day.fails() == []
+
+
+def test_a_gap_in_the_versions_fails() -> None:
+    day = Day()
+    day.history = [each for each in day.history if (each.id, each.version) != (day.first, 2)]
+    assert day.fails() == ["nothing lost, nothing twice"]
+
+
+def test_events_that_do_not_follow_from_each_other_fail() -> None:
+    day = Day()
+    day.change(day.first, 3, from_state=INVISIBLE)
+    assert day.fails() == ["nothing lost, nothing twice"]
+
+
+def test_a_departure_a_millisecond_early_fails() -> None:
+    day = Day()
+    day.change(day.second, 2, time_ms=1_999)
+    day.change(day.second, 3, time_ms=1_999)
+    assert day.fails() == ["none departed before its time, by the server's clock"]
+
+
+def test_a_cancellation_at_its_time_is_too_late() -> None:
+    day = Day()
+    day.change(day.third, 2, time_ms=3_000)
+    assert day.fails() == ["cancelled before their time"]
+
+
+def test_an_aircraft_in_two_places_by_the_logbooks_fails() -> None:
+    day = Day()
+    day.landings[1] = replace(day.landings[1], off_ns=1_104 * MS)
+    assert day.fails() == ["no aircraft in two places, by the logbooks"]
+
+
+def test_an_aircraft_in_two_places_by_the_events_fails() -> None:
+    day = Day()
+    day.change(day.first, 4, time_ms=2_001)
+    assert day.fails() == ["no aircraft in two places, by the events"]
+
+
+def test_a_long_flight_is_compared_with_every_later_one_not_only_with_the_next() -> None:
+    day = Day()
+    day.departures.append(departure("5", 2_500))
+    last = day.departures[-1].flight.id
+    steps = (None, INVISIBLE, PENDING, RUNNING, COMPLETED)
+    day.history += [
+        step(last, n + 1, steps[n], steps[n + 1], (0, 2_500, 2_500, 2_600)[n]) for n in range(len(steps) - 1)
+    ]
+    day.landings.append(Landing("worker-3", last, "N1", 1, 2_500 * MS, 2_590 * MS, True))
+    assert day.fails() == []
+    day.landings[0] = replace(day.landings[0], on_ns=2_550 * MS)
+    verdict = day.judged()
+    [failed] = [check for check in verdict.checks if not check.holds]
+    assert failed.figures.startswith("2 overlaps: ")
+
+
+def test_flights_that_touch_do_not_overlap() -> None:
+    day = Day()
+    day.landings[0] = replace(day.landings[0], on_ns=day.landings[1].off_ns)
+    day.change(day.first, 4, time_ms=2_000)
+    assert day.fails() == []
+
+
+def test_a_flight_without_a_tail_number_that_was_not_refused_fails() -> None:
+    day = Day()
+    day.refused.clear()
+    assert day.fails() == ["without a tail number refused by the exclusive queue"]
