@@ -1,0 +1,219 @@
+"""Every script touches the keys it declares and no other: watched from outside, while all of them are at work."""
+
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tickwheel import InvalidTransition, LeaseLost, Message, NewMessage, Queue, Tickwheel, scripts
+from tickwheel.testing import PrivateServer, VirtualClock, sandbox
+
+pytestmark = pytest.mark.security
+
+_LINE = re.compile(rb"^\d+\.\d+ \[\d+ ([^\]]*)\] (.*)$", re.DOTALL)
+_WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_ESCAPE = re.compile(rb"\\(x[0-9a-f]{2}|.)", re.DOTALL)
+_SHORT = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"a": b"\a", b"b": b"\b"}
+_END = b"no more to come"
+
+
+@dataclass
+class Watched:
+    """One call of a script: what it declared, and the commands it ran."""
+
+    name: str
+    declared: list[bytes]
+    commands: list[list[bytes]] = field(default_factory=list)
+
+
+class Monitor:
+    """Hears every command of a server, from a connection of its own."""
+
+    def __init__(self, server: PrivateServer) -> None:
+        self._client: Any = server.client()
+        self._connection = _connection(self._client)
+        self._connection.send_command("MONITOR")
+        assert self._connection.read_response() == b"OK"
+        self._lines: list[bytes] = []
+        self._thread = threading.Thread(target=self._hear, daemon=True)
+        self._thread.start()
+
+    def lines(self) -> list[bytes]:
+        """All that was heard up to now; ends the hearing."""
+        self._client.execute_command("ECHO", _END)
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        self._connection.disconnect()
+        self._client.close()
+        return self._lines
+
+    def _hear(self) -> None:
+        while True:
+            line = self._connection.read_response()
+            if _END in line:
+                return
+            self._lines.append(line)
+
+
+def _connection(client: Any) -> Any:
+    return client.connection_pool.get_connection()
+
+
+def words(quoted: bytes) -> list[bytes]:
+    """A command as MONITOR prints it, taken apart."""
+
+    def unescaped(found: "re.Match[bytes]") -> bytes:
+        code = found[1]
+        return bytes.fromhex(code[1:].decode()) if code[:1] == b"x" and len(code) == 3 else _SHORT.get(code, code)
+
+    return [_ESCAPE.sub(unescaped, word) for word in _WORD.findall(quoted)]
+
+
+def calls(lines: list[bytes], names: dict[bytes, str]) -> Iterator[Watched]:
+    """The calls of scripts, in order: MONITOR prints a call, then the commands that it runs, marked `lua`."""
+    under_way: Watched | None = None
+    for line in lines:
+        matched = _LINE.match(line)
+        assert matched is not None, line
+        command = words(matched[2])
+        if matched[1] == b"lua":
+            assert under_way is not None
+            under_way.commands.append(command)
+            continue
+        if under_way is not None:
+            yield under_way
+        under_way = None
+        if command[0].lower() == b"evalsha" and command[1] in names:
+            count = int(command[2])
+            under_way = Watched(names[command[1]], command[3 : 3 + count])
+    if under_way is not None:
+        yield under_way
+
+
+def keys_of(command: list[bytes], server: Any) -> list[bytes]:
+    """The keys, and the channels of sharded publish/subscribe, that a command touches: the server knows."""
+    name = command[0].upper()
+    if name == b"TIME":
+        return []
+    if name == b"SPUBLISH":
+        return [command[1]]
+    return [key.encode() for key in server.command_getkeys(*command)]
+
+
+def finish_in_every_way(queue: Queue, messages: list[Message]) -> None:
+    """Complete, fail and cancel, as far as there are messages; the first goes on running."""
+    for n, message in enumerate(messages):
+        if n == 0:
+            message.extend(timedelta(minutes=1))
+        elif n == 1:
+            message.complete()
+        elif n == 2:
+            message.fail("boom", retry_in=timedelta(seconds=1))
+        else:
+            queue.cancel(message.id, message.exclusive_value)
+            with pytest.raises(LeaseLost):
+                message.complete()
+
+
+def everything(tw: Tickwheel, clock: VirtualClock) -> None:
+    """A use of every script, in plain and exclusive queues, through their main branches."""
+    for kind in ("plain", "exclusive"):
+        key = "of" if kind == "exclusive" else None
+        queue = tw.create_queue(kind, exclusive_key=key, forecast=True, max_attempts=2)
+        metadata = [{"of": str(n % 7), "kind": str(n % 3), "odd": str(n % 2)} for n in range(60)]
+        queue.enqueue_many(
+            NewMessage(bytes(n * 100), id=f"now{n}", metadata=pairs, deadline=timedelta(seconds=n % 5))
+            for n, pairs in enumerate(metadata)
+        )
+        delays = [timedelta(milliseconds=17), timedelta(hours=1), timedelta(days=1), timedelta(days=400)]
+        queue.enqueue_many(
+            NewMessage(id=f"later{n}{delay}", delay=delay, metadata=metadata[n]) for n in range(10) for delay in delays
+        )
+        for where in (None, {"kind": "1"}, {"kind": "1", "odd": "0"}, {"kind": "none"}):
+            finish_in_every_way(queue, queue.dequeue(limit=4, where=where, worker="w"))
+        value = "0" if key else None
+        queue.dequeue(limit=50)
+        queue.dequeue(limit=50, where={"kind": "0"})
+        queue.reschedule("now56", value, delay=timedelta(hours=2)) if queue.get(
+            "now56", value
+        ).state == "pending" else None
+        queue.reschedule(f"later0{delays[1]}", value, delay=timedelta(hours=2), deadline=timedelta(hours=1))
+        queue.cancel(f"later0{delays[2]}", value)
+        queue.cancel("now49", value)
+        queue.explain("now0", value)
+        queue.depth({"kind": "1", "odd": "1"})
+        queue.counts()
+        queue.forecast()
+        clock.advance(timedelta(hours=3))
+        queue.dequeue(limit=50)
+        clock.advance(timedelta(hours=3))
+        errored = list(queue.messages("errored"))
+        queue.redrive(errored[0].id, errored[0].exclusive_value)
+        with pytest.raises(InvalidTransition):
+            queue.redrive(errored[0].id, errored[0].exclusive_value)
+        tw.create_queue(kind, exclusive_key=key, forecast=True, max_attempts=3, update=True)
+        clock.advance(timedelta(days=30))
+    clock.advance(timedelta(days=370))
+
+
+@pytest.fixture(scope="module", params=[1, 4], ids=["1-shard", "4-shards"])
+def watched(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> list[Watched]:
+    """All calls of scripts in a run that uses every one."""
+    names = {scripts.load(name, "_clock_test").sha.encode(): name for name in scripts.names()}
+    with sandbox(tickwheel_server, shards=request.param) as (tw, clock):
+        monitor = Monitor(tickwheel_server)
+        everything(tw, clock)
+        return list(calls(monitor.lines(), names))
+
+
+def test_every_script_is_used_by_python(watched: list[Watched]) -> None:
+    assert {call.name for call in watched} == set(scripts.names())
+
+
+def test_a_script_touches_no_key_that_it_did_not_declare(watched: list[Watched], server: Any) -> None:
+    known: dict[tuple[bytes, ...], list[bytes]] = {}
+    for call in watched:
+        for command in call.commands:
+            # All but the keys is cut short, so that the server is asked once for each way of using one.
+            shape = tuple(command[:3])
+            if command[0].upper() in (b"UNLINK", b"DEL"):
+                shape = tuple(command)
+            if shape not in known:
+                known[shape] = keys_of(command, server)
+            undeclared = [key for key in known[shape] if key not in call.declared]
+            assert not undeclared, f"{call.name} touched {undeclared} by {command}"
+
+
+def test_all_keys_of_a_call_are_of_one_shard(watched: list[Watched]) -> None:
+    for call in watched:
+        tags = {key[key.index(b"{") : key.index(b"}") + 1] for key in call.declared}
+        assert len(tags) == 1, f"{call.name} declared {call.declared}"
+
+
+def test_scripts_that_only_read_write_nothing(watched: list[Watched], server: Any) -> None:
+    reading = {name for name in scripts.names() if "no-writes" in scripts.load(name).source.splitlines()[0]}
+    assert reading == {"counts", "depth", "explain", "forecast", "get"}
+    used = {command[0].decode().lower() for call in watched if call.name in reading for command in call.commands}
+    flags = {name: about["flags"] for name, about in server.command().items() if name in used}
+    assert flags.keys() == used
+    assert not [name for name in used if "write" in flags[name]]
+
+
+def test_an_empty_dequeue_writes_nothing(tickwheel_server: PrivateServer) -> None:
+    names = {scripts.load(name, "_clock_test").sha.encode(): name for name in scripts.names()}
+    with sandbox(tickwheel_server) as (tw, _):
+        queue = tw.create_queue("q")
+        queue.enqueue()
+        queue.dequeue()
+        monitor = Monitor(tickwheel_server)
+        assert queue.dequeue() == []
+        assert queue.dequeue(where={"a": "b"}) == []
+        found = [call for call in calls(monitor.lines(), names) if call.name == "dequeue"]
+    assert len(found) == 2
+    assert {command[0].upper() for call in found for command in call.commands} <= {
+        *(b"HGET", b"GET", b"EXISTS", b"ZRANGE", b"ZRANGEBYLEX"),
+    }

@@ -1,0 +1,153 @@
+"""The Lua scripts as files: what their headers declare, and that Python composes them as declared."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tickwheel import keys, scripts
+
+pytestmark = pytest.mark.unit
+
+NAMES = scripts.names()
+FRAGMENTS = sorted(entry.name[:-4] for entry in scripts.folder().iterdir() if entry.name.startswith("_"))
+# Besides the keys of shards and queues: a client's session, what home alone has, and parts of the wheel.
+OTHER_KEYS = {"session", "namespace", "queues", "slot", "lists...", "children..."}
+# These bring new messages or queues, and are refused where memory is full; all others may free some.
+NEEDS_MEMORY = {"enqueue", "configure"}
+
+
+def text(name: str) -> str:
+    return (scripts.folder() / f"{name}.lua").read_text()
+
+
+def header(name: str) -> list[str]:
+    """The comment that a script opens with, after its first line."""
+    lines = text(name).splitlines()[1:]
+    end = next(n for n, line in enumerate(lines) if not line.startswith("--"))
+    return [line.removeprefix("--").strip() for line in lines[:end]]
+
+
+def declared(name: str, kind: str) -> list[str]:
+    """The names that a header declares as KEYS or INCLUDE."""
+    lines = (line.removeprefix(f"{kind}:").split() for line in header(name) if line.startswith(f"{kind}:"))
+    return [word for line in lines for word in line]
+
+
+def code(name: str) -> Iterator[tuple[int, str]]:
+    """The lines that are not comments, with their numbers."""
+    for number, line in enumerate(text(name).splitlines(), start=1):
+        if number > 1 and line.strip() and not line.lstrip().startswith("--"):
+            yield number, line
+
+
+def test_the_folder_is_found() -> None:
+    assert len(NAMES) > 20
+    assert {"_clock", "_clock_test", "_record"} <= set(FRAGMENTS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_starts_so_that_the_server_refuses_keys_of_another_slot(name: str) -> None:
+    assert re.fullmatch(r"#!lua( flags=(allow-oom|no-writes))?", text(name).splitlines()[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_full_memory_stops_only_what_brings_more(name: str) -> None:
+    assert ("flags=" not in text(name).splitlines()[0]) == (name in NEEDS_MEMORY)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_header_says_what_the_script_does_and_declares_all_of_it(name: str) -> None:
+    lines = header(name)
+    assert lines[0].endswith((".", ":")) or lines[1].endswith("."), "it starts with a sentence"
+    assert not re.match(r"(KEYS|INCLUDE|ARGV|Reply|Errors|Cost)\b", lines[0])
+    for part in ("KEYS:", "Reply", "Cost"):
+        assert sum(line.startswith(part) for line in lines) == 1, part
+    source = "\n".join(line for each in [name, *declared(name, "INCLUDE")] for _, line in code(each))
+    says_arguments = any(line.startswith("ARGV[") for line in lines)
+    assert says_arguments == ("ARGV" in source)
+    can_fail = "error_reply" in source or "flags=" not in text(name).splitlines()[0]
+    says_errors = [line for line in lines if line.startswith("Errors")]
+    assert len(says_errors) == can_fail
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_error_of_a_script_is_in_its_header(name: str) -> None:
+    lines = [line for each in [name, *declared(name, "INCLUDE")] for _, line in code(each)]
+    raised = {code for line in lines for code in re.findall(r"error_reply\('([A-Z]+)", line)}
+    if name not in ("enqueue", "dequeue"):
+        # Only these two are called with the option that a block sets.
+        raised.discard("BLOCKED")
+    for word in raised:
+        assert re.search(rf"\b{word}\b", "\n".join(header(name))), word
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_declares_keys_that_there_are_each_once(name: str) -> None:
+    found = declared(name, "KEYS")
+    assert found
+    assert set(found) <= {*keys.SHARD_KEYS, *keys.QUEUE_KEYS, *OTHER_KEYS}
+    assert len(set(found)) == len(found)
+    assert all(not key.endswith("...") for key in found[:-1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_includes_fragments_that_there_are_each_once(name: str) -> None:
+    found = declared(name, "INCLUDE")
+    assert set(found) <= set(FRAGMENTS)
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_has_the_fragments_that_its_fragments_need(name: str) -> None:
+    included = declared(name, "INCLUDE")
+    for position, fragment in enumerate(included):
+        needs = [line for line in text(fragment).splitlines() if line.startswith("-- Needs:")]
+        for needed in re.findall(r"\b_[a-z]+", " ".join(needs)):
+            assert needed in included[:position], f"{fragment} needs {needed} before it"
+
+
+@pytest.mark.parametrize("name", FRAGMENTS)
+def test_a_fragment_says_what_it_is_for_and_is_used(name: str) -> None:
+    assert text(name).startswith("-- ")
+    users = [script for script in NAMES if name in declared(script, "INCLUDE")]
+    assert users or name == "_clock_test"
+
+
+@pytest.mark.parametrize("name", [*NAMES, *FRAGMENTS])
+def test_keys_are_called_by_the_names_declared_and_never_made_up(name: str) -> None:
+    for number, line in code(name):
+        assert "KEYS" not in line, f"line {number}: a key by its position"
+        assert not re.search(r"'tw:|\{\d+\}", line), f"line {number}: a key spelled out"
+        called = re.search(r"call\(\s*'[A-Z]+'\s*,\s*'", line)
+        assert called is None, f"line {number}: a key that is a literal"
+
+
+@pytest.mark.parametrize("name", [*NAMES, *FRAGMENTS])
+def test_no_script_tells_orders_apart_by_the_locale_of_the_server(name: str) -> None:
+    assert not re.search(r"table\.sort|os\.|math\.random", "\n".join(line for _, line in code(name)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_the_test_composition_can_be_told_the_time(name: str) -> None:
+    production, test = scripts.load(name), scripts.load(name, "_clock_test")
+    assert "'now'" not in production.source
+    assert production.keys == test.keys
+    if "_clock" in declared(name, "INCLUDE"):
+        assert production.sha != test.sha
+        assert "'TIME'" in production.source
+        assert "'TIME'" not in test.source
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_sent_to_the_server_has_no_comments(name: str) -> None:
+    lines = scripts.load(name).source.splitlines()
+    assert lines[0].startswith("#!lua")
+    assert not [line for line in lines[1:] if not line.strip() or line.lstrip().startswith("--")]
+
+
+def test_a_script_is_loaded_by_the_hash_of_its_source() -> None:
+    first, again = scripts.load("dequeue"), scripts.load("dequeue")
+    assert first is again
+    assert re.fullmatch(r"[0-9a-f]{40}", first.sha)
+    assert len({scripts.load(name).sha for name in NAMES}) == len(NAMES)
