@@ -19,6 +19,7 @@ from tickwheel.cli.output import print_json
 from tickwheel.cli.place import Place
 from tickwheel.demo import day, flights
 from tickwheel.demo.view import chosen, print_verdict
+from tickwheel.opening import default_lock
 from tickwheel.operations.delete_namespace import delete_namespace
 
 commands = typer.Typer()
@@ -94,8 +95,21 @@ def _scratch(place: Place, *, keep: bool) -> Iterator[tuple[Place, Path]]:
         if not own and not keep and finished:
             with settled.open() as tickwheel:
                 tickwheel._run(delete_namespace(tickwheel._core))
+            for lock in _election_locks(settled):
+                lock.unlink()
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _election_locks(place: Place) -> Iterator[Path]:
+    """The lock files by which an event process was elected for the shards of a namespace that is no more."""
+    namespace = place.namespace or ""
+    lock = (
+        default_lock(place.url, namespace)
+        if place.url
+        else Path(place.data_dir or "") / f"event-process-{namespace}.lock"
+    )
+    return lock.parent.glob(f"{lock.name}.*")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,0 +1,51 @@
+"""Everybody who attends a meeting is reminded before it; a meeting that moves takes its reminders along.
+
+A minute of the calendar is 100 ms here.
+"""
+
+import tempfile
+from datetime import UTC, datetime, timedelta
+
+from tickwheel import NewMessage, Tickwheel
+
+MINUTE = timedelta(milliseconds=100)
+BEFORE = 5 * MINUTE
+MEETINGS = {"standup": ["ada", "grace", "edsger"], "review": ["ada", "barbara"]}
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, Tickwheel(data_dir=folder) as tickwheel:
+        reminders = tickwheel.create_queue("reminders")
+        now = datetime.now(UTC)
+        starts = {"standup": now + 15 * MINUTE, "review": now + 20 * MINUTE}
+
+        for meeting, people in MEETINGS.items():
+            reminders.enqueue_many(
+                NewMessage(
+                    person.encode(),
+                    id=f"{meeting}:{person}",
+                    due=starts[meeting] - BEFORE,
+                    # Who is reminded after the start is reminded too late: the most urgent goes first.
+                    deadline=starts[meeting],
+                    metadata={"meeting": meeting},
+                )
+                for person in people
+            )
+
+        print("the standup moves: half an hour later")
+        starts["standup"] += 30 * MINUTE
+        for person in MEETINGS["standup"]:
+            reminders.reschedule(f"standup:{person}", due=starts["standup"] - BEFORE, deadline=starts["standup"])
+
+        left = sum(map(len, MEETINGS.values()))
+        while left:
+            for message in reminders.dequeue(limit=10, wait=timedelta(seconds=10)):
+                meeting = message.metadata["meeting"]
+                ahead = (starts[meeting] - datetime.now(UTC)) / MINUTE
+                print(f"{message.payload.decode()}: the {meeting} is in {ahead:.0f} minutes")
+                message.complete()
+                left -= 1
+
+
+if __name__ == "__main__":
+    main()

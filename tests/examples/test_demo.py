@@ -1,0 +1,123 @@
+"""The demo from end to end: the day compressed to seconds, a verdict of its own, and nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.examples
+
+TICKWHEEL = (sys.executable, "-m", "tickwheel")
+HEAD = "carrier,flight,tailnum,origin,dest,sched_dep_time,dep_time,sched_arr_time,arr_time,air_time,distance\n"
+Demo = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A folder for temporary files, with a name short enough for a socket's address."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def demo(scratch: Path) -> Demo:
+    """Runs the demo with a folder for temporary files of its own, which is empty afterwards."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TICKWHEEL_")}
+
+    def run(*args: object, code: int = 0) -> "subprocess.CompletedProcess[str]":
+        done = subprocess.run(
+            [*TICKWHEEL, "demo", *map(str, args)],
+            env=environment | {"TMPDIR": str(scratch)},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+        assert list(scratch.iterdir()) == []
+        return done
+
+    return run
+
+
+def verdict(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture
+def small_day(tmp_path: Path) -> Path:
+    """One aircraft that has to be in two places at once, a cancelled flight, one without a tail number that flew."""
+    path = tmp_path / "small.csv"
+    path.write_text(
+        HEAD
+        + "UA,1,N1,EWR,IAH,600,601,900,,120,1400\n"
+        + "UA,2,N1,EWR,IAH,610,611,910,,120,1400\n"
+        + "UA,3,N1,EWR,IAH,620,,920,,,1400\n"
+        + "UA,4,,EWR,IAH,630,631,930,,90,1400\n"
+        + "UA,5,N2,EWR,IAH,620,621,920,,120,1400\n"
+    )
+    return path
+
+
+def test_the_day_of_the_blizzard_passes_in_six_seconds(demo: Demo) -> None:
+    found = verdict(demo("--seconds", 6, "--json"))
+    assert found["passed"]
+    assert (found["flights"], found["completed"], found["cancelled"]) == (930, 458, 472)
+    assert all(check["holds"] for check in found["checks"])
+    assert found["taken_late"]["p99"] >= found["taken_late"]["p50"] >= 0
+
+
+def test_an_aircraft_that_is_wanted_twice_at_once_flies_one_after_the_other(demo: Demo, small_day: Path) -> None:
+    found = verdict(demo("--file", small_day, "--seconds", 3, "--workers", 2, "--json"))
+    assert found["passed"]
+    assert (found["flights"], found["completed"], found["cancelled"]) == (5, 4, 1)
+    # The second flight of the aircraft waits for the first to land: 110 of 150 minutes, of three seconds.
+    assert found["taken_late"]["worst"] >= 3000 * 110 // 150
+
+
+def test_where_there_is_no_terminal_it_prints_plain_lines(demo: Demo, small_day: Path) -> None:
+    printed = demo("--file", small_day, "--seconds", 3, "--workers", 1).stdout
+    assert "\x1b" not in printed
+    assert "is exclusive by 'aircraft': every message needs it in its metadata" in printed
+    assert "scheduled" in printed
+    assert printed.rstrip().endswith("all 8 checks hold")
+
+
+def test_on_a_server_by_url_it_deletes_its_namespace(
+    demo: Demo, small_day: Path, tickwheel_server: PrivateServer
+) -> None:
+    demo("--file", small_day, "--seconds", 3, "--workers", 1, "--url", tickwheel_server.url)
+    with tickwheel_server.client() as client:
+        assert list(client.scan_iter(match="demo-*")) == []
+
+
+def test_a_bad_file_is_told_by_its_line(demo: Demo, tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(HEAD + "UA,1,N1,EWR,IAH,600,601,2500,,120,1400\n")
+    done = demo("--file", path, code=2)
+    assert done.stderr == "tickwheel: bad.csv line 2: sched_arr_time must be HHMM from 0 to 2400, not '2500'\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_can_be_interrupted_and_leaves_nothing_behind(scratch: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [*TICKWHEEL, "demo"], env=os.environ | {"TMPDIR": str(scratch)}, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "in the air" in line and line.startswith("05:"):
+            break
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert list(scratch.iterdir()) == []

@@ -1,0 +1,44 @@
+"""Every program in examples/ runs, and does what it says."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.examples
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def lines(program: str) -> list[str]:
+    """What a program prints."""
+    done = subprocess.run([sys.executable, EXAMPLES / program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout.splitlines()
+
+
+def test_every_program_has_a_test() -> None:
+    tested = {"order_timeout.py", "reminders.py", "exclusive_encode.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == tested
+
+
+def test_orders_that_are_not_paid_time_out() -> None:
+    printed = lines("order_timeout.py")
+    timed_out = sorted(line for line in printed if "not paid in time" in line)
+    assert [line.split()[0] for line in timed_out] == ["order-3", "order-5"]
+    assert printed[-1] == "timed out: 2, paid: 3"
+
+
+def test_reminders_come_before_the_meeting_and_move_with_it() -> None:
+    reminded = [line.split(": the ")[1].split()[0] for line in lines("reminders.py")[1:]]
+    assert reminded == ["review"] * 2 + ["standup"] * 3
+
+
+def test_no_two_videos_of_a_project_are_encoded_at_once() -> None:
+    printed = lines("exclusive_encode.py")
+    assert printed[-1] == "6 videos encoded; two of one project at once: 0 times"
+    encoded = [line.split()[-1] for line in printed[:-1]]
+    small_alps = [video for video in encoded if video in ("alps-1", "alps-2")]
+    assert small_alps == ["alps-2", "alps-1"]
+    assert {line.split()[0] for line in printed if "alps-3" in line or "coast-2" in line} == {"worker-3"}
