@@ -116,22 +116,21 @@ else
         local value, prefix, id = split(field)
         local order, lock = order_of(deadline, rank), call('HGET', locks, value)
         local leased = lock and byte(lock) == 82
-        if leased then
+        local first, second
+        if lock and not leased then
+            first, second = read('>I8I6', lock, 2)
+        end
+        local behind = leased or (first and (first < deadline + BIAS or (first == deadline + BIAS and second < rank)))
+        if behind then
             call('ZADD', waiting, 0, prefix .. order .. id)
         else
-            local first, second
             if lock then
-                first, second = read('>I8I6', lock, 2)
+                to_waiting(prefix, lock)
             end
-            if lock and (first < deadline + BIAS or (first == deadline + BIAS and second < rank)) then
-                call('ZADD', waiting, 0, prefix .. order .. id)
-            else
-                if lock then
-                    to_waiting(prefix, lock)
-                end
-                to_ready(value, prefix, order, id)
-            end
-            -- A filter may want this one even where it is not its value's head.
+            to_ready(value, prefix, order, id)
+        end
+        -- Of a free value a filter may want this one even where it is not the head.
+        if not behind or (not leased and indexed > 0) then
             made_ready = made_ready + 1
         end
         if indexed > 0 then

@@ -1,17 +1,15 @@
--- The client's session, in ARGV[2]: sequence I8, life in ms I4, whether an empty answer is kept B. The key holds the
--- last sequence and its answer, so a repeated call changes nothing more (client sessions: Ongaro, Raft, 6.3).
-local sequence, life, keep_empty = read('>I8I4B', ARGV[2])
-local replayed
+-- The client's session, in ARGV[2]: sequence I8, life in ms I4, options B (1: an empty answer is kept too; 2: the call
+-- may open the session). The key holds the last sequence and its answer, so a repeated call changes nothing more (client sessions: Ongaro, Raft, 6.3).
+local sequence, life, session_options = read('>I8I4B', ARGV[2])
+local keeps_empty, replayed = band(session_options, 1) ~= 0, nil
 do
     local kept = call('GET', session)
-    if not kept then
+    local last = kept and read('>I8', kept) or 0
+    if not kept and band(session_options, 2) == 0 then
         return redis.error_reply('SESSIONEXPIRED the session is not, or no longer, known here')
-    end
-    local last = read('>I8', kept)
-    if last > sequence then
+    elseif last > sequence then
         return redis.error_reply('SESSIONOLD a newer call of this session was answered')
-    end
-    if last == sequence then
+    elseif last == sequence then
         replayed = sub(kept, 9)
     end
 end

@@ -57,7 +57,7 @@ else
     fields, cursor, short = walk(ARGV[5], ARGV[4], limit, budget)
 end
 if #fields == 0 then
-    if keep_empty ~= 0 and not cursor then
+    if keeps_empty and not cursor then
         remember(token)
     end
     return { head(cursor and MORE or FINAL), cursor or '' }

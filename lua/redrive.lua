@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Errored -> Pending, with its attempts counted from zero.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _words _record _clock _context _session _transition _pending
@@ -6,7 +6,7 @@
 -- ARGV[2]  session (_session)
 -- ARGV[3]… fields
 -- Reply    one string: a result (code B, state B, version I4, now I6) for each: DONE, INVALID or NOT_FOUND
--- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD; out of memory, refused before it starts
+-- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message and pair
 if replayed then
     return replayed

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Gives an Invisible or Pending message a new due time, a new deadline, or both.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _words _record _clock _context _session _transition _pending
@@ -8,7 +8,7 @@
 -- ARGV[4]… for each message: input B, when I6, deadline I8, field. Input 1: `when` is the due time, not a delay; 2: the
 --          deadline is relative; 4: there is a new due time; 8: there is a new deadline
 -- Reply    one string: a result (code B, state B, version I4, due I6) for each: DONE, INVALID or NOT_FOUND
--- Errors   STALECONFIG, TOOFAR, SESSIONEXPIRED, SESSIONOLD; out of memory, refused before it starts
+-- Errors   STALECONFIG, TOOFAR, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each Pending message and pair
 if replayed then
     return replayed

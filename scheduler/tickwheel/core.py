@@ -108,10 +108,10 @@ class Core:
         def request(config: QueueConfig, shard: int) -> Request:
             # Built again for another configuration it is the same call, which may have been done and its answer lost.
             slot.sequence = sequence
-            key, before, first, again = slot.next(self.namespace, shard)
+            key, first, again = slot.next(self.namespace, shard)
             name, args = build(config, first)
             resent = [args[0], again, *args[2:]]
-            return Request(shard, self.call(name, shard, queue, args, key), again=resent, before=before, durable=True)
+            return Request(shard, self.call(name, shard, queue, args, key), again=resent, durable=True)
 
         while True:
             try:

@@ -10,6 +10,7 @@ from tickwheel.record import BIAS, BODY, ERROR, EXPLICIT, FIXED, HEAD, OVERRIDES
 
 _U16 = Struct(">H")
 _U64 = Struct(">Q")
+_LABELS = ("gone", *(state.label for state in State))
 
 
 @dataclass(slots=True)
@@ -138,4 +139,4 @@ class LeasedMessage:
 
 def label(state: int) -> str:
     """The lower-case name of a state as scripts number it."""
-    return State(state).label
+    return _LABELS[state]

@@ -7,15 +7,15 @@ serves one call at a time. (Ongaro, Consensus: bridging theory and practice, 201
 import os
 import time
 from collections import deque
+from math import inf
 from struct import Struct
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.keys import session_key
-from tickwheel.plan import Command
 
 _USE = Struct(">QIB")
-_OPEN = Struct(">Q")
+_OPENS = 2
 # A session is opened anew, under another name, well before the shard could forget it.
 _RENEW_S = limits.SESSION_MS / 2000
 
@@ -33,24 +33,17 @@ class Slot:
         self._unanswered: dict[int, int] = {}
         self._keeps_empty: bool | None = None
 
-    def next(self, namespace: str, shard: int) -> tuple[str, list[Command], bytes, bytes]:
-        """The session key of a new call, the commands that open it, and the argument to send first and again."""
-        now = time.monotonic()
-        opened = self._opened.get(shard)
-        if opened is not None and now - opened > _RENEW_S:
-            self.name = os.urandom(12).hex()
-            self._opened.clear()
-            opened = None
+    def next(self, namespace: str, shard: int) -> tuple[str, bytes, bytes]:
+        """The session key of a new call, and the argument to send first and again."""
+        if time.monotonic() > self._opened.get(shard, inf) + _RENEW_S:
+            self.forget(shard)
         self.sequence += 1
         key = session_key(namespace, shard, self.name)
-        before: list[Command] = []
-        if opened is None:
-            before.append(("SET", key, _OPEN.pack(0), "PX", limits.SESSION_MS, "NX"))
-            self._opened[shard] = now
         # Until a call is answered, those after it leave a trace, so that a late copy of it is refused.
         waiting = self._unanswered.setdefault(shard, self.sequence) < self.sequence
         first, again = (waiting, True) if self._keeps_empty is None else (self._keeps_empty, self._keeps_empty)
-        return key, before, self._use(first), self._use(again)
+        opens = 0 if shard in self._opened else _OPENS
+        return key, self._use(opens | first), self._use(opens | again)
 
     def answered(self, shard: int, kept: bool) -> None:
         """The call was answered; ``kept`` says that the shard wrote the answer, and so renewed the session."""
@@ -66,8 +59,8 @@ class Slot:
         self.sequence = sequence
         self._keeps_empty = final
 
-    def _use(self, keeps_empty: bool) -> bytes:
-        return _USE.pack(self.sequence, limits.SESSION_MS, keeps_empty)
+    def _use(self, options: int) -> bytes:
+        return _USE.pack(self.sequence, limits.SESSION_MS, options)
 
     def forget(self, shard: int) -> None:
         """The shard does not know the session: open it anew with the next call, under a name never used."""

@@ -47,7 +47,7 @@ class TryLater(Exception):
 
 
 def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
-    """The commands of a request, in the order they are sent; the last but WAIT is its own."""
+    """The commands of a request, its own and, where it waits for replicas, WAIT."""
     if request.command is not None:
         return [request.command]
     call = request.call
@@ -55,16 +55,13 @@ def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
     args = request.again if resent and request.again is not None else call.args
     evalsha = ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *args)
     wait: list[Command] = [("WAIT", replicas, _WAIT_MS)] if request.durable and replicas else []
-    return [*request.before, evalsha, *wait]
+    return [evalsha, *wait]
 
 
 def interpret(request: Request, answers: list[object], resent: bool, replicas: int) -> Reply:
     """The reply of a request from the answers to its commands, of which errors are values here."""
     waited = request.call is not None and request.durable and replicas > 0
-    for refused in answers[: len(request.before)]:
-        if isinstance(refused, Exception):
-            _refuse(refused)
-    answer = answers[len(request.before)]
+    answer = answers[0]
     if isinstance(answer, Exception):
         code, _, text = str(answer).partition(" ")
         if isinstance(answer, ResponseError) and code in _CODES:
