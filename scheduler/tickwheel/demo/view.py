@@ -53,16 +53,16 @@ class PlainLines(Silence):
     """A line for every hour of the day, without colour."""
 
     def __init__(self) -> None:
-        self._hour = -1
+        self._shown = (-1, False)
 
     def say(self, text: str) -> None:
         print(text, flush=True)
 
     def show(self, board: Board, now_ms: int) -> None:
-        hour = board.timetable.minute(now_ms) // _LINE_MINUTES
-        if hour == self._hour and not board.complete:
+        stage = (board.timetable.minute(now_ms) // _LINE_MINUTES, board.complete)
+        if stage == self._shown:
             return
-        self._hour = hour
+        self._shown = stage
         counts = "  ".join(f"{name} {count:>4}" for name, count in _counts(board))
         late = (
             f"  late p50 {_ms(percentile(board.taken_late_ms, 0.5))}, p99 {_ms(percentile(board.taken_late_ms, 0.99))}"
