@@ -1,6 +1,10 @@
 """The audit: silent where all is well, and outspoken where anything is not."""
 
+import itertools
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -144,6 +148,45 @@ def test_the_audit_finds(patient: Patient, harm: str) -> None:
 def test_what_every_pass_finds_is_found_on_a_live_system_too(patient: Patient) -> None:
     patient.server.zpopmin(patient.key("q:plain:ready"))
     assert len(patient.findings(passes=LIVE_PASSES)) == 1
+
+
+def work(tw: Tickwheel, started: threading.Event, stop: threading.Event) -> None:
+    """Keep messages moving through all states, until told to stop."""
+    queues = [tw.create_queue("plain", forecast=True), tw.create_queue("exclusive", exclusive_key="of")]
+    started.set()
+    for round_ in itertools.count():
+        # Paced, or the namespace would grow faster than it can be read.
+        if stop.wait(0.02):
+            return
+        for queue in queues:
+            delays = itertools.cycle([None, timedelta(milliseconds=30), timedelta(seconds=1), timedelta(hours=1)])
+            queue.enqueue_many(
+                NewMessage(bytes(n * 100), id=f"{round_}.{n}", metadata={"of": str(n % 5)}, delay=delay)
+                for n, delay in zip(range(20), delays, strict=False)
+            )
+            for n, message in enumerate(queue.dequeue(limit=10, where={"of": "1"} if round_ % 2 else None)):
+                if n % 4 == 0:
+                    message.fail(retry_in=timedelta(milliseconds=20))
+                elif n % 4 == 1:
+                    queue.cancel(message.id, message.exclusive_value)
+                else:
+                    message.complete()
+
+
+def test_a_system_at_work_has_no_findings(tickwheel_server: PrivateServer) -> None:
+    stop, started, until = threading.Event(), threading.Event(), time.monotonic() + 30
+    with Tickwheel(tickwheel_server.url, namespace="busy", shards=2, drive=True) as tw, ThreadPoolExecutor() as threads:
+        worker = threads.submit(work, tw, started, stop)
+        try:
+            assert started.wait(30)
+            while tw.queue("plain").counts()["completed"] < 100:
+                assert time.monotonic() < until
+            found = [tw._run(audit(tw._core, passes=LIVE_PASSES)) for _ in range(5)]
+        finally:
+            stop.set()
+        worker.result()
+    assert found == [[]] * 5
+    tickwheel_server.clear("busy")
 
 
 def test_the_audit_changes_nothing(patient: Patient, contents: Callable[[str], dict[str, Any]]) -> None:
