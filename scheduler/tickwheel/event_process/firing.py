@@ -69,16 +69,19 @@ class Firing:
         if queue is None:
             self._drop(kind, queue_number, timers)
             return
-        bound = _BOUND.pack(*divmod(self._clock.now(), 2**32), CALL_ENTRIES)
-        args = [self._shard.fence, bound, queue.context, b"".join(timers)]
+        bound = self._clock.now()
+        limits = _BOUND.pack(*divmod(bound, 2**32), CALL_ENTRIES)
+        args = [self._shard.fence, limits, queue.context, b"".join(timers)]
         try:
             reply = yield bind(self._scripts[kind], self._shard.queue_keys(queue.name), args)
         except Refused as refusal:
             self._refused(refusal, kind, queue_number, timers)
             return
         self._renewed.discard(queue_number)
+        # The smaller of the server's time and the bound: only a server behind the bound shows its own clock here.
         server_ms = int.from_bytes(reply[:_TIME_BYTES], "big")
-        self._clock.observe(server_ms)
+        if server_ms < bound:
+            self._clock.observe(server_ms)
         self._settle(kind, queue_number, timers, reply[_TIME_BYTES:])
         if kind is Kind.PROMOTE:
             late = max(0, server_ms - time_of(timers[0]))

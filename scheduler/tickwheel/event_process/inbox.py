@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 ROTATE_MS = 1_000
-# With more timers than this in the buckets, everything is filed at once: the inbox is being caught up with.
+# With more timers than this in the buckets, all is filed at once: the inbox is being caught up with. So it is when a
+# rotation comes a whole period late, for then the process was stopped, and what was far may be due.
 HURRY_TIMERS = 50_000
 FROM_START = b"0-0"
 
@@ -60,12 +61,14 @@ class Unfiled:
 
     def rotate(self, monotonic_ms: float) -> None:
         """Turn the buckets if it is time to. What is being filed is finished first."""
-        if self._filing.entries:
+        if self._filing.entries or (monotonic_ms < self._rotate_at and self.count <= HURRY_TIMERS):
             return
-        hurry = self.count > HURRY_TIMERS
-        if hurry or monotonic_ms >= self._rotate_at:
-            self._filing, self._older, self._young = self._older, self._young, _Bucket()
-            self._rotate_at = monotonic_ms + ROTATE_MS
+        self._filing, self._older, self._young = self._older, self._young, _Bucket()
+        if self.count > HURRY_TIMERS or monotonic_ms >= self._rotate_at + ROTATE_MS:
+            self._filing.entries += self._older.entries
+            self._filing.count += self._older.count
+            self._older = _Bucket()
+        self._rotate_at = monotonic_ms + ROTATE_MS
 
     def next_rotation(self) -> float | None:
         """When `rotate` has something to do, on the monotonic clock."""

@@ -55,6 +55,8 @@ class NearTimers:
 
     def give_back(self, queue_number: int, timers: list[bytes]) -> None:
         """Due timers that were taken and not handled; they are the next of their queue."""
+        if not timers:
+            return
         self._ready.setdefault(queue_number, deque()).extendleft(reversed(timers))
         self._ready_count += len(timers)
         self.count += len(timers)

@@ -1,0 +1,109 @@
+"""The wheel across memory and Redis loses nothing, fires nothing early and leaves nothing behind, whatever happens."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.property.wheel_mutants import MUTANTS
+from tests.property.wheel_simulator import Process, Simulation
+from tests.property.wheel_world import World
+from tickwheel.event_process.commands import Command, ReadInbox
+from tickwheel.event_process.driver import ShardDriver
+from tickwheel.scripts import Call
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.property
+
+STEPS = 1_500
+# Seeds that found something once.
+KEPT = [0, 11, 15, 33, 52]
+NEW = range(1_000, 1_015)
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def world(tickwheel_server: PrivateServer) -> Iterator[World]:
+    with World(tickwheel_server, seed=0) as world:
+        yield world
+
+
+@pytest.mark.parametrize("seed", [*KEPT, *NEW])
+def test_nothing_is_lost_or_early_or_left_behind(tickwheel_server: PrivateServer, seed: int) -> None:
+    with World(tickwheel_server, seed) as world:
+        Simulation(world).run(STEPS)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_nothing_is_lost_or_early_or_left_behind_in_many_runs(tickwheel_server: PrivateServer) -> None:
+    for seed in range(10_000, 10_000 + int(os.environ.get("TICKWHEEL_SOAK", "500"))):
+        with World(tickwheel_server, seed) as world:
+            try:
+                Simulation(world).run(STEPS)
+            except BaseException as error:
+                error.add_note(f"seed {seed}")
+                raise
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_wheel_with_a_broken_rule_is_noticed(tickwheel_server: PrivateServer, mutant: type[ShardDriver]) -> None:
+    for seed in range(30):
+        with World(tickwheel_server, seed) as world:
+            try:
+                Simulation(world, mutant).run(STEPS)
+            except AssertionError:
+                return
+    pytest.fail(f"{mutant.__name__} got through: {mutant.__doc__}")
+
+
+def test_a_hundred_thousand_timers_of_one_tick_are_fired_in_bounded_calls_at_their_time(world: World) -> None:
+    process = Process(world, ShardDriver, None, 0)
+    for _ in range(100):
+        world.enqueue([300_000] * 1_000)
+    due = world.monotonic + 300_000
+
+    carried_out = run_until(process, world, due - 1)
+    assert world.pending() == 0
+    assert process.driver._memory.count == 100_000
+    carried_out += run_until(process, world, due + 2)
+
+    assert world.pending() == 100_000
+    # Read, filed, cascaded and read again, promoted: each in pieces of some hundreds or thousands, and nothing twice.
+    assert 500 < len(carried_out) < 2_000
+    run_until(process, world, due + 10_000)
+    world.check()
+    assert world.left_behind() == {"inbox": 0, "slots": []}
+
+
+def test_after_days_away_promotion_starts_at_once_with_the_oldest(world: World) -> None:
+    process = Process(world, ShardDriver, None, 0)
+    for _ in range(20):
+        world.enqueue([world.random.randrange(10_000, 3 * DAY_MS) for _ in range(1_000)])
+    run_until(process, world, world.monotonic + 5_000)
+    world.monotonic += 3 * DAY_MS
+
+    process = Process(world, ShardDriver, None, 1 << 32)
+    before_the_first = 0
+    while not (isinstance(process.command, Call) and process.command.script.name == "promote"):
+        before_the_first += process.step()
+    run_until(process, world, world.monotonic + 3_000)
+
+    # Two steps a command: claim, inbox, slots; one cascade a level, and the first slot.
+    assert before_the_first < 40
+    assert world.pending() == 20_000
+    assert world.left_behind() == {"inbox": 0, "slots": []}
+
+
+def run_until(process: Process, world: World, monotonic_ms: float) -> list[Command]:
+    """Let the process work, and time pass when it waits, until then. What it had the server carry out."""
+    carried_out = []
+    while world.monotonic < monotonic_ms:
+        command = process.command
+        if process.step():
+            carried_out.append(command)
+            continue
+        assert isinstance(command, ReadInbox)
+        assert command.until_ms is not None
+        world.monotonic = min(max(command.until_ms, world.monotonic + 0.01), monotonic_ms)
+    return carried_out

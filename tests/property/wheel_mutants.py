@@ -1,0 +1,212 @@
+"""Wheels with one rule broken each: what the simulation must notice, or it proves nothing."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from hashlib import sha1
+from typing import Any
+
+from tickwheel.event_process.commands import Duty, ReadInbox, Steps
+from tickwheel.event_process.driver import ShardDriver
+from tickwheel.event_process.firing import Firing
+from tickwheel.event_process.inbox import Entry, id_after
+from tickwheel.event_process.memory import Memory, time_of
+from tickwheel.event_process.slots import Slot, Slots
+from tickwheel.scripts import Script
+from tickwheel.timers import Kind
+
+
+class TrimsBeforeFiling(ShardDriver):
+    """Rule 3: filing and cutting the inbox are one step."""
+
+    def _file_prefix(self, prefix: list[Entry]) -> Steps:
+        yield from self._shard.ask(self._file, [self._cut_before(prefix)])
+        yield from super()._file_prefix(prefix)
+
+
+class TrimsBeyondWhatWasHandled(ShardDriver):
+    """Rule 3: exactly the prefix is cut."""
+
+    def _cut_before(self, prefix: list[Entry]) -> bytes:
+        return id_after(self._unfiled.read_up_to)
+
+
+class StartsAtTheEndOfTheInbox(ShardDriver):
+    """Rule 2: the inbox is read from its start, never from `$`."""
+
+    def take_over(self) -> Steps:
+        yield from super().take_over()
+        entries = yield ReadInbox(self._shard.keys["inbox"], b"0-0", 10_000, None)
+        if entries:
+            self._unfiled.read_up_to = entries[-1][0]
+
+
+class DropsSlotsWithoutAnswers(ShardDriver):
+    """Rule 8: a slot is dropped when everything read from it is answered."""
+
+    def take_over(self) -> Steps:
+        yield from super().take_over()
+        self._memory.__class__ = _NothingIsOpen
+
+
+class _NothingIsOpen(Memory):
+    def is_open(self, slot_number: int) -> bool:
+        return False
+
+
+class FilesNoNearTimers(ShardDriver):
+    """Rule 3: near timers must survive the process."""
+
+    def _to_file(self, prefix: list[Entry]) -> list[bytes]:
+        return [entry.far for entry in prefix if entry.far]
+
+
+class KeepsPositions(ShardDriver):
+    """Rule 10: positions are dropped with the memory that they speak of."""
+
+    positions: dict[tuple[str, int], int]
+
+    def take_over(self) -> Steps:
+        yield from super().take_over()
+        kept = KeepsPositions.positions
+        for slot in self._slots._slots.values():
+            slot.position = kept.get((self._shard.slot_key(2, slot.number), slot.level), 0)
+
+    def _read_slot(self, slot: Slot) -> Steps:
+        yield from super()._read_slot(slot)
+        KeepsPositions.positions[self._shard.slot_key(2, slot.number), slot.level] = slot.position
+
+
+KeepsPositions.positions = {}
+
+
+class SkipsOwnPushes(ShardDriver):
+    """Rule 6: a position passes only what is in memory, and only from the end of what was read."""
+
+    def _pushed(self, level: int, number: int, timers: list[bytes], length: int) -> None:
+        super()._pushed(level, number, timers, length)
+        slot = self._slots.get(level, number)
+        if slot is not None and level == 2:
+            slot.position = length
+
+
+class TrustsItsOwnClock(ShardDriver):
+    """Rule 7: the server's clock decides what is due."""
+
+    def take_over(self) -> Steps:
+        yield from super().take_over()
+        firing = self._firing
+        firing._scripts = {
+            kind: _edited(script, r"now = math.min\(now, bound\)", "now = bound")
+            for kind, script in firing._scripts.items()
+        }
+
+
+class ForgetsMovedTimers(ShardDriver):
+    """Rule 7: a timer whose message's time has moved is put back by the script, in Redis."""
+
+    def take_over(self) -> Steps:
+        yield from super().take_over()
+        firing = self._firing
+        put_back = r"timer\(kind, until_ms.*"
+        firing._scripts[Kind.EXPIRE] = _edited(firing._scripts[Kind.EXPIRE], put_back, "")
+
+
+class TakesEarlyForAnswered(ShardDriver):
+    """Rule 7: a timer that is not due yet is kept in memory, and in Redis."""
+
+    def take_over(self) -> Steps:
+        yield from super().take_over()
+        self._memory.__class__ = _AnswersAnything
+        self._firing.__class__ = _EarlyIsFinal
+
+
+class TakesSentForAnswered(ShardDriver):
+    """Rule 3: sent but unanswered counts as unanswered."""
+
+    def take_over(self) -> Steps:
+        yield from super().take_over()
+        self._memory.__class__ = _AnswersAnything
+        self._firing.__class__ = _SentIsFinal
+
+
+class _AnswersAnything(Memory):
+    def answered(self, timers: Iterable[bytes]) -> None:
+        for timer in timers:
+            if self.is_open(time_of(timer) >> 12):
+                super().answered([timer])
+
+
+class _EarlyIsFinal(Firing):
+    def _settle(self, kind: Kind, queue_number: int, timers: list[bytes], answers: bytes) -> None:
+        self._answered(timers)
+        for timer, answer in zip(timers, answers, strict=True):
+            if answer:
+                self._memory.near[kind].add(time_of(timer), timer)
+
+
+class _SentIsFinal(_EarlyIsFinal):
+    def _fire_batch(self, kind: Kind, queue_number: int, timers: list[bytes]) -> Steps:
+        self._answered(timers)
+        yield from super()._fire_batch(kind, queue_number, timers)
+
+
+class ServesSlotsWhenTheyStart(ShardDriver):
+    """Rule 5: a slot is cascaded one slot of the level below ahead of its start."""
+
+    def take_over(self) -> Steps:
+        yield from super().take_over()
+        self._slots.__class__ = _OnlyStarted
+
+
+class _OnlyStarted(Slots):
+    def next_to_serve(self, now_ms: int, lowest: int = 2) -> Slot | None:
+        slot = super().next_to_serve(now_ms, lowest)
+        return slot if slot is not None and slot.start_ms + 500 <= now_ms else None
+
+    def next_start(self, lowest: int = 2) -> int | None:
+        heads = [slot.start_ms + 500 for level in range(lowest, 6) if (slot := self._head(level))]
+        return min(heads, default=None)
+
+
+class ForgetsSlotsWhenWaiting(ShardDriver):
+    """The turn says when a slot is to be served next."""
+
+    def next_wake(self) -> float:
+        slots, self._slots = self._slots, Slots()
+        try:
+            return super().next_wake()
+        finally:
+            self._slots = slots
+
+
+class NeverDropsSlots(ShardDriver):
+    """Rule 8: nothing is left behind."""
+
+    def drop_slots(self) -> Duty:
+        yield from ()
+        return False
+
+
+def _edited(script: Script, old: str, new: str) -> Script:
+    source, found = re.subn(old, new, script.source)
+    assert found == 1, f"{script.name}.lua has no {old!r}"
+    return replace(script, source=source, sha=sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+MUTANTS: list[Any] = [
+    TrimsBeforeFiling,
+    TrimsBeyondWhatWasHandled,
+    StartsAtTheEndOfTheInbox,
+    DropsSlotsWithoutAnswers,
+    FilesNoNearTimers,
+    KeepsPositions,
+    SkipsOwnPushes,
+    TrustsItsOwnClock,
+    ForgetsMovedTimers,
+    TakesEarlyForAnswered,
+    TakesSentForAnswered,
+    ServesSlotsWhenTheyStart,
+    ForgetsSlotsWhenWaiting,
+    NeverDropsSlots,
+]

@@ -1,0 +1,271 @@
+"""The world of a wheel under simulation: a real server that runs on injected time, a client, and the laws that hold.
+
+Time passes only when the simulation says so. The server's clock is the world's time plus `clock_step`.
+"""
+
+import os
+import random
+from collections import Counter
+from collections.abc import Generator
+from datetime import timedelta
+from itertools import count
+from typing import Any, Self
+
+from tickwheel import keys
+from tickwheel.config import QueueConfig
+from tickwheel.core import Core
+from tickwheel.errors import TickwheelError
+from tickwheel.event_process import QueueRef
+from tickwheel.event_process.commands import Command, ReadInbox
+from tickwheel.event_process.levels import number, parse, start
+from tickwheel.event_process.link import Link
+from tickwheel.message import LeasedMessage, NewMessage
+from tickwheel.namespace import open_namespace
+from tickwheel.operations import change, finish, queues
+from tickwheel.operations.dequeue import Dequeue
+from tickwheel.operations.enqueue import enqueue_many
+from tickwheel.record import HELD, State, decode
+from tickwheel.scripts import Call
+from tickwheel.sync_io import SyncIO, pool
+from tickwheel.testing import PrivateServer
+from tickwheel.timers import Kind, Timer, generation, unpack
+
+CLOCK = "_clock_test"
+# Half a minute before a slot of the highest level starts, and with it one of every level.
+START_MS = 1_600 * 64**5 - 30_000
+PLAIN, EXCLUSIVE = "plain", "exclusive"
+_numbers = count()
+
+
+class World:
+    """One namespace with two queues of one shard, on a server of its own."""
+
+    def __init__(self, server: PrivateServer, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.monotonic = 0.0
+        self.clock_step = 0
+        self.redis: Any = server.client()
+        self._woken, self._wake = os.pipe()
+        self._link = Link(self.redis, self._woken)
+        namespace = f"wheel-{next(_numbers)}"
+        self.namespace = namespace
+        self._server = server
+        self._shard_keys = {name: keys.shard_key(namespace, 0, name) for name in keys.SHARD_KEYS}
+        self._core = Core(namespace, clock=CLOCK)
+        self._io = SyncIO(pool(server.url), server.url, 5.0)
+        self._shown: int | None = None
+        self._show_time()
+        self._io.run(open_namespace(self._core, 1))
+        self._io.run(queues.create(self._core, PLAIN, QueueConfig(lease_ms=5_000)))
+        exclusive = QueueConfig(exclusive_key="v", lease_ms=5_000, max_attempts=2)
+        self._io.run(queues.create(self._core, EXCLUSIVE, exclusive))
+        self.queues = FixedQueues(self._core)
+        self._leased: list[LeasedMessage] = []
+        self._ids: list[tuple[str, str, str | None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        self._server.clear(self.namespace)
+        self._link.close()
+        self._io.close()
+        self.redis.close()
+        os.close(self._woken)
+        os.close(self._wake)
+
+    @property
+    def true_ms(self) -> float:
+        """The time that a good clock shows."""
+        return START_MS + self.monotonic
+
+    @property
+    def server_ms(self) -> int:
+        return int(self.true_ms) + self.clock_step
+
+    def execute(self, command: Command) -> Any:
+        """Let the server carry out a command of an event process, now."""
+        self._show_time()
+        if isinstance(command, ReadInbox):
+            return self._link.read_inbox_now(command)
+        if isinstance(command, Call) and command.script.name in ("promote", "expire", "retire"):
+            return self._fire(command)
+        return self._link.execute(command)
+
+    def _fire(self, call: Call) -> bytes:
+        """A call of a leader that may make messages Pending: it must not take the time for later than it is."""
+        packed = call.args[3]
+        assert isinstance(packed, bytes)
+        timers = unpack(packed)
+        assert 0 < len(timers) <= 1_000
+        names = [timer.queue_number.to_bytes(2, "big") + timer.name for timer in timers]
+        before = self.redis.hmget(self._shard_keys["messages"], names)
+        reply: bytes = self._link.execute(call)
+        shown = int.from_bytes(reply[:6], "big")
+        assert shown <= self.server_ms, f"{call.script.name} took the time for {shown}, it is {self.server_ms}"
+        for old, record in zip(before, self.redis.hmget(self._shard_keys["messages"], names), strict=True):
+            if old != record and record is not None and record[0] == State.PENDING:
+                assert decode(record).until_ms <= self.server_ms, "promoted early"
+        return reply
+
+    # What clients do.
+
+    def act(self) -> None:
+        """Let a client do something, now."""
+        self._show_time()
+        chosen = self.random.choices(
+            [self.enqueue, self._dequeue, self._finish, self._extend, self._cancel, self._reschedule],
+            weights=[50, 20, 15, 5, 6, 4],
+        )[0]
+        try:
+            chosen()
+        except TickwheelError:
+            return  # refused: an id that is finished, a lease that is over
+
+    def enqueue(self, delays: list[int] | None = None) -> None:
+        """Add messages with these delays in ms, by default some random ones."""
+        self._show_time()
+        if delays is None:
+            delays = [self._some_delay() for _ in range(self.random.choice([1, 1, 1, 2, 5, 20]))]
+        queue = self.random.choice([PLAIN, PLAIN, EXCLUSIVE])
+        new = []
+        for delay in delays:
+            value = self.random.choice("abc") if queue == EXCLUSIVE else None
+            id_ = f"m{len(self._ids)}"
+            self._ids.append((queue, id_, value))
+            metadata = {"v": value} if value else None
+            new.append(NewMessage(id=id_, delay=timedelta(milliseconds=delay), metadata=metadata))
+        self._run(enqueue_many(self._core, queue, new))
+
+    def _some_delay(self) -> int:
+        if self.random.random() < 0.4:
+            # At -1, 0 or +1 ms of an edge of some level, this one or one of the next.
+            level = self.random.randint(1, 5)
+            slot = number(level, self.server_ms) + self.random.choice([1, 1, 2, 3])
+            return max(0, start(level, slot) + self.random.choice([-1, 0, 1]) - self.server_ms)
+        return int(10 ** self.random.uniform(0, 9.4))
+
+    def _dequeue(self) -> None:
+        queue = self.random.choice([PLAIN, EXCLUSIVE])
+        lease = timedelta(milliseconds=self.random.choice([1_000, 5_000, 70_000]))
+        asked = Dequeue(self._core, queue, self.random.randint(1, 5), None, lease, None, None, None, "heads")
+        self._leased += self._run(asked.plan(LeasedMessage))
+
+    def _finish(self) -> None:
+        if self._leased:
+            message = self._leased.pop(self.random.randrange(len(self._leased)))
+            if self.random.random() < 0.6:
+                self._run(finish.complete(self._core, [message]))
+            else:
+                again = timedelta(milliseconds=self.random.choice([0, 1, 500, 9_000]))
+                self._run(finish.fail(self._core, message, "failed", again))
+
+    def _extend(self) -> None:
+        if self._leased:
+            longer = timedelta(milliseconds=self.random.choice([3_000, 20_000, 400_000]))
+            self._run(finish.extend(self._core, self.random.choice(self._leased), longer))
+
+    def _cancel(self) -> None:
+        if self._ids:
+            queue, id_, value = self.random.choice(self._ids)
+            self._run(change.cancel_many(self._core, queue, [id_], value, False))
+
+    def _reschedule(self) -> None:
+        if self._ids:
+            queue, id_, value = self.random.choice(self._ids)
+            delay = timedelta(milliseconds=self._some_delay())
+            self._run(change.reschedule(self._core, queue, id_, value, delay, None, None))
+
+    def _run(self, plan: Generator[Any, Any, Any]) -> Any:
+        return self._io.run(plan)
+
+    # The laws.
+
+    def waiting(self) -> dict[tuple[int, bytes, Kind, int], int]:
+        """What each message waits for, with its time: (queue number, name, kind, generation) -> ms."""
+        found = {}
+        for key, record in self.redis.hgetall(self._shard_keys["messages"]).items():
+            message = decode(record)
+            state, flags = message.state, message.flags
+            if state == State.INVISIBLE:
+                kind = Kind.PROMOTE
+            elif state == State.RUNNING or flags & HELD:
+                kind = Kind.EXPIRE
+            elif state == State.PENDING:
+                continue
+            else:
+                kind = Kind.RETIRE
+            made = generation(message.incarnation, message.version)
+            found[int.from_bytes(key[:2], "big"), key[2:], kind, made] = message.until_ms
+        return found
+
+    def pending(self) -> int:
+        """How many messages have been promoted and not dequeued."""
+        records = self.redis.hvals(self._shard_keys["messages"])
+        return sum(record[0] == State.PENDING for record in records)
+
+    def check(self) -> None:
+        """Each message's timer is in Redis, in the inbox or in a slot in use; each timer is in its own slot, once."""
+        stored: list[Timer] = []
+        for _, fields in self.redis.xrange(self._shard_keys["inbox"]):
+            stored += unpack(fields[b"t"])
+        in_use = dict(self.redis.zrange(self._shard_keys["slots"], 0, -1, withscores=True))
+        lists = self.redis.keys(f"{self.namespace}:{{0}}:w*")
+        assert len(lists) == len(in_use), f"lists {lists} and slots in use {in_use} differ"
+        for slot_name, score in in_use.items():
+            level, slot_number = parse(slot_name)
+            assert score == start(level, slot_number)
+            for chunk in self.redis.lrange(keys.slot_key(self.namespace, 0, level, slot_number), 0, -1):
+                for timer in unpack(chunk):
+                    assert number(level, timer.time_ms) == slot_number, f"{timer} is in slot {slot_name!r}"
+                    stored.append(timer)
+        times: dict[tuple[int, bytes, Kind, int], int] = {}
+        for timer in stored:
+            what = timer.queue_number, timer.name, timer.kind, timer.generation
+            times[what] = min(timer.time_ms, times.get(what, timer.time_ms))
+        for what, time_ms in self.waiting().items():
+            assert what in times, f"lost: nothing will look at {what}, due {time_ms}"
+            assert times[what] <= time_ms, f"late: {what}, due {time_ms}, has a timer at {times[what]}"
+        # The timer of an extended lease is put back once by each look at it, the others move and are never copied.
+        copies = Counter(timer for timer in stored if timer.kind is not Kind.EXPIRE)
+        assert max(copies.values(), default=1) == 1, f"in two places: {copies.most_common(1)}"
+
+    def check_nothing_is_overdue(self) -> None:
+        """To be called when the event process sees nothing to do. Its idea of the time is a ms or so behind."""
+        overdue = {what: due for what, due in self.waiting().items() if due <= self.server_ms - 2}
+        assert not overdue, f"at {self.server_ms} still waiting: {overdue}"
+
+    def left_behind(self) -> dict[str, Any]:
+        """What a wheel without work must not have."""
+        slots: list[bytes] = self.redis.zrange(self._shard_keys["slots"], 0, -1)
+        return {"inbox": self.redis.xlen(self._shard_keys["inbox"]), "slots": slots}
+
+    def next_event_ms(self) -> int | None:
+        """When the next message has waited to its end; without any, when the next slot starts."""
+        if waiting := self.waiting():
+            return min(waiting.values())
+        after = f"({self.server_ms}"
+        first = self.redis.zrange(
+            self._shard_keys["slots"], after, "+inf", byscore=True, offset=0, num=1, withscores=True
+        )
+        return int(first[0][1]) if first else None
+
+    def _show_time(self) -> None:
+        if self._shown != self.server_ms:
+            self._shown = self.server_ms
+            self.redis.hset(self._shard_keys["clock"], "now", self._shown)
+
+
+class FixedQueues:
+    """The two queues, by number, as the event process asks for them."""
+
+    def __init__(self, core: Core) -> None:
+        self._known = {
+            config.number: QueueRef(name, config.leader_context(core.history)) for name, config in core.configs.items()
+        }
+
+    def lookup(self, number: int) -> QueueRef | None:
+        return self._known.get(number)
+
+    def renew(self, number: int, shard: int) -> QueueRef | None:
+        raise AssertionError("no configuration changes here")
