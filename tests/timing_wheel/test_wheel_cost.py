@@ -12,7 +12,7 @@ import pytest
 
 from timing_wheel import TimingWheel
 from timing_wheel.level import Level
-from timing_wheel.timer import Timer
+from timing_wheel.timer import Timer, new_timer
 
 pytestmark = pytest.mark.unit
 
@@ -78,10 +78,10 @@ def test_a_timer_is_moved_less_often_than_there_are_levels(radix: int, monkeypat
     moves: dict[Timer, int] = {}
     fill = Level.fill
 
-    def counting_fill(level: Level[int], slot: dict[Timer, int]) -> dict[Timer, int]:
+    def counting_fill(level: Level[int], slot: dict[Timer, int]) -> None:
         for timer in slot:
             moves[timer] = moves.get(timer, 0) + 1
-        return fill(level, slot)
+        fill(level, slot)
 
     monkeypatch.setattr(Level, "fill", counting_fill)
     dice = random.Random(1)
@@ -138,6 +138,15 @@ def test_asking_for_the_next_expiry_after_each_of_many_cancels_costs_no_rescan()
             assert wheel.next_expiry() == 100_000 + number + 1
 
     assert lines_run(cancel_and_ask) <= 10_000 * 50
+
+
+@pytest.mark.parametrize("step", [-64, -8, -1, 0, 1, 8, 64, 1_000])
+@pytest.mark.parametrize("adds_per_step", [1, 2, 8, 64])
+def test_timers_added_in_a_pattern_do_not_share_their_hashes(step: int, adds_per_step: int) -> None:
+    # Timers of one hash would make each add to a slot, and each cancel, a search through them.
+    hashes = {hash(new_timer(10**12 + step * (n // adds_per_step))) for n in range(2_000)}
+
+    assert len(hashes) == 2_000
 
 
 def test_timers_are_nothing_the_garbage_collector_must_follow() -> None:

@@ -62,25 +62,17 @@ class Level(Generic[T]):
         if number in self._heaps:
             self._push(number, timer)
 
-    def fill(self, slot: dict[Timer, T]) -> dict[Timer, T]:
-        """Spread a slot of the level above, just turned to; give back what is for now.
-
-        That is the part of the level's first slot: those timers belong to the level below.
-        """
+    def fill(self, slot: dict[Timer, T]) -> None:
+        """Take over the timers of the slot of the level above that has just been turned to."""
         assert not self._slots, "a slot was opened before those below it were done with"
         width = self._width
         slots: defaultdict[int, dict[Timer, T]] = defaultdict(dict)
         for timer, item in slot.items():
             slots[timer // width][timer] = item
         slots.default_factory = None
-        first_number = self._first_number
-        first = slots.pop(first_number, {})
-        occupied = 0
-        for number in slots:
-            occupied |= 1 << (number - first_number)
         self._slots = slots
-        self._occupied = occupied
-        return first
+        for number in slots:
+            self._occupied |= 1 << (number - self._first_number)
 
     def remove(self, timer: Timer) -> bool:
         """Forget a timer of the present turn; false if it is not here."""

@@ -35,7 +35,7 @@ class TimingWheel(Generic[T]):
 
     So whatever is in a level is due before anything in the levels above it, and the earliest
     occupied slot of the lowest occupied level is the next to be opened. Opening one spreads its
-    timers over the levels below (a cascade); a timer only ever moves down, once per level at most.
+    timers over the level below (a cascade), and on level 0 they are due.
 
     What counts as now is the furthest time *reached*. A step back of the clock changes nothing: the
     wheel waits until the clock has caught up.
@@ -195,14 +195,13 @@ class TimingWheel(Generic[T]):
         return None
 
     def _open_first_slot(self, index: int, start: int) -> None:
-        """Move to the start of a level's earliest slot and spread it over the levels below."""
+        """Move to the start of a level's earliest slot, and its timers down a level or out."""
         slot = self._levels[index].take_first()
         self._reach(start)
-        while index and slot:
-            index -= 1
-            slot = self._levels[index].fill(slot)
-        assert not slot or expiry_of(next(iter(slot))) == start, "a timer was in a wrong slot"
-        self._due = slot
+        if index > 0:
+            self._levels[index - 1].fill(slot)
+        else:
+            self._due = slot
 
     def _take_due(self, taken: list[T], limit: int | None) -> None:
         """Move due items to `taken`, until it holds `limit`."""
