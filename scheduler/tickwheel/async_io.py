@@ -156,7 +156,9 @@ class TaskWaiter:
     async def park(self, seconds: float) -> None:
         """Sleep until woken, or for so many seconds."""
         try:
-            await asyncio.wait_for(self._event.wait(), seconds)
+            # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the wake-up.
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
         except TimeoutError:
             pass
         finally:
@@ -193,7 +195,8 @@ class WakeTask:
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="tickwheel-wake")
         try:
-            await asyncio.wait_for(confirmed.wait(), _CONFIRM_S)
+            async with asyncio.timeout(_CONFIRM_S):
+                await confirmed.wait()
         except TimeoutError:
             log.warning("no subscription to queue %r yet: a dequeue waits for the sweep", queue)
         return TaskWaiter(self._waiters, queue)
