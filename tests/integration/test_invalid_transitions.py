@@ -191,6 +191,44 @@ def test_a_timer_that_the_message_does_not_wait_for_changes_nothing(
     assert all_but_the_wheel() == before
 
 
+@pytest.mark.parametrize(
+    ("state", "kind", "becomes"),
+    [
+        ("invisible", Kind.PROMOTE, "pending"),
+        ("running", Kind.EXPIRE, "pending"),
+        ("completed", Kind.RETIRE, None),
+        ("cancelled", Kind.RETIRE, None),
+        ("errored", Kind.RETIRE, None),
+    ],
+)
+def test_a_timer_that_fires_a_millisecond_too_soon_changes_nothing(
+    queue: Queue,
+    value: str | None,
+    tw: Tickwheel,
+    clock: VirtualClock,
+    server: Any,
+    bring: Bring,
+    state: str,
+    kind: Kind,
+    becomes: str | None,
+) -> None:
+    bring(state, queue, metadata={"of": "acme"})
+    found = queue.get("m", value)
+    assert found.until is not None
+    clock.set(found.until - timedelta(milliseconds=1))
+    shard = shard_of("q", b"m" if value is None else b"acme", tw._core.shards)
+    raw, incarnation = (b"m" if value is None else b"\0\4acmem"), 1
+    timer = Timer(0, queue.config().number, generation(incarnation, found.version), kind, raw)
+    server.xadd(shard_key(tw._core.namespace, shard, "inbox"), {"t": pack(timer)})
+    clock.run_due()
+    assert queue.get("m", value) == found
+    clock.advance(timedelta(milliseconds=1))
+    if becomes is not None:
+        assert queue.get("m", value).state == becomes
+    else:
+        assert sum(queue.counts().values()) == 0
+
+
 @pytest.mark.parametrize("operation", ["cancel", "reschedule", "redrive", "get", "explain", "leased"])
 def test_a_message_of_an_exclusive_queue_is_not_found_without_its_value(
     tw: Tickwheel, bring: Bring, operation: str
