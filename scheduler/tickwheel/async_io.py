@@ -53,6 +53,9 @@ class AsyncIO:
         """Carry a plan out, step by step."""
         answer: Any = None
         error: BaseException | None = None
+        task = asyncio.current_task()
+        assert task is not None
+        heard = task.cancelling()
         while True:
             try:
                 step = plan.send(answer) if error is None else plan.throw(error)
@@ -65,6 +68,12 @@ class AsyncIO:
             except BaseException as raised:
                 # The plan hears of it, a cancellation too, so that it leaves its waiter and its session in order.
                 error = raised
+            if task.cancelling() > heard:
+                # Also one that was lost on the way: redis-py sends under `wait_for`, which before Python 3.12 returns
+                # as if nothing were when the cancellation and the end of the sending fall together.
+                heard = task.cancelling()
+                if not isinstance(error, asyncio.CancelledError):
+                    error = asyncio.CancelledError()
 
     async def _do(self, step: object) -> Any:
         match step:

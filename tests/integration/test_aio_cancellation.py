@@ -1,0 +1,36 @@
+"""A task that is cancelled in a call of the asyncio client ends, wherever in the call it was."""
+
+import asyncio
+import os
+from datetime import timedelta
+
+import pytest
+
+from tickwheel import aio
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+WAITERS = 20
+
+
+@pytest.mark.parametrize("turns", range(0, 60, 3))
+def test_waiting_dequeues_end_when_they_are_cancelled(tickwheel_server: PrivateServer, turns: int) -> None:
+    """Cancelled after so many turns of the event loop: while connecting, sending, reading, subscribing or asleep."""
+    namespace = f"aio-{os.urandom(6).hex()}"
+
+    async def cancelled() -> list[object]:
+        async with aio.Tickwheel(tickwheel_server.url, namespace=namespace, shards=2) as tickwheel:
+            queue = await tickwheel.create_queue("q")
+            waiting = [asyncio.create_task(queue.dequeue(wait=timedelta(minutes=1))) for _ in range(WAITERS)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for task in waiting:
+                task.cancel()
+            async with asyncio.timeout(20):
+                return await asyncio.gather(*waiting, return_exceptions=True)
+
+    try:
+        assert [type(ended) for ended in asyncio.run(cancelled())] == [asyncio.CancelledError] * WAITERS
+    finally:
+        tickwheel_server.clear(namespace)
