@@ -1,7 +1,7 @@
 -- The timers that fired, in ARGV[4]: time I6, generation I4, kind and length I2, field; one after the other.
 -- Needs: _record, _leader, _transition.
 local FINAL, EARLY, UNHANDLED = '\0', '\1', '\2'
-local fields, times, generations, answered = {}, {}, {}, {}
+local fields, records, times, generations, answered = {}, nil, {}, {}, {}
 do
     local at, batch, n = 1, ARGV[4], 1
     while at <= #batch do
@@ -10,7 +10,7 @@ do
         fields[n], times[n], generations[n], answered[n] = sub(batch, start, at - 1), time, generation, UNHANDLED
         n = n + 1
     end
-    fetch(fields)
+    records = fetch(fields)
 end
 
 local function stale(n, incarnation, version)

@@ -1,6 +1,6 @@
 -- Ends an ordinary dequeue that can find nothing before anything else is set up: it is the call made most often.
--- Needs: _words, _context, _session.
-if not replayed and not keeps_empty and ARGV[4] == '' and band(options, HEADS) == 0 then
+-- A call that may have been answered before is not ordinary. Needs: _words, _context; reads ARGV[2] (_session).
+if band(byte(ARGV[2], 13), 5) == 0 and ARGV[4] == '' and band(options, HEADS) == 0 then
     local nothing
     if ARGV[5] == '' then
         nothing = call('EXISTS', ready) == 0

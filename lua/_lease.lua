@@ -6,7 +6,7 @@ for n = 4, #ARGV do
     fields[n - 3] = sub(ARGV[n], 17)
 end
 
-fetch(fields)
+local records = fetch(fields)
 
 local function owner_is(record, flags, token)
     return band(flags, OWNED) ~= 0 and sub(record, UNOWNED, 30) == token

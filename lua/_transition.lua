@@ -2,7 +2,8 @@
 -- Needs: _words, _clock, and a caller's queue_number, history, options, exclusive.
 local RESULT = '>BBI4I6'
 local DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = 0, 1, 2, 3, 4, 5
-local found, writes, gone, timers, happened = {}, {}, {}, {}, {}
+-- The first of `happened` is the head of the entry, so that the whole is put together once: Lua hashes what it makes.
+local changed, writes, gone, timers, happened = {}, {}, {}, {}, { '' }
 local moved, minutes, late, missed, made_ready, with_deadline = {}, {}, {}, {}, 0, 0
 local ready_added, ready_removed, pairs_added, pairs_removed = {}, {}, {}, {}
 
@@ -17,19 +18,32 @@ local function send(command, key, values)
     end
 end
 
--- Reads records into `found`, so that a message given twice sees what was done to it the first time. A field of
--- `messages` is the queue's number and the message's name.
+-- Reads records. A field of `messages` is the queue's number and the message's name.
 local function fetch(fields)
+    if #fields <= 1000 then
+        return call('HMGET', messages, unpack(fields))
+    end
+    local found = {}
     for first = 1, #fields, 1000 do
         local records = call('HMGET', messages, unpack(fields, first, math.min(first + 999, #fields)))
         for n = 1, #records do
-            found[fields[first + n - 1]] = records[n]
+            found[first + n - 1] = records[n]
         end
     end
+    return found
+end
+
+-- The record of a message as this call has left it: one that is given twice sees what was done to it the first time.
+local function now_of(field, record)
+    local left = changed[field]
+    if left == nil then
+        return record
+    end
+    return left
 end
 
 local function put(field, record)
-    found[field] = record
+    changed[field] = record
     local size = #writes
     writes[size + 1] = field
     writes[size + 2] = record
@@ -130,8 +144,9 @@ local function commit(worker)
     if #timers > 0 then
         call('XADD', inbox, '*', 't', table.concat(timers))
     end
-    if #happened > 0 and history ~= 0 then
-        local entry = pack('>BI6c0Bc0', exclusive and 2 or 1, now, queue_number, #worker, worker) .. table.concat(happened)
+    if #happened > 1 and history ~= 0 then
+        happened[1] = pack('>BI6c0Bc0', exclusive and 2 or 1, now, queue_number, #worker, worker)
+        local entry = table.concat(happened)
         if history == 4294967295 then
             call('XADD', events, '*', 'e', entry)
         else

@@ -14,7 +14,7 @@ local kept_until = now + retention
 local results = {}
 for n = 1, #fields do
     local field = fields[n]
-    local record = found[field]
+    local record = now_of(field, records[n])
     local state = record and byte(record)
     local flags, version, attempts, token, incarnation, at, _
     if state == RUNNING or state == COMPLETED then

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Leases the most urgent Pending messages: earliest deadline first, all of them or those that carry every pair asked for.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _context _session _idle _record _clock _transition _pending _match _walk
+-- INCLUDE: _words _context _idle _session _record _clock _transition _pending _match _walk
 -- ARGV[1]  context (_context); option HEADS asks for the next deadline too
 -- ARGV[2]  session (_session)
 -- ARGV[3]  limit I2, lease of the call I4 (0: the message's, else the queue's), lease of the queue I4, bytes to answer I4,
@@ -63,11 +63,11 @@ if #fields == 0 then
     return { head(cursor and MORE or FINAL), cursor or '' }
 end
 
-fetch(fields)
+local records = fetch(fields)
 local answer, kept, owner = { '', '' }, { token }, token .. pack('>Bc0', #worker, worker)
 for n = 1, #fields do
     local field, body = fields[n], nil
-    local record = found[field]
+    local record = now_of(field, records[n])
     local _, flags, version, attempts, _, incarnation, due = read(WHOLE, record)
     local deadline, rank, at = order_in(record, flags, UNOWNED, incarnation, due)
     local signature, indexed, blob = pairs_of(record, flags, at)

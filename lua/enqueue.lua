@@ -18,14 +18,14 @@ for n = 1, most do
     end
     fields[n] = read('>I2c0', head, 25)
 end
-fetch(fields)
+local records = fetch(fields)
 local kept = call('HMGET', clock, 'seq', 'high')
 local sequence, high = tonumber(kept[1]) or 0, tonumber(kept[2])
 local first, results, char = sequence, {}, string.char
 
 for n = 1, most do
     local field, head = fields[n], ARGV[n * 2 + 1]
-    local mine, record = (nonce + n) % 4294967296, found[field]
+    local mine, record = (nonce + n) % 4294967296, now_of(field, records[n])
     if record then
         local state, was = byte(record, 1, 2)
         local digest_then, nonce_then = read('>c8I4', record, fixed_at(record, was) + 12)

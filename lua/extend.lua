@@ -15,7 +15,7 @@ end
 local retention, lease = read('>I6I4', ARGV[3])
 local results = {}
 for n = 1, #fields do
-    local record = found[fields[n]]
+    local record = now_of(fields[n], records[n])
     local state, flags, version, attempts, until_ms = 0, 0, 0, 0, 0
     if record then
         state, flags, version, attempts, until_ms = read(HEAD, record)

@@ -16,7 +16,7 @@ local retention, errored_retention, default_attempts, text, delays_at = read('>I
 local results = {}
 for n = 1, #fields do
     local field = fields[n]
-    local record = found[field]
+    local record = now_of(field, records[n])
     local state, flags, version, attempts = 0, 0, 0, 0
     if record then
         state, flags, version, attempts = read(HEAD, record)

@@ -8,7 +8,7 @@
 -- Cost     O(log N) for each message and pair
 for n = 1, #fields do
     local field = fields[n]
-    local record = found[field]
+    local record = now_of(field, records[n])
     if not record or byte(record) ~= INVISIBLE then
         answered[n] = FINAL
     else

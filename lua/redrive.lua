@@ -15,10 +15,10 @@ local fields, results = {}, {}
 for n = 3, #ARGV do
     fields[n - 2] = ARGV[n]
 end
-fetch(fields)
+local records = fetch(fields)
 for n = 1, #fields do
     local field = fields[n]
-    local record = found[field]
+    local record = now_of(field, records[n])
     if not record then
         results[n] = pack(RESULT, NOT_FOUND, 0, 0, 0)
     else

@@ -23,10 +23,10 @@ for n = 4, #ARGV do
         return redis.error_reply('TOOFAR ' .. n - 3)
     end
 end
-fetch(fields)
+local records = fetch(fields)
 for n = 1, #fields do
     local field = fields[n]
-    local record = found[field]
+    local record = now_of(field, records[n])
     local state, flags, version, attempts, until_ms = 0, 0, 0, 0, 0
     if record then
         state, flags, version, attempts, until_ms = read(HEAD, record)

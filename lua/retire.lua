@@ -9,7 +9,7 @@
 local retired = {}
 for n = 1, #fields do
     local field = fields[n]
-    local record = found[field]
+    local record = now_of(field, records[n])
     local state, flags, version, attempts, until_ms = 0, 0, 0, 0, 0
     if record then
         state, flags, version, attempts, until_ms = read(HEAD, record)
@@ -23,7 +23,7 @@ for n = 1, #fields do
         elseif until_ms > now then
             answered[n] = not_yet(n, 2, until_ms, incarnation, version)
         else
-            found[field] = false
+            changed[field] = false
             retired[#retired + 1] = field
             if band(flags, BODY) ~= 0 then
                 gone[#gone + 1] = field

@@ -15,7 +15,8 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.keys import session_key
 
 _USE = Struct(">QIB")
-_OPENS = 2
+# Options of a call (`lua/_session.lua`); keeping an empty answer is 1.
+_OPENS, _REPEATED = 2, 4
 # A session is opened anew, under another name, well before the shard could forget it.
 _RENEW_S = limits.SESSION_MS / 2000
 
@@ -42,8 +43,8 @@ class Slot:
         # Until a call is answered, those after it leave a trace, so that a late copy of it is refused.
         waiting = self._unanswered.setdefault(shard, self.sequence) < self.sequence
         first, again = (waiting, True) if self._keeps_empty is None else (self._keeps_empty, self._keeps_empty)
-        opens = 0 if shard in self._opened else _OPENS
-        return key, self._use(opens | first), self._use(opens | again)
+        options = (0 if shard in self._opened else _OPENS) | (0 if self._keeps_empty is None else _REPEATED)
+        return key, self._use(options | first), self._use(options | again)
 
     def answered(self, shard: int, kept: bool) -> None:
         """The call was answered; ``kept`` says that the shard wrote the answer, and so renewed the session."""
