@@ -52,7 +52,8 @@ end
 local function stop(position)
     return { total, pack('>I2c0I2c0I2c0', #chosen, chosen, #from, from, #position, position) }
 end
-while budget > 0 do
+-- Two entries at least: one to find the value, one to look inside.
+while budget > 1 do
     local entry = call('ZRANGEBYLEX', vpairs, from, '+', 'LIMIT', 0, 1)[1]
     if not entry then
         return { total, '' }
