@@ -1,0 +1,81 @@
+"""A lease is taken up elsewhere by its token: as good as the message that the dequeue gave, and no better."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from tickwheel import InvalidArgument, LeaseLost, Message, MessageNotFound, Queue, Tickwheel
+from tickwheel.testing import PrivateServer, VirtualClock
+from tickwheel.testing.clock import FRAGMENT
+
+pytestmark = pytest.mark.integration
+
+PROJECT = {"project": "p", "gpu": "a100"}
+
+
+@pytest.fixture
+def queue(tw: Tickwheel) -> Queue:
+    return tw.create_queue("encode", exclusive_key="project", lease=timedelta(seconds=10))
+
+
+@pytest.fixture
+def elsewhere(queue: Queue, tw: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[Queue]:
+    """The same queue in another client, which knows nothing of what this one dequeued."""
+    with Tickwheel(tickwheel_server.url, namespace=tw._core.namespace, clock=FRAGMENT) as other:
+        yield other.queue("encode")
+
+
+@pytest.fixture
+def message(queue: Queue) -> Message:
+    queue.enqueue(b"x" * 5_000, id="film", deadline=timedelta(hours=1), metadata=PROJECT)
+    [found] = queue.dequeue(worker="w")
+    return found
+
+
+def test_it_is_the_message_that_was_dequeued(message: Message, elsewhere: Queue) -> None:
+    same = elsewhere.leased("film", message.token, "p")
+    for name in ("id", "queue", "payload", "metadata", "due", "deadline", "attempt", "version", "token", "lease_until"):
+        assert getattr(same, name) == getattr(message, name), name
+
+
+def test_it_completes_the_message_and_does_so_again(message: Message, elsewhere: Queue) -> None:
+    elsewhere.leased("film", message.token, "p").complete()
+    elsewhere.leased("film", message.token, "p").complete()
+    assert elsewhere.counts()["completed"] == 1
+
+
+def test_it_fails_and_extends_the_message(message: Message, elsewhere: Queue, clock: VirtualClock) -> None:
+    assert elsewhere.leased("film", message.token, "p").extend(timedelta(minutes=1)) == clock.now + timedelta(minutes=1)
+    assert elsewhere.leased("film", message.token, "p").fail(retry_in=timedelta()) == "pending"
+
+
+def test_another_token_is_not_the_lease(message: Message, elsewhere: Queue) -> None:
+    with pytest.raises(LeaseLost, match="the token is not that of message 'film'"):
+        elsewhere.leased("film", bytes(16), "p")
+
+
+def test_a_lease_that_ended_is_lost(message: Message, elsewhere: Queue, clock: VirtualClock) -> None:
+    clock.advance(timedelta(seconds=11))
+    with pytest.raises(LeaseLost, match="which is pending"):
+        elsewhere.leased("film", message.token, "p")
+
+
+def test_the_worker_of_a_cancelled_message_frees_its_value_from_elsewhere(
+    message: Message, queue: Queue, elsewhere: Queue
+) -> None:
+    queue.cancel("film", "p")
+    queue.enqueue(id="next", metadata=PROJECT)
+    assert queue.dequeue() == []
+    with pytest.raises(LeaseLost):
+        elsewhere.leased("film", message.token, "p").complete()
+    assert [found.id for found in queue.dequeue()] == ["next"]
+
+
+def test_what_is_not_there_or_no_token_is_told(queue: Queue, elsewhere: Queue) -> None:
+    with pytest.raises(MessageNotFound):
+        elsewhere.leased("film", bytes(16), "p")
+    with pytest.raises(InvalidArgument, match="token must be the 16 bytes of a lease"):
+        elsewhere.leased("film", b"short", "p")
+    with pytest.raises(InvalidArgument, match="say exclusive_value"):
+        elsewhere.leased("film", bytes(16))
