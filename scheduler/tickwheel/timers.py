@@ -47,6 +47,11 @@ def pack(timer: Timer) -> bytes:
     return _HEAD.pack(high, low, timer.generation, kind, timer.queue_number) + timer.name
 
 
+def message_of(timer: bytes) -> bytes:
+    """Which message a packed timer is for: the queue's number and the name, its field in `messages`."""
+    return timer[HEAD_BYTES - 2 :]
+
+
 def split(chunk: bytes) -> Iterator[tuple[int, int, Kind, bytes]]:
     """Yield (time_ms, queue number, kind, the timer's own bytes) for every timer of a packed chunk."""
     position, end = 0, len(chunk)

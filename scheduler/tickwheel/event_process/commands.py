@@ -51,9 +51,11 @@ class ReadSlot:
 
 Command = Call | ReadFence | ReadInbox | ReadSlots | ReadSlot
 
-# A part of the driver: it is sent the reply to each command it yields, or thrown `Refused`.
+# Parts of the driver: each is sent the reply to a command it yields, or thrown `Refused`. A duty says whether there was
+# anything to do, `Moving` about how many timers it moved.
 Steps = Generator[Command, Any, None]
 Duty = Generator[Command, Any, bool]
+Moving = Generator[Command, Any, int]
 
 
 class Refused(Exception):

@@ -10,7 +10,7 @@ from typing import Final
 
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process.clock import Clock
-from tickwheel.event_process.commands import Duty, ReadFence, ReadInbox, ReadSlot, ReadSlots, Steps
+from tickwheel.event_process.commands import Duty, Moving, ReadFence, ReadInbox, ReadSlot, ReadSlots, Steps
 from tickwheel.event_process.filing import CHUNK_TIMERS, Filing
 from tickwheel.event_process.firing import Firing
 from tickwheel.event_process.inbox import Entry, Unfiled, id_after, to_file
@@ -21,14 +21,14 @@ from tickwheel.event_process.queues import Queues
 from tickwheel.event_process.shard import Shard, epoch_of, pack_fence
 from tickwheel.event_process.slots import Slot, Slots
 from tickwheel.event_process.stats import WheelStats
-from tickwheel.timers import Kind, split
+from tickwheel.timers import Kind, message_of, split
 
 # Timers moved by one command of each duty: a millisecond or two of the server's time or of ours.
 READ_TIMERS: Final = 2_000
 FILE_TIMERS: Final = 2_000
 CASCADE_TIMERS: Final = 1_000
 # Calls of each duty in a turn. Promotion has its share before each of the other duties.
-PROMOTE_CALLS, EXPIRE_CALLS, RETIRE_CALLS, DROP_CALLS = 4, 4, 2, 8
+PROMOTE_CALLS, EXPIRE_CALLS, RETIRE_CALLS, SLOT_CALLS, DROP_CALLS = 4, 4, 2, 8, 8
 # With so many timers in memory no more slots are read, and with more than the second, new timers wait in slots, too.
 MEMORY_TIMERS_FROM_SLOTS: Final = 500_000
 MEMORY_TIMERS: Final = 1_000_000
@@ -113,7 +113,7 @@ class ShardDriver:
         for duty in (
             self.read_inbox(),
             self.file(),
-            self.serve_slot(),
+            self.serve_slots(),
             self.drop_slots(),
             fire(Kind.EXPIRE, EXPIRE_CALLS),
             fire(Kind.RETIRE, RETIRE_CALLS),
@@ -161,15 +161,14 @@ class ShardDriver:
             self._clock.observe(now)
         return bool(prefix)
 
-    def serve_slot(self) -> Duty:
-        """Cascade or read a piece of the slot that is next."""
-        slot = self._slots.next_to_serve(self._clock.now(), self._lowest_to_serve())
-        if slot is None:
-            return False
-        if slot.level > LOWEST:
-            yield from self._cascade_slot(slot)
-        else:
-            yield from self._read_slot(slot)
+    def serve_slots(self) -> Duty:
+        """Cascade or read the slots that are next: one piece, or several small ones."""
+        moved = 0
+        for served in range(SLOT_CALLS):
+            slot = self._slots.next_to_serve(self._clock.now(), self._lowest_to_serve())
+            if slot is None or moved >= CASCADE_TIMERS:
+                return served > 0
+            moved += yield from self._cascade_slot(slot) if slot.level > LOWEST else self._read_slot(slot)
         return True
 
     def drop_slots(self) -> Duty:
@@ -190,13 +189,16 @@ class ShardDriver:
         now = self._clock.now()
         near: list[bytes] = []
         far: list[bytes] = []
+        ended: list[bytes] = []
         for time_ms, _, kind, timer in split(packed):
             if is_near(time_ms, now) and self._memory.count < MEMORY_TIMERS:
                 self._memory.hold_one(time_ms, kind, timer)
                 near.append(timer)
             else:
                 far.append(timer)
-        return Entry(entry_id, b"".join(far), near, len(near) + len(far))
+            if kind is Kind.RETIRE:
+                ended.append(message_of(timer))
+        return Entry(entry_id, b"".join(far), near, len(near) + len(far), ended)
 
     def _file_prefix(self, prefix: list[Entry]) -> Steps:
         filing = Filing()
@@ -212,7 +214,7 @@ class ShardDriver:
 
     def _to_file(self, prefix: list[Entry]) -> list[bytes]:
         """Near timers, too, where they are not answered: they must outlive the process."""
-        return list(to_file(prefix, self._unfiled.unanswered))
+        return list(to_file(prefix, self._unfiled.unanswered, self._unfiled.ended))
 
     def _cut_before(self, prefix: list[Entry]) -> bytes:
         """Exactly the prefix goes from the inbox."""
@@ -232,7 +234,7 @@ class ShardDriver:
             self._memory.hold(b"".join(missing))
             slot.position = length
 
-    def _read_slot(self, slot: Slot) -> Steps:
+    def _read_slot(self, slot: Slot) -> Moving:
         count = self._slot_portion.count
         key = self._shard.slot_key(slot.level, slot.number)
         chunks = yield ReadSlot(key, slot.position, count)
@@ -243,8 +245,9 @@ class ShardDriver:
             slot.length = slot.position
         if slot.read_to_end and not self._memory.is_open(slot.number):
             self._memory.quiet.add(slot.number)
+        return timers
 
-    def _cascade_slot(self, slot: Slot) -> Steps:
+    def _cascade_slot(self, slot: Slot) -> Moving:
         below, first = slot.level - 1, slot.number * RADIX
         key = self._shard.slot_key(slot.level, slot.number)
         children = [self._shard.slot_key(below, first + place) for place in range(RADIX)]
@@ -252,8 +255,10 @@ class ShardDriver:
         left, *grown = yield from self._shard.ask(self._cascade, args, key, children)
         for place, length in zip(grown[::2], grown[1::2], strict=True):
             self._slots.touch(below, first + place, length if below == LOWEST else None)
-        if left == 0:
-            self._slots.gone(slot)
+        if left:
+            return CASCADE_TIMERS
+        self._slots.gone(slot)
+        return 0
 
     def _next_to_drop(self) -> Slot | None:
         quiet = self._memory.quiet
