@@ -60,13 +60,14 @@ else
             table.insert(best, at, { deadline, rank, name })
             best[limit + 1] = nil
         end
-        -- Looks through one value's messages; answers where it stopped if the budget ran out.
+        -- Looks through one value's messages; answers where it stopped if the budget, which is not spent, ran out.
         local function search(chosen, prefix, inner)
             local group = prefix .. chosen
-            local from = inner ~= '' and '(' .. inner or '[' .. group
+            local from, chunk = inner ~= '' and '(' .. inner or '[' .. group, 4
             while true do
-                local size = math.min(100, budget)
+                local size = math.min(chunk, budget)
                 local members = call('ZRANGEBYLEX', vpairs, from, '(' .. group .. '\255', 'LIMIT', 0, size)
+                budget = budget - #members
                 for n = 1, #members do
                     local deadline, rank = read('>I8I6', members[n], #group + 1)
                     if outranked(deadline, rank) then
@@ -78,13 +79,12 @@ else
                         return nil
                     end
                 end
-                budget = budget - #members
                 if #members < size then
                     return nil
                 elseif budget <= 0 then
                     return members[size]
                 end
-                from = '(' .. members[size]
+                from, chunk = '(' .. members[size], math.min(chunk * 4, 256)
             end
         end
 
@@ -124,21 +124,20 @@ else
         end
         if inner ~= '' then
             inner = search(chosen, sub(group, #chosen + 23, #chosen + 24 + read('>I2', group, #chosen + 23)), inner)
-            if inner then
-                return stop(group, inner)
+            if budget <= 0 then
+                return stop(group, inner or '')
             end
         end
         local from = group == '' and '[' .. chosen or '(' .. group
         while true do
             local size = math.min(100, budget)
-            local entries = size > 0 and call('ZRANGEBYLEX', pairs, from, '(' .. chosen .. '\255', 'LIMIT', 0, size) or {}
+            local entries = call('ZRANGEBYLEX', pairs, from, '(' .. chosen .. '\255', 'LIMIT', 0, size)
             for n = 1, #entries do
                 local entry = entries[n]
                 local deadline, rank = read('>I8I6', entry, #chosen + 1)
                 if outranked(deadline, rank) then
                     return names_up_to(deadline, rank)
                 end
-                budget = budget - 1
                 local value, after = read('>I2c0', entry, #chosen + 23)
                 local prefix = sub(entry, #chosen + 23, after - 1)
                 local lock = call('HGET', locks, value)
@@ -152,6 +151,7 @@ else
                 else
                     inner = search(chosen, prefix, '')
                 end
+                budget = budget - 1
                 if budget <= 0 then
                     return stop(entry, inner or '')
                 end
