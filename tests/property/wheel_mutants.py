@@ -6,7 +6,7 @@ from dataclasses import replace
 from hashlib import sha1
 from typing import Any
 
-from tickwheel.event_process.commands import Duty, ReadInbox, Steps
+from tickwheel.event_process.commands import Duty, Moving, ReadInbox, Steps
 from tickwheel.event_process.driver import ShardDriver
 from tickwheel.event_process.firing import Firing
 from tickwheel.event_process.inbox import Entry, id_after
@@ -72,9 +72,10 @@ class KeepsPositions(ShardDriver):
         for slot in self._slots._slots.values():
             slot.position = kept.get((self._shard.slot_key(2, slot.number), slot.level), 0)
 
-    def _read_slot(self, slot: Slot) -> Steps:
-        yield from super()._read_slot(slot)
+    def _read_slot(self, slot: Slot) -> Moving:
+        timers = yield from super()._read_slot(slot)
         KeepsPositions.positions[self._shard.slot_key(2, slot.number), slot.level] = slot.position
+        return timers
 
 
 KeepsPositions.positions = {}

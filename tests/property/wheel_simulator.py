@@ -143,7 +143,7 @@ class Simulation:
             if process.clock.guard.held:
                 process.clock.guard.accept()
                 accepted_at = self.world.monotonic
-            elif self.world.monotonic > accepted_at + 2 * ROTATE_MS:
+            elif self.world.monotonic > accepted_at + 3 * ROTATE_MS:
                 # What was far away before the time was accepted is filed first.
                 self.world.check_nothing_is_overdue()
             following = self.world.next_event_ms()

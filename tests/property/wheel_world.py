@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Generator
 from datetime import timedelta
+from functools import lru_cache
 from itertools import count
 from typing import Any, Self
 
@@ -24,7 +25,7 @@ from tickwheel.namespace import open_namespace
 from tickwheel.operations import change, finish, queues
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.enqueue import enqueue_many
-from tickwheel.record import HELD, State, decode
+from tickwheel.record import State, decode
 from tickwheel.scripts import Call
 from tickwheel.sync_io import SyncIO, pool
 from tickwheel.testing import PrivateServer
@@ -185,18 +186,10 @@ class World:
         """What each message waits for, with its time: (queue number, name, kind, generation) -> ms."""
         found = {}
         for key, record in self.redis.hgetall(self._shard_keys["messages"]).items():
-            message = decode(record)
-            state, flags = message.state, message.flags
-            if state == State.INVISIBLE:
-                kind = Kind.PROMOTE
-            elif state == State.RUNNING or flags & HELD:
-                kind = Kind.EXPIRE
-            elif state == State.PENDING:
-                continue
-            else:
-                kind = Kind.RETIRE
-            made = generation(message.incarnation, message.version)
-            found[int.from_bytes(key[:2], "big"), key[2:], kind, made] = message.until_ms
+            awaited = _awaited(record)
+            if awaited is not None:
+                kind, made, until_ms = awaited
+                found[int.from_bytes(key[:2], "big"), key[2:], kind, made] = until_ms
         return found
 
     def pending(self) -> int:
@@ -254,6 +247,21 @@ class World:
         if self._shown != self.server_ms:
             self._shown = self.server_ms
             self.redis.hset(self._shard_keys["clock"], "now", self._shown)
+
+
+@lru_cache(maxsize=4_096)
+def _awaited(record: bytes) -> tuple[Kind, int, int] | None:
+    """What a message in this record waits for: kind, generation and time of its timer; None if for no time."""
+    message = decode(record)
+    if message.state == State.INVISIBLE:
+        kind = Kind.PROMOTE
+    elif message.state == State.RUNNING or message.held:
+        kind = Kind.EXPIRE
+    elif message.state == State.PENDING:
+        return None
+    else:
+        kind = Kind.RETIRE
+    return kind, generation(message.incarnation, message.version), message.until_ms
 
 
 class FixedQueues:
