@@ -92,6 +92,10 @@ class Entry:
         return self.key[1]
 
     @property
+    def is_finished(self) -> bool:
+        return self.state in FINISHED
+
+    @property
     def urgency(self) -> tuple[int, bool, int]:
         """Earliest deadline first; at the same one those that were given it, then first come."""
         return (self.due if self.deadline is None else self.deadline, self.deadline is None, self.order)
@@ -211,11 +215,11 @@ class QueueModel:
     def reschedule(
         self,
         key: Key,
-        delay: int | None,
-        due: int | None,
-        deadline: int | None,
-        deadline_in: int | None,
         high: int | None,
+        delay: int | None = None,
+        due: int | None = None,
+        deadline: int | None = None,
+        deadline_in: int | None = None,
     ) -> tuple[str, int, int]:
         """(state, version, due)."""
         entry = self._there(key)
@@ -252,7 +256,7 @@ class QueueModel:
 
     def next_due(self) -> float:
         """When time will do something next."""
-        return min((entry.until for entry in self.messages.values() if entry.state != PENDING), default=math.inf)
+        return min((entry.until for entry in self.waiting()), default=math.inf)
 
     # What can be asked
 
@@ -271,6 +275,10 @@ class QueueModel:
 
     def is_held(self, value: str | None) -> bool:
         return any(entry.value == value and (entry.state == RUNNING or entry.held) for entry in self.messages.values())
+
+    def waiting(self) -> list[Entry]:
+        """Messages that wait for a time."""
+        return [entry for entry in self.messages.values() if entry.state != PENDING]
 
     def counts(self, shard: int | None = None) -> dict[str, int]:
         found = dict.fromkeys(STATES, 0)
@@ -351,7 +359,7 @@ class QueueModel:
             self._give_back(entry, PENDING, now)
         elif entry.held:
             self._let_go(entry)
-        elif entry.state in FINISHED:
+        elif entry.is_finished:
             entry.becomes(None, now)
             self.gone.append(self.messages.pop(entry.key))
 

@@ -24,9 +24,8 @@ class UnsteadyWheel(HandWheel):
         core = Core(namespace, clock=FRAGMENT)
         self._io = SyncIO(pool(server.url), server.url, 10)
         self._io.run(open_namespace(core, None))
-        self._redis = server.client()
         self._left = 0
-        super().__init__(self._redis, namespace, shard, HomeQueues(core, self._io), TurnedClock(now_ms))
+        super().__init__(server.url, namespace, shard, HomeQueues(core, self._io), TurnedClock(now_ms))
 
     def die_after(self, commands: int) -> None:
         self._left = commands
@@ -36,7 +35,6 @@ class UnsteadyWheel(HandWheel):
             pass
         finally:
             self.close()
-            self._redis.close()
             self._io.close()
 
     def _execute(self, command: Command) -> Any:

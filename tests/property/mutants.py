@@ -1,0 +1,126 @@
+"""Faults sown into the scripts, one at a time: what the machine of all operations must notice, or it proves nothing."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tickwheel import scripts
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``old`` in a script is replaced by ``new``, wherever it is."""
+
+    name: str
+    script: str
+    old: str
+    new: str
+    namespace: str = "plain"
+    """The kind of namespace in which it does harm."""
+
+    def source(self, text: str) -> str:
+        assert self.old in text, f"{self.script} has no {self.old!r}: the mutant {self.name!r} needs another place"
+        return text.replace(self.old, self.new)
+
+
+@contextmanager
+def sown(mutant: Mutant, folder: Path) -> Iterator[None]:
+    """All scripts, loaded from a copy with the fault in it."""
+    copied = folder / "lua"
+    shutil.copytree(str(scripts.folder()), copied)
+    path = copied / f"{mutant.script}.lua"
+    path.write_text(mutant.source(path.read_text()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scripts, "folder", lambda: copied)
+        scripts.load.cache_clear()
+        try:
+            yield
+        finally:
+            scripts.load.cache_clear()
+
+
+MUTANTS = [
+    # Order and indexes
+    Mutant("a new message is due a millisecond late", "enqueue", "due <= now and", "due < now and"),
+    Mutant("a cancelled message stays in ready", "cancel", "leave(field, deadline, rank,", "pairs_of("),
+    Mutant(
+        "a deadline of its own counts for nothing",
+        "_record",
+        "return due, incarnation + NO_DEADLINE_OF_ITS_OWN,",
+        "return due, incarnation,",
+    ),
+    Mutant("dequeue takes one too many", "dequeue", "0, limit - 1)", "0, limit)"),
+    Mutant("a relative deadline counts from 1970", "enqueue", "deadline = deadline + now", "deadline = deadline"),
+    Mutant(
+        "a pair of a leased message stays",
+        "_pending",
+        "pairs_removed[#pairs_removed + 1] = pair",
+        "pairs_removed[1] = pair",
+    ),
+    # Exclusive values
+    Mutant(
+        "the less urgent is the head",
+        "_pending",
+        "first < deadline + BIAS or",
+        "first > deadline + BIAS or",
+        "exclusive",
+    ),
+    Mutant("the later of two equals is the head", "_pending", "second < rank", "second > rank", "exclusive"),
+    Mutant("a lease does not hold its value", "_pending", "byte(lock) == 82", "byte(lock) == 0", "exclusive"),
+    Mutant("complete keeps the value", "complete", "release(field)", "", "exclusive"),
+    Mutant("fail keeps the value", "fail", "release(field)", "", "exclusive"),
+    Mutant("an expired lease keeps the value", "expire", "release(field)", "", "exclusive"),
+    Mutant("a worker's late call keeps the value", "_lease", "    release(field)", "", "exclusive"),
+    Mutant("cancel frees the value of a worker at work", "cancel", "and at_once == 0", "and false", "exclusive"),
+    Mutant(
+        "a group that was parked stays parked",
+        "_pending",
+        "call('ZREM', parked, unpack(groups))",
+        "",
+        "exclusive",
+    ),
+    Mutant(
+        "a group is parked and never comes back",
+        "_pending",
+        "call('ZADD', pairs, 0, head_entry(head,",
+        "select(1, head_entry(head,",
+        "exclusive",
+    ),
+    # Attempts, versions, leases
+    Mutant("attempts are not counted", "dequeue", "attempts + 1", "attempts"),
+    Mutant("one attempt too many by fail", "fail", "attempts >= most", "attempts > most"),
+    Mutant("one attempt too many by expiry", "expire", "attempts >= most", "attempts > most"),
+    Mutant("redrive keeps the attempts", "redrive", "version + 1, 0, now", "version + 1, 3, now"),
+    Mutant(
+        "reschedule does not raise the version",
+        "reschedule",
+        "flags, version + 1, attempts",
+        "flags, version, attempts",
+    ),
+    Mutant("any token completes", "complete", "token ~= tokens[n]", "not token"),
+    Mutant("any token owns", "_lease", "and sub(record, UNOWNED, 30) == token", ""),
+    Mutant("extend shortens a lease", "extend", "math.max(until_ms, now + lease)", "now + lease"),
+    Mutant("an extended lease expires all the same", "expire", "elseif until_ms > now then", "elseif false then"),
+    Mutant("the message's own lease is ignored", "dequeue", "if lease == 0 and", "if false and"),
+    # Time
+    Mutant("a moved timer is forgotten", "_fired", "    timer(kind,", "    select(1, kind,"),
+    Mutant("a lease has no timer", "dequeue", "    timer(1,", "    select(1, 1,"),
+    Mutant("what is completed is kept for ever", "complete", "        timer(2,", "        select(1, 2,"),
+    Mutant("the clock guard is not asked", "enqueue", "and not (absolute and high and due > high + guard)", ""),
+    Mutant("the forecast forgets the cancelled", "cancel", "expect(until_ms, -1)", ""),
+    # Sessions and repeated calls
+    Mutant("a request is done again", "_session", "if last == sequence then", "if false then"),
+    Mutant("an old request is done again", "_session", "if last > sequence then", "if false then"),
+    Mutant("other content is the same", "enqueue", "digest_then ~= sub(head, 17, 24)", "false"),
+    Mutant("what is there is created again", "enqueue", "char(ALREADY, state)", "char(DONE, state)"),
+    # The rest
+    Mutant("a blocked queue delivers", "_context", "if band(options, BLOCKED) ~= 0 then", "if false then"),
+    Mutant("another configuration is accepted", "_context", "~= sub(ARGV[1], 1, 4)", "== ''"),
+    Mutant("a retired message leaves no event", "retire", "event(field,", "select(1, field,"),
+    Mutant("the payload of a cancelled message stays", "cancel", "gone[#gone + 1] = field", ""),
+    Mutant("counts forget where a message came from", "_transition", "(depth[from] or 0) - by", "(depth[from] or 0)"),
+]

@@ -1,0 +1,159 @@
+"""A namespace on a real server and the model of it, side by side: two clients, a clock, and the comparison."""
+
+import copy
+import itertools
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tests.property.model import Event, Key, Model, Settings
+from tests.property.stored import Stored, expected, group_heads, held_prefixes, lost_timers
+from tests.property.unsteady_wheel import UnsteadyWheel
+from tickwheel import IdConflict, LeaseLost, Queue, Tickwheel, TickwheelError
+from tickwheel.routing import shard_of
+from tickwheel.testing import PrivateServer, VirtualClock
+from tickwheel.testing.clock import FRAGMENT
+
+START = 1_800_000_000_000
+_NAMES = itertools.count()
+_MS = timedelta(milliseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY = 86_400_000
+
+
+def duration(ms: int | None) -> timedelta | None:
+    return None if ms is None else ms * _MS
+
+
+def moment(ms: int | None) -> datetime | None:
+    return None if ms is None else _EPOCH + ms * _MS
+
+
+def in_ms(of: datetime) -> int:
+    return (of - _EPOCH) // _MS
+
+
+def outcome(action: Callable[[], Any]) -> Any:
+    """What an operation answers, or what is to be compared of the error it raises."""
+    try:
+        return action()
+    except IdConflict as error:
+        return "IdConflict", [plain(result) for result in error.results]
+    except LeaseLost as error:
+        return "LeaseLost", sorted(((each.id, each.exclusive_value) for each in error.lost), key=str)
+    except TickwheelError as error:
+        return type(error).__name__, getattr(error, "state", None)
+
+
+def plain(result: Any) -> Any:
+    """The result of an enqueue as the model has it."""
+    return result if result is None or isinstance(result, tuple) else (result.id, result.state, result.created)
+
+
+class NamespaceUnderTest:
+    """Two clients, so that one of them often has an old configuration; one clock, whose event process works on call."""
+
+    def __init__(self, server: PrivateServer, shards: int, queues: Mapping[str, Settings]) -> None:
+        self.name = f"p{next(_NAMES)}"
+        self.shards = shards
+        self._server = server
+        self.clients = [
+            Tickwheel(server.url, namespace=self.name, shards=shards, history="relay", clock=FRAGMENT) for _ in range(2)
+        ]
+        self.clock = VirtualClock(server.url, self.name, moment(START))
+        self._redis = server.client()
+        self.stored = Stored(self._redis, self.name)
+        self.model = Model(shards, START, lambda queue, key: shard_of(queue, key.encode(), shards))
+        self._numbers: dict[str, int] = {}
+        for name, settings in queues.items():
+            self.model.create_queue(name, copy.copy(settings))
+            self.configure(0, name)
+            self._numbers[name] = self.clients[0].queue(name).config().number
+
+    def queue(self, client: int, name: str) -> Queue:
+        return self.clients[client].queue(name)
+
+    def configure(self, client: int, name: str) -> None:
+        """Give the queue the settings that its model has."""
+        settings = self.model.queues[name].settings
+        self.clients[client].create_queue(
+            name, update=True, exclusive_key=settings.exclusive_key, indexed=settings.indexed, forecast=True,
+            lease=duration(settings.lease), max_attempts=settings.max_attempts,
+        )  # fmt: skip
+
+    def turn(self, ms: int) -> None:
+        """Move the clock, with no event process at work."""
+        self.model.now += ms
+        self.clock.set(_EPOCH + self.model.now * _MS)
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, with the event process at work."""
+        self.clock.advance(ms * _MS)
+        self.model.advance(ms)
+
+    def run_due(self) -> None:
+        self.clock.run_due()
+        self.model.run_due()
+
+    def kill_another_event_process(self, shard: int, commands: int) -> None:
+        """It takes the shard over and dies in the middle; the one before it wakes, is fenced, and takes over again."""
+        UnsteadyWheel(self._server, self.name, shard, self.model.now).die_after(commands)
+        self.run_due()
+
+    def compare(self) -> None:
+        """The server holds what the model says: records, indexes, counts."""
+        for (name, queue), shard in itertools.product(self.model.queues.items(), range(self.shards)):
+            exclusive = queue.settings.exclusive_key is not None
+            found, parked = self.stored.found(name, self._numbers[name], exclusive, shard)
+            for key, value in expected(queue, self._numbers[name], shard).items():
+                assert found[key] == value, f"{key} of {name} on shard {shard}"
+            if exclusive:
+                heads = group_heads(queue, shard)
+                assert self.stored.pairs == {head for group, head in heads.items() if group not in parked}
+                assert all(group.startswith(held_prefixes(queue)) for group in parked)
+
+    def check_timers(self) -> None:
+        """Whoever waits for a time will be looked at by then, whatever process dies now."""
+        for shard in range(self.shards):
+            timers = self.stored.timers(shard)
+            for name, queue in self.model.queues.items():
+                here = [entry for entry in queue.messages.values() if entry.shard == shard]
+                assert lost_timers(here, self._numbers[name], timers) == []
+
+    def check_history(self) -> None:
+        """The event stream tells every transition there was, in order, without a gap."""
+        told: dict[tuple[int, str, str | None, int], list[Event]] = {}
+        for shard in range(self.shards):
+            told |= self.stored.history(shard)
+        assert all([event.version for event in events] == list(range(1, len(events) + 1)) for events in told.values())
+        assert told == {
+            (self._numbers[name], *entry.key, entry.order): entry.history
+            for name, queue in self.model.queues.items()
+            for entry in queue.everything()
+        }
+
+    def finish_everything(self) -> None:
+        """Cancel what is not finished, and let all retention end."""
+        for name, queue in self.model.queues.items():
+            unfinished: list[Key] = [key for key, entry in queue.messages.items() if not entry.is_finished]
+            for key in unfinished:
+                self.queue(0, name).cancel(*key, release=True)
+                queue.cancel(key, True)
+        for _ in range(2):
+            self.advance(30 * _DAY)
+
+    def check_that_nothing_is_left(self) -> None:
+        assert not any(queue.messages for queue in self.model.queues.values())
+        self.compare()
+        lasting = {"clock", "config", "counts", "lateness", "events", "namespace", "queues", "inbox"}
+        for key in self.stored.names():
+            assert key.startswith(f"{self.name}:{{"), f"a key of nobody: {key}"
+            assert key.rpartition(":")[2] in lasting or ":session:" in key, f"left behind: {key}"
+        assert all(self.stored.timers(shard) == [] for shard in range(self.shards))
+
+    def close(self) -> None:
+        self.clock.close()
+        for tickwheel in self.clients:
+            tickwheel.close()
+        self._server.clear(self.name)
+        self._redis.close()

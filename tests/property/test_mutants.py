@@ -1,0 +1,33 @@
+"""The machine of all operations notices every fault that is sown into the scripts."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.errors import HypothesisException
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.property.mutants import MUTANTS, Mutant, sown
+from tests.property.test_operations import IN_CI, machine
+from tickwheel import scripts
+from tickwheel.testing import PrivateServer
+from tickwheel.testing.clock import FRAGMENT
+
+pytestmark = pytest.mark.property
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+def test_a_fault_is_noticed(mutant: Mutant, tickwheel_server: PrivateServer, tmp_path: Path) -> None:
+    hurried = settings(IN_CI, max_examples=300, phases=[Phase.generate], report_multiple_bugs=False)
+    with sown(mutant, tmp_path):
+        _must_load(tickwheel_server)
+        with pytest.raises(Exception) as noticed:  # noqa: PT011  # whatever it is that goes wrong
+            run_state_machine_as_test(machine(tickwheel_server, mutant.namespace), settings=hurried)
+    assert not isinstance(noticed.value, HypothesisException)
+
+
+def _must_load(server: PrivateServer) -> None:
+    """A fault that is no Lua proves nothing."""
+    with server.client() as client:
+        for name in scripts.names():
+            client.script_load(scripts.load(name, FRAGMENT).source)

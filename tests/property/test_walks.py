@@ -1,0 +1,168 @@
+"""Filtered dequeue and depth against brute force, a few index entries a call: so that every cursor is gone through."""
+
+import itertools
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.property.mutants import Mutant, sown
+from tickwheel import Message, NewMessage, Queue, Tickwheel, limits
+from tickwheel.testing import PrivateServer, sandbox
+
+pytestmark = pytest.mark.property
+
+MESSAGES = 1_000
+KEYS = [f"key{n}" for n in range(12)]
+START = datetime(2030, 1, 1, tzinfo=UTC)
+# Every entry that a walk reads is told to whoever monitors the server.
+TOLD = Mutant(
+    "entries are counted",
+    "_words",
+    "local BIAS",
+    """call = function(command, ...)
+    local answer = redis.call(command, ...)
+    if command == 'ZRANGEBYLEX' then redis.call('ECHO', 'read ' .. #answer) end
+    return answer
+end
+local BIAS""",
+)
+
+
+def messages(random: random.Random) -> list[NewMessage]:
+    """With 1 to 15 pairs of few values, so that many share a pair and most share bits of their signatures."""
+    made = []
+    for n in range(MESSAGES):
+        keys = random.sample(KEYS, random.randint(1, len(KEYS)))
+        metadata = {key: random.choice("ab" if key < "key5" else "abcdefgh") for key in keys}
+        metadata["value"] = f"v{random.randrange(60) if n % 2 else random.randrange(3)}"
+        deadline = START + timedelta(milliseconds=random.randrange(200))
+        made.append(NewMessage(id=f"m{n}", deadline=deadline, metadata=metadata))
+    return made
+
+
+def matching(made: list[NewMessage], where: dict[str, str]) -> list[NewMessage]:
+    """Those that carry every pair, most urgent first; ties in the order of enqueue."""
+    found = [new for new in made if where.items() <= dict(new.metadata or {}).items()]
+    return sorted(found, key=lambda new: new.deadline)  # type: ignore[arg-type,return-value]
+
+
+def one_of_each_value(found: list[NewMessage], held: set[str]) -> list[NewMessage]:
+    """The best of each value that nobody holds."""
+    best: dict[str, NewMessage] = {}
+    for new in found:
+        value = dict(new.metadata or {})["value"]
+        if value not in held:
+            best.setdefault(value, new)
+    return list(best.values())
+
+
+def some_filter(random: random.Random, made: list[NewMessage]) -> dict[str, str]:
+    """Pairs of some message, so that it matches at least that one; now and then one more that it has not."""
+    metadata = dict(random.choice(made).metadata or {})
+    where = {key: metadata[key] for key in random.sample(sorted(metadata), min(len(metadata), random.randint(1, 4)))}
+    return where if random.randrange(4) else where | {"key11": "h"}
+
+
+def filled(tickwheel: Tickwheel, random: random.Random, exclusive: bool) -> tuple[Queue, list[NewMessage]]:
+    queue = tickwheel.create_queue("walked", exclusive_key="value" if exclusive else None, max_attempts=1_000)
+    made = messages(random)
+    queue.enqueue_many(made)
+    return queue, made
+
+
+def held_values(queue: Queue, exclusive: bool) -> tuple[list[Message], set[str]]:
+    """Where the queue is exclusive, a third of the values is leased, the crowded ones first."""
+    held = queue.dequeue(limit=20) if exclusive else []
+    held += [message for n in range(3) if exclusive for message in queue.dequeue(where={"value": f"v{n}"})]
+    return held, {message.metadata["value"] for message in held}
+
+
+def compare(tickwheel: Tickwheel, exclusive: bool, seed: int) -> None:
+    """Forty filters, each by depth and dequeue, against a search through all messages."""
+    chosen = random.Random(seed)
+    queue, made = filled(tickwheel, chosen, exclusive)
+    held, values = held_values(queue, exclusive)
+    left = [new for new in made if new.id not in {message.id for message in held}]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "CALL_ENTRIES", seed)
+        for _ in range(40):
+            where, limit = some_filter(chosen, made), chosen.choice([1, 2, 7, 50])
+            found = matching(left, where)
+            assert queue.depth(where) == len(found)
+            if exclusive:
+                found = one_of_each_value(found, values)
+            got = queue.dequeue(limit=limit, where=where)
+            assert [message.id for message in got] == [new.id for new in found[:limit]]
+            for message in got:
+                message.fail(retry_in=timedelta(0))
+
+
+@pytest.mark.parametrize("entries", [3, 17, 100, 2_000])
+@pytest.mark.parametrize("exclusive", [False, True], ids=["plain", "exclusive"])
+def test_a_walk_in_small_steps_finds_what_a_search_through_all_finds(
+    tickwheel: Tickwheel, exclusive: bool, entries: int
+) -> None:
+    compare(tickwheel, exclusive, entries)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        Mutant("a match by signature is a match", "_match", "if not carried[asked[n]] then", "if false then"),
+        Mutant("a value is passed over", "depth", "while budget > 1 do", "while budget > 0 do"),
+        Mutant("the uncertain is certain", "_walk", "if best[n][1] < deadline or", "if true or"),
+        Mutant("the rest of a value is forgotten", "_walk", "inner or ''", "''"),
+    ],
+    ids=lambda mutant: mutant.name.replace(" ", "-"),
+)
+def test_the_comparison_notices_a_walk_that_errs(
+    tickwheel_server: PrivateServer, tmp_path: Path, mutant: Mutant
+) -> None:
+    def compare_all() -> None:
+        for entries, exclusive in itertools.product((3, 17, 50), (False, True)):
+            with sandbox(tickwheel_server) as (tickwheel, _):
+                compare(tickwheel, exclusive, entries)
+
+    with sown(mutant, tmp_path), pytest.raises(AssertionError):
+        compare_all()
+
+
+@pytest.mark.parametrize("entries", [10, 100, 1_000])
+@pytest.mark.parametrize("exclusive", [False, True], ids=["plain", "exclusive"])
+def test_no_call_reads_more_entries_than_it_may(
+    tickwheel_server: PrivateServer, tickwheel: Tickwheel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    exclusive: bool, entries: int,
+) -> None:  # fmt: skip
+    chosen = random.Random(entries)
+    with sown(TOLD, tmp_path):
+        queue, made = filled(tickwheel, chosen, exclusive)
+        held_values(queue, exclusive)
+        monkeypatch.setattr(limits, "CALL_ENTRIES", entries)
+        with tickwheel_server.client() as client, client.monitor() as monitor:
+            for _ in range(20):
+                where = some_filter(chosen, made)
+                queue.depth(where)
+                for message in queue.dequeue(limit=chosen.choice([1, entries]), where=where):
+                    message.complete()
+            read = list(entries_read(monitor, tickwheel_server))
+    # The walk has the budget, and so has the taking of what it found, two entries for each pair.
+    most = 3 * entries + 100
+    assert 0 < max(read) <= most
+
+
+def entries_read(monitor: Any, server: PrivateServer) -> Iterator[int]:
+    """How many entries each script call read."""
+    with server.client() as client:
+        client.echo("the end")
+    read = 0
+    while (seen := monitor.next_command())["command"] != "ECHO the end":
+        if seen["client_type"] != "lua":
+            yield read
+            read = 0
+        elif seen["command"].startswith("ECHO read "):
+            read += int(seen["command"].rpartition(" ")[2])
+    yield read
