@@ -10,6 +10,7 @@ from tests.property.model import Event, Key, Model, Settings
 from tests.property.stored import Stored, expected, group_heads, held_prefixes, lost_timers
 from tests.property.unsteady_wheel import UnsteadyWheel
 from tickwheel import IdConflict, LeaseLost, Queue, Tickwheel, TickwheelError
+from tickwheel.doctor import audit
 from tickwheel.routing import shard_of
 from tickwheel.testing import PrivateServer, VirtualClock
 from tickwheel.testing.clock import FRAGMENT
@@ -119,6 +120,7 @@ class NamespaceUnderTest:
             for name, queue in self.model.queues.items():
                 here = [entry for entry in queue.messages.values() if entry.shard == shard]
                 assert lost_timers(here, self._numbers[name], timers) == []
+        assert self.clients[0]._run(audit(self.clients[0]._core)) == []
 
     def check_history(self) -> None:
         """The event stream tells every transition there was, in order, without a gap."""
