@@ -4,8 +4,8 @@ Two times are kept, both as offsets from a monotonic clock that also counts slee
 
 the *estimate*  follows what the server's clock shows. Each reply bounds it: a reply showing S, asked at `sent` and
                 received at `received`, puts the server between S - received and S + 1 - sent ahead of the
-                monotonic clock. The largest lower bound of the last seconds is taken, so the estimate is hardly ever
-                ahead of the server; a contradiction (the server went back, or drifts) resets it.
+                monotonic clock. The largest lower bound is kept, and given up as fast as clocks drift, so the estimate
+                is hardly ever ahead of the server; a contradiction (the server went back) resets it.
 the *anchor*    is the clock that is trusted. It follows the estimate every ten seconds, so slow drift and slewing
                 pass. A server more than the limit ahead of it has made a step: the guard holds, and time stands still
                 at what it was, until the server agrees with the anchor again or an operator accepts its time.
@@ -25,7 +25,8 @@ from typing import Final
 
 from tickwheel.limits import CLOCK_GUARD_MS
 
-WINDOW_MS: Final = 2_000
+# Clocks that are slewed to the right time go wrong by half a thousandth at most.
+DRIFT: Final = 0.0005
 ANCHOR_MS: Final = 10_000
 
 _log = logging.getLogger("tickwheel.event_process")
@@ -40,8 +41,7 @@ class ClockGuard:
         self._anchor = -inf
         self._anchored_at = -inf
         self._shown = -inf
-        self._window_at = -inf
-        self._best = self._best_before = -inf
+        self._seen_at = 0.0
         self._frozen: float | None = None
         self.steps = 0
 
@@ -61,22 +61,25 @@ class ClockGuard:
     def start(self, server_ms: int, received: float, wall_ms: float, high_ms: int | None) -> None:
         """Before the first `observe`: the witnesses of the moment in which its reply came."""
         self._anchor = self._offset = min(server_ms, max(wall_ms, high_ms or 0)) - received
+        self._seen_at = received
 
     def observe(self, server_ms: int, sent: float, received: float) -> None:
         """The server's clock showed ``server_ms`` some time between two moments."""
         low, high = server_ms - received, server_ms + 1 - sent
         self._shown = low
-        if low - self._anchor > self._limit:
+        # A slow reply proves little: it neither holds nor lets go.
+        ahead = (low if self._frozen is None else high - 1) - self._anchor
+        if ahead > self._limit:
             self._hold(received)
             return
         if self._frozen is not None:
             self._frozen = None
             _log.warning("the server's clock agrees again; promotion goes on")
-            self._follow(low, received)
-        elif self._offset > high:
-            self._follow(low, received)
+            self._offset = low
         else:
-            self._improve(low, received)
+            kept = self._offset - (received - self._seen_at) * DRIFT
+            self._offset = low if kept > high else max(low, kept)
+        self._seen_at = received
         if received - self._anchored_at >= ANCHOR_MS:
             self._anchor, self._anchored_at = self._offset, received
 
@@ -84,9 +87,8 @@ class ClockGuard:
         """An operator says that the server's clock is right as it is."""
         if self._frozen is not None:
             _log.warning("the server's clock was accepted, %d ms ahead", self._shown - self._anchor)
+            self._offset = self._anchor = self._shown
             self._frozen = None
-            self._follow(self._shown, -inf)
-            self._anchor = self._shown
 
     def _hold(self, received: float) -> None:
         if self._frozen is None:
@@ -97,17 +99,3 @@ class ClockGuard:
                 "agrees again or an operator accepts it",
                 *(self._shown - self._anchor, self._limit),
             )
-
-    def _follow(self, low: float, received: float) -> None:
-        self._offset = self._best = low
-        self._best_before = -inf
-        self._window_at = received
-
-    def _improve(self, low: float, received: float) -> None:
-        age = received - self._window_at
-        if age < WINDOW_MS:
-            self._best = max(self._best, low)
-        else:
-            self._best_before = self._best if age < 2 * WINDOW_MS else -inf
-            self._best, self._window_at = low, received
-        self._offset = max(self._best, self._best_before)

@@ -109,7 +109,7 @@ def id_after(entry_id: bytes) -> bytes:
 
 
 def to_file(prefix: list[Entry], unanswered: set[bytes], ended: set[bytes]) -> Iterator[bytes]:
-    """What the filing of the prefix must carry, in pieces of packed timers; takes off ``ended`` what the prefix ends."""
+    """What the filing of the prefix must carry, in packed pieces; takes off ``ended`` what the prefix ends."""
     for entry in prefix:
         # In the order of the inbox: what follows a retention timer belongs to a message that was redriven since.
         ended.difference_update(entry.ended)

@@ -1,0 +1,214 @@
+"""How far a server's clock is believed. Every moment is an argument, so nothing here waits."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tickwheel.event_process.guard import ANCHOR_MS, DRIFT, ClockGuard
+
+pytestmark = pytest.mark.unit
+
+# What the server shows at the monotonic moment 0.
+BASE = 1_700_000_000_000
+LIMIT = 1_000
+
+
+def started(at: float = 0, *, server: int = BASE, wall: float = BASE, high: int | None = None) -> ClockGuard:
+    """A guard that has seen the server once."""
+    guard = ClockGuard(LIMIT)
+    guard.start(server, at, wall, high)
+    guard.observe(server, at, at)
+    return guard
+
+
+def see(guard: ClockGuard, server: float, at: float, took: float = 0) -> None:
+    """The server shows a time; the reply came at the moment ``at``, ``took`` ms after it was asked."""
+    guard.observe(int(server), at - took, at)
+
+
+def test_time_goes_on_with_the_monotonic_clock_between_looks() -> None:
+    guard = started()
+
+    assert guard.now(250.5) == BASE + 250.5
+    assert guard.when(BASE + 400) == 400
+
+
+@given(
+    st.floats(0, 0.999),
+    st.lists(st.tuples(st.floats(0, 50), st.floats(0, 50), st.floats(0, 400)), min_size=1, max_size=30),
+)
+def test_the_estimate_is_never_ahead_of_a_steady_server_and_hardly_behind(
+    fraction: float, calls: list[tuple[float, float, float]]
+) -> None:
+    guard = started()
+    moment = 0.0
+    for before, after, pause in calls:
+        moment += pause
+        sent, carried_out, moment = moment, moment + before, moment + before + after
+        guard.observe(int(BASE + fraction + carried_out), sent, moment)
+        # The first reply was behind by less than 1 ms. Rounding of numbers of this size is some 0.0002.
+        assert guard.now(moment) <= BASE + fraction + moment + 0.001
+        assert guard.now(moment) >= BASE + fraction + moment - 1 - moment * DRIFT - 0.001
+
+
+@pytest.mark.parametrize("step", [1, 40, LIMIT - 1])
+def test_a_step_within_the_limit_is_followed(step: int) -> None:
+    guard = started()
+
+    see(guard, BASE + 100 + step, 100)
+
+    assert not guard.held
+    assert guard.now(100) == BASE + 100 + step
+
+
+def test_a_step_beyond_the_limit_stops_time_where_it_was() -> None:
+    guard = started()
+
+    see(guard, BASE + 100 + LIMIT + 1, 100)
+
+    assert guard.held
+    assert guard.steps == 1
+    assert guard.now(100) == guard.now(9_000) == BASE + 100
+
+
+def test_steps_that_add_up_within_ten_seconds_count_as_one() -> None:
+    guard = started()
+
+    for second in range(1, 5):
+        see(guard, BASE + 1_000 * second + 400 * second, 1_000 * second)
+
+    assert guard.held
+
+
+@pytest.mark.parametrize("parts_per_million", [-1_000, 1_000])
+def test_slow_drift_is_followed_for_ever(parts_per_million: int) -> None:
+    guard = started()
+
+    for minute in range(1, 2_000):
+        at = 60_000.0 * minute
+        server = BASE + at * (1 + parts_per_million / 1e6)
+        see(guard, server, at)
+        assert not guard.held
+        assert server - 2 <= guard.now(at) <= server
+
+
+def test_a_held_clock_goes_on_when_the_server_agrees_again() -> None:
+    guard = started()
+    see(guard, BASE + 100 + 3_600_000, 100)
+
+    see(guard, BASE + 5_000, 5_000)
+
+    assert not guard.held
+    assert guard.now(5_000) == BASE + 5_000
+
+
+def test_a_held_clock_does_not_go_on_because_time_has_passed() -> None:
+    guard = started()
+
+    for second in range(1, 100):
+        see(guard, BASE + 3_600_000 + 1_000 * second, 1_000 * second)
+
+    assert guard.held
+    assert guard.steps == 1
+    assert guard.now(100_000) == BASE + 1_000
+
+
+def test_an_operator_accepts_the_time_and_the_next_step_is_guarded_again() -> None:
+    guard = started()
+    see(guard, BASE + 3_600_000 + 100, 100)
+
+    guard.accept()
+    see(guard, BASE + 3_600_000 + 300, 300)
+    assert not guard.held
+    assert guard.now(300) == BASE + 3_600_000 + 300
+
+    see(guard, BASE + 7_200_000 + 400, 400)
+    assert guard.held
+    assert guard.steps == 2
+
+
+def test_accepting_without_need_changes_nothing() -> None:
+    guard = started()
+
+    guard.accept()
+
+    assert guard.now(10) == BASE + 10
+
+
+def test_a_backward_step_is_followed_at_once_and_makes_things_late_only() -> None:
+    guard = started()
+
+    see(guard, BASE - 3_600_000 + 100, 100)
+
+    assert not guard.held
+    assert guard.now(100) <= BASE - 3_600_000 + 101
+
+
+def test_a_server_that_comes_back_from_a_short_backward_step_is_believed() -> None:
+    guard = started()
+    see(guard, BASE - 60_000 + 100, 100)
+
+    see(guard, BASE + 2_000, 2_000)
+
+    assert not guard.held
+    assert guard.now(2_000) == BASE + 2_000
+
+
+def test_a_reply_that_was_long_under_way_says_little_and_holds_nothing() -> None:
+    guard = started()
+
+    see(guard, BASE + 100, 30_000, took=29_900)
+
+    assert not guard.held
+    assert guard.now(30_000) >= BASE + 30_000 * (1 - DRIFT)
+
+
+def test_a_reply_that_was_long_under_way_does_not_end_a_hold() -> None:
+    guard = started()
+    see(guard, BASE + 100 + 5_000, 100)
+
+    see(guard, BASE + 200 + 5_000, 5_200, took=5_000)
+
+    assert guard.held
+
+
+def test_a_frozen_process_wakes_to_the_time_that_has_passed() -> None:
+    guard = started()
+
+    see(guard, BASE + 86_400_000, 86_400_000)
+
+    assert not guard.held
+
+
+@pytest.mark.parametrize(
+    ("server", "wall", "high", "believed"),
+    [
+        pytest.param(BASE, BASE - LIMIT, None, True, id="the host's clock is the limit behind"),
+        pytest.param(BASE, BASE - LIMIT - 1, None, False, id="the host's clock is further behind"),
+        pytest.param(BASE, BASE - 50_000, BASE - LIMIT, True, id="the shard was driven to this time before"),
+        pytest.param(BASE, BASE - 50_000, BASE - LIMIT - 1, False, id="the shard was never driven so far"),
+        pytest.param(BASE, BASE - 500, BASE - 86_400_000, True, id="nobody drove the shard for a day"),
+        pytest.param(BASE, BASE + 50_000, None, True, id="the server is behind the host"),
+        pytest.param(BASE, BASE, BASE + 50_000, True, id="the server went back since"),
+    ],
+)
+def test_at_the_first_claim_the_hosts_clock_and_the_high_water_mark_are_witnesses(
+    server: int, wall: float, high: int | None, believed: bool
+) -> None:
+    guard = started(server=server, wall=wall, high=high)
+
+    assert guard.held == (not believed)
+    assert guard.now(0) == (BASE if believed else max(wall, high or 0))
+
+
+def test_the_anchor_follows_only_every_ten_seconds() -> None:
+    guard = started()
+    see(guard, BASE + 5_000 + 900, 5_000)
+
+    see(guard, BASE + ANCHOR_MS - 1 + 1_100, ANCHOR_MS - 1)
+    assert guard.held
+
+    guard = started()
+    see(guard, BASE + ANCHOR_MS + 900, ANCHOR_MS)
+    see(guard, BASE + 2 * ANCHOR_MS + 1_800, 2 * ANCHOR_MS)
+    assert not guard.held

@@ -1,0 +1,127 @@
+"""The timers that an event process holds in memory, and which of them are still open."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tickwheel.event_process.memory import Memory
+from tickwheel.event_process.near import NearTimers
+from tickwheel.timers import Kind, Timer, pack, unpack
+
+pytestmark = pytest.mark.unit
+
+NOW = 1_700_000_000_000
+
+
+def timer(time_ms: int, queue_number: int = 1, name: str = "m", kind: Kind = Kind.PROMOTE) -> bytes:
+    return pack(Timer(time_ms, queue_number, 7, kind, name.encode()))
+
+
+def held(timers: Iterable[bytes], now_ms: int = NOW) -> NearTimers:
+    near = NearTimers(now_ms)
+    for packed in timers:
+        near.add(unpack(packed)[0].time_ms, packed)
+    return near
+
+
+def take_all(near: NearTimers, now_ms: int, most: int = 1_000) -> list[bytes]:
+    taken = []
+    while batch := near.take(now_ms, most):
+        taken += batch[1]
+    return taken
+
+
+@given(st.lists(st.integers(-5_000, 9_000), max_size=60), st.lists(st.integers(0, 2_000), max_size=8))
+def test_what_is_due_is_taken_in_order_of_time_and_nothing_else(times: list[int], steps: list[int]) -> None:
+    near, now = held(timer(NOW + time, name=f"m{n}") for n, time in enumerate(times)), NOW
+    expected = sorted((NOW + time, f"m{n}") for n, time in enumerate(times))
+
+    for step in [*steps, 10_000]:
+        now += step
+        taken = [(found.time_ms, found.name.decode()) for found in unpack(b"".join(take_all(near, now)))]
+        assert sorted(taken) == [one for one in expected if one[0] <= now]
+        future = [max(one[0], NOW) for one in taken]
+        assert future == sorted(future)
+        expected = [one for one in expected if one[0] > now]
+        assert near.next_expiry() == (expected[0][0] if expected else None)
+        assert near.count == len(expected)
+
+
+def test_a_batch_is_of_one_queue_and_the_queues_take_turns() -> None:
+    near = held(timer(NOW, queue, f"m{n}") for queue in (1, 2) for n in range(5))
+
+    batches = []
+    while batch := near.take(NOW, 3):
+        batches.append((batch[0], len(batch[1])))
+
+    assert batches == [(1, 3), (2, 3), (1, 2), (2, 2)]
+
+
+def test_timers_that_are_given_back_come_first_again_in_their_order() -> None:
+    near = held(timer(NOW, name=f"m{n}") for n in range(6))
+    _, taken = near.take(NOW, 4) or (0, [])
+
+    near.give_back(1, taken[1:])
+
+    assert near.count == 5
+    assert [one.name for one in unpack(b"".join(take_all(near, NOW)))] == [b"m1", b"m2", b"m3", b"m4", b"m5"]
+
+
+def test_giving_nothing_back_leaves_nothing_to_take() -> None:
+    near = NearTimers(NOW)
+
+    near.give_back(1, [])
+
+    assert near.take(NOW, 10) is None
+
+
+def test_a_clock_that_went_back_makes_the_rest_wait_for_its_time() -> None:
+    near = held([timer(NOW + 5_000), timer(NOW + 8_000)])
+    assert len(take_all(near, NOW + 6_000)) == 1
+
+    near.add(NOW + 1_000, timer(NOW + 1_000))
+    assert take_all(near, NOW - 3_600_000) == []
+    assert near.next_expiry() == NOW + 1_000
+    assert len(take_all(near, NOW + 999)) == 0
+    assert len(take_all(near, NOW + 1_000)) == 1
+    assert len(take_all(near, NOW + 8_000)) == 1
+
+
+def test_a_hundred_thousand_timers_of_one_tick_are_taken_apart_piece_by_piece() -> None:
+    near = held(timer(NOW + 5, name=f"m{n}") for n in range(100_000))
+
+    first = near.take(NOW + 5, 200)
+
+    assert first is not None
+    assert len(near._ready[1]) < 5_000
+    assert len(first[1]) + len(take_all(near, NOW + 5)) == 100_000
+
+
+def test_a_slot_is_quiet_when_the_last_of_its_timers_is_answered() -> None:
+    memory = Memory(NOW)
+    slot = NOW >> 12
+    here = [timer(slot << 12, name="a"), timer((slot << 12) + 4_095, name="b", kind=Kind.RETIRE)]
+    memory.hold(b"".join(here))
+    memory.hold(timer((slot + 1) << 12))
+
+    memory.answered(here[:1])
+    assert memory.is_open(slot)
+    assert memory.quiet == set()
+
+    memory.answered(here[1:])
+    assert not memory.is_open(slot)
+    assert memory.quiet == {slot}
+    assert memory.is_open(slot + 1)
+    assert memory.count == 1
+
+
+def test_a_timer_read_twice_is_open_until_both_are_answered() -> None:
+    memory = Memory(NOW)
+    memory.hold(timer(NOW))
+    memory.hold(timer(NOW))
+
+    memory.answered([timer(NOW)])
+
+    assert memory.is_open(NOW >> 12)
