@@ -41,16 +41,3 @@ def _zadd() -> bytes:
         *(len(_KEY), _KEY, len(score), score),
         os.urandom(16),
     )
-
-
-def ping_us(server: BenchServer, pings: int) -> float:
-    """Server CPU of one PING, each sent after the answer to the one before."""
-    pool = server.redis.connection_pool
-    connection: Any = pool.get_connection()
-    before = server.cpu_us()
-    for _ in range(pings):
-        connection._sock.sendall(b"*1\r\n$4\r\nPING\r\n")
-        connection.read_response()
-    after = server.cpu_us()
-    pool.release(connection)
-    return (after - before) / pings

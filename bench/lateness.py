@@ -70,6 +70,8 @@ def _run(seconds: float, longest_s: float) -> list[float]:
             queue = tickwheel.create_queue(QUEUE)
             worker = spawn.Process(target=_work, args=(str(folder), count, there))
             worker.start()
+            # So that the end of the worker, whatever ends it, is noticed here.
+            there.close()
             try:
                 here.recv()
                 _produce(queue, count, longest_s)
