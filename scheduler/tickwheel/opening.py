@@ -1,7 +1,6 @@
 """What happens when a client is opened and closed: the URL, the embedded server, the child that drives the wheel."""
 
 import hashlib
-import subprocess
 import sys
 import tempfile
 from datetime import timedelta
@@ -9,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tickwheel import arguments
+from tickwheel.child import Child
 from tickwheel.core import Core
 from tickwheel.embedded import EmbeddedServer
 from tickwheel.errors import InvalidArgument
@@ -18,7 +18,6 @@ from tickwheel.plan import Plan
 from tickwheel.server_checks import check_server, parse_durability
 
 _SCHEMES = ("redis", "rediss", "unix")
-_STOP_S = 10.0
 
 
 class Opening:
@@ -54,7 +53,7 @@ class Opening:
                 None if data_dir is None else Path(data_dir), appendfsync="always" if always else "everysec"
             )
         self.shown = f"the embedded server in {self.server.data_dir}" if self.server else _without_password(url or "")
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._where = url or ""
 
     def open(self) -> str:
@@ -88,19 +87,13 @@ class Opening:
             command += ["--data-dir", str(self.server.data_dir)]
         else:
             lock = default_lock(self._where, core.namespace)
-        self._child = subprocess.Popen([*command, "--lock", str(lock)], stdin=subprocess.PIPE, start_new_session=True)
+        self._child = Child([*command, "--lock", str(lock)])
 
     def close(self) -> None:
         """Stop the child and let go of the embedded server."""
         child, self._child = self._child, None
         if child is not None:
-            assert child.stdin is not None
-            child.stdin.close()
-            try:
-                child.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+            child.stop()
         if self.server is not None:
             self.server.close()
 

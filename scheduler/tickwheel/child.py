@@ -1,0 +1,62 @@
+"""A child process that does one duty for this program: started again if it dies, gone when this program is."""
+
+import logging
+import subprocess
+import threading
+from collections.abc import Sequence
+
+_log = logging.getLogger("tickwheel")
+
+_STOP_S = 10.0
+# Waits before a child that died is started again, doubling up to the last.
+_AGAIN_S = (0.1, 10.0)
+
+
+class Child:
+    """Runs ``command`` until `stop`. It must end when its standard input does: that is how it hears of our end."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = list(command)
+        self._stopping = threading.Event()
+        self._process = self._start()
+        self._watcher = threading.Thread(target=self._watch, name="tickwheel-child", daemon=True)
+        self._watcher.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def stop(self) -> None:
+        """End the child, and wait until it has ended."""
+        self._stopping.set()
+        self._close_input()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._watcher.join()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._command, stdin=subprocess.PIPE, start_new_session=True)
+
+    def _close_input(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _watch(self) -> None:
+        pause, longest = _AGAIN_S
+        while True:
+            code = self._process.wait()
+            if self._stopping.is_set():
+                return
+            _log.error("the event process ended with code %d; starting it again in %.1f s", code, pause)
+            if self._stopping.wait(pause):
+                return
+            pause = min(pause * 2, longest)
+            self._close_input()
+            self._process = self._start()
+            if self._stopping.is_set():
+                # Stopped in between: the one that `stop` waited for was the one before.
+                self._close_input()
+                self._process.wait()
+                return

@@ -1,0 +1,57 @@
+"""What the documentation shows is run: its Python as one program a page, its commands in a shell."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.examples
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/guide.md")
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def run(command: list[str], folder: Path) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
+    program = "\n".join(blocks(page, "python"))
+    run([sys.executable, "-c", program], tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
+    for block in blocks(page, "sh"):
+        commands = [line for line in block.splitlines() if line.startswith("tickwheel ")]
+        if commands:
+            run(["sh", "-ec", "\n".join(commands)], tmp_path)
+
+
+def test_the_make_targets_that_are_shown_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    shown: set[str] = set()
+    for page in PAGES:
+        shown.update(re.findall(r"^make (\w+)", "\n".join(blocks(page, "sh")), re.MULTILINE))
+    assert shown
+    for target in shown:
+        assert re.search(rf"^{target}:", makefile, re.M), f"make {target} does not exist"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in (*PAGES, "docs/guarantees.md", "docs/operations.md", "ARCHITECTURE.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text()):
+            assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"

@@ -1,0 +1,59 @@
+"""The event process that a program runs as its child: killed, it is back; it never outlives the program."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tickwheel import Tickwheel
+
+pytestmark = pytest.mark.fault
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        os.sched_yield()
+
+
+def child_of(tickwheel: Tickwheel) -> int:
+    child = tickwheel._opening._child
+    assert child is not None
+    return child.pid
+
+
+def test_a_killed_event_process_is_started_again_and_promotes_what_is_due(tmp_path: Path) -> None:
+    with Tickwheel(data_dir=tmp_path) as tickwheel:
+        queue = tickwheel.queue("jobs")
+        queue.enqueue(b"before", delay=timedelta(milliseconds=100))
+        [before] = queue.dequeue(wait=timedelta(seconds=20))
+        first = child_of(tickwheel)
+        os.kill(first, signal.SIGKILL)
+        queue.enqueue(b"after", delay=timedelta(milliseconds=100))
+        [after] = queue.dequeue(wait=timedelta(seconds=20))
+        assert (before.payload, after.payload) == (b"before", b"after")
+        assert child_of(tickwheel) != first
+
+
+def test_the_event_process_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, tickwheel\n"
+        "tw = tickwheel.Tickwheel(data_dir=sys.argv[1])\n"
+        "print(tw._opening._child.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        child = int(program.stdout.readline())
+        program.kill()
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), "the child of a killed program has ended")
+    with Tickwheel(data_dir=tmp_path, drive=False) as tickwheel:
+        assert tickwheel.queues() == []

@@ -1,0 +1,52 @@
+"""The guide's table of limits says what the code enforces."""
+
+from pathlib import Path
+
+import pytest
+
+from tickwheel import limits
+
+pytestmark = pytest.mark.unit
+
+_DAY = 86_400_000
+ROWS = {
+    "payload": f"{limits.PAYLOAD_BYTES // 1024} KiB; `payload_limit` up to {limits.PAYLOAD_BYTES_MAX // 1024} KiB",
+    "metadata": f"{limits.PAIRS_MAX} pairs; key ≤ {limits.PAIR_KEY_BYTES} B, value ≤ {limits.PAIR_VALUE_BYTES} B, UTF-8",
+    "id": f"{limits.ID_BYTES} B of UTF-8 without NUL",
+    "name of a queue or namespace": f"{limits.NAME_CHARS} of letters, digits, `.`, `_`, `-`",
+    "queues": f"{limits.QUEUES_MAX:,} a namespace",
+    "shards": f"{limits.SHARDS_MAX:,}",
+    "one script call": f"{limits.CALL_MESSAGES:,} messages, {limits.CALL_BYTES // 2**20} MiB, {limits.CALL_ENTRIES:,} index"
+    " entries; the client splits",
+    "delay": f"{limits.DELAY_MS_MAX // (365 * _DAY)} years",
+    "lease": f"{limits.LEASE_MS_MIN // 1000} s to {limits.LEASE_MS_MAX // 3_600_000} h",
+    "max_attempts": f"1 to {limits.MAX_ATTEMPTS_MAX:,}",
+    "error text kept": f"{limits.ERROR_BYTES // 1024} KiB, longer is cut",
+    "worker name": f"{limits.WORKER_BYTES} B",
+    "clock guard": f"{limits.CLOCK_GUARD_MS_MIN} ms to {limits.CLOCK_GUARD_MS_MAX // 3_600_000} h",
+}
+DEFAULTS = {
+    "lease": f"{limits.LEASE_MS // 1000} s",
+    "max_attempts": f"{limits.MAX_ATTEMPTS}",
+    "retention of completed and cancelled": f"{limits.RETENTION_MS // 60_000} min, header only",
+    "retention of errored": f"{limits.ERRORED_RETENTION_MS // _DAY} days, whole",
+    "history (events)": f"the last {limits.HISTORY_ENTRIES:,} calls",
+    "a call is repeated for": f"{limits.RETRY_MS // 1000} s",
+}
+
+
+def table() -> dict[str, tuple[str, str]]:
+    guide = (Path(__file__).parents[2] / "docs/guide.md").read_text()
+    rows = guide.split("## Limits and defaults")[1].split("\n## ")[0].strip().splitlines()[2:]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    return {what: (default, limit) for what, default, limit in cells}
+
+
+@pytest.mark.parametrize("what", ROWS)
+def test_the_limit_in_the_guide_is_the_one_in_the_code(what: str) -> None:
+    assert table()[what][1] == ROWS[what]
+
+
+@pytest.mark.parametrize("what", DEFAULTS)
+def test_the_default_in_the_guide_is_the_one_in_the_code(what: str) -> None:
+    assert table()[what][0] == DEFAULTS[what]
