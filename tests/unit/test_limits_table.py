@@ -11,13 +11,14 @@ pytestmark = pytest.mark.unit
 _DAY = 86_400_000
 ROWS = {
     "payload": f"{limits.PAYLOAD_BYTES // 1024} KiB; `payload_limit` up to {limits.PAYLOAD_BYTES_MAX // 1024} KiB",
-    "metadata": f"{limits.PAIRS_MAX} pairs; key ≤ {limits.PAIR_KEY_BYTES} B, value ≤ {limits.PAIR_VALUE_BYTES} B, UTF-8",
+    "metadata": f"{limits.PAIRS_MAX} pairs; key ≤ {limits.PAIR_KEY_BYTES} B, "
+    f"value ≤ {limits.PAIR_VALUE_BYTES} B, UTF-8",
     "id": f"{limits.ID_BYTES} B of UTF-8 without NUL",
     "name of a queue or namespace": f"{limits.NAME_CHARS} of letters, digits, `.`, `_`, `-`",
     "queues": f"{limits.QUEUES_MAX:,} a namespace",
     "shards": f"{limits.SHARDS_MAX:,}",
-    "one script call": f"{limits.CALL_MESSAGES:,} messages, {limits.CALL_BYTES // 2**20} MiB, {limits.CALL_ENTRIES:,} index"
-    " entries; the client splits",
+    "one script call": f"{limits.CALL_MESSAGES:,} messages, {limits.CALL_BYTES // 2**20} MiB, "
+    f"{limits.CALL_ENTRIES:,} index entries; the client splits",
     "delay": f"{limits.DELAY_MS_MAX // (365 * _DAY)} years",
     "lease": f"{limits.LEASE_MS_MIN // 1000} s to {limits.LEASE_MS_MAX // 3_600_000} h",
     "max_attempts": f"1 to {limits.MAX_ATTEMPTS_MAX:,}",
