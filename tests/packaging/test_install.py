@@ -52,9 +52,7 @@ def lua_files() -> set[str]:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that git knows, as they are in the working tree now."""
     copy = tmp_path_factory.mktemp("checkout")
-    listed = run(
-        "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY
-    )
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY)
     for name in filter(None, listed.split("\0")):
         if (REPOSITORY / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -139,9 +137,7 @@ def test_the_metadata_carry_the_readme_and_the_licence(built: dict[str, Path]) -
     assert (REPOSITORY / "README.md").read_text() in metadata
 
 
-def test_a_wheel_built_from_the_sdist_is_the_wheel_built_from_the_tree(
-    built: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_wheel_built_from_the_sdist_is_the_wheel_built_from_the_tree(built: dict[str, Path], tmp_path: Path) -> None:
     pip = (sys.executable, "-m", "pip", "wheel", "--no-index", "--no-deps", "--no-build-isolation")
     run(*pip, "--wheel-dir", tmp_path, built["sdist"], cwd=tmp_path)
     assert next(tmp_path.glob("*.whl")).read_bytes() == built["wheel"].read_bytes()
@@ -155,9 +151,7 @@ def test_the_sdist_holds_what_a_packager_needs(built: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("module", OURS)
-def test_both_packages_import_from_another_directory(
-    installation: Installation, checkout: Path, module: str
-) -> None:
+def test_both_packages_import_from_another_directory(installation: Installation, checkout: Path, module: str) -> None:
     source = checkout / ("scheduler" if module == "tickwheel" else "wheel")
     home = source if installation.kind == "editable" else installation.site_packages
     assert installation.say(module, f"{module}.__file__") == str(home / module / "__init__.py")

@@ -56,9 +56,7 @@ def test_the_lock_names_no_host_and_no_path() -> None:
 
 
 def test_the_environment_satisfies_every_requirement_in_it() -> None:
-    checked = subprocess.run(
-        (sys.executable, "-m", "pip", "check"), capture_output=True, text=True, timeout=60
-    )
+    checked = subprocess.run((sys.executable, "-m", "pip", "check"), capture_output=True, text=True, timeout=60)
     assert checked.returncode == 0, checked.stdout
 
 
@@ -70,9 +68,7 @@ def test_the_build_backend_in_use_is_the_pinned_one() -> None:
 def test_make_without_a_python_says_what_is_missing(tmp_path: Path) -> None:
     for name in ("Makefile", "pyproject.toml", "requirements.lock"):
         (tmp_path / name).write_bytes((REPOSITORY / name).read_bytes())
-    made = subprocess.run(
-        ("make", "PYTHON=", "demo"), cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    made = subprocess.run(("make", "PYTHON=", "demo"), cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert made.returncode != 0
     assert "Python 3.11 or newer" in made.stderr
     assert not (tmp_path / ".venv").exists()
