@@ -1,0 +1,203 @@
+"""A real event process on a real server and real time: in time, through broken connections, one at a time."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tickwheel import Queue, Tickwheel
+from tickwheel.driving import event_process
+from tickwheel.errors import Fenced, TickwheelError
+from tickwheel.event_process import EventProcess, LockFileElection
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+SECOND = timedelta(seconds=1)
+
+
+class Driving:
+    """An event process in a thread, and the error that ended it."""
+
+    def __init__(self, process: EventProcess) -> None:
+        self.process = process
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.process.run()
+        except TickwheelError as error:
+            self.error = error
+
+    def epoch(self) -> int:
+        return self.process.health()[0].epoch
+
+
+@pytest.fixture
+def namespace(tickwheel_server: PrivateServer) -> Iterator[str]:
+    name = f"driven-{os.urandom(6).hex()}"
+    yield name
+    tickwheel_server.clear(name)
+
+
+@pytest.fixture
+def jobs(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Queue]:
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
+        yield tickwheel.create_queue("jobs")
+
+
+@contextmanager
+def driven(server: PrivateServer, namespace: str, lock: Path) -> Iterator[Driving]:
+    process, io = event_process(server.url, namespace, lock)
+    driving = Driving(process)
+    try:
+        yield driving
+    finally:
+        process.stop()
+        driving.thread.join(10)
+        io.close()
+        assert not driving.thread.is_alive()
+
+
+def eventually(condition: Callable[[], Any], what: str) -> None:
+    """Wait until it is so; ten seconds are a failure."""
+    pause, until = threading.Event(), time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until, f"never: {what}"
+        pause.wait(0.005)
+
+
+def test_a_message_is_deliverable_at_its_time_and_not_before(
+    tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path
+) -> None:
+    with driven(tickwheel_server, namespace, tmp_path / "lock"):
+        jobs.enqueue(delay=timedelta(milliseconds=150))
+        assert jobs.dequeue() == []
+
+        [message] = jobs.dequeue(wait=10 * SECOND)
+
+    late = message.lease_until - timedelta(seconds=30) - message.due
+    assert timedelta(0) <= late < timedelta(milliseconds=500)
+
+
+def test_delays_longer_than_the_memory_reaches_are_kept_too(
+    tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path
+) -> None:
+    with driven(tickwheel_server, namespace, tmp_path / "lock") as driving:
+        for delay in (1.2, 2.5, 6.0):
+            jobs.enqueue(delay=timedelta(seconds=delay))
+        eventually(lambda: driving.process.health()[0].filed_timers >= 2, "filed")
+
+        for _ in range(3):
+            [message] = jobs.dequeue(wait=12 * SECOND)
+            message.complete()
+
+        assert driving.process.health()[0].lateness_max_ms < 500
+
+
+def test_broken_connections_and_flushed_scripts_are_survived_under_the_same_epoch(
+    tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path, server: Any
+) -> None:
+    with driven(tickwheel_server, namespace, tmp_path / "lock") as driving:
+        eventually(driving.epoch, "driving")
+        epoch = driving.epoch()
+        for trouble in (server.script_flush, lambda: server.client_kill_filter(_type="normal", skipme=True)):
+            jobs.enqueue(delay=timedelta(milliseconds=300))
+            trouble()
+            [message] = jobs.dequeue(wait=10 * SECOND)
+            message.complete()
+        assert driving.epoch() == epoch
+
+
+def test_the_loss_of_everything_stored_is_survived(
+    tickwheel_server: PrivateServer, namespace: str, tmp_path: Path, server: Any
+) -> None:
+    with (
+        driven(tickwheel_server, namespace, tmp_path / "lock") as driving,
+        Tickwheel(tickwheel_server.url, namespace=namespace) as before,
+    ):
+        before.create_queue("before").enqueue(delay=timedelta(milliseconds=700))
+        eventually(driving.epoch, "driving")
+        tickwheel_server.clear(namespace)
+
+        with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
+            queue = tickwheel.create_queue("after")
+            queue.enqueue(delay=timedelta(milliseconds=50))
+            assert len(queue.dequeue(wait=10 * SECOND)) == 1
+
+
+def test_a_second_event_process_waits_for_the_lock_and_follows_at_once(
+    tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path
+) -> None:
+    with driven(tickwheel_server, namespace, tmp_path / "lock") as first:
+        eventually(first.epoch, "the first drives")
+        with driven(tickwheel_server, namespace, tmp_path / "lock") as second:
+            jobs.enqueue(delay=timedelta(milliseconds=50))
+            assert len(jobs.dequeue(wait=10 * SECOND)) == 1
+            assert second.epoch() == 0
+
+            first.process.stop()
+            eventually(second.epoch, "the second drives")
+            assert second.epoch() == 2
+
+
+def test_a_process_that_another_has_deposed_ends_with_fenced(
+    tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path
+) -> None:
+    with driven(tickwheel_server, namespace, tmp_path / "lock of this host") as first:
+        eventually(first.epoch, "the first drives")
+        with driven(tickwheel_server, namespace, tmp_path / "lock of another host") as second:
+            eventually(second.epoch, "the second drives")
+            jobs.enqueue(delay=timedelta(milliseconds=50))
+            first.thread.join(10)
+
+            assert isinstance(first.error, Fenced)
+            assert len(jobs.dequeue(wait=10 * SECOND)) == 1
+            assert second.error is None
+
+
+def test_a_shard_is_driven_by_one_kind_of_election_for_good(
+    tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path, server: Any
+) -> None:
+    server.hset(f"{namespace}:{{0}}:clock", "election", "another")
+
+    with driven(tickwheel_server, namespace, tmp_path / "lock") as driving:
+        driving.thread.join(10)
+
+    assert "another" in str(driving.error)
+
+
+def test_stopping_takes_no_time_whatever_is_waited_for(
+    tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path
+) -> None:
+    with driven(tickwheel_server, namespace, tmp_path / "lock") as leading:
+        eventually(leading.epoch, "driving")
+        with driven(tickwheel_server, namespace, tmp_path / "lock") as waiting:
+            for one in (waiting, leading):
+                asked = time.monotonic()
+                one.process.stop()
+                one.thread.join(10)
+                assert time.monotonic() - asked < 2
+
+
+def test_a_lock_file_is_free_again_when_it_is_released_or_given_up(tmp_path: Path) -> None:
+    election, stopped = LockFileElection(tmp_path / "lock"), threading.Event()
+    held = election.acquire(3, stopped)
+    assert held is not None
+    assert (held.epoch, held.lost) == (None, False)
+    assert election.acquire(4, stopped) is not None
+
+    stopped.set()
+    assert election.acquire(3, stopped) is None
+    stopped.clear()
+    held.release()
+    held.release()
+    assert election.acquire(3, stopped) is not None
