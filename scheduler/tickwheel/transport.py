@@ -115,7 +115,8 @@ class Attempts:
             raise refusal(error) from error
         if spent >= self.seconds:
             raise Unavailable(
-                f"no answer from {self.where} in {spent:.1f} s and {self._count} attempts: {error!r}"
+                f"no answer from {self.where} in {spent:.1f} s and {self._count} attempts:"
+                f" {str(error) or type(error).__name__}"
                 + ("; the call may have been done, and can be sent again" if self.sent else "; nothing was sent"),
                 may_have_happened=self.sent,
             ) from error
