@@ -74,7 +74,7 @@ for n = 1, #fields do
     if band(flags, BODY) ~= 0 then
         body = call('HGET', bodies, field)
     end
-    room, budget = room - #record - (body and #body or 0), budget - 1 - indexed
+    room, budget = room - #record - (body and #body or 0), budget - WEIGHT * (1 + indexed)
     if (room < 0 or budget < 0) and n > 1 then
         short = true
         break

@@ -33,7 +33,7 @@ for n = 1, #fields do
         else
             local deadline, rank, at = order_in(record, flags, fixed, incarnation, due)
             local signature, indexed, blob = pairs_of(record, flags, at)
-            entries_left = entries_left - 1 - indexed
+            entries_left = entries_left - WEIGHT * (1 + indexed)
             if entries_left < 0 and n > 1 then
                 break
             end
