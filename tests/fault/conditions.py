@@ -1,0 +1,16 @@
+"""Waiting in tests: for a condition, never for a time."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def eventually(condition: Callable[[], T], what: str, within: float = 20.0) -> T:
+    """The condition's first true value; it fails the test, and says what did not happen, where that takes too long."""
+    deadline = time.monotonic() + within
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {within} s: {what}"
+        time.sleep(0.002)
+    return value

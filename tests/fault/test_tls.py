@@ -1,0 +1,87 @@
+"""`rediss://`: client, waiting, tasks and event process through TLS, and nobody else's certificate."""
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from tests.fault.event_processes import EventProcessChild
+from tests.fault.faulty_server import FaultyServer
+from tests.fault.flaky_proxy import FlakyProxy
+from tickwheel import Tickwheel, Unavailable, aio, sync_io
+
+pytestmark = pytest.mark.fault
+
+CERTS = Path(__file__).with_name("certs")
+
+
+@pytest.fixture
+def proxy(faulty: FaultyServer) -> Iterator[FlakyProxy]:
+    """The TLS end in front of the server: the bundled one speaks none."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(CERTS / "server.pem", CERTS / "server-key.pem")
+    with FlakyProxy(faulty.socket, tls=tls) as proxy:
+        yield proxy
+
+
+def url(proxy: FlakyProxy, trusted: str = "server.pem") -> str:
+    return f"{proxy.url}?ssl_ca_certs={quote(str(CERTS / trusted))}"
+
+
+def test_a_delayed_message_reaches_a_sleeping_dequeuer_through_tls(proxy: FlakyProxy, tmp_path: Path) -> None:
+    with (
+        Tickwheel(url(proxy), namespace="tls") as tickwheel,
+        EventProcessChild(url(proxy), "tls", tmp_path / "lock"),
+    ):
+        work = tickwheel.queue("work")
+        work.enqueue(b"secret", delay=timedelta(milliseconds=200))
+        [message] = work.dequeue(wait=timedelta(seconds=20))
+        message.complete()
+        assert work.counts()["completed"] == 1
+    assert proxy.requests
+
+
+def test_a_task_sleeps_and_is_woken_through_tls(proxy: FlakyProxy) -> None:
+    async def wake_a_task() -> bytes:
+        async with aio.Tickwheel(url(proxy), namespace="tls") as tickwheel:
+            work = tickwheel.queue("work")
+            waiting = asyncio.create_task(work.dequeue(wait=timedelta(seconds=20)))
+            await work.enqueue(b"secret")
+            [message] = await waiting
+            return message.payload
+
+    assert asyncio.run(wake_a_task()) == b"secret"
+
+
+def test_lost_replies_duplicate_nothing_through_tls(proxy: FlakyProxy) -> None:
+    with Tickwheel(url(proxy), namespace="tls") as tickwheel:
+        work = tickwheel.create_queue("work")
+        proxy.loses = 0.1
+        for n in range(20):
+            assert work.enqueue(b"", id=f"m{n}").created
+            [message] = work.dequeue()
+            assert (message.id, message.attempt) == (f"m{n}", 1)
+            message.complete()
+    assert proxy.lost
+
+
+def test_a_server_with_a_certificate_that_is_not_trusted_is_not_spoken_to(proxy: FlakyProxy) -> None:
+    with pytest.raises(Unavailable, match="certificate verify failed") as raised:
+        Tickwheel(url(proxy, "stranger.pem"), namespace="tls", timeout=timedelta(milliseconds=200))
+    assert not raised.value.may_have_happened
+    assert proxy.requests == []
+
+
+def test_a_server_that_speaks_no_tls_is_not_spoken_to_without(
+    faulty: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync_io, "ANSWER_S", 0.2)
+    with FlakyProxy(faulty.socket) as plain:
+        address = f"rediss://127.0.0.1:{plain.port}?ssl_ca_certs={quote(str(CERTS / 'server.pem'))}"
+        with pytest.raises(Unavailable):
+            Tickwheel(address, namespace="tls", timeout=timedelta(milliseconds=200))
+        assert not any(b"EVALSHA" in request or b"HSETNX" in request for request in plain.requests)

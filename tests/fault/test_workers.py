@@ -1,0 +1,144 @@
+"""Sixteen worker processes on a hundred exclusive values: by every record there is, never two of a value at once."""
+
+import random
+import subprocess
+import sys
+from collections import defaultdict
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.fault.conditions import eventually
+from tests.fault.event_processes import EventProcessChild
+from tests.fault.faulty_server import FaultyServer
+from tests.fault.told import path, told
+from tickwheel import NewMessage, Tickwheel
+from tickwheel.doctor import audit
+from tickwheel.record import State
+from tickwheel.transitions import Transition
+
+pytestmark = pytest.mark.fault
+
+WORKERS, VALUES, MESSAGES = 16, 100, 1_600
+# Of one shard, so that the event stream is one order of all that happened.
+WORKER = Path(__file__).with_name("exclusive_worker.py")
+
+
+class Worker:
+    """A worker process, and the file that it writes its record to."""
+
+    def __init__(self, url: str, namespace: str, name: str, folder: Path) -> None:
+        self.name = name
+        self._record = folder / f"{name}.txt"
+        with self._record.open("wb") as record:
+            command = [sys.executable, str(WORKER), url, namespace, name]
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=record)
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(20) == 0
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(20)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def record(self) -> list[list[str]]:
+        return [line.split() for line in self._record.read_text().splitlines()]
+
+
+def messages() -> list[NewMessage]:
+    chance = random.Random(1)
+    return [
+        NewMessage(
+            id=f"m{n}",
+            delay=timedelta(milliseconds=chance.choice([0, 0, 500, 3_000])),
+            deadline=timedelta(seconds=chance.randrange(100)),
+            metadata={
+                "project": f"p{n % VALUES}",
+                "colour": chance.choice(["red", "blue"]),
+                "size": chance.choice(["big", "small"]),
+            },
+        )
+        for n in range(MESSAGES)
+    ]
+
+
+def test_no_two_messages_of_a_value_are_ever_with_workers_at_once(faulty: FaultyServer, tmp_path: Path) -> None:
+    with (
+        Tickwheel(faulty.url, namespace="many", history="relay") as tickwheel,
+        EventProcessChild(faulty.url, "many", tmp_path / "lock"),
+    ):
+        work = tickwheel.create_queue(
+            "work", exclusive_key="project", lease=timedelta(seconds=1), max_attempts=20, backoff=timedelta(0)
+        )
+        work.enqueue_many(messages())
+        workers = [Worker(faulty.url, "many", f"w{n}", tmp_path) for n in range(WORKERS)]
+        # Some die with messages in their hands: their leases end.
+        for share, worker in zip((0.2, 0.4, 0.6), workers[:3], strict=True):
+            eventually(lambda: work.counts()["completed"] > share * MESSAGES, "work goes on", 60)  # noqa: B023
+            worker.kill()
+        eventually(lambda: work.counts()["completed"] == MESSAGES, "all is done", 60)
+        for worker in workers[3:]:
+            worker.end()
+        findings = tickwheel._run(audit(tickwheel._core))
+        with faulty.client() as client:
+            transitions = told(client, "many")
+
+    assert findings == []
+    assert overlaps_by_the_server(transitions) == []
+    assert overlaps_by_the_workers(workers[3:]) == []
+    ends = [path(transitions, f"m{n}")[-1] for n in range(MESSAGES)]
+    assert set(ends) == {"completed"}
+    assert 1 < max(transition.attempt for transition in transitions) <= 20
+    assert len({transition.worker for transition in transitions if transition.worker}) == WORKERS
+
+
+def test_an_overlap_would_be_noticed() -> None:
+    def step(id: str, value: str, before: State, after: State) -> Transition:
+        return Transition(1, id, value, 1, 1, before, after, 0, 1)
+
+    taken, taken_too = (step(id, "p1", State.PENDING, State.RUNNING) for id in ("a", "b"))
+    done = step("a", "p1", State.RUNNING, State.COMPLETED)
+    assert overlaps_by_the_server([taken, done, taken_too]) == []
+    assert overlaps_by_the_server([taken, taken_too]) == [("p1", "b")]
+
+
+def overlaps_by_the_server(transitions: list[Transition]) -> list[tuple[str | None, str]]:
+    """Messages that became Running while another of their value was."""
+    running: dict[str | None, str] = {}
+    found = []
+    for each in transitions:
+        if each.to_state is State.RUNNING:
+            if each.exclusive_value in running:
+                found.append((each.exclusive_value, each.id))
+            running[each.exclusive_value] = each.id
+        elif each.from_state is State.RUNNING:
+            assert running.pop(each.exclusive_value) == each.id
+    return found
+
+
+def overlaps_by_the_workers(workers: list[Worker]) -> list[tuple[str, str, str]]:
+    """The same by the workers' own clocks, which are one: what one had before another had ended it.
+
+    Where a worker came too late and lost its lease, another may rightly have had the value.
+    """
+    intervals: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+    for worker in workers:
+        starts: dict[str, int] = {}
+        lost = {tuple(line[1:4]) for line in worker.record() if line[0] == "lost"}
+        for what, value, id, attempt, at in worker.record():
+            if what == "has":
+                starts[id] = int(at)
+            elif what == "ends" and (value, id, attempt) not in lost:
+                intervals[value].append((starts.pop(id), int(at), id))
+    assert sum(map(len, intervals.values())) > MESSAGES / 2
+    return [
+        (value, first[2], second[2])
+        for value, found in intervals.items()
+        for first, second in zip(sorted(found), sorted(found)[1:], strict=False)
+        if second[0] < first[1]
+    ]

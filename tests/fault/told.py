@@ -1,0 +1,20 @@
+"""What the event stream tells: every transition, in the order the server made them."""
+
+from typing import Any
+
+from tickwheel import transitions
+from tickwheel.keys import shard_key
+from tickwheel.transitions import Transition
+
+
+def told(client: Any, namespace: str, shards: int = 1) -> list[Transition]:
+    """All transitions, shard after shard."""
+    entries = [entry for n in range(shards) for _, entry in client.xrange(shard_key(namespace, n, "events"))]
+    return [transition for entry in entries for transition in transitions.decode(entry[b"e"])]
+
+
+def path(transitions_of: list[Transition], id: str) -> list[str]:
+    """The states that a message went through; every version must be there once."""
+    found = [transition for transition in transitions_of if transition.id == id]
+    assert [transition.version for transition in found] == list(range(1, len(found) + 1))
+    return ["gone" if transition.to_state is None else transition.to_state.label for transition in found]
