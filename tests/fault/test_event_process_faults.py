@@ -97,9 +97,9 @@ def test_killed_at_any_point_of_cascade_and_promote_nothing_is_lost_or_early_or_
             eventually(lambda: jobs.counts()["pending"] == len(expected), "all promoted that is due")
         promoted = [one for one in history(tickwheel, server) if one.to_state == State.PENDING]
 
-    assert len(found_pending) > KILLS // 2, f"not killed at work, but at {found_pending}"
     assert Counter(one.id for one in promoted) == Counter(expected)
     assert all(one.time_ms >= due[one.id].timestamp() * 1000 - 1 for one in promoted)
+    assert len(found_pending) > KILLS // 4, f"not killed at work, but at {found_pending}"
 
 
 def test_a_process_frozen_through_a_takeover_changes_nothing_when_it_wakes(
