@@ -60,12 +60,12 @@ class NamespaceUnderTest:
         self._server = server
         self._redis = server.client()
         # The server is shared with tests that leave their namespaces behind.
-        self._of_others = {key.decode() for key in self._redis.keys("*")}
+        self.stored = Stored(self._redis, self.name)
+        self._of_others = self.stored.names()
         self.clients = [
             Tickwheel(server.url, namespace=self.name, shards=shards, history="relay", clock=FRAGMENT) for _ in range(2)
         ]
         self.clock = VirtualClock(server.url, self.name, moment(START))
-        self.stored = Stored(self._redis, self.name)
         self.model = Model(shards, START, lambda queue, key: shard_of(queue, key.encode(), shards))
         self._numbers: dict[str, int] = {}
         for name, settings in queues.items():
