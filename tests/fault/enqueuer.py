@@ -1,0 +1,23 @@
+"""A program of the test of embedded crashes: enqueues one message after the other, and says what was acknowledged.
+
+Usage: enqueuer.py DATA_DIR FIRST. It goes on until it is killed.
+"""
+
+import sys
+from datetime import timedelta
+from itertools import count
+
+from tickwheel import NewMessage, Tickwheel
+
+
+def main() -> None:
+    with Tickwheel(data_dir=sys.argv[1], drive=False) as tickwheel:
+        work = tickwheel.queue("work")
+        for n in count(int(sys.argv[2])):
+            delay = timedelta(hours=n % 2)
+            results = work.enqueue_many(NewMessage(b"x" * 1_500 * (n % 3), f"m{n}-{k}", delay) for k in range(5))
+            print(*(result.id for result in results), flush=True)
+
+
+if __name__ == "__main__":
+    main()

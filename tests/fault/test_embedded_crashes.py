@@ -1,0 +1,95 @@
+"""The embedded server and its program, killed at once: what was acknowledged is there when they are started again."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.fault.conditions import eventually
+from tickwheel import Tickwheel
+from tickwheel.doctor import audit
+from tickwheel.embedded import EmbeddedServer
+
+pytestmark = pytest.mark.fault
+
+PROGRAM = Path(__file__).with_name("enqueuer.py")
+
+
+def test_what_was_acknowledged_outlives_program_and_server(tmp_path: Path) -> None:
+    chance, acknowledged = random.Random(3), set[str]()
+    data, record = tmp_path / "data", tmp_path / "record.txt"
+    for crash in range(4):
+        with record.open("wb") as written:
+            program = subprocess.Popen([sys.executable, str(PROGRAM), str(data), str(crash * 100_000)], stdout=written)
+        wanted = chance.randrange(100, 10_000)
+        eventually(lambda: record.stat().st_size > wanted, "the program has enqueued so much")  # noqa: B023
+        # The server first or the program first: either way in the middle of its calls.
+        if chance.randrange(2):
+            kill_server(data)
+        program.kill()
+        program.wait(20)
+        # A program whose server was killed has maybe started another: that one goes, too.
+        kill_server(data)
+        # The last line may be torn, as everything of a killed program.
+        complete, _, _ = record.read_text().rpartition("\n")
+        acknowledged |= set(complete.split())
+
+    with Tickwheel(data_dir=data, drive=False) as tickwheel:
+        kept = {message.id: message for message in tickwheel.queue("work").messages()}
+        assert tickwheel._run(audit(tickwheel._core)) == []
+    assert len(acknowledged) > 50
+    assert acknowledged <= kept.keys()
+    assert all(len(message.payload) in (0, 1_500, 3_000) for message in kept.values())
+
+
+def test_clients_go_on_when_their_server_is_killed(tmp_path: Path) -> None:
+    with Tickwheel(data_dir=tmp_path) as tickwheel:
+        work = tickwheel.create_queue("work", lease=timedelta(minutes=10))
+        done: list[str] = []
+        errors: list[BaseException] = []
+        stopping = threading.Event()
+
+        def live(name: str) -> None:
+            try:
+                for n in range(100_000):
+                    if stopping.is_set():
+                        break
+                    work.enqueue(b"x", id=f"{name}-{n}", delay=timedelta(milliseconds=n % 2 * 5))
+                    for message in work.dequeue(limit=2):
+                        message.complete()
+                        done.append(message.id)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=live, args=(f"t{n}",)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(3):
+            before = len(done)
+            eventually(lambda: len(done) > before + 30, "work goes on")  # noqa: B023
+            kill_server(tmp_path)
+        before = len(done)
+        eventually(lambda: len(done) > before + 30, "work goes on after the last crash")
+        stopping.set()
+        for thread in threads:
+            thread.join(30)
+        assert errors == []
+        while message := work.dequeue(wait=timedelta(milliseconds=500)):
+            message[0].complete()
+            done.append(message[0].id)
+        assert len(done) == len(set(done)) == work.counts()["completed"]
+        assert set(work.counts().items()) <= {("completed", len(done)), *((state, 0) for state in work.counts())}
+        assert tickwheel._run(audit(tickwheel._core)) == []
+
+
+def kill_server(data: Path) -> None:
+    """At once, if there is one."""
+    pid = EmbeddedServer(data).pid
+    if pid is not None:
+        os.kill(pid, signal.SIGKILL)
