@@ -1,0 +1,64 @@
+"""The event process killed while it files a large inbox, with workers at work: never early, never twice, never lost."""
+
+import os
+import random
+import subprocess
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.fault.conditions import eventually
+from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_claim
+from tests.fault.faulty_server import FaultyServer
+from tests.fault.told import told
+from tickwheel import Message, NewMessage, Tickwheel
+from tickwheel.doctor import audit
+from tickwheel.keys import shard_key
+
+pytestmark = pytest.mark.fault
+
+KILLS = 100 if os.environ.get("TICKWHEEL_SOAK") else 5
+FAR, NEAR = 50_000 + KILLS * 5_000, 2_000
+LEASE = timedelta(minutes=5)
+
+
+@pytest.mark.timeout(600)
+def test_killed_while_filing_nothing_is_lost_or_early_or_delivered_twice(faulty: FaultyServer, tmp_path: Path) -> None:
+    chance = random.Random(5)
+    delivered: list[Message] = []
+    with Tickwheel(faulty.url, namespace="filed", history="relay") as tickwheel, faulty.client() as server:
+        work = tickwheel.create_queue("work", lease=LEASE)
+        # So many that they are filed at once, a piece a call.
+        for _ in range(FAR // 250):
+            work.enqueue_many(NewMessage(delay=timedelta(seconds=chance.uniform(600, 200_000))) for _ in range(250))
+        work.enqueue_many(NewMessage(delay=timedelta(seconds=chance.uniform(1, 5))) for _ in range(NEAR))
+        inbox = shard_key("filed", 0, "inbox")
+        left = [server.xlen(inbox)]
+        for _ in range(KILLS):
+            before = fence(server, "filed")
+            with EventProcessChild(faulty.url, "filed", tmp_path / "lock") as event_process:
+                wait_for_a_claim(server, "filed", before)
+                eventually(lambda: server.xlen(inbox) < max(left[-1], 1), "it files")
+                with suppress(subprocess.TimeoutExpired):
+                    event_process.process.wait(chance.uniform(0, 0.01))
+            left.append(server.xlen(inbox))
+            delivered += work.dequeue(limit=1_000)
+        with EventProcessChild(faulty.url, "filed", tmp_path / "lock"):
+            while len(delivered) < NEAR:
+                found = work.dequeue(limit=1_000, wait=timedelta(seconds=20))
+                assert found, "not delivered in time"
+                delivered += found
+            eventually(lambda: server.xlen(inbox) == 0, "all is filed")
+        findings = tickwheel._run(audit(tickwheel._core))
+        counts = work.counts()
+        transitions = told(server, "filed")
+
+    assert len({length for length in left if length > 0}) > KILLS // 2, f"not killed at work: {left}"
+    assert findings == []
+    assert len({message.id for message in delivered}) == NEAR
+    assert all(message.attempt == 1 for message in delivered)
+    assert all(message.lease_until - LEASE >= message.due for message in delivered)
+    assert (counts["invisible"], counts["running"]) == (FAR, NEAR)
+    assert len(transitions) == FAR + 3 * NEAR
