@@ -39,7 +39,7 @@ bench: $(READY) ## Measure; a table, JSON and plots into bench/results/
 	@$(BIN)/python -m bench $(ARGS)
 
 soak: $(READY) ## The long random tests
-	@$(BIN)/pytest -m soak $(ARGS)
+	@TICKWHEEL_SOAK=$${TICKWHEEL_SOAK:-1} $(BIN)/pytest -m 'soak or fault or property' --timeout 7200 $(ARGS)
 
 lock: $(READY) ## Remake requirements.lock; ARGS=--upgrade takes newer versions
 	@$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Creates a queue at home, or changes one whose version the caller has seen.
 -- KEYS: namespace queues
 -- ARGV[1]  name of the queue

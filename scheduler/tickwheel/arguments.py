@@ -14,6 +14,7 @@ from tickwheel.errors import InvalidArgument, PayloadTooLarge
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
+_DAYS_MAX = 100_000
 
 
 def shown(value: object) -> str:
@@ -92,7 +93,8 @@ def duration_ms(what: str, value: object, least: int, most: int) -> int:
     """A timedelta in whole milliseconds, rounded up so that nothing is early."""
     if not isinstance(value, timedelta):
         raise InvalidArgument(f"{what} must be a datetime.timedelta, not {type(value).__name__} {shown(value)}")
-    ms = -(-value // _MS)
+    # Compared first: the longest timedelta cannot be negated.
+    ms = -(-value // _MS) if abs(value.days) <= _DAYS_MAX else most + 1
     if not least <= ms <= most:
         raise InvalidArgument(
             f"{what} must be from {timedelta(milliseconds=least)} to {timedelta(milliseconds=most)}, not {value}"

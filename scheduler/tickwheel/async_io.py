@@ -11,7 +11,17 @@ from redis.backoff import NoBackoff
 
 from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch
 from tickwheel.sync_io import ANSWER_S
-from tickwheel.transport import LOST_CONNECTION, Attempts, RedisError, ScriptMissing, TryLater, commands, interpret, log
+from tickwheel.transport import (
+    LOST_CONNECTION,
+    Attempts,
+    RedisError,
+    ScriptMissing,
+    TryLater,
+    commands,
+    interpret,
+    log,
+    sources,
+)
 from tickwheel.waiting import SWEEP_S, WaitList
 
 T = TypeVar("T")
@@ -135,8 +145,8 @@ class AsyncIO:
             await self._pool.release(connection)
 
     async def _load(self, requests: list[Request]) -> None:
-        sources = {request.call.script.sha: request.call.script.source for request in requests if request.call}
-        await self.round([Request(0, command=("SCRIPT", "LOAD", source)) for source in sources.values()])
+        loads = [Request(0, command=("SCRIPT", "LOAD", source)) for source in sources(requests, self._replicas)]
+        await self.round(loads)
 
     async def close(self) -> None:
         """Close every connection."""

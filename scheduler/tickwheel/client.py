@@ -178,15 +178,11 @@ class Queue:
 
     def block(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
         """Block enqueue, dequeue, or both."""
-        return self._tickwheel._run(
-            queues.block(self._core, self.name, enqueue=enqueue or None, dequeue=dequeue or None)
-        )
+        return self._tickwheel._run(queues.block(self._core, self.name, True, enqueue=enqueue, dequeue=dequeue))
 
     def unblock(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
         """Lift the block of enqueue, dequeue, or both."""
-        return self._tickwheel._run(
-            queues.block(self._core, self.name, enqueue=False if enqueue else None, dequeue=False if dequeue else None)
-        )
+        return self._tickwheel._run(queues.block(self._core, self.name, False, enqueue=enqueue, dequeue=dequeue))
 
     def config(self) -> QueueConfig:
         """The queue's configuration, read from its home. Raises QueueNotFound."""

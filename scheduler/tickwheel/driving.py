@@ -93,6 +93,8 @@ def drive(url: str, namespace: str, lock: Path, data_dir: Path | None, until_eof
     process, io = event_process(url, namespace, lock, server.ensure_running if server is not None else None)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
+    # An operator accepts a server's clock that stepped (docs/operations.md).
+    signal.signal(signal.SIGUSR1, lambda *_: process.accept_clock())
     if until_eof:
         threading.Thread(target=_stop_at_eof, args=(process,), daemon=True).start()
     try:

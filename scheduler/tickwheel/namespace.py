@@ -26,8 +26,12 @@ def open_namespace(
         "history": history or "capped",
         "auto_create": int(True if auto_create is None else arguments.boolean("auto_create", auto_create)),
     }
-    requests = [Request(0, command=("HSETNX", key, name, given[name])) for name in _FIELDS]
-    replies: list[Reply] = yield Round([*requests, Request(0, command=("HMGET", key, *_FIELDS))])
+    # Read first: at its memory limit a server still lets in who comes to work.
+    read = Request(0, command=("HMGET", key, *_FIELDS))
+    replies: list[Reply] = yield Round([read])
+    if None in replies[0].value:
+        requests = [Request(0, command=("HSETNX", key, name, given[name])) for name in _FIELDS]
+        replies = yield Round([*requests, read])
     stored = dict(zip(_FIELDS, (value.decode() for value in replies[-1].value), strict=True))
     if int(stored["format"]) != FORMAT:
         raise TickwheelError(

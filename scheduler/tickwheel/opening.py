@@ -43,7 +43,9 @@ class Opening:
         if data_dir is not None and not isinstance(data_dir, str | Path):
             raise InvalidArgument(f"data_dir must be a path, not {arguments.shown(data_dir)}")
         self.url = url
-        self.durability = parse_durability(durability or ("fsync" if url is None else "memory"))
+        self.durability = parse_durability(("fsync" if url is None else "memory") if durability is None else durability)
+        if url is None and self.durability.replicas:
+            raise InvalidArgument("the embedded server has no replicas: durability is 'fsync' or 'memory' there")
         self.drives = url is None if drive is None else arguments.boolean("drive", drive)
         self.seconds = (RETRY_MS if timeout is None else arguments.duration_ms("timeout", timeout, 1, RETRY_MS)) / 1000
         self.server: EmbeddedServer | None = None

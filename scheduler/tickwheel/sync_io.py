@@ -9,7 +9,16 @@ from redis.connection import ConnectionPool
 from redis.retry import Retry
 
 from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch
-from tickwheel.transport import LOST_CONNECTION, Attempts, RedisError, ScriptMissing, TryLater, commands, interpret
+from tickwheel.transport import (
+    LOST_CONNECTION,
+    Attempts,
+    RedisError,
+    ScriptMissing,
+    TryLater,
+    commands,
+    interpret,
+    sources,
+)
 from tickwheel.wake_thread import WakeThread
 
 T = TypeVar("T")
@@ -124,9 +133,7 @@ class SyncIO:
             self._pool.release(connection)
 
     def _load(self, requests: list[Request]) -> None:
-        sources = {request.call.script.sha: request.call.script.source for request in requests if request.call}
-        loads = [Request(0, command=("SCRIPT", "LOAD", source)) for source in sources.values()]
-        self.round(loads)
+        self.round([Request(0, command=("SCRIPT", "LOAD", source)) for source in sources(requests, self.replicas)])
 
     def close(self) -> None:
         """Close every connection."""

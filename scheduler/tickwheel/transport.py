@@ -7,6 +7,7 @@ because they would repeat a call without telling anybody.
 import logging
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from redis.exceptions import (
@@ -26,6 +27,7 @@ from redis.exceptions import (
 
 from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError, Unavailable
 from tickwheel.plan import Command, Reply, Request
+from tickwheel.scripts import load
 
 log = logging.getLogger("tickwheel")
 
@@ -47,15 +49,24 @@ class TryLater(Exception):
 
 
 def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
-    """The commands of a request, its own and, where it waits for replicas, WAIT."""
+    """The commands of a request, its own and, where it waits for replicas, a write and WAIT."""
     if request.command is not None:
         return [request.command]
     call = request.call
     assert call is not None
     args = request.again if resent and request.again is not None else call.args
     evalsha = ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *args)
-    wait: list[Command] = [("WAIT", replicas, _WAIT_MS)] if request.durable and replicas else []
-    return [evalsha, *wait]
+    if not request.durable or not replicas:
+        return [evalsha]
+    barrier = load("barrier")
+    # The first key of every durable script is a hash that the shard always has.
+    return [evalsha, ("EVALSHA", barrier.sha, 1, call.keys[0]), ("WAIT", replicas, _WAIT_MS)]
+
+
+def sources(requests: Sequence[Request], replicas: int) -> list[str]:
+    """The scripts that these requests need, for a server that does not have one of them."""
+    scripts = [request.call.script for request in requests if request.call] + ([load("barrier")] if replicas else [])
+    return list({script.sha: script.source for script in scripts}.values())
 
 
 def interpret(request: Request, answers: list[object], resent: bool, replicas: int) -> Reply:
@@ -68,6 +79,8 @@ def interpret(request: Request, answers: list[object], resent: bool, replicas: i
             return Reply(error=(code, text), resent=resent)
         _refuse(answer)
     if waited:
+        if isinstance(answers[1], Exception):
+            _refuse(answers[1])
         reached = answers[-1]
         if not isinstance(reached, int) or reached < replicas:
             raise NotDurable(
@@ -135,4 +148,5 @@ __all__ = [
     "interpret",
     "log",
     "refusal",
+    "sources",
 ]

@@ -66,6 +66,7 @@ class ShardDriver:
             self._shard.script, ("file", "cascade", "drop_slot", "claim")
         )
         self._inbox_portion = Portion(READ_TIMERS)
+        self._more_in_inbox = False
         self._slot_portion = Portion(READ_TIMERS)
         self._slots = Slots()
         self._unfiled = Unfiled()
@@ -75,9 +76,8 @@ class ShardDriver:
         yield from self.claim()
         yield from self.take_over()
         while True:
-            busy = yield from self.turn()
-            if not busy:
-                yield from self.read_inbox(until_ms=self.next_wake())
+            yield from self.read_inbox(until_ms=self.next_wake())
+            yield from self.work()
 
     def claim(self) -> Steps:
         """Make this driver's fence the shard's."""
@@ -108,10 +108,15 @@ class ShardDriver:
                 return
 
     def turn(self) -> Duty:
-        """A bounded share of every duty; whether there was anything to do."""
+        """Read what is in the inbox, and do a bounded share of what there is to do; whether there was anything."""
+        news = yield from self.read_inbox()
+        done = yield from self.work()
+        return news or done
+
+    def work(self) -> Duty:
+        """A bounded share of every duty but reading the inbox, promotion first; whether there was anything to do."""
         fire, busy = self._firing.fire, False
         for duty in (
-            self.read_inbox(),
             self.file(),
             self.serve_slots(),
             self.drop_slots(),
@@ -127,7 +132,9 @@ class ShardDriver:
         return busy
 
     def next_wake(self) -> float:
-        """When there is something to do again without news from the inbox, on the monotonic clock."""
+        """When there is something to do without news from the inbox, on the monotonic clock; past, if there is now."""
+        if self._more_in_inbox or self._memory.quiet:
+            return 0.0
         moments = [self._unfiled.next_rotation(), self._clock.next_look(self._memory.count > 0)]
         expiries = [near.next_expiry() for near in self._memory.near.values()]
         for time_ms in (*expiries, self._slots.next_start(self._lowest_to_serve())):
@@ -146,6 +153,7 @@ class ShardDriver:
             entry = self._admit(entry_id, packed)
             self._unfiled.add(entry, self._clock.monotonic())
             timers += entry.count
+        self._more_in_inbox = len(entries) == count
         self._inbox_portion.took(len(entries), timers)
         self._stats.inbox_timers += timers
         return bool(entries)

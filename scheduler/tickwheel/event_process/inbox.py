@@ -79,7 +79,9 @@ class Unfiled:
         self._rotate_at = monotonic_ms + ROTATE_MS
 
     def next_rotation(self) -> float | None:
-        """When `rotate` has something to do, on the monotonic clock."""
+        """When there is something to file or to rotate, on the monotonic clock."""
+        if self._filing.entries or self.count > HURRY_TIMERS:
+            return 0.0
         return self._rotate_at if self._young.entries or self._older.entries else None
 
     def prefix(self, most: int) -> list[Entry]:

@@ -24,10 +24,14 @@ class NearTimers:
         self._due: Iterator[tuple[int, int, Kind, bytes]] = iter(())
         self._ready: dict[int, deque[bytes]] = {}
         self._ready_count = 0
+        # Whether nothing more is due at `_now`: the driver asks several times a tick.
+        self._drained = False
         self.count = 0
 
     def add(self, at_ms: int, timer: bytes) -> None:
         """Hold a timer until ``at_ms``, which is its own time, or later where it has to wait."""
+        if at_ms <= self._now:
+            self._drained = False
         packed = self._ticks.get(at_ms)
         if packed is None:
             self._ticks[at_ms] = bytearray(timer)
@@ -62,10 +66,12 @@ class NearTimers:
         self.count += len(timers)
 
     def next_expiry(self) -> int | None:
-        """The earliest tick that is not yet pulled."""
-        return self._wheel.next_expiry()
+        """The earliest tick that is held; one that has passed, if due timers wait to be taken."""
+        return self._now if self._ready else self._wheel.next_expiry()
 
     def _pull(self, now_ms: int) -> None:
+        if self._drained and now_ms == self._now:
+            return
         if now_ms < self._now:
             self._rewind(now_ms)
         self._now = now_ms
@@ -80,6 +86,7 @@ class NearTimers:
                 if self._ready_count >= _READY_MAX:
                     return
             reached = self._wheel.advance(now_ms, limit=1)
+            self._drained = not reached
             if not reached:
                 return
             self._due = split(bytes(self._ticks.pop(reached[0])))

@@ -7,6 +7,7 @@ clock: the server's own time-outs are only as fine as its `hz`.
 import select
 import socket
 import time
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -46,6 +47,8 @@ class InboxTail:
         self._poll = select.poll()
         self._poll.register(wake, select.POLLIN)
         self._poll.register(connection._sock, select.POLLIN)
+        # How much a TLS socket holds that `poll` does not see.
+        self._decrypted: Callable[[], int] = getattr(connection._sock, "pending", int)
 
     def read(self, command: ReadInbox) -> Entries:
         """The entries that have come, if any; waits for them as the command says."""
@@ -55,16 +58,17 @@ class InboxTail:
             return []
         found = entries(self._connection.read_response(disable_decoding=True))
         self._sent_at = None
-        if found:
-            self._data_at = monotonic_ms()
+        # After a full answer there is more: no reason to wait.
+        self._data_at = monotonic_ms() if 0 < len(found) < command.count else -COALESCE_MS
         return found
 
     def _send(self, command: ReadInbox) -> bool:
         earliest = self._data_at + COALESCE_MS
         if monotonic_ms() < earliest:
-            if command.until_ms is None:
+            if command.until_ms is None or command.until_ms < earliest:
+                self._sleep(command.until_ms or 0)
                 return False
-            self._sleep(min(earliest, command.until_ms))
+            self._sleep(earliest)
         self._connection.send_command(
             *("XREAD", "COUNT", command.count, "BLOCK", BLOCK_MS),
             *("STREAMS", command.key, command.after),
@@ -75,7 +79,7 @@ class InboxTail:
     def _has_answer(self, until_ms: float | None) -> bool:
         assert self._sent_at is not None
         dead_at = self._sent_at + DEAD_MS
-        if not self._connection.can_read(0) and until_ms is not None:
+        if until_ms is not None and not self._decrypted():
             self._sleep(min(until_ms, dead_at))
         if self._connection.can_read(0):
             return True

@@ -45,6 +45,8 @@ def cancel_many(
 ) -> Plan[list[Change]]:
     """Cancel all; the error of the first that was refused, after the others are done."""
     at_once = arguments.boolean("release", release)
+    if isinstance(ids, str | bytes) or not isinstance(ids, Sequence):
+        raise InvalidArgument(f"cancel_many takes a list of ids, not {arguments.shown(ids)}")
     located = []
     for id_ in ids:
         shard, raw = yield from locate(core, queue, id_, exclusive_value)

@@ -47,13 +47,13 @@ class Dequeue:
         self._core = core
         self._queue = queue
         self._limit = arguments.integer("limit", limit, 1, limits.CALL_MESSAGES)
-        self._filters = arguments.pairs("where", where) if where else {}
+        self._filters = {} if where is None else arguments.pairs("where", where)
         self._where = record.where(self._filters) if self._filters else b""
         self._lease_ms = (
             0 if lease is None else arguments.duration_ms("lease", lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
         )
         self._wait_s = 0.0 if wait is None else arguments.duration_ms("wait", wait, 0, WAIT_MS_MAX) / 1000
-        self._worker = arguments.text("worker", worker or "", limits.WORKER_BYTES)
+        self._worker = arguments.text("worker", "" if worker is None else worker, limits.WORKER_BYTES)
         self._request = None if request_id is None else parse_request_id(request_id)
         self._sequence = 0 if self._request is None else self._request.sequence
         self._exact = arguments.one_of("consistency", consistency, ("heads", "exact")) == "exact"

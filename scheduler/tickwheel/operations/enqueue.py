@@ -74,7 +74,7 @@ class Packer:
             flags |= OVERRIDES
             sections = _overrides(new)
         value, units = None, 1
-        if new.metadata:
+        if new.metadata is not None and new.metadata != {}:
             metadata = arguments.pairs("metadata", new.metadata)
             flags |= PAIRS
             sections += pairs_section(metadata, config.indexed_keys)
@@ -119,6 +119,8 @@ def enqueue_many(core: Core, queue: str, messages: Iterable[NewMessage]) -> Plan
 
     A message that is refused ends it before its call is sent; calls sent before stay done, and may be repeated.
     """
+    if not isinstance(messages, Iterable):
+        raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {arguments.shown(messages)}")
     config = yield from ensure(core, queue)
     packer = Packer(core, queue, config)
     results: list[EnqueueResult | None] = []

@@ -9,7 +9,7 @@ from struct import Struct
 from tickwheel import arguments, limits
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
-from tickwheel.errors import LeaseLost
+from tickwheel.errors import InvalidArgument, LeaseLost
 from tickwheel.message import LeasedMessage, label
 from tickwheel.operations.results import LOST, NOT_FOUND, each, rounds
 from tickwheel.plan import Plan, Request
@@ -24,6 +24,9 @@ _U32 = Struct(">I")
 
 def complete(core: Core, messages: Sequence[LeasedMessage]) -> Plan[None]:
     """Complete all; LeaseLost, after the others are done, where some are no longer held."""
+    for message in messages:
+        if not isinstance(message, LeasedMessage):
+            raise InvalidArgument(f"complete_many takes messages that were dequeued, not {arguments.shown(message)}")
     lost: list[LeasedMessage] = []
     for queue, of_queue in groupby(messages, lambda message: message.queue):
         config = yield from core.config(queue)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tickwheel import limits
+from tickwheel import arguments, limits
 from tickwheel.config import QueueConfig, differences
 from tickwheel.core import Core
 from tickwheel.errors import QueueConfigConflict, QueueNotFound, TickwheelError
@@ -44,17 +44,18 @@ def ensure(core: Core, queue: str) -> Plan[QueueConfig]:
     return (yield from spread(core, queue))
 
 
-def block(core: Core, queue: str, *, enqueue: bool | None = None, dequeue: bool | None = None) -> Plan[QueueConfig]:
-    """Block or unblock enqueue and dequeue, each where it is not None."""
+def block(core: Core, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]:
+    """Block or unblock enqueue, dequeue or both: each that is named by True; the other stays as it is."""
+    changes = {
+        f"{what}_blocked": blocked
+        for what, meant in (("enqueue", enqueue), ("dequeue", dequeue))
+        if arguments.boolean(what, meant)
+    }
     while True:
         there = yield from core.load_config(queue)
         if there is None:
             raise QueueNotFound(f"there is no queue {queue!r} in namespace {core.namespace!r}")
-        wanted = replace(
-            there,
-            enqueue_blocked=there.enqueue_blocked if enqueue is None else enqueue,
-            dequeue_blocked=there.dequeue_blocked if dequeue is None else dequeue,
-        )
+        wanted = replace(there, **changes)
         if wanted == there or (yield from _configure(core, queue, wanted, there.version)):
             return (yield from spread(core, queue))
 

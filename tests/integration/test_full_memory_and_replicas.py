@@ -1,0 +1,91 @@
+"""At the memory limit work goes on; a repeated call waits for its replicas as the first one did."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+
+from tickwheel import InvalidArgument, NotDurable, OutOfMemory, Tickwheel
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+
+@contextmanager
+def full(server: PrivateServer) -> Iterator[None]:
+    client = server.client()
+    client.config_set("maxmemory", "1mb")
+    try:
+        yield
+    finally:
+        client.config_set("maxmemory", "0")
+        client.close()
+
+
+def test_at_the_memory_limit_enqueue_is_refused_and_what_is_there_can_be_worked_on_by_newcomers() -> None:
+    with PrivateServer() as server:
+        with Tickwheel(server.url) as producer:
+            producer.queue("jobs").enqueue(b"first", id="first")
+            producer.queue("jobs").enqueue(b"second", id="second")
+            with full(server):
+                with pytest.raises(OutOfMemory):
+                    producer.queue("jobs").enqueue(b"third")
+                with Tickwheel(server.url) as worker:
+                    queue = worker.queue("jobs")
+                    first, second = queue.dequeue(limit=2)
+                    first.extend(timedelta(minutes=1))
+                    first.complete()
+                    assert second.fail(retry_in=timedelta(0)) == "pending"
+                    queue.block()
+                    queue.unblock()
+                    assert queue.cancel("second").state == "cancelled"
+            assert producer.queue("jobs").counts()["completed"] == 1
+
+
+def test_a_repeated_call_is_not_durable_before_the_replica_has_what_the_first_one_did() -> None:
+    with PrivateServer() as primary, PrivateServer() as replica:
+        primary.client().config_set("repl-diskless-sync-delay", "0")
+        primary.client().config_set("port", "0")
+        port = _free_port(primary)
+        replica.client().replicaof("127.0.0.1", port)
+        with Tickwheel(primary.url, durability="replica:1") as tickwheel:
+            _until_linked(replica)
+            queue = tickwheel.queue("jobs")
+            queue.enqueue(b"a", id="a")
+            pid = replica.client().info("server")["process_id"]
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                with pytest.raises(NotDurable):
+                    queue.enqueue(b"b", id="b")
+                tickwheel._io._pool.disconnect()
+                with pytest.raises(NotDurable):
+                    queue.enqueue(b"b", id="b")
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            assert queue.enqueue(b"b", id="b").state == "pending"
+
+
+def test_the_embedded_server_has_no_replicas_to_wait_for() -> None:
+    with pytest.raises(InvalidArgument, match="no replicas"):
+        Tickwheel(durability="replica:1")
+
+
+def _free_port(server: PrivateServer) -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    server.client().config_set("port", str(port))
+    return port
+
+
+def _until_linked(replica: PrivateServer) -> None:
+    import time
+
+    deadline = time.monotonic() + 20
+    while replica.client().info("replication")["master_link_status"] != "up":
+        assert time.monotonic() < deadline, "the replica is not linked within 20 s"
