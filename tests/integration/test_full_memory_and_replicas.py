@@ -26,23 +26,22 @@ def full(server: PrivateServer) -> Iterator[None]:
 
 
 def test_at_the_memory_limit_enqueue_is_refused_and_what_is_there_can_be_worked_on_by_newcomers() -> None:
-    with PrivateServer() as server:
-        with Tickwheel(server.url) as producer:
-            producer.queue("jobs").enqueue(b"first", id="first")
-            producer.queue("jobs").enqueue(b"second", id="second")
-            with full(server):
-                with pytest.raises(OutOfMemory):
-                    producer.queue("jobs").enqueue(b"third")
-                with Tickwheel(server.url) as worker:
-                    queue = worker.queue("jobs")
-                    first, second = queue.dequeue(limit=2)
-                    first.extend(timedelta(minutes=1))
-                    first.complete()
-                    assert second.fail(retry_in=timedelta(0)) == "pending"
-                    queue.block()
-                    queue.unblock()
-                    assert queue.cancel("second").state == "cancelled"
-            assert producer.queue("jobs").counts()["completed"] == 1
+    with PrivateServer() as server, Tickwheel(server.url) as producer:
+        producer.queue("jobs").enqueue(b"first", id="first")
+        producer.queue("jobs").enqueue(b"second", id="second")
+        with full(server):
+            with pytest.raises(OutOfMemory):
+                producer.queue("jobs").enqueue(b"third")
+            with Tickwheel(server.url) as worker:
+                queue = worker.queue("jobs")
+                first, second = queue.dequeue(limit=2)
+                first.extend(timedelta(minutes=1))
+                first.complete()
+                assert second.fail(retry_in=timedelta(0)) == "pending"
+                queue.block()
+                queue.unblock()
+                assert queue.cancel("second").state == "cancelled"
+        assert producer.queue("jobs").counts()["completed"] == 1
 
 
 def test_a_repeated_call_is_not_durable_before_the_replica_has_what_the_first_one_did() -> None:

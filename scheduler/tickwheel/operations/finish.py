@@ -24,6 +24,8 @@ _U32 = Struct(">I")
 
 def complete(core: Core, messages: Sequence[LeasedMessage]) -> Plan[None]:
     """Complete all; LeaseLost, after the others are done, where some are no longer held."""
+    if not isinstance(messages, Sequence):
+        raise InvalidArgument(f"complete_many takes a list of messages, not {arguments.shown(messages)}")
     for message in messages:
         if not isinstance(message, LeasedMessage):
             raise InvalidArgument(f"complete_many takes messages that were dequeued, not {arguments.shown(message)}")

@@ -46,16 +46,17 @@ def ensure(core: Core, queue: str) -> Plan[QueueConfig]:
 
 def block(core: Core, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]:
     """Block or unblock enqueue, dequeue or both: each that is named by True; the other stays as it is."""
-    changes = {
-        f"{what}_blocked": blocked
-        for what, meant in (("enqueue", enqueue), ("dequeue", dequeue))
-        if arguments.boolean(what, meant)
-    }
+    arguments.boolean("enqueue", enqueue)
+    arguments.boolean("dequeue", dequeue)
     while True:
         there = yield from core.load_config(queue)
         if there is None:
             raise QueueNotFound(f"there is no queue {queue!r} in namespace {core.namespace!r}")
-        wanted = replace(there, **changes)
+        wanted = replace(
+            there,
+            enqueue_blocked=blocked if enqueue else there.enqueue_blocked,
+            dequeue_blocked=blocked if dequeue else there.dequeue_blocked,
+        )
         if wanted == there or (yield from _configure(core, queue, wanted, there.version)):
             return (yield from spread(core, queue))
 
