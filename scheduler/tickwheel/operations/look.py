@@ -112,9 +112,9 @@ def lateness(core: Core, queue: str) -> Plan[Lateness]:
 
 def depth(core: Core, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
     """How many messages are Pending, of those that carry every pair of ``where``; locked values count too."""
-    if not where:
+    filters = {} if where is None else arguments.pairs("where", where)
+    if not filters:
         return (yield from counts(core, queue))["pending"]
-    filters = arguments.pairs("where", where)
     config = yield from core.config(queue)
     for key in filters:
         if config.indexed is not None and key not in config.indexed:
