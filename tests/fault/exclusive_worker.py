@@ -20,6 +20,7 @@ def main() -> None:
     threading.Thread(target=wait_for_the_end, args=(stopping,), daemon=True).start()
     with Tickwheel(url, namespace=namespace) as tickwheel:
         work = tickwheel.queue("work")
+        print("ready - - 0 0", flush=True)
         while not stopping.is_set():
             where = chance.choice([None, None, {"colour": "red"}, {"colour": "blue", "size": "big"}])
             held = work.dequeue(chance.randint(1, 3), where=where, worker=name, wait=timedelta(milliseconds=200))

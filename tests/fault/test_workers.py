@@ -75,8 +75,9 @@ def test_no_two_messages_of_a_value_are_ever_with_workers_at_once(faulty: Faulty
         work = tickwheel.create_queue(
             "work", exclusive_key="project", lease=timedelta(seconds=1), max_attempts=20, backoff=timedelta(0)
         )
-        work.enqueue_many(messages())
         workers = [Worker(faulty.url, "many", f"w{n}", tmp_path) for n in range(WORKERS)]
+        eventually(lambda: all(worker.record() for worker in workers), "all are ready for work", 60)
+        work.enqueue_many(messages())
         # Some die with messages in their hands: their leases end.
         for share, worker in zip((0.2, 0.4, 0.6), workers[:3], strict=True):
             eventually(lambda: work.counts()["completed"] > share * MESSAGES, "work goes on", 60)  # noqa: B023
