@@ -1,7 +1,7 @@
 """What the holder of a lease does with it: complete, fail, extend."""
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import groupby
 from struct import Struct
