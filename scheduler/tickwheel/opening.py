@@ -7,6 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from redis.connection import ConnectionPool
+
 from tickwheel import arguments
 from tickwheel.child import Child
 from tickwheel.core import Core
@@ -33,10 +35,16 @@ class Opening:
         timeout: timedelta | None,
     ) -> None:
         self.namespace = arguments.plain_name("namespace", namespace)
-        if url is not None and (not isinstance(url, str) or urlsplit(url).scheme not in _SCHEMES):
+        if url is not None and (not isinstance(url, str) or url.partition("://")[0] not in _SCHEMES):
             raise InvalidArgument(
                 f"url must start with {', '.join(f'{scheme}://' for scheme in _SCHEMES)} or be left out for the"
                 f" embedded server, not {arguments.shown(url)}"
+            )
+        if url is not None and not _is_understood(url):
+            # Without the URL, nor what was wrong with it: either may hold a password, or a piece of one.
+            raise InvalidArgument(
+                "url has a host, port or option that is not understood; the special characters of a user name or"
+                " password are written as in '%40' for '@'"
             )
         if url is not None and data_dir is not None:
             raise InvalidArgument("data_dir belongs to the embedded server: give a url or a data_dir, not both")
@@ -104,6 +112,14 @@ def default_lock(where: str, namespace: str) -> Path:
     """The lock file of a server and namespace on this host, where no data directory holds it."""
     tag = hashlib.sha256(f"{where}\0{namespace}".encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"tickwheel-{tag}.lock"
+
+
+def _is_understood(url: str) -> bool:
+    try:
+        ConnectionPool.from_url(url).make_connection()
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _without_password(url: str) -> str:
