@@ -1,0 +1,152 @@
+"""Every argument of every public call: which types may be right for it, and a call with some value for it."""
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from tickwheel import Message, NewMessage, Queue, Tickwheel
+
+HOUR = timedelta(hours=1)
+_fresh = itertools.count()
+
+
+class World:
+    """A plain queue and an exclusive one, with a message in each state that calls start from."""
+
+    def __init__(self, tickwheel: Tickwheel) -> None:
+        self.tickwheel = tickwheel
+        self.plain = tickwheel.create_queue("plain", lease=HOUR, max_attempts=1_000, forecast=True)
+        self.own = tickwheel.create_queue("own", exclusive_key="of", lease=HOUR)
+        self.own.enqueue(b"", id="m", metadata={"of": "1"})
+        self.plain.enqueue(b"", id="later", delay=HOUR)
+        self.held: Message | None = None
+
+    def prepare(self) -> None:
+        """One message with a worker, and one for the next to come."""
+        if self.held is None:
+            self.plain.enqueue(b"", id=f"held{next(_fresh)}", metadata={"held": "yes"})
+            [self.held] = self.plain.dequeue(where={"held": "yes"})
+        if not self.plain.counts()["pending"]:
+            self.plain.enqueue(b"", id=f"ready{next(_fresh)}")
+        self.own.unblock()
+
+    def fail(self, error: Any, retry_in: Any) -> None:
+        assert self.held is not None
+        self.held.fail(error, retry_in)
+        self.held = None
+
+    def take(self, **asked: Any) -> None:
+        for message in self.plain.dequeue(**asked):
+            message.complete()
+
+
+class Argument(NamedTuple):
+    """One argument of one call. A value of another type than ``types`` must be refused; bool is no int."""
+
+    types: tuple[type, ...]
+    call: Callable[[World, Any], object]
+
+
+TEXT, FLAG, NUMBER, NOTHING = (str,), (bool,), (int,), type(None)
+DURATION, MOMENT = (timedelta, NOTHING), (datetime, NOTHING)
+BYTES = (bytes, bytearray, memoryview)
+PAIRS = (Mapping, NOTHING)
+
+
+def _of(queue: str, method: str, argument: str, types: tuple[type, ...], **others: Any) -> Argument:
+    def call(world: World, value: Any) -> object:
+        found: Queue = getattr(world, queue)
+        return getattr(found, method)(**others | {argument: value})
+
+    return Argument(types, call)
+
+
+def _setting(name: str, types: tuple[type, ...]) -> Argument:
+    return Argument(types, lambda world, value: world.tickwheel.create_queue(f"q{next(_fresh)}", **{name: value}))
+
+
+def _taken(name: str, types: tuple[type, ...]) -> Argument:
+    return Argument(types, lambda world, value: world.take(**{name: value}))
+
+
+def _leased(world: World, id: Any = None, token: Any = None) -> Message:
+    assert world.held is not None
+    return world.plain.leased(world.held.id if id is None else id, world.held.token if token is None else token)
+
+
+def _extend(world: World, duration: Any) -> datetime:
+    assert world.held is not None
+    return world.held.extend(duration)
+
+
+_WITH_VALUE = {"id": "m", "exclusive_value": "1"}
+
+ARGUMENTS: dict[str, Argument] = {
+    "queue name": Argument(TEXT, lambda world, value: world.tickwheel.queue(value)),
+    "create_queue name": Argument(TEXT, lambda world, value: world.tickwheel.create_queue(value)),
+    "create_queue update": Argument(
+        FLAG, lambda world, value: world.tickwheel.create_queue("own", update=value, exclusive_key="of", lease=HOUR)
+    ),
+    "create_queue exclusive_key": _setting("exclusive_key", (str, NOTHING)),
+    "create_queue indexed": _setting("indexed", (Iterable, NOTHING)),
+    "create_queue lease": _setting("lease", DURATION),
+    "create_queue backoff": _setting("backoff", DURATION),
+    "create_queue backoff_max": _setting("backoff_max", DURATION),
+    "create_queue retention": _setting("retention", DURATION),
+    "create_queue errored_retention": _setting("errored_retention", DURATION),
+    "create_queue max_attempts": _setting("max_attempts", (int, NOTHING)),
+    "create_queue payload_limit": _setting("payload_limit", (int, NOTHING)),
+    "create_queue forecast": _setting("forecast", (bool, NOTHING)),
+    "create_queue no_such_setting": _setting("no_such_setting", ()),
+    "enqueue payload": _of("plain", "enqueue", "payload", BYTES),
+    "enqueue id": _of("plain", "enqueue", "id", (str, NOTHING)),
+    "enqueue delay": _of("plain", "enqueue", "delay", DURATION),
+    "enqueue due": _of("plain", "enqueue", "due", MOMENT),
+    "enqueue deadline": _of("plain", "enqueue", "deadline", (datetime, timedelta, NOTHING)),
+    "enqueue metadata": _of("plain", "enqueue", "metadata", PAIRS),
+    "enqueue metadata with an exclusive key": _of("own", "enqueue", "metadata", (Mapping,)),
+    "enqueue exclusive value": Argument(TEXT, lambda world, value: world.own.enqueue(metadata={"of": value})),
+    "enqueue lease": _of("plain", "enqueue", "lease", DURATION),
+    "enqueue max_attempts": _of("plain", "enqueue", "max_attempts", (int, NOTHING)),
+    "enqueue_many messages": _of("plain", "enqueue_many", "messages", (Iterable,)),
+    "enqueue_many one message": Argument((), lambda world, value: world.plain.enqueue_many([NewMessage(), value])),
+    "dequeue limit": _taken("limit", NUMBER),
+    "dequeue where": _taken("where", PAIRS),
+    "dequeue lease": _taken("lease", DURATION),
+    "dequeue worker": _taken("worker", (str, NOTHING)),
+    "dequeue request_id": _taken("request_id", (str, NOTHING)),
+    "dequeue consistency": _taken("consistency", TEXT),
+    "dequeue wait": _taken("wait", DURATION),
+    "leased id": Argument((str, NOTHING), lambda world, value: _leased(world, id=value)),
+    "leased token": Argument((bytes, NOTHING), lambda world, value: _leased(world, token=value)),
+    "leased exclusive_value": _of("own", "leased", "exclusive_value", TEXT, id="m", token=bytes(16)),
+    "complete_many messages": _of("plain", "complete_many", "messages", (Sequence,)),
+    "complete_many one message": Argument((), lambda world, value: world.plain.complete_many([value])),
+    "cancel id": _of("plain", "cancel", "id", TEXT),
+    "cancel exclusive_value": _of("own", "cancel", "exclusive_value", TEXT, id="m"),
+    "cancel exclusive_value of a plain queue": _of("plain", "cancel", "exclusive_value", (NOTHING,), id="later"),
+    "cancel release": _of("own", "cancel", "release", FLAG, **_WITH_VALUE),
+    "cancel_many ids": _of("plain", "cancel_many", "ids", (Sequence,)),
+    "reschedule id": _of("own", "reschedule", "id", TEXT, exclusive_value="1", delay=HOUR),
+    "reschedule exclusive_value": _of("own", "reschedule", "exclusive_value", TEXT, id="m", delay=HOUR),
+    "reschedule delay": _of("plain", "reschedule", "delay", (timedelta,), id="later"),
+    "reschedule due": _of("plain", "reschedule", "due", (datetime,), id="later"),
+    "reschedule deadline": _of("plain", "reschedule", "deadline", (datetime, timedelta), id="later"),
+    "redrive id": _of("own", "redrive", "id", TEXT, exclusive_value="1"),
+    "redrive exclusive_value": _of("own", "redrive", "exclusive_value", TEXT, id="m"),
+    "get id": _of("own", "get", "id", TEXT, exclusive_value="1"),
+    "get exclusive_value": _of("own", "get", "exclusive_value", TEXT, id="m"),
+    "explain id": _of("own", "explain", "id", TEXT, exclusive_value="1"),
+    "explain exclusive_value": _of("own", "explain", "exclusive_value", TEXT, id="m"),
+    "messages state": Argument((str, NOTHING), lambda world, value: list(world.plain.messages(value))),
+    "depth where": _of("plain", "depth", "where", PAIRS),
+    "forecast minutes": _of("plain", "forecast", "minutes", NUMBER),
+    "block enqueue": _of("own", "block", "enqueue", FLAG),
+    "block dequeue": _of("own", "block", "dequeue", FLAG),
+    "unblock enqueue": _of("own", "unblock", "enqueue", FLAG),
+    "unblock dequeue": _of("own", "unblock", "dequeue", FLAG),
+    "fail error": Argument((str, NOTHING), lambda world, value: world.fail(value, timedelta(0))),
+    "fail retry_in": Argument(DURATION, lambda world, value: world.fail(None, value)),
+    "extend duration": Argument((timedelta,), _extend),
+}

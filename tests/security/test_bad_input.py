@@ -1,0 +1,131 @@
+"""Every argument of every call gets every hostile value: a clear error that changed nothing, or a correct result.
+
+Whatever comes of it, the namespace is in order after it (the audit that follows every test), all keys are its own, and
+a neighbour on the same server has what it had.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.security.calls import ARGUMENTS, World
+from tests.security.hostile_values import TEXTS, VALUES
+from tickwheel import InvalidArgument, Message, Queue, Tickwheel, TickwheelError
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.security
+
+Contents = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture
+def neighbour(tickwheel_server: PrivateServer, contents: Contents) -> Iterator[None]:
+    """Another namespace on the server, that keeps what it has."""
+    with Tickwheel(tickwheel_server.url, namespace="neighbour") as other:
+        other.queue("plain").enqueue(b"mine", id="m")
+        before = contents("neighbour")
+        yield
+        assert contents("neighbour") == before
+    tickwheel_server.clear("neighbour")
+
+
+@pytest.mark.usefixtures("neighbour")
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_a_hostile_argument_is_a_clear_error_or_does_what_it_says(
+    argument: str, tickwheel: Tickwheel, server: Any, dump: Callable[[], dict[str, Any]]
+) -> None:
+    world, (types, call) = World(tickwheel), ARGUMENTS[argument]
+    foreign = keys_of_others(server, tickwheel)
+    before: dict[str, Any] | None = None
+    for value in VALUES:
+        if before is None:
+            world.prepare()
+            before = dump()
+        refused = refusal(lambda: call(world, value))  # noqa: B023
+        fits = isinstance(value, types) and (bool in types or not isinstance(value, bool))
+        assert fits or refused is not None, f"{argument} takes {value!r:.80}"
+        if refused is None:
+            before = None
+        else:
+            assert 10 < len(str(refused)) < 1_000, f"{argument} says {refused!s:.1100}"
+            assert dump() == before, f"{argument} raised {type(refused).__name__} after a change"
+            assert fits or isinstance(refused, InvalidArgument), f"{type(refused).__name__} for {value!r:.80}"
+    assert keys_of_others(server, tickwheel) == foreign
+
+
+def refusal(action: Callable[[], object]) -> TickwheelError | None:
+    """The error of ours that it raises; every other is a bug."""
+    try:
+        action()
+    except TickwheelError as error:
+        return error
+    return None
+
+
+def keys_of_others(server: Any, tickwheel: Tickwheel) -> set[bytes]:
+    ours = tickwheel._core.namespace.encode() + b":{"
+    return {key for key in server.scan_iter(count=10_000) if not key.startswith(ours)}
+
+
+def test_every_argument_of_every_call_is_in_the_table() -> None:
+    calls = [*vars(Queue).items(), *vars(Message).items(), ("create_queue", Tickwheel.create_queue)]
+    named = {
+        f"{name} {argument}"
+        for name, method in calls
+        if inspect.isfunction(method) and not name.startswith("_")
+        for argument, given in inspect.signature(method).parameters.items()
+        if argument != "self" and given.kind is not inspect.Parameter.VAR_KEYWORD
+    }
+    # The same checks stand behind these: of cancel, and of enqueue.
+    same = {"cancel_many exclusive_value", "cancel_many release"}
+    assert named - same <= ARGUMENTS.keys()
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("url", "http://x"), ("url", "x"), ("url", 1), ("url", b"redis://x"), ("url", ""), ("url", "redis://x:notaport"),
+        ("url", "redis://[x"), ("url", "redis://:pa/ss@x"), ("url", "redis://x?nonsense=1"), ("url", "redis"),
+        ("url", "redis://x?socket_timeout=y"), ("url", "redis://x:99999"),
+        ("namespace", ""), ("namespace", "a{b}"), ("namespace", "x" * 65), ("namespace", "a\n"), ("namespace", None),
+        ("namespace", 1), ("namespace", "a:b"), ("namespace", "\ud800"), ("namespace", "é"),
+        ("shards", 0), ("shards", -1), ("shards", 2**20), ("shards", 1.0), ("shards", "1"), ("shards", True),
+        ("data_dir", "x"), ("data_dir", 1),
+        ("durability", "none"), ("durability", "replica:0"), ("durability", "replica:17"), ("durability", "replica:x"),
+        ("durability", "replica:٣"), ("durability", 1), ("durability", True),
+        ("drive", 1), ("drive", "yes"), ("history", "none"), ("history", 1), ("auto_create", 1),
+        ("timeout", 1), ("timeout", timedelta(0)), ("timeout", -timedelta(seconds=1)), ("timeout", timedelta.max),
+    ],
+)  # fmt: skip
+def test_a_client_is_not_opened_with_what_it_does_not_understand(
+    argument: str, value: object, tickwheel_server: PrivateServer, server: Any
+) -> None:
+    before = set(server.scan_iter(count=10_000))
+    given: dict[str, Any] = {"url": tickwheel_server.url, "namespace": "never-opened"} | {argument: value}
+    with pytest.raises(InvalidArgument):
+        Tickwheel(**given)
+    assert set(server.scan_iter(count=10_000)) == before
+
+
+@pytest.mark.parametrize("text", [text for text in TEXTS if 1 <= len(text.encode(errors="replace")) <= 128])
+def test_any_text_without_nul_is_an_id_and_a_value(text: str, tickwheel: Tickwheel) -> None:
+    work = tickwheel.create_queue("own", exclusive_key="of")
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        with pytest.raises(InvalidArgument):
+            work.enqueue(id=text, metadata={"of": "1"})
+        return
+    key = text[:32]
+    metadata = {"of": text, key: text}
+    work.enqueue(b"x", id=text, metadata=metadata)
+    assert work.get(text, text).metadata == metadata
+    assert work.depth({key: text}) == 1
+    [message] = work.dequeue(where={key: text}, worker=key)
+    assert (message.id, message.exclusive_value, message.metadata) == (text, text, metadata)
+    assert work.explain(text, text).worker == key
+    message.fail(text, timedelta(0))
+    assert work.get(text, text).error == text
+    work.cancel(text, text)
+    assert work.counts()["cancelled"] == 1
