@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from tickwheel import arguments
 from tickwheel.async_io import AsyncIO, WakeTask, pool
-from tickwheel.config import QueueConfig, parse
+from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.opening import Opening
@@ -219,8 +219,7 @@ class Tickwheel:
     async def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
         """Create a queue, or check that it has this configuration; see `tickwheel.Tickwheel.create_queue`."""
         queue = Queue(self, name)
-        wanted = parse(config)
-        await self._run(queues.create(self._core, queue.name, wanted, update=arguments.boolean("update", update)))
+        await self._run(queues.create(self._core, queue.name, config, update=update))
         return queue
 
     async def queues(self) -> list[Queue]:
@@ -229,8 +228,9 @@ class Tickwheel:
 
     async def close(self) -> None:
         """Let go of the server; messages stay. May be called twice."""
-        if self._io is not None:
-            await self._io.close()
+        io, self._io = self._io, None
+        if io is not None:
+            await io.close()
         await asyncio.to_thread(self._opening.close)
 
     async def __aenter__(self) -> Self:

@@ -7,8 +7,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tickwheel import arguments
-from tickwheel.config import QueueConfig, parse
+from tickwheel.config import QueueConfig
 from tickwheel.core import Core
+from tickwheel.errors import TickwheelError
 from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.opening import Opening
 from tickwheel.operations import change, explain, finish, look, queues, scan
@@ -221,6 +222,7 @@ class Tickwheel:
     ) -> None:
         self._opening = Opening(url, namespace, data_dir, durability, drive, timeout)
         self._core = Core(self._opening.namespace, clock=clock)
+        self._closed = False
         where = self._opening.open()
         try:
             self._io = SyncIO(
@@ -242,7 +244,7 @@ class Tickwheel:
         return Queue(self, name)
 
     def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
-        """Create a queue, or check that it has this configuration; with ``update`` give it this one.
+        """Create a queue, or check that it has this configuration; with ``update`` change those that are named.
 
         ``exclusive_key``: the metadata key of which at most one message per value is Running. ``indexed``: the metadata
         keys that ``where`` may name (default: all). ``lease`` (30 s), ``max_attempts`` (5), ``backoff`` (1 s) and
@@ -251,8 +253,7 @@ class Tickwheel:
         Raises QueueConfigConflict, InvalidArgument.
         """
         queue = Queue(self, name)
-        wanted = parse(config)
-        self._run(queues.create(self._core, queue.name, wanted, update=arguments.boolean("update", update)))
+        self._run(queues.create(self._core, queue.name, config, update=update))
         return queue
 
     def queues(self) -> list[Queue]:
@@ -261,6 +262,7 @@ class Tickwheel:
 
     def close(self) -> None:
         """Let go of the server; messages stay. May be called twice."""
+        self._closed = True
         self._io.close()
         self._opening.close()
 
@@ -276,6 +278,9 @@ class Tickwheel:
         return f"<Tickwheel {self._opening.shown} namespace={self._core.namespace!r} shards={self._core.shards}>"
 
     def _run(self, plan: Plan[T]) -> T:
+        if self._closed:
+            plan.close()
+            raise TickwheelError(f"{self!r} is closed: open another")
         return self._io.run(plan)
 
     def _message(self, queue: str, field: bytes, record: bytes, body: bytes, exclusive: bool) -> Message:

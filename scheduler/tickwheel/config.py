@@ -106,8 +106,8 @@ def differences(ours: QueueConfig, wanted: QueueConfig) -> str:
     )
 
 
-def parse(given: Mapping[str, Any]) -> QueueConfig:
-    """Settings as `create_queue` takes them, checked."""
+def parse(given: Mapping[str, Any], base: QueueConfig | None = None) -> QueueConfig:
+    """Settings as `create_queue` takes them, checked; what is not named is as in ``base``, or the default."""
     arguments.known("a queue", given, SETTINGS)
     values: dict[str, Any] = {}
     key = given.get("exclusive_key")
@@ -131,7 +131,7 @@ def parse(given: Mapping[str, Any]) -> QueueConfig:
             values[name] = arguments.integer(name, given[name], least, most)
     if given.get("forecast") is not None:
         values["forecast"] = arguments.boolean("forecast", given["forecast"])
-    config = QueueConfig(**values)
+    config = replace(base or QueueConfig(), **values)
     if config.backoff_ms > config.backoff_max_ms:
         raise InvalidArgument(
             f"backoff {timedelta(milliseconds=config.backoff_ms)} must not be longer than"

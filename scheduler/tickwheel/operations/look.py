@@ -34,6 +34,8 @@ class Lateness:
 
     def percentile(self, share: float) -> int:
         """The upper end, in ms, of the bucket up to which ``share`` (0 to 1) of the promoted lie; 0 for none."""
+        if not 0 <= share <= 1:
+            raise InvalidArgument(f"share must be from 0 to 1, as 0.99 for the 99th percentile, not {share!r}")
         wanted = share * sum(self.promoted.values())
         passed = 0
         for end, count in sorted(self.promoted.items()):

@@ -1,9 +1,11 @@
 """Queues: create, change, block, list. Their home is shard 0; the shards get their copies of versions from there."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from tickwheel import arguments, limits
-from tickwheel.config import QueueConfig, differences
+from tickwheel.config import QueueConfig, differences, parse
 from tickwheel.core import Core
 from tickwheel.errors import QueueConfigConflict, QueueNotFound, TickwheelError
 from tickwheel.keys import namespace_key, queues_key
@@ -11,13 +13,17 @@ from tickwheel.plan import Plan, Request, one
 from tickwheel.scripts import Call, load
 
 
-def create(core: Core, queue: str, wanted: QueueConfig, *, update: bool = False) -> Plan[QueueConfig]:
-    """Create a queue, or check that it is as wanted; with ``update`` make it so."""
+def create(core: Core, queue: str, given: Mapping[str, Any], *, update: bool = False) -> Plan[QueueConfig]:
+    """Create a queue, or check that it is as given; with ``update`` change the settings that are named."""
+    arguments.boolean("update", update)
+    wanted = parse(given)
     while True:
         there = yield from core.load_config(queue)
         if there is None:
             changed = yield from _configure(core, queue, wanted, 0)
         else:
+            if update:
+                wanted = parse(given, there)
             differing = differences(there, wanted)
             if not differing:
                 return there
