@@ -8,6 +8,7 @@ import pytest
 from tests.property.wheel_mutants import MUTANTS
 from tests.property.wheel_simulator import Process, Simulation
 from tests.property.wheel_world import World
+from tickwheel.event_process import driver, filing, firing, inbox
 from tickwheel.event_process.commands import Command, ReadInbox
 from tickwheel.event_process.driver import ShardDriver
 from tickwheel.scripts import Call
@@ -32,6 +33,29 @@ def world(tickwheel_server: PrivateServer) -> Iterator[World]:
 def test_nothing_is_lost_or_early_or_left_behind(tickwheel_server: PrivateServer, seed: int) -> None:
     with World(tickwheel_server, seed) as world:
         Simulation(world).run(STEPS)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_same_holds_where_memory_and_portions_are_tiny(
+    tickwheel_server: PrivateServer, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = {
+        "MEMORY_TIMERS": 12,
+        "MEMORY_TIMERS_FROM_SLOTS": 6,
+        "UNFILED_TIMERS": 25,
+        "SLOT_NAMES": 3,
+        "CHUNK_TIMERS": 2,
+    }
+    tiny |= {"READ_TIMERS": 3, "FILE_TIMERS": 4, "CASCADE_TIMERS": 2, "SLOT_CALLS": 2, "DROP_CALLS": 1}
+    for constant, value in tiny.items():
+        monkeypatch.setattr(driver, constant, value)
+    monkeypatch.setattr(filing, "CHUNK_TIMERS", 2)
+    monkeypatch.setattr(inbox, "HURRY_TIMERS", 15)
+    monkeypatch.setattr(firing, "FIRE_BATCH", 2)
+
+    with World(tickwheel_server, seed) as world:
+        # What does not fit waits in its slot while later timers of the same slot are in memory: that may be late.
+        Simulation(world, is_punctual=False).run(STEPS)
 
 
 @pytest.mark.soak

@@ -105,6 +105,7 @@ class Simulation:
 
     world: World
     driver_class: type[ShardDriver] = ShardDriver
+    is_punctual: bool = True
     processes: list[Process] = field(default_factory=list)
     delayed: list[Command] = field(default_factory=list)
     started: int = 0
@@ -143,7 +144,7 @@ class Simulation:
             if process.clock.guard.held:
                 process.clock.guard.accept()
                 accepted_at = self.world.monotonic
-            elif self.world.monotonic > accepted_at + 3 * ROTATE_MS:
+            elif self.is_punctual and self.world.monotonic > accepted_at + 3 * ROTATE_MS:
                 # What was far away before the time was accepted is filed first.
                 self.world.check_nothing_is_overdue()
             following = self.world.next_event_ms()

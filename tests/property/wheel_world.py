@@ -6,35 +6,25 @@ Time passes only when the simulation says so. The server's clock is the world's 
 import os
 import random
 from collections import Counter
-from collections.abc import Generator
 from datetime import timedelta
 from functools import lru_cache
 from itertools import count
 from typing import Any, Self
 
-from tickwheel import keys
-from tickwheel.config import QueueConfig
-from tickwheel.core import Core
+from tickwheel import Message, NewMessage, Queue, Tickwheel, keys
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process import QueueRef
 from tickwheel.event_process.commands import Command, ReadInbox
 from tickwheel.event_process.levels import number, parse, start
 from tickwheel.event_process.link import Link
-from tickwheel.message import LeasedMessage, NewMessage
-from tickwheel.namespace import open_namespace
-from tickwheel.operations import change, finish, queues
-from tickwheel.operations.dequeue import Dequeue
-from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.record import State, decode
 from tickwheel.scripts import Call
-from tickwheel.sync_io import SyncIO, pool
 from tickwheel.testing import PrivateServer
 from tickwheel.timers import Kind, Timer, generation, unpack
 
 CLOCK = "_clock_test"
 # Half a minute before a slot of the highest level starts, and with it one of every level.
 START_MS = 1_600 * 64**5 - 30_000
-PLAIN, EXCLUSIVE = "plain", "exclusive"
 _numbers = count()
 
 
@@ -52,17 +42,14 @@ class World:
         self.namespace = namespace
         self._server = server
         self._shard_keys = {name: keys.shard_key(namespace, 0, name) for name in keys.SHARD_KEYS}
-        self._core = Core(namespace, clock=CLOCK)
-        self._io = SyncIO(pool(server.url), server.url, 5.0)
         self._shown: int | None = None
         self._show_time()
-        self._io.run(open_namespace(self._core, 1))
-        self._io.run(queues.create(self._core, PLAIN, QueueConfig(lease_ms=5_000)))
-        exclusive = QueueConfig(exclusive_key="v", lease_ms=5_000, max_attempts=2)
-        self._io.run(queues.create(self._core, EXCLUSIVE, exclusive))
-        self.queues = FixedQueues(self._core)
-        self._leased: list[LeasedMessage] = []
-        self._ids: list[tuple[str, str, str | None]] = []
+        self._client = Tickwheel(server.url, namespace=namespace, clock=CLOCK)
+        self._plain = self._client.create_queue("plain")
+        self._exclusive = self._client.create_queue("exclusive", exclusive_key="v", max_attempts=2)
+        self.queues = FixedQueues(self._client)
+        self._leased: list[Message] = []
+        self._ids: list[tuple[Queue, str, str | None]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -70,7 +57,7 @@ class World:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         self._server.clear(self.namespace)
         self._link.close()
-        self._io.close()
+        self._client.close()
         self.redis.close()
         os.close(self._woken)
         os.close(self._wake)
@@ -128,15 +115,15 @@ class World:
         self._show_time()
         if delays is None:
             delays = [self._some_delay() for _ in range(self.random.choice([1, 1, 1, 2, 5, 20]))]
-        queue = self.random.choice([PLAIN, PLAIN, EXCLUSIVE])
+        queue = self.random.choice([self._plain, self._plain, self._exclusive])
         new = []
         for delay in delays:
-            value = self.random.choice("abc") if queue == EXCLUSIVE else None
+            value = self.random.choice("abc") if queue is self._exclusive else None
             id_ = f"m{len(self._ids)}"
             self._ids.append((queue, id_, value))
             metadata = {"v": value} if value else None
             new.append(NewMessage(id=id_, delay=timedelta(milliseconds=delay), metadata=metadata))
-        self._run(enqueue_many(self._core, queue, new))
+        queue.enqueue_many(new)
 
     def _some_delay(self) -> int:
         if self.random.random() < 0.4:
@@ -147,38 +134,33 @@ class World:
         return int(10 ** self.random.uniform(0, 9.4))
 
     def _dequeue(self) -> None:
-        queue = self.random.choice([PLAIN, EXCLUSIVE])
+        queue = self.random.choice([self._plain, self._exclusive])
         lease = timedelta(milliseconds=self.random.choice([1_000, 5_000, 70_000]))
-        asked = Dequeue(self._core, queue, self.random.randint(1, 5), None, lease, None, None, None, "heads")
-        self._leased += self._run(asked.plan(LeasedMessage))
+        self._leased += queue.dequeue(self.random.randint(1, 5), lease=lease)
 
     def _finish(self) -> None:
         if self._leased:
             message = self._leased.pop(self.random.randrange(len(self._leased)))
             if self.random.random() < 0.6:
-                self._run(finish.complete(self._core, [message]))
+                message.complete()
             else:
-                again = timedelta(milliseconds=self.random.choice([0, 1, 500, 9_000]))
-                self._run(finish.fail(self._core, message, "failed", again))
+                message.fail(retry_in=timedelta(milliseconds=self.random.choice([0, 1, 500, 9_000])))
 
     def _extend(self) -> None:
         if self._leased:
             longer = timedelta(milliseconds=self.random.choice([3_000, 20_000, 400_000]))
-            self._run(finish.extend(self._core, self.random.choice(self._leased), longer))
+            self.random.choice(self._leased).extend(longer)
 
     def _cancel(self) -> None:
         if self._ids:
             queue, id_, value = self.random.choice(self._ids)
-            self._run(change.cancel_many(self._core, queue, [id_], value, False))
+            queue.cancel(id_, value, release=self.random.random() < 0.3)
 
     def _reschedule(self) -> None:
         if self._ids:
             queue, id_, value = self.random.choice(self._ids)
             delay = timedelta(milliseconds=self._some_delay())
-            self._run(change.reschedule(self._core, queue, id_, value, delay, None, None))
-
-    def _run(self, plan: Generator[Any, Any, Any]) -> Any:
-        return self._io.run(plan)
+            queue.reschedule(id_, value, delay=delay)
 
     # The laws.
 
@@ -267,9 +249,12 @@ def _awaited(record: bytes) -> tuple[Kind, int, int] | None:
 class FixedQueues:
     """The two queues, by number, as the event process asks for them."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, client: Tickwheel) -> None:
+        history = client._core.history
         self._known = {
-            config.number: QueueRef(name, config.leader_context(core.history)) for name, config in core.configs.items()
+            config.number: QueueRef(queue.name, config.leader_context(history))
+            for queue in client.queues()
+            for config in [queue.config()]
         }
 
     def lookup(self, number: int) -> QueueRef | None:

@@ -29,6 +29,9 @@ FILE_TIMERS: Final = 2_000
 CASCADE_TIMERS: Final = 1_000
 # Calls of each duty in a turn. Promotion has its share before each of the other duties.
 PROMOTE_CALLS, EXPIRE_CALLS, RETIRE_CALLS, SLOT_CALLS, DROP_CALLS = 4, 4, 2, 8, 8
+# A slot that starts later than this is cascaded without hurry, a piece every so often: it has minutes or hours, and
+# millions of timers would keep the server busy for seconds.
+URGENT_MS, UNHURRIED_MS = 10_000, 5.0
 # With so many timers in memory no more slots are read, and with more than the second, new timers wait in slots, too.
 MEMORY_TIMERS_FROM_SLOTS: Final = 500_000
 MEMORY_TIMERS: Final = 1_000_000
@@ -69,6 +72,7 @@ class ShardDriver:
         self._more_in_inbox = False
         self._slot_portion = Portion(READ_TIMERS)
         self._slots = Slots()
+        self._unhurried_at = 0.0
         self._unfiled = Unfiled()
 
     def run(self) -> Steps:
@@ -136,10 +140,13 @@ class ShardDriver:
         if self._more_in_inbox or self._memory.quiet:
             return 0.0
         moments = [self._unfiled.next_rotation(), self._clock.next_look(self._memory.count > 0)]
-        expiries = [near.next_expiry() for near in self._memory.near.values()]
-        for time_ms in (*expiries, self._slots.next_start(self._lowest_to_serve())):
-            if time_ms is not None:
-                moments.append(self._clock.when(time_ms))
+        times = [near.next_expiry() for near in self._memory.near.values()]
+        slot = self._slots.next_to_serve(self._clock.now(), self._lowest_to_serve())
+        if slot is None:
+            times.append(self._slots.next_start(self._lowest_to_serve()))
+        else:
+            moments.append(self._may_serve_at(slot))
+        moments += (self._clock.when(time_ms) for time_ms in times if time_ms is not None)
         return min((moment for moment in moments if moment is not None), default=inf)
 
     def read_inbox(self, until_ms: float | None = None) -> Duty:
@@ -174,7 +181,7 @@ class ShardDriver:
         moved = 0
         for served in range(SLOT_CALLS):
             slot = self._slots.next_to_serve(self._clock.now(), self._lowest_to_serve())
-            if slot is None or moved >= CASCADE_TIMERS:
+            if slot is None or moved >= CASCADE_TIMERS or self._clock.monotonic() < self._may_serve_at(slot):
                 return served > 0
             moved += yield from self._cascade_slot(slot) if slot.level > LOWEST else self._read_slot(slot)
         return True
@@ -257,6 +264,7 @@ class ShardDriver:
 
     def _cascade_slot(self, slot: Slot) -> Moving:
         below, first = slot.level - 1, slot.number * RADIX
+        self._unhurried_at = self._clock.monotonic() + UNHURRIED_MS
         key = self._shard.slot_key(slot.level, slot.number)
         children = [self._shard.slot_key(below, first + place) for place in range(RADIX)]
         args = [slot.level, slot.number, CASCADE_TIMERS, CHUNK_TIMERS]
@@ -267,6 +275,10 @@ class ShardDriver:
             return CASCADE_TIMERS
         self._slots.gone(slot)
         return 0
+
+    def _may_serve_at(self, slot: Slot) -> float:
+        """The moment on the monotonic clock from which a slot that is due to be served may be."""
+        return self._unhurried_at if slot.start_ms > self._clock.now() + URGENT_MS else 0.0
 
     def _next_to_drop(self) -> Slot | None:
         quiet = self._memory.quiet
