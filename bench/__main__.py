@@ -1,6 +1,7 @@
 """python -m bench: measure, print a table, write JSON and plots."""
 
 import argparse
+import tempfile
 import time
 from pathlib import Path
 
@@ -17,12 +18,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", metavar="ROW,ROW", help=f"measure only these of {', '.join(ROWS)}")
     parser.add_argument("--quick", action="store_true", help="show in seconds that all of it runs; no figure is true")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for bench.json and the plots")
+    parser.add_argument("--results", type=Path, help="folder for bench.json and the plots; default: bench/results")
     given = parser.parse_args()
     names = list(ROWS) if given.only is None else [name.strip() for name in given.only.split(",")]
     unknown = [name for name in names if name not in ROWS]
     if unknown:
         parser.error(f"there is no row {', '.join(unknown)}; the rows are {', '.join(ROWS)}")
+    # A quick run never takes the place of true results.
+    folder: Path = given.results or (Path(tempfile.mkdtemp(prefix="tickwheel-bench-")) if given.quick else RESULTS)
     figures: list[Figure] = []
     with BenchServer() as server:
         about = server.about()
@@ -31,10 +34,10 @@ def main() -> None:
         print(f"{name} ...", end="", flush=True)
         figures += ROWS[name](Scale(given.quick))
         print(f" {time.perf_counter() - began:.0f} s")
-        results = save(given.results, figures, given.quick, about)
-    draw(results["figures"], given.results)
+        results = save(folder, figures, given.quick, about)
+    draw(results["figures"], folder)
     show(figures, given.quick)
-    print(f"Written to {given.results}")
+    print(f"Written to {folder}")
 
 
 if __name__ == "__main__":
