@@ -1,6 +1,7 @@
 """All operations in any order against the model: plain and exclusive queues, one shard and four."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,19 +55,38 @@ def test_every_operation_does_what_the_model_says(tickwheel_server: PrivateServe
     run_state_machine_as_test(machine(tickwheel_server, namespace), settings=IN_CI)
 
 
-@pytest.mark.parametrize("namespace", ["plain", "exclusive"])
-def test_every_operation_does_what_the_model_says_in_the_smallest_steps(
-    tickwheel_server: PrivateServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, namespace: str
-) -> None:
+@pytest.fixture
+def smallest_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Calls may touch three index entries, and few groups may be parked."""
     monkeypatch.setattr(limits, "CALL_ENTRIES", 3)
     monkeypatch.setattr(firing, "CALL_ENTRIES", 3)
     with sown(FEW_PARKED, tmp_path):
-        run_state_machine_as_test(machine(tickwheel_server, namespace, most_by_request=1), settings=IN_CI)
+        yield
+
+
+@pytest.mark.usefixtures("smallest_steps")
+@pytest.mark.parametrize("namespace", ["plain", "exclusive"])
+def test_every_operation_does_what_the_model_says_in_the_smallest_steps(
+    tickwheel_server: PrivateServer, namespace: str
+) -> None:
+    run_state_machine_as_test(machine(tickwheel_server, namespace, most_by_request=1), settings=IN_CI)
+
+
+FOR_LONG = settings(IN_CI, max_examples=500 * int(os.environ.get("TICKWHEEL_SOAK", "1")), derandomize=False)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("namespace", NAMESPACES)
 def test_every_operation_does_what_the_model_says_for_long(tickwheel_server: PrivateServer, namespace: str) -> None:
-    long = settings(IN_CI, max_examples=500 * int(os.environ.get("TICKWHEEL_SOAK", "1")), derandomize=False)
-    run_state_machine_as_test(machine(tickwheel_server, namespace), settings=long)
+    run_state_machine_as_test(machine(tickwheel_server, namespace), settings=FOR_LONG)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.usefixtures("smallest_steps")
+@pytest.mark.parametrize("namespace", ["plain", "exclusive"])
+def test_every_operation_does_what_the_model_says_in_the_smallest_steps_for_long(
+    tickwheel_server: PrivateServer, namespace: str
+) -> None:
+    run_state_machine_as_test(machine(tickwheel_server, namespace, most_by_request=1), settings=FOR_LONG)
