@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.property.model import Event, Key, Model, Settings
+from tests.property.model import Model
+from tests.property.model_messages import Event, Key, Settings
 from tests.property.stored import Stored, expected, group_heads, held_prefixes, lost_timers
 from tests.property.unsteady_wheel import UnsteadyWheel
 from tickwheel import IdConflict, LeaseLost, Queue, Tickwheel, TickwheelError

@@ -6,45 +6,38 @@ work, and wakes when it is deposed.
 
 import copy
 import itertools
-import math
-import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.property.model import (
-    CANCELLED,
-    ERRORED,
-    INVISIBLE,
-    PENDING,
-    RUNNING,
-    Entry,
-    Given,
-    Key,
-    QueueModel,
-    Settings,
+from tests.property.machine_values import (
+    as_changed,
+    as_explained,
+    as_new,
+    buckets,
+    clients,
+    deadline_of,
+    delays,
+    dues_in,
+    durations,
+    explanation_of,
+    filters,
+    ids,
+    key_of,
+    leases,
+    limits,
+    lost_or,
+    urgencies,
+    values,
 )
-from tests.property.namespace_under_test import START, NamespaceUnderTest, duration, in_ms, moment, outcome, plain
-from tickwheel import LeaseLost, Message, NewMessage, Queue, SessionExpired
+from tests.property.model_messages import CANCELLED, ERRORED, INVISIBLE, PENDING, RUNNING, Entry, Given, Key, Settings
+from tests.property.namespace_under_test import NamespaceUnderTest, duration, in_ms, moment, outcome, plain
+from tickwheel import LeaseLost, Message, Queue, SessionExpired
 from tickwheel.testing import PrivateServer
-
-_DAY = 86_400_000
-
-clients = st.integers(0, 1)
-ids = st.integers(0, 30).map(lambda n: f"m{n}")
-values = st.sampled_from(["c1", "c2", "c11"])
-filters = st.fixed_dictionaries({}, optional={"region": st.sampled_from(["eu", "us"]), "gpu": st.just("a")})
-limits = st.sampled_from([1, 1, 2, 3, 10])
-leases = st.sampled_from([None, None, 1_000, 60_000])
-delays = st.sampled_from([0, 1, 50, 4_096, 5_000, 300_000, 20_000_000, 20 * _DAY])
-dues_in = st.sampled_from([-5_000, -500, 0, 1, 70_000])
-deadlines = st.sampled_from([START, START + 60, START - 400 * 365 * _DAY])
-deadlines_in = st.sampled_from([-1_000, 0, 0, 5, 60_000])
-durations = st.sampled_from([1, 2, 50, 999, 1_000, 4_095, 5_000, 30_000, 30_000, 262_144, 600_000, 3_600_000, 8 * _DAY])
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -67,7 +60,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             pairs = [{"region": "eu"}, {"region": "us", "gpu": "a"}, {}, {"gpu": "a"}]
             if self.queues[name].exclusive_key is not None:
                 pairs = [{**each, "customer": f"c{n % 2 + 1}"} for n, each in enumerate(pairs)]
-            self._enqueue(name, 0, [Given(f"m{n}", metadata=tuple(each.items())) for n, each in enumerate(pairs)])
+            self._enqueue(
+                name, 0, [Given(f"m{n}", metadata=tuple(sorted(each.items()))) for n, each in enumerate(pairs)]
+            )
 
     # Callers
 
@@ -127,7 +122,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def complete(self, data: st.DataObject) -> None:
         message = self._some_held(data)
         queue = self.model.queues[message.queue]
-        assert outcome(message.complete) == _lost_or(lambda: queue.complete(_key(message), message.token), message)
+        assert outcome(message.complete) == lost_or(lambda: queue.complete(key_of(message), message.token), message)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), client=clients)
@@ -136,9 +131,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         lost = []
         for message in messages:
             try:
-                self.model.queues[message.queue].complete(_key(message), message.token)
+                self.model.queues[message.queue].complete(key_of(message), message.token)
             except LeaseLost:
-                lost.append(_key(message))
+                lost.append(key_of(message))
         found = outcome(lambda: self._queue(client, messages[0].queue).complete_many(messages))
         assert found == (("LeaseLost", sorted(lost, key=str)) if lost else None)
 
@@ -149,12 +144,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         found = outcome(lambda: message.fail(error, duration(delay)))
         waits = delay or 0
         if delay is None and found == INVISIBLE:
-            until = self._queue(0, message.queue).get(*_key(message)).until
+            until = self._queue(0, message.queue).get(*key_of(message)).until
             assert until is not None
             waits = in_ms(until) - self.model.now
             assert 1 <= waits <= 1_000 * 2 ** (message.attempt - 1)
         queue = self.model.queues[message.queue]
-        assert found == _lost_or(lambda: queue.fail(_key(message), message.token, error or "", waits), message)
+        assert found == lost_or(lambda: queue.fail(key_of(message), message.token, error or "", waits), message)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), lease=st.sampled_from([1_000, 45_000, 45_000]))
@@ -162,7 +157,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         message = self._some_held(data)
         found = outcome(lambda: in_ms(message.extend(timedelta(milliseconds=lease))))
         queue = self.model.queues[message.queue]
-        assert found == _lost_or(lambda: queue.extend(_key(message), message.token, lease), message)
+        assert found == lost_or(lambda: queue.extend(key_of(message), message.token, lease), message)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), action=st.sampled_from(["complete", "fail", "extend"]))
@@ -170,7 +165,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         forged = copy.copy(self._some_held(data))
         forged.token = bytes(16)
         arguments = [duration(1_000)] if action == "extend" else []
-        assert outcome(lambda: getattr(forged, action)(*arguments)) == ("LeaseLost", [_key(forged)])
+        assert outcome(lambda: getattr(forged, action)(*arguments)) == ("LeaseLost", [key_of(forged)])
 
     @rule(data=st.data(), client=clients, release=st.booleans())
     def cancel(self, data: st.DataObject, client: int, release: bool) -> None:
@@ -181,10 +176,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), client=clients, release=st.booleans())
     def cancel_what_a_worker_has(self, data: st.DataObject, client: int, release: bool) -> None:
         message = self._some_held(data)
-        self._cancel(client, message.queue, _key(message), release)
+        self._cancel(client, message.queue, key_of(message), release)
 
     def _cancel(self, client: int, name: str, key: Key, release: bool) -> None:
-        found = outcome(lambda: _change(self._queue(client, name).cancel(*key, release=release)))
+        found = outcome(lambda: as_changed(self._queue(client, name).cancel(*key, release=release)))
         assert found == outcome(lambda: self.model.queues[name].cancel(key, release))
 
     @rule(data=st.data(), client=clients)
@@ -194,9 +189,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         high = self.under_test.stored.high(queue.messages[key].shard) if key in queue.messages else None
         given = data.draw(self._times().filter(bool))
         found = outcome(
-            lambda: _change(
+            lambda: as_changed(
                 self._queue(client, name).reschedule(
-                    *key, delay=duration(given.get("delay")), due=moment(given.get("due")), deadline=_deadline(**given)
+                    *key,
+                    delay=duration(given.get("delay")),
+                    due=moment(given.get("due")),
+                    deadline=deadline_of(**given),
                 )
             )[:3]
         )
@@ -206,7 +204,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), client=clients)
     def redrive(self, data: st.DataObject, client: int) -> None:
         name, key = self._some_key(data, ERRORED)
-        found = outcome(lambda: _change(self._queue(client, name).redrive(*key))[:3])
+        found = outcome(lambda: as_changed(self._queue(client, name).redrive(*key))[:3])
         assert found == outcome(lambda: self.model.queues[name].redrive(key))
 
     # Operators
@@ -234,12 +232,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert queue.depth(where) == len(model.pending(None, where))
         assert [minute.due for minute in queue.forecast(30)] == model.forecast(30)
         late = queue.lateness()
-        assert late.promoted == _buckets(model.lateness)
-        assert (late.missed, late.deadlines) == (_buckets(model.missed), model.deadlines)
+        assert late.promoted == buckets(model.lateness)
+        assert (late.missed, late.deadlines) == (buckets(model.missed), model.deadlines)
         name, key = self._some_key(data, PENDING)
         entry = self.model.queues[name].messages.get(key)
-        found = outcome(lambda: _explanation(self._queue(client, name).explain(*key)))
-        assert found == (("MessageNotFound", None) if entry is None else _explained(self.model.queues[name], entry))
+        found = outcome(lambda: as_explained(self._queue(client, name).explain(*key)))
+        assert found == (("MessageNotFound", None) if entry is None else explanation_of(self.model.queues[name], entry))
 
     # Time
 
@@ -312,12 +310,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         return data.draw(st.one_of(choices))
 
     def _is_live(self, message: Message) -> bool:
-        entry = self.model.queues[message.queue].messages.get(_key(message))
+        entry = self.model.queues[message.queue].messages.get(key_of(message))
         return entry is not None and entry.state == RUNNING and entry.token == message.token
 
     def _is_awaited(self, message: Message) -> bool:
         """Whether its exclusive value waits for its worker's next call."""
-        entry = self.model.queues[message.queue].messages.get(_key(message))
+        entry = self.model.queues[message.queue].messages.get(key_of(message))
         return entry is not None and entry.held and entry.token == message.token
 
     def _times(self) -> st.SearchStrategy[dict[str, int]]:
@@ -326,7 +324,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             delays.map(lambda ms: {"delay": ms}),
             dues_in.map(lambda ms: {"due": self.model.now + ms}),
         )
-        return st.builds(lambda when, urgency: when | urgency, when, _urgencies)
+        return st.builds(lambda when, urgency: when | urgency, when, urgencies)
 
     def _given(self, name: str, times: st.SearchStrategy[dict[str, int]]) -> st.SearchStrategy[Given]:
         metadata = filters
@@ -341,7 +339,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def _enqueue(self, name: str, client: int, batch: list[Given]) -> None:
         highs = [self.under_test.stored.high(shard) for shard in range(self.shards)]
-        found = outcome(lambda: self._queue(client, name).enqueue_many([_new(given) for given in batch]))
+        found = outcome(lambda: self._queue(client, name).enqueue_many([as_new(given) for given in batch]))
         if isinstance(found, list):
             found = [plain(result) for result in found]
         assert found == outcome(lambda: self.model.queues[name].enqueue(batch, lambda shard: highs[shard]))
@@ -360,7 +358,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if queue.settings.dequeue_blocked:
             assert found == ("QueueBlocked", None) or (found == [] and self.shards > 1)
             return False
-        got = [queue.messages[_key(message)] for message in found]
+        got = [queue.messages[key_of(message)] for message in found]
         heads = {shard: queue.take(shard, 1, {}) for shard in range(self.shards)}
         order = [shard for _, shard in sorted((head[0].urgency[0], shard) for shard, head in heads.items() if head)]
         if asked.get("consistency") != "exact" and self.shards > 1:
@@ -379,64 +377,3 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert in_ms(message.lease_until) == entry.until
         self.held = [*self.held, *found][-20:]
         return True
-
-
-_urgencies: st.SearchStrategy[dict[str, int]] = st.one_of(
-    st.just({}),
-    deadlines.map(lambda ms: {"deadline": ms}),
-    deadlines_in.map(lambda ms: {"deadline_in": ms}),
-)
-
-
-def _key(message: Message) -> Key:
-    return message.id, message.exclusive_value
-
-
-def _new(given: Given) -> NewMessage:
-    # The order of the pairs is no part of the content.
-    pairs = random.sample(given.metadata, len(given.metadata))
-    return NewMessage(
-        given.payload, given.id, None if given.due is not None else duration(given.delay), moment(given.due),
-        _deadline(given.deadline, given.deadline_in), dict(pairs) or None, duration(given.lease), given.max_attempts,
-    )  # fmt: skip
-
-
-def _deadline(deadline: int | None = None, deadline_in: int | None = None, **_: int) -> Any:
-    return moment(deadline) if deadline_in is None else duration(deadline_in)
-
-
-def _lost_or(action: Callable[[], Any], message: Message) -> Any:
-    try:
-        return action()
-    except LeaseLost:
-        return "LeaseLost", [_key(message)]
-
-
-def _change(change: Any) -> tuple[Any, ...]:
-    return change.state, change.version, in_ms(change.at), change.changed
-
-
-def _buckets(late: list[int]) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for ms in late:
-        end = 2 ** math.frexp(ms)[1]
-        found[end] = found.get(end, 0) + 1
-    return found
-
-
-def _explanation(found: Any) -> tuple[str, str, int | None, int | None]:
-    return found.state, found.code, found.ahead, found.ahead_in_value
-
-
-def _explained(queue: QueueModel, entry: Entry) -> tuple[str, str, int | None, int | None]:
-    """State, code, how many are ahead of it, how many of its value are."""
-    if entry.state != PENDING:
-        return entry.state, entry.state, None, None
-    first = queue.take(entry.shard, len(queue.messages), {})
-    ahead = first.index(entry) if entry in first else None
-    if queue.settings.dequeue_blocked:
-        return PENDING, "blocked", ahead, None
-    if ahead is not None:
-        return PENDING, "behind_others" if ahead else "next", ahead, None
-    of_value = [other for other in queue.pending(entry.shard, {}) if other.value == entry.value]
-    return PENDING, "behind_value", None, of_value.index(entry)

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Any
 
-from tests.property.model import CANCELLED, INVISIBLE, PENDING, RUNNING, Entry, Event, QueueModel
+from tests.property.model import QueueModel
+from tests.property.model_messages import CANCELLED, INVISIBLE, PENDING, RUNNING, Entry, Event
 from tickwheel import keys, record, timers, transitions
 from tickwheel.record import BIAS, State
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.property.model import Settings
+from tests.property.model_messages import Settings
 from tests.property.mutants import Mutant, sown
 from tests.property.scheduler_machine import SchedulerMachine
 from tickwheel import limits

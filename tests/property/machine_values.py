@@ -1,0 +1,86 @@
+"""What the machine draws from, and the words it shares with the model: few values, so that they meet often."""
+
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+
+from tests.property.model import QueueModel
+from tests.property.model_messages import PENDING, Entry, Given, Key
+from tests.property.namespace_under_test import START, duration, in_ms, moment
+from tickwheel import LeaseLost, Message, NewMessage
+
+_DAY = 86_400_000
+
+clients = st.integers(0, 1)
+ids = st.integers(0, 30).map(lambda n: f"m{n}")
+values = st.sampled_from(["c1", "c2", "c11"])
+filters = st.fixed_dictionaries({}, optional={"region": st.sampled_from(["eu", "us"]), "gpu": st.just("a")})
+limits = st.sampled_from([1, 1, 2, 3, 10])
+leases = st.sampled_from([None, None, 1_000, 60_000])
+delays = st.sampled_from([0, 1, 50, 4_096, 5_000, 300_000, 20_000_000, 20 * _DAY])
+dues_in = st.sampled_from([-5_000, -500, 0, 1, 70_000])
+deadlines = st.sampled_from([START, START + 60, START - 400 * 365 * _DAY])
+deadlines_in = st.sampled_from([-1_000, 0, 0, 5, 60_000])
+durations = st.sampled_from([1, 2, 50, 999, 1_000, 4_095, 5_000, 30_000, 30_000, 262_144, 600_000, 3_600_000, 8 * _DAY])
+urgencies: st.SearchStrategy[dict[str, int]] = st.one_of(
+    st.just({}),
+    deadlines.map(lambda ms: {"deadline": ms}),
+    deadlines_in.map(lambda ms: {"deadline_in": ms}),
+)
+
+
+def key_of(message: Message) -> Key:
+    return message.id, message.exclusive_value
+
+
+def as_new(given: Given) -> NewMessage:
+    # The order of the pairs is no part of the content.
+    pairs = random.sample(given.metadata, len(given.metadata))
+    return NewMessage(
+        given.payload, given.id, None if given.due is not None else duration(given.delay), moment(given.due),
+        deadline_of(given.deadline, given.deadline_in), dict(pairs) or None, duration(given.lease), given.max_attempts,
+    )  # fmt: skip
+
+
+def deadline_of(deadline: int | None = None, deadline_in: int | None = None, **_: int) -> Any:
+    return moment(deadline) if deadline_in is None else duration(deadline_in)
+
+
+def lost_or(action: Callable[[], Any], message: Message) -> Any:
+    try:
+        return action()
+    except LeaseLost:
+        return "LeaseLost", [key_of(message)]
+
+
+def as_changed(change: Any) -> tuple[Any, ...]:
+    return change.state, change.version, in_ms(change.at), change.changed
+
+
+def buckets(late: list[int]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for ms in late:
+        end = 2 ** math.frexp(ms)[1]
+        found[end] = found.get(end, 0) + 1
+    return found
+
+
+def as_explained(found: Any) -> tuple[str, str, int | None, int | None]:
+    return found.state, found.code, found.ahead, found.ahead_in_value
+
+
+def explanation_of(queue: QueueModel, entry: Entry) -> tuple[str, str, int | None, int | None]:
+    """State, code, how many are ahead of it, how many of its value are."""
+    if entry.state != PENDING:
+        return entry.state, entry.state, None, None
+    first = queue.take(entry.shard, len(queue.messages), {})
+    ahead = first.index(entry) if entry in first else None
+    if queue.settings.dequeue_blocked:
+        return PENDING, "blocked", ahead, None
+    if ahead is not None:
+        return PENDING, "behind_others" if ahead else "next", ahead, None
+    of_value = [other for other in queue.pending(entry.shard, {}) if other.value == entry.value]
+    return PENDING, "behind_value", None, of_value.index(entry)

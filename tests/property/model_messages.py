@@ -1,0 +1,98 @@
+"""What the model keeps of a message, as it was given and as it stands. Times are integer milliseconds."""
+
+from dataclasses import dataclass, field
+
+INVISIBLE, PENDING, RUNNING = "invisible", "pending", "running"
+COMPLETED, CANCELLED, ERRORED = "completed", "cancelled", "errored"
+STATES = (INVISIBLE, PENDING, RUNNING, COMPLETED, CANCELLED, ERRORED)
+FINISHED = (COMPLETED, CANCELLED, ERRORED)
+
+Key = tuple[str, str | None]
+"""Id and exclusive value (None in plain queues)."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A message as its caller gave it; two of them are the same content or not."""
+
+    id: str
+    payload: bytes = field(default=b"", repr=False)
+    delay: int = 0
+    due: int | None = None
+    deadline: int | None = None
+    deadline_in: int | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    lease: int | None = None
+    max_attempts: int | None = None
+
+
+@dataclass
+class Settings:
+    """A queue's configuration."""
+
+    exclusive_key: str | None = None
+    indexed: tuple[str, ...] | None = None
+    lease: int = 30_000
+    max_attempts: int = 5
+    retention: int = 600_000
+    errored_retention: int = 7 * 86_400_000
+    enqueue_blocked: bool = False
+    dequeue_blocked: bool = False
+
+
+@dataclass
+class Event:
+    """One transition, as the history must tell it."""
+
+    version: int
+    before: str | None
+    after: str | None
+    time: int
+    attempt: int
+
+
+@dataclass
+class Entry:
+    """A message."""
+
+    key: Key
+    shard: int
+    order: int
+    """Its place among all messages first enqueued on the shard."""
+    given: Given
+    due: int
+    deadline: int | None
+    """None: `due`."""
+    state: str
+    until: int
+    """Invisible, leased or kept until then."""
+    version: int = 1
+    attempts: int = 0
+    payload: bytes = field(default=b"", repr=False)
+    metadata: dict[str, str] = field(default_factory=dict)
+    token: bytes | None = None
+    worker: str = ""
+    error: str = ""
+    held: bool = False
+    """Cancelled while Running, and its exclusive value is not yet free."""
+    history: list[Event] = field(default_factory=list)
+
+    @property
+    def value(self) -> str | None:
+        """The exclusive value."""
+        return self.key[1]
+
+    @property
+    def is_finished(self) -> bool:
+        return self.state in FINISHED
+
+    @property
+    def urgency(self) -> tuple[int, bool, int]:
+        """Earliest deadline first; at the same one those that were given it, then first come."""
+        return (self.due if self.deadline is None else self.deadline, self.deadline is None, self.order)
+
+    def becomes(self, state: str | None, now: int) -> None:
+        """One transition."""
+        self.version += 1
+        self.history.append(Event(self.version, self.state, state, now, self.attempts))
+        self.state = state or "gone"
