@@ -2,8 +2,6 @@
 -- Writes something, so that a WAIT on this connection covers all that the shard has acknowledged before: without a write of
 -- its own a repeated call, which changes nothing, would wait for nothing.
 -- KEYS: hash
--- ARGV     none
 -- Reply    how many barriers there were
--- Errors   none
 -- Cost     O(1)
 return redis.call('HINCRBY', hash, 'barriers', 1)

@@ -254,7 +254,7 @@ def test_a_queue_is_created_listed_shown_blocked_and_unblocked(run: Run) -> None
     assert "another configuration" in run("queue", "create", "encode", *ENCODE, code=1).stderr
     assert (
         document(run("queue", "create", "encode", *ENCODE, "--indexed", "gpu", "--update", "--json"))["lease_ms"]
-        == 30_000
+        == 120_000
     )
     assert document(run("queue", "block", "encode", "--dequeue", "--json"))["dequeue_blocked"] is True
     [listed] = document(run("queue", "list", "--json"))

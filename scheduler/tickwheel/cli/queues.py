@@ -50,7 +50,7 @@ def create(
     payload_limit: Annotated[int | None, typer.Option(help="Bytes of a payload at most; default 32768.")] = None,
     forecast: Annotated[bool, typer.Option("--forecast", help="Count what falls due in each minute.")] = False,
     update: Annotated[
-        bool, typer.Option("--update", help="Change a queue that exists; what is not given gets its default.")
+        bool, typer.Option("--update", help="Change a queue that exists; what is not given stays as it is.")
     ] = False,
     shards: Annotated[int | None, typer.Option(help="Shards of a new namespace; checked where it exists.")] = None,
 ) -> None:
