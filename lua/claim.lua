@@ -4,10 +4,11 @@
 -- INCLUDE: _clock
 -- ARGV[1]  fence: epoch I8, connection number I8, each below 2^53
 -- ARGV[2]  kind of election that gave the epoch: one kind drives a shard for good
--- Reply    now, and the clock guard's high-water mark in ms, empty where there is none
+-- ARGV[3]  how far ahead of the hosts' clocks the server's was accepted, in ms, for later claims; 0 forgets, empty leaves it
+-- Reply    now, the clock guard's high-water mark and what was accepted, both in ms and empty where there is none
 -- Errors   FENCED: a higher fence holds the shard; ELECTION: another kind of election drives it
 -- Cost     O(1)
-local held = redis.call('HMGET', clock, 'fence', 'election', 'high')
+local held = redis.call('HMGET', clock, 'fence', 'election', 'high', 'accepted')
 if held[2] and held[2] ~= ARGV[2] then
     return redis.error_reply('ELECTION the shard is driven by the election kind ' .. held[2])
 end
@@ -20,4 +21,12 @@ if held[1] then
     end
 end
 redis.call('HSET', clock, 'fence', ARGV[1], 'election', ARGV[2])
-return { now, held[3] or '' }
+local accepted = held[4]
+if ARGV[3] == '0' then
+    accepted = nil
+    redis.call('HDEL', clock, 'accepted')
+elseif ARGV[3] ~= '' then
+    accepted = ARGV[3]
+    redis.call('HSET', clock, 'accepted', accepted)
+end
+return { now, held[3] or '', accepted or '' }

@@ -190,12 +190,13 @@ class Tickwheel:
         drive: bool | None = None,
         history: str | None = None,
         auto_create: bool | None = None,
+        clock_guard: timedelta | None = None,
         timeout: timedelta | None = None,
         clock: str = "_clock",
     ) -> None:
         self._opening = Opening(url, namespace, data_dir, durability, drive, timeout)
         self._core = Core(self._opening.namespace, clock=clock)
-        self._asked = (shards, history, auto_create)
+        self._asked = (shards, history, auto_create, clock_guard)
         self._io: AsyncIO | None = None
 
     async def open(self) -> Self:

@@ -200,8 +200,10 @@ class Tickwheel:
     ``redis://``, ``rediss://`` and ``unix://`` a server that is there. ``shards`` is fixed when the namespace is first
     used (default 1) and checked after. ``durability`` is ``memory``, ``fsync`` (embedded default) or ``replica:N``.
     ``drive`` says whether this program also runs the event process, in a child: by default where embedded.
-    ``history`` (``capped``, ``relay``, ``off``) and ``auto_create`` are fixed with the namespace. ``timeout`` is how
-    long a call goes on trying to get an answer, by default 30 s.
+    ``history`` (``capped``, ``relay``, ``off``), ``auto_create`` and ``clock_guard`` (by how much the server's clock
+    may step forward before promotion is held, 250 ms to 1 h, by default 1 s) are fixed with the namespace.
+    ``timeout`` is how long a call goes on trying to get an answer, by default 30 s. ``clock`` is for tests that turn
+    the time (`tickwheel.testing.VirtualClock`): leave it.
 
     Safe to share between threads; not across a fork. Close it, or use it in a ``with`` statement.
     """
@@ -217,6 +219,7 @@ class Tickwheel:
         drive: bool | None = None,
         history: str | None = None,
         auto_create: bool | None = None,
+        clock_guard: timedelta | None = None,
         timeout: timedelta | None = None,
         clock: str = "_clock",
     ) -> None:
@@ -233,7 +236,7 @@ class Tickwheel:
                 self._opening.revive,
             )
             self._io.wakes = WakeThread(pool(where, socket_timeout=None), self._core.channels)
-            self._run(self._opening.prepare(self._core, shards, history, auto_create))
+            self._run(self._opening.prepare(self._core, shards, history, auto_create, clock_guard))
             self._opening.start_driving(self._core)
         except BaseException:
             self._opening.close()

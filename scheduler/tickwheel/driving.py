@@ -65,10 +65,13 @@ class HomeQueues:
 
 
 def event_process(
-    url: str, namespace: str, lock: Path, revive: Callable[[], None] | None = None
+    url: str, namespace: str, lock: Path, revive: Callable[[], None] | None = None, clock: str = "_clock"
 ) -> tuple[EventProcess, SyncIO]:
-    """An event process for all shards of a namespace, ready to run, and the connection it looks queues up with."""
-    core = Core(namespace)
+    """An event process for all shards of a namespace, ready to run, and the connection it looks queues up with.
+
+    ``clock`` is how scripts read the time: another than the server's in tests only.
+    """
+    core = Core(namespace, clock=clock)
     io = SyncIO(pool(url), url, _HOME_S, revive=revive)
     io.run(open_namespace(core, None))
 
@@ -80,17 +83,23 @@ def event_process(
         )
 
     process = EventProcess(
-        connect, namespace, range(core.shards), queues=HomeQueues(core, io), election=LockFileElection(lock)
+        connect,
+        namespace,
+        range(core.shards),
+        queues=HomeQueues(core, io),
+        election=LockFileElection(lock),
+        clock_guard_ms=core.guard_ms,
+        clock_fragment=clock,
     )
     return process, io
 
 
-def drive(url: str, namespace: str, lock: Path, data_dir: Path | None, until_eof: bool) -> None:
-    """Run an event process until SIGTERM or SIGINT, or until standard input ends."""
+def drive(url: str, namespace: str, lock: Path, data_dir: Path | None, until_eof: bool, clock: str = "_clock") -> None:
+    """Run an event process until SIGTERM or SIGINT, or until standard input ends. ``clock`` as for `event_process`."""
     server = EmbeddedServer(data_dir) if data_dir is not None else None
     if server is not None:
         server.open()
-    process, io = event_process(url, namespace, lock, server.ensure_running if server is not None else None)
+    process, io = event_process(url, namespace, lock, server.ensure_running if server is not None else None, clock)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     # An operator accepts a server's clock that stepped (docs/operations.md).

@@ -1,4 +1,6 @@
-"""What a namespace fixed when it was first used: its number of shards, how much history it keeps, who drives it."""
+"""What a namespace fixed when it was first used: its shards, how much history it keeps, its clock guard."""
+
+from datetime import timedelta
 
 from tickwheel import arguments, limits
 from tickwheel.core import ALL_HISTORY, Core
@@ -7,24 +9,34 @@ from tickwheel.keys import namespace_key
 from tickwheel.plan import Plan, Reply, Request, Round
 
 FORMAT = 1
-_FIELDS = ("format", "shards", "history", "auto_create")
+_FIELDS = ("format", "shards", "history", "auto_create", "clock_guard_ms")
 HISTORIES = ("capped", "relay", "off")
 
 
 def open_namespace(
-    core: Core, shards: int | None, history: str | None = None, auto_create: bool | None = None
+    core: Core,
+    shards: int | None,
+    history: str | None = None,
+    auto_create: bool | None = None,
+    clock_guard: timedelta | None = None,
 ) -> Plan[None]:
     """Create the namespace where it is new, check it against what is asked for where it is not, and fill the core."""
     if shards is not None:
         arguments.integer("shards", shards, 1, limits.SHARDS_MAX)
     if history is not None:
         arguments.one_of("history", history, HISTORIES)
+    guard_ms = limits.CLOCK_GUARD_MS
+    if clock_guard is not None:
+        guard_ms = arguments.duration_ms(
+            "clock_guard", clock_guard, limits.CLOCK_GUARD_MS_MIN, limits.CLOCK_GUARD_MS_MAX
+        )
     key = namespace_key(core.namespace)
     given: dict[str, int | str] = {
         "format": FORMAT,
         "shards": shards or 1,
         "history": history or "capped",
         "auto_create": int(True if auto_create is None else arguments.boolean("auto_create", auto_create)),
+        "clock_guard_ms": guard_ms,
     }
     # Read first: at its memory limit a server still lets in who comes to work.
     read = Request(0, command=("HMGET", key, *_FIELDS))
@@ -43,6 +55,12 @@ def open_namespace(
         )
     if history is not None and history != stored["history"]:
         raise InvalidArgument(f"namespace {core.namespace!r} keeps history {stored['history']!r}, not {history!r}")
+    if clock_guard is not None and guard_ms != int(stored["clock_guard_ms"]):
+        raise InvalidArgument(
+            f"namespace {core.namespace!r} has a clock guard of {stored['clock_guard_ms']} ms, fixed when it was"
+            f" created, not {guard_ms} ms"
+        )
+    core.guard_ms = int(stored["clock_guard_ms"])
     core.shards = int(stored["shards"])
     core.history = {"capped": limits.HISTORY_ENTRIES, "relay": ALL_HISTORY, "off": 0}[stored["history"]]
     core.auto_create = stored["auto_create"] == "1"

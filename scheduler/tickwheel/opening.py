@@ -78,10 +78,17 @@ class Opening:
         if self.server is not None and self.server.is_open:
             self.server.ensure_running()
 
-    def prepare(self, core: Core, shards: int | None, history: str | None, auto_create: bool | None) -> Plan[None]:
+    def prepare(
+        self,
+        core: Core,
+        shards: int | None,
+        history: str | None,
+        auto_create: bool | None,
+        clock_guard: timedelta | None,
+    ) -> Plan[None]:
         """Check the server, and open the namespace."""
         yield from check_server(self.durability)
-        yield from open_namespace(core, shards, history, auto_create)
+        yield from open_namespace(core, shards, history, auto_create, clock_guard)
 
     def start_driving(self, core: Core) -> None:
         """Start the event process as a child, so that this program's interpreter makes nothing late.

@@ -288,6 +288,14 @@ def test_the_history_is_fixed_when_the_namespace_is_created(connect: Connect) ->
     connect(history="capped")
 
 
+def test_the_clock_guard_is_fixed_when_the_namespace_is_created(connect: Connect) -> None:
+    with pytest.raises(InvalidArgument, match="has a clock guard of 1000 ms, fixed when it was created, not 250 ms"):
+        connect(clock_guard=timedelta(milliseconds=250))
+    assert connect(clock_guard=timedelta(seconds=1))._core.guard_ms == 1_000
+    other = connect(namespace="guarded", clock_guard=timedelta(hours=1))
+    assert other._core.guard_ms == connect(namespace="guarded")._core.guard_ms == 3_600_000
+
+
 def test_two_namespaces_on_one_server_do_not_see_each_other(
     tw: Tickwheel, tickwheel_server: PrivateServer, contents: Callable[[str], dict[str, Any]]
 ) -> None:

@@ -218,4 +218,4 @@ class Simulation:
 
     def _accept_clock(self) -> None:
         for process in self.processes:
-            process.clock.guard.accept()
+            process.clock.accept()

@@ -24,13 +24,15 @@ ROWS = {
     "max_attempts": f"1 to {limits.MAX_ATTEMPTS_MAX:,}",
     "error text kept": f"{limits.ERROR_BYTES // 1024} KiB, longer is cut",
     "worker name": f"{limits.WORKER_BYTES} B",
-    "clock guard": f"{limits.CLOCK_GUARD_MS_MIN} ms to {limits.CLOCK_GUARD_MS_MAX // 3_600_000} h",
+    "clock guard": f"{limits.CLOCK_GUARD_MS_MIN} ms to {limits.CLOCK_GUARD_MS_MAX // 3_600_000} h; "
+    "`clock_guard=`: fixed with the namespace",
 }
 DEFAULTS = {
     "lease": f"{limits.LEASE_MS // 1000} s",
     "max_attempts": f"{limits.MAX_ATTEMPTS}",
     "retention of completed and cancelled": f"{limits.RETENTION_MS // 60_000} min, header only",
     "retention of errored": f"{limits.ERRORED_RETENTION_MS // _DAY} days, whole",
+    "clock guard": f"{limits.CLOCK_GUARD_MS // 1000} s",
     "history (events)": f"the last {limits.HISTORY_ENTRIES:,} calls",
     "a call is repeated for": f"{limits.RETRY_MS // 1000} s",
 }

@@ -10,7 +10,6 @@ from tickwheel.core import ALL_HISTORY, Core
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process.levels import length, parse, start
 from tickwheel.keys import shard_key
-from tickwheel.limits import CLOCK_GUARD_MS
 from tickwheel.plan import Plan, Request, Round
 from tickwheel.server_checks import VERSION_MIN
 
@@ -110,7 +109,7 @@ def read_shard(core: Core, number: int, is_locked: Callable[[int], bool]) -> Pla
     )
 
 
-def judge_server(facts: ServerFacts, host_ms: int, answered_ms: float) -> Iterator[Finding]:
+def judge_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms: int) -> Iterator[Finding]:
     """Version, memory, durability, role, clock."""
     info = facts.info
     name, version = info.get("server_name", "redis").capitalize(), info.get("redis_version", "0")
@@ -122,12 +121,12 @@ def judge_server(facts: ServerFacts, host_ms: int, answered_ms: float) -> Iterat
     yield _memory(facts)
     yield _durability(facts)
     apart = facts.now_ms - host_ms
-    near = abs(apart) <= CLOCK_GUARD_MS
+    near = abs(apart) <= guard_ms
     yield Finding(
         "clock",
         "ok" if near else "warning",
         f"the server's is {abs(apart)} ms {'ahead of' if apart >= 0 else 'behind'} this host's"
-        + ("" if near else f"; more than {CLOCK_GUARD_MS} ms: see to NTP on both"),
+        + ("" if near else f"; more than the clock guard, {guard_ms} ms: see to NTP on both"),
     )
 
 
@@ -142,7 +141,7 @@ def judge_shards(core: Core, shards: list[ShardFacts], facts: ServerFacts, *, em
     )
     yield Finding("outbox", "ok", f"entries of events: {outbox:,}; {kept}")
     back = max(shard.high_ms for shard in shards) - facts.now_ms
-    if back > CLOCK_GUARD_MS:
+    if back > core.guard_ms:
         yield Finding(
             "clock mark",
             "bad",

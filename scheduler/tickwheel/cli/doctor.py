@@ -54,10 +54,12 @@ def doctor(
         asked = time.perf_counter()
         facts = io.run(read_server())
         answered_ms = (time.perf_counter() - asked) * 1000
-        tell(judge_server(facts, time.time_ns() // 1_000_000, answered_ms))
+        host_ms = time.time_ns() // 1_000_000
         there = io.run(one(Request(0, command=("EXISTS", namespace_key(core.namespace)))))
         if there.value:
             io.run(open_namespace(core, None))
+        tell(judge_server(facts, host_ms, answered_ms, core.guard_ms))
+        if there.value:
             shards = [io.run(read_shard(core, number, _is_locked(opening))) for number in range(core.shards)]
             tell(iter([Finding("namespace", "ok", f"{core.namespace}, shards: {core.shards}")]))
             tell(judge_shards(core, shards, facts, embedded=opening.server is not None))

@@ -5,13 +5,14 @@ import logging
 import os
 import signal
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tickwheel.cli.command import command
+from tickwheel.cli.notation import duration, option
 from tickwheel.cli.place import Place
 from tickwheel.driving import event_process
 from tickwheel.embedded import EmbeddedServer
@@ -39,6 +40,15 @@ def events(
         ),
     ] = None,
     shards: Annotated[int | None, typer.Option(help="Shards of a new namespace; checked where it exists.")] = None,
+    clock_guard: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=option(duration),
+            metavar="DURATION",
+            help="By how much a server's clock may step forward before promotion is held, 250ms to 1h: of a new"
+            " namespace (default 1s); checked where it exists.",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug level.")] = False,
 ) -> None:
     """Run the event process: it turns the wheel, so that delays end and leases expire.
@@ -50,7 +60,7 @@ def events(
     handler.setFormatter(JsonLines() if place.json else logging.Formatter(_FORMAT))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
     # Checks the server and opens the namespace as every client does; with an embedded server keeps it running.
-    with place.open(shards=shards):
+    with place.open(shards=shards, clock_guard=clock_guard):
         server = EmbeddedServer(place.data_dir) if place.url is None else None
         url = server.url if server is not None else place.url or ""
         namespace = place.namespace or "tw"

@@ -46,12 +46,15 @@ class Place:
             json=self.json or other.json,
         )
 
-    def open(self, *, drives: bool = False, shards: int | None = None) -> Tickwheel:
+    def open(
+        self, *, drives: bool = False, shards: int | None = None, clock_guard: timedelta | None = None
+    ) -> Tickwheel:
         """A client. ``drives``: with an embedded server its event process runs meanwhile, so that timers fire."""
         return Tickwheel(
             self.url,
             namespace=self.namespace or "tw",
             shards=shards,
+            clock_guard=clock_guard,
             data_dir=self.data_dir,
             drive=None if drives else False,
             timeout=self.timeout or TIMEOUT,

@@ -17,8 +17,12 @@ class Clock(Protocol):
     def when(self, time_ms: int) -> float:
         """The moment on the monotonic clock at which `now` may have reached a time."""
 
-    def claimed(self, server_ms: int, high_ms: int | None) -> None:
-        """The shard was claimed: its server's clock, and its high-water mark."""
+    @property
+    def to_keep(self) -> int | None:
+        """What the shard is to keep of an accepted step, in ms, and has not; None where there is nothing new."""
+
+    def claimed(self, server_ms: int, high_ms: int | None, accepted_ms: int) -> None:
+        """The shard was claimed: its server's clock, its high-water mark, and what it keeps of an accepted step."""
 
     def observe(self, server_ms: int) -> None:
         """What the server's clock showed in the last reply."""
@@ -45,7 +49,9 @@ class TurnedClock:
     def when(self, time_ms: int) -> float:
         return time_ms
 
-    def claimed(self, server_ms: int, high_ms: int | None) -> None:
+    to_keep = None
+
+    def claimed(self, server_ms: int, high_ms: int | None, accepted_ms: int) -> None:
         pass
 
     def observe(self, server_ms: int) -> None:

@@ -90,11 +90,13 @@ class ShardDriver:
             self.epoch = epoch_of(held) + 1 if held else 1
         self._shard.fence = pack_fence(self.epoch, self._connection)
         try:
-            now, high = yield from self._shard.ask(self._claim, [self._election])
+            to_keep = self._clock.to_keep
+            args = [self._election, "" if to_keep is None else to_keep]
+            now, high, accepted = yield from self._shard.ask(self._claim, args)
         except TickwheelError:
             self.refused = True
             raise
-        self._clock.claimed(int(now), int(high) if high else None)
+        self._clock.claimed(int(now), int(high) if high else None, int(accepted or 0))
         self.claimed = True
         self._stats.epoch = self.epoch
 
@@ -130,6 +132,9 @@ class ShardDriver:
             promoted = yield from fire(Kind.PROMOTE, PROMOTE_CALLS)
             done = yield from duty
             busy = busy or promoted or done
+        if self._clock.to_keep is not None:
+            # The same fence again: what an operator has accepted outlives this process.
+            yield from self.claim()
         self._stats.in_memory = self._memory.count
         self._stats.unfiled = self._unfiled.count
         self._stats.slots = len(self._slots)

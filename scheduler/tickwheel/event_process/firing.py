@@ -78,7 +78,8 @@ class Firing:
             self._refused(refusal, kind, queue_number, timers)
             return
         self._renewed.discard(queue_number)
-        # The smaller of the server's time and the bound: only a server behind the bound shows its own clock here.
+        # The smaller of the server's time and the bound: only a server behind the bound shows its own clock here. One
+        # ahead of it need not: the bound goes on with the monotonic clock, and the next look finds the step.
         server_ms = int.from_bytes(reply[:_TIME_BYTES], "big")
         if server_ms < bound:
             self._clock.observe(server_ms)

@@ -12,11 +12,12 @@ the *anchor*    is the clock that is trusted. It follows the estimate every ten 
 
 A server that steps back is followed at once: that makes messages late, never early.
 
-At the first claim nothing is trusted yet. The witnesses are this host's wall clock and the shard's high-water mark,
-which is the time up to which the shard has already been driven. A server ahead of both by more than the limit is not
-believed: the guard holds from the start, at the later of the two. So hosts must agree to within the limit, as NTP makes
-them, or an operator accepts. At later claims by the same process the anchor is the witness. What no witness can tell: a
-step of a clock that server and process share, made while no process ran.
+At the first claim nothing is trusted yet. The witnesses are this host's wall clock (plus what an operator has accepted,
+which the shard keeps) and the shard's high-water mark, which is the time up to which the shard has already been driven.
+A server ahead of both by more than the limit is not believed: the guard holds from the start, at the later of the two.
+So hosts must agree to within the limit, as NTP makes them, or an operator accepts. At later claims by the same process
+the anchor is the witness. What no witness can tell: a step of a clock that server and process share, made while no
+process ran.
 """
 
 import logging

@@ -38,7 +38,9 @@ class ServerClock:
         self.guard = ClockGuard(limit_ms)
         self.monotonic = monotonic
         self._wall = wall
-        self._started = False
+        self._limit = limit_ms
+        self._started = self._accepting = False
+        self._accepted = self._kept = 0
         self._sent = self._received = self._looked_at = 0.0
 
     def around(self, sent: float, received: float) -> None:
@@ -51,15 +53,32 @@ class ServerClock:
     def when(self, time_ms: int) -> float:
         return self._looked_at + LOOK_HELD_MS if self.guard.held else self.guard.when(time_ms)
 
-    def claimed(self, server_ms: int, high_ms: int | None) -> None:
+    def accept(self) -> None:
+        """An operator says that the server's clock is right. From any thread; it counts from the next look on."""
+        self._accepting = self.guard.held
+
+    @property
+    def to_keep(self) -> int | None:
+        return None if self._accepted == self._kept else self._accepted
+
+    def claimed(self, server_ms: int, high_ms: int | None, accepted_ms: int) -> None:
+        self._kept = accepted_ms
         if not self._started:
             self._started = True
-            self.guard.start(server_ms, self._received, self._wall(), high_ms)
+            self._accepted = accepted_ms
+            self.guard.start(server_ms, self._received, self._wall() + accepted_ms, high_ms)
         self.observe(server_ms)
 
     def observe(self, server_ms: int) -> None:
         self._looked_at = self._received
         self.guard.observe(server_ms, self._sent, self._received)
+        if self._accepting:
+            self._accepting = False
+            if self.guard.held:
+                self.guard.accept()
+                self._accepted = self._ahead_of_this_host(server_ms)
+        elif self._accepted and not self.guard.held and self._received - self._sent < self._limit / 4:
+            self._follow_accepted(self._ahead_of_this_host(server_ms))
 
     def wants_look(self, waiting: bool) -> bool:
         return self.monotonic() >= self.next_look(waiting)
@@ -68,3 +87,13 @@ class ServerClock:
         if self.guard.held:
             return self._looked_at + LOOK_HELD_MS
         return self._looked_at + (LOOK_WAITING_MS if waiting else LOOK_MS)
+
+    def _follow_accepted(self, ahead: int) -> None:
+        """Drift moves what was accepted; it is forgotten when the server's clock and this host's agree again."""
+        if ahead <= self._limit:
+            self._accepted = 0
+        elif abs(ahead - self._accepted) > self._limit / 2:
+            self._accepted = ahead
+
+    def _ahead_of_this_host(self, server_ms: int) -> int:
+        return round(server_ms - self._wall() + self.monotonic() - self._received)

@@ -42,6 +42,7 @@ class ShardLoop:
         queues: Queues,
         election: Election,
         clock: ServerClock,
+        clock_fragment: str = "_clock",
     ) -> None:
         """``connect`` makes a client of the server that holds the shard; its socket time-out bounds a call."""
         self.stats = WheelStats()
@@ -52,6 +53,7 @@ class ShardLoop:
         self._shard = shard
         self._queues = queues
         self._election = election
+        self._clock_fragment = clock_fragment
         self._stopping = Event()
         self._woken, self._wake = os.pipe()
         self._number = random.SystemRandom().randrange(_FIRST_NUMBERS) << 32
@@ -99,6 +101,7 @@ class ShardLoop:
                 queues=self._queues,
                 clock=self.clock,
                 stats=self.stats,
+                clock_fragment=self._clock_fragment,
             )
             try:
                 link = Link(self._connect(self._shard), self._woken)

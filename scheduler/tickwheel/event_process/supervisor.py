@@ -31,7 +31,9 @@ class EventProcess:
         queues: Queues,
         election: Election,
         clock_guard_ms: int = CLOCK_GUARD_MS,
+        clock_fragment: str = "_clock",
     ) -> None:
+        """``clock_guard_ms`` is the namespace's; ``clock_fragment`` is another in tests only."""
         self._loops = {
             shard: ShardLoop(
                 connect,
@@ -40,6 +42,7 @@ class EventProcess:
                 queues=queues,
                 election=election,
                 clock=ServerClock(clock_guard_ms),
+                clock_fragment=clock_fragment,
             )
             for shard in shards
         }
@@ -80,9 +83,14 @@ class EventProcess:
         return {shard: replace(loop.stats) for shard, loop in self._loops.items()}
 
     def accept_clock(self) -> None:
-        """An operator says that the servers' clocks are right: promotion that the clock guard holds goes on."""
+        """An operator says that the servers' clocks are right: promotion that the clock guard holds goes on.
+
+        A later event process believes them, too, until they agree with its host's clock again.
+        """
+        if not any(loop.clock.guard.held for loop in self._loops.values()):
+            _log.warning("there is no step of a server's clock to accept")
         for loop in self._loops.values():
-            loop.clock.guard.accept()
+            loop.clock.accept()
 
     def _run_loop(self, loop: ShardLoop) -> None:
         try:

@@ -1,0 +1,260 @@
+"""A server's clock that steps, under a real event process: nothing comes early, and an operator has the last word."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.fault.conditions import eventually
+from tests.fault.event_processes import fence, wait_for_a_claim
+from tickwheel import Queue, Tickwheel
+from tickwheel.keys import shard_key
+from tickwheel.testing import PrivateServer
+from tickwheel.testing.clock import FRAGMENT
+
+pytestmark = pytest.mark.fault
+
+NAMESPACE = "stepped"
+HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
+
+
+class SteppedClock:
+    """A namespace's clock that goes as this host's does, plus a step."""
+
+    def __init__(self, server: PrivateServer) -> None:
+        self._step = timedelta()
+        self._one_at_a_time = threading.Lock()
+        self._client = server.client()
+        self._key = shard_key(NAMESPACE, 0, "clock")
+        self._stopping = threading.Event()
+        self._show()
+        self._thread = threading.Thread(target=self._go, daemon=True)
+        self._thread.start()
+
+    @property
+    def now(self) -> datetime:
+        """What it shows."""
+        return datetime.now(UTC) + self._step
+
+    def step_to(self, step: timedelta) -> None:
+        """Step until it is so far from this host's clock; it shows it when this returns."""
+        with self._one_at_a_time:
+            self._step = step
+        self._show()
+
+    @property
+    def accepted_ms(self) -> int:
+        """What the shard keeps of an accepted step."""
+        return int(self._client.hget(self._key, "accepted") or 0)
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._client.close()
+
+    def _go(self) -> None:
+        while not self._stopping.wait(0.003):
+            self._show()
+
+    def _show(self) -> None:
+        with self._one_at_a_time:
+            self._client.hset(self._key, "now", int(self.now.timestamp() * 1000))
+
+
+class Driver:
+    """An event process on that clock."""
+
+    def __init__(self, server: PrivateServer, log: Path) -> None:
+        self._log = log
+        script = Path(__file__).with_name("turned_event_process.py")
+        command = [sys.executable, str(script), server.url, NAMESPACE, str(log.with_suffix(".lock"))]
+        with log.open("wb") as stderr:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=stderr, start_new_session=True)
+
+    def says(self, text: str) -> None:
+        eventually(lambda: text in self._log.read_text(), f"the event process says {text!r}")
+
+    def is_told_to_accept(self) -> None:
+        self.process.send_signal(signal.SIGUSR1)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def private() -> Iterator[PrivateServer]:
+    with PrivateServer() as server:
+        yield server
+
+
+@pytest.fixture
+def clock(private: PrivateServer) -> Iterator[SteppedClock]:
+    found = SteppedClock(private)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def guard(request: pytest.FixtureRequest) -> timedelta | None:
+    found: timedelta | None = getattr(request, "param", None)
+    return found
+
+
+@pytest.fixture
+def jobs(private: PrivateServer, clock: SteppedClock, guard: timedelta | None) -> Iterator[Queue]:
+    with Tickwheel(private.url, namespace=NAMESPACE, clock=FRAGMENT, clock_guard=guard) as tickwheel:
+        yield tickwheel.create_queue("jobs")
+
+
+@contextmanager
+def driven(server: PrivateServer, log: Path) -> Iterator[Driver]:
+    """An event process that has claimed the shard; killed at the end."""
+    with server.client() as client:
+        before = fence(client, NAMESPACE)
+        driver = Driver(server, log)
+        try:
+            wait_for_a_claim(client, NAMESPACE, before)
+            yield driver
+        finally:
+            driver.kill()
+
+
+def state(queue: Queue, id: str) -> str:
+    return queue.get(id).state
+
+
+def becomes_pending(queue: Queue, id: str) -> None:
+    eventually(lambda: state(queue, id) == "pending", f"{id} is promoted")
+
+
+def until(moment: datetime) -> None:
+    """Let this host's clock reach a moment."""
+    eventually(lambda: datetime.now(UTC) > moment, f"it is {moment}")
+
+
+def test_a_step_forward_is_held_until_the_clock_agrees_again(
+    private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
+) -> None:
+    jobs.enqueue(id="driven", delay=SECOND / 10)
+    with driven(private, tmp_path / "log") as driver:
+        becomes_pending(jobs, "driven")
+        due = datetime.now(UTC) + 3 * SECOND
+        jobs.enqueue(id="soon", due=due)
+        jobs.enqueue(id="within the step", due=datetime.now(UTC) + HOUR / 2)
+        clock.step_to(HOUR)
+        driver.says("promotion is held")
+        # What only the step has reached is not delivered at once either.
+        assert jobs.enqueue(id="named within the step", due=datetime.now(UTC) + HOUR / 2).state == "invisible"
+
+        until(due + SECOND)
+        assert jobs.counts()["pending"] == 1
+
+        clock.step_to(timedelta())
+        driver.says("agrees again")
+        becomes_pending(jobs, "soon")
+        assert {state(jobs, id) for id in ("within the step", "named within the step")} == {"invisible"}
+
+
+def test_an_operator_accepts_a_step_and_the_next_event_process_knows(
+    private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
+) -> None:
+    jobs.enqueue(id="within the step", delay=HOUR / 2)
+    with driven(private, tmp_path / "first") as driver:
+        clock.step_to(HOUR)
+        driver.says("promotion is held")
+        driver.is_told_to_accept()
+        becomes_pending(jobs, "within the step")
+        eventually(lambda: clock.accepted_ms > 0, "the shard keeps what was accepted")
+
+    jobs.enqueue(id="while nobody drove", delay=SECOND / 10)
+    with driven(private, tmp_path / "second") as driver:
+        becomes_pending(jobs, "while nobody drove")
+        # A step on top of what was accepted is one again.
+        jobs.enqueue(id="within the next step", delay=HOUR / 2)
+        clock.step_to(2 * HOUR)
+        driver.says("promotion is held")
+        assert state(jobs, "within the next step") == "invisible"
+
+
+def test_a_step_that_nobody_accepted_is_held_by_the_next_event_process_too(
+    private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
+) -> None:
+    jobs.enqueue(id="within the step", delay=HOUR / 2)
+    with driven(private, tmp_path / "first") as driver:
+        clock.step_to(HOUR)
+        driver.says("promotion is held")
+    with driven(private, tmp_path / "second") as driver:
+        driver.says("promotion is held")
+        assert state(jobs, "within the step") == "invisible"
+
+
+def test_what_was_accepted_is_forgotten_when_the_clocks_agree_again(
+    private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
+) -> None:
+    with driven(private, tmp_path / "first") as driver:
+        jobs.enqueue(id="within the step", delay=HOUR / 2)
+        clock.step_to(HOUR)
+        driver.says("promotion is held")
+        driver.is_told_to_accept()
+        eventually(lambda: clock.accepted_ms > 0, "the shard keeps what was accepted")
+        clock.step_to(timedelta())
+        jobs.enqueue(id="after it was set right", delay=SECOND / 10)
+        becomes_pending(jobs, "after it was set right")
+        eventually(lambda: clock.accepted_ms == 0, "it is forgotten")
+
+    jobs.enqueue(id="within the same step", delay=HOUR / 2)
+    clock.step_to(HOUR)
+    with driven(private, tmp_path / "second") as driver:
+        driver.says("promotion is held")
+        assert state(jobs, "within the same step") == "invisible"
+
+
+def test_a_step_back_makes_late_and_never_early(
+    private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
+) -> None:
+    with driven(private, tmp_path / "log"):
+        jobs.enqueue(id="before", delay=3 * SECOND)
+        clock.step_to(-HOUR)
+        jobs.enqueue(id="after", delay=SECOND)
+        asked = datetime.now(UTC)
+        becomes_pending(jobs, "after")
+        assert datetime.now(UTC) >= asked + 0.99 * SECOND
+        until(asked + 4 * SECOND)
+        assert state(jobs, "before") == "invisible"
+        clock.step_to(timedelta())
+        becomes_pending(jobs, "before")
+
+
+@pytest.mark.parametrize("guard", [timedelta(minutes=1)], indirect=True)
+def test_the_guard_is_as_wide_as_the_namespace_says(
+    private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
+) -> None:
+    jobs.enqueue(id="within the guard", delay=30 * SECOND)
+    with driven(private, tmp_path / "log") as driver:
+        started = time.monotonic()
+        clock.step_to(50 * SECOND)
+        becomes_pending(jobs, "within the guard")
+        assert time.monotonic() < started + 25
+        jobs.enqueue(id="within the step", delay=HOUR / 2)
+        clock.step_to(HOUR)
+        driver.says("limit 60000 ms")
+
+
+def test_to_accept_without_need_says_so_and_changes_nothing(
+    private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
+) -> None:
+    with driven(private, tmp_path / "log") as driver:
+        driver.is_told_to_accept()
+        driver.says("there is no step of a server's clock to accept")
+        jobs.enqueue(id="within the step", delay=HOUR / 2)
+        clock.step_to(HOUR)
+        driver.says("promotion is held")

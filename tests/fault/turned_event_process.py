@@ -1,0 +1,10 @@
+"""A real event process whose servers' clock is turned by a test: `turned_event_process.py URL NAMESPACE LOCK`."""
+
+import sys
+from pathlib import Path
+
+from tickwheel.driving import drive
+from tickwheel.testing.clock import FRAGMENT
+
+if __name__ == "__main__":
+    drive(sys.argv[1], sys.argv[2], Path(sys.argv[3]), None, until_eof=True, clock=FRAGMENT)

@@ -1,0 +1,94 @@
+"""What an event process keeps of a step that an operator has accepted. Both clocks are arguments, so nothing waits."""
+
+import pytest
+
+from tickwheel.event_process.server_clock import ServerClock
+
+pytestmark = pytest.mark.unit
+
+BASE = 1_700_000_000_000
+HOUR = 3_600_000
+LIMIT = 1_000
+
+
+class Host:
+    """A host and a server that it looks at; ``ahead`` is by how much the server's clock is."""
+
+    def __init__(self, ahead: int = 0, kept: int = 0) -> None:
+        self.at = 0.0
+        self.ahead = ahead
+        self.clock = ServerClock(LIMIT, monotonic=lambda: self.at, wall=lambda: BASE + self.at)
+        self.clock.around(0, 0)
+        self.clock.claimed(BASE + ahead, None, kept)
+
+    def look(self, ahead: int, took: float = 0) -> None:
+        """Ten seconds later: what the server shows, in a reply that was so long under way."""
+        self.at += 10_000
+        self.clock.around(self.at - took, self.at)
+        self.clock.observe(int(BASE + self.at - took) + ahead)
+
+    def accept(self) -> None:
+        self.clock.accept()
+        self.look(self.ahead)
+
+
+def accepted() -> Host:
+    """A host whose operator has accepted an hour, and whose shard keeps it."""
+    host = Host(ahead=HOUR)
+    host.accept()
+    assert host.clock.to_keep == HOUR
+    host.clock.claimed(int(BASE + host.at) + HOUR, None, HOUR)
+    return host
+
+
+def test_a_server_that_was_never_accepted_leaves_nothing_to_keep() -> None:
+    host = Host()
+    host.look(0)
+    host.accept()
+    assert host.clock.to_keep is None
+
+
+def test_an_accepted_step_is_kept_once() -> None:
+    host = accepted()
+    assert not host.clock.guard.held
+    assert host.clock.to_keep is None
+
+
+@pytest.mark.parametrize(("ahead", "held"), [(HOUR, False), (HOUR + LIMIT, False), (HOUR + LIMIT + 1, True)])
+def test_the_next_process_believes_what_was_accepted_and_the_limit_beyond(ahead: int, held: bool) -> None:
+    assert Host(ahead, kept=HOUR).clock.guard.held == held
+
+
+def test_what_was_accepted_follows_the_drift_of_the_clocks() -> None:
+    host = accepted()
+    host.look(HOUR + 400)
+    assert host.clock.to_keep is None
+    host.look(HOUR + 501)
+    assert host.clock.to_keep == HOUR + 501
+
+
+@pytest.mark.parametrize("ahead", [LIMIT, 0, -HOUR])
+def test_what_was_accepted_is_forgotten_when_the_clocks_agree_again(ahead: int) -> None:
+    host = accepted()
+    host.look(ahead)
+    assert host.clock.to_keep == 0
+
+
+def test_a_reply_that_was_long_under_way_forgets_nothing() -> None:
+    host = accepted()
+    host.look(HOUR, took=HOUR)
+    assert host.clock.to_keep is None
+
+
+def test_a_step_that_is_held_is_not_followed() -> None:
+    host = accepted()
+    host.look(2 * HOUR)
+    assert host.clock.guard.held
+    assert host.clock.to_keep is None
+
+
+def test_a_shard_that_lost_it_is_told_again() -> None:
+    host = accepted()
+    # A failover to a server that had not heard of it.
+    host.clock.claimed(int(BASE + host.at) + HOUR, None, 0)
+    assert host.clock.to_keep == HOUR
