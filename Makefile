@@ -38,7 +38,7 @@ format: $(READY) ## Rewrite the sources as ruff wants them
 bench: $(READY) ## Measure; a table, JSON and plots into bench/results/
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: $(READY) ## The long random tests
+soak: $(READY) ## The long random tests (TICKWHEEL_SOAK=3: three times as long)
 	@TICKWHEEL_SOAK=$${TICKWHEEL_SOAK:-1} $(BIN)/pytest -m 'soak or fault or property' --timeout 7200 $(ARGS)
 
 lock: $(READY) ## Remake requirements.lock; ARGS=--upgrade takes newer versions
