@@ -4,8 +4,8 @@ local queue_number, options, history = read('>c2BI4', ARGV[1], 5)
 local EXCLUSIVE, FORECAST, BLOCKED, HEADS = 1, 2, 4, 8
 local exclusive = band(options, EXCLUSIVE) ~= 0
 if call('HGET', config, 'version') ~= sub(ARGV[1], 1, 4) then
-    return redis.error_reply('STALECONFIG the queue has another configuration here')
+    return refuse('STALECONFIG the queue has another configuration here')
 end
 if band(options, BLOCKED) ~= 0 then
-    return redis.error_reply('BLOCKED the queue is blocked for this operation')
+    return refuse('BLOCKED the queue is blocked for this operation')
 end

@@ -6,7 +6,7 @@
 --   OVERRIDES  lease_ms I4, max_attempts I2; zero is the queue's
 --   ERROR      text I2c0
 --   PAIRS      signature c8, how many are indexed B, pairs I2c0: each I2c0 of (key Bc0, value)
---   the rest   the payload, unless BODY: then it is in `bodies`
+--   the rest   the payload, unless BODY: then it is in `bodies`, under field .. digest
 -- `until` is when the message's timer is due: Invisible until then, leased until then, kept until then.
 -- WHOLE reads a record without OWNED on to its due time, LEASED one with it to its incarnation.
 local HEAD, WHOLE, LEASED, UNOWNED = '>BBI4I2I6', '>BBI4I2I6I6I6', '>BBI4I2I6c16Bc0I6', 15
@@ -14,6 +14,11 @@ local HEAD, WHOLE, LEASED, UNOWNED = '>BBI4I2I6', '>BBI4I2I6I6I6', '>BBI4I2I6c16
 -- Where the fixed part starts.
 local function fixed_at(record, flags)
     return band(flags, OWNED) ~= 0 and 32 + byte(record, 31) or UNOWNED
+end
+
+-- Where `bodies` has the payload; `at` is where the fixed part starts.
+local function body_of(field, record, at)
+    return field .. sub(record, at + 12, at + 19)
 end
 
 -- Deadline, rank, and where the sections after them start; `at` is where the fixed part does. The rank is the order

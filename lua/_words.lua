@@ -3,3 +3,4 @@ local pack, read, sub, byte, band, call = struct.pack, struct.unpack, string.sub
 local BIAS = 4503599627370496
 local INVISIBLE, PENDING, RUNNING, COMPLETED, CANCELLED, ERRORED = 1, 2, 3, 4, 5, 6
 local EXPLICIT, OWNED, OVERRIDES, ERROR, PAIRS, BODY, BORN_PENDING, HELD = 1, 2, 4, 8, 16, 32, 64, 128
+local refuse = redis.error_reply

@@ -47,7 +47,7 @@ for n = 1, #fields do
                 release(field)
             end
             if band(flags, BODY) ~= 0 then
-                gone[#gone + 1] = field
+                gone[#gone + 1] = body_of(field, record, fixed)
             end
             put(field, pack(HEAD, CANCELLED, left, version + 1, attempts, when) .. sub(record, holds and UNOWNED or fixed, at - 1))
             timer(kind, when, incarnation, version + 1, field)

@@ -27,7 +27,7 @@ for n = 1, #fields do
         results[n] = '\1'
     else
         if band(flags, BODY) ~= 0 then
-            gone[#gone + 1] = field
+            gone[#gone + 1] = body_of(field, record, at)
         end
         local left = band(flags, EXPLICIT + OWNED + BORN_PENDING)
         put(field, pack('>BBI4I2I6c0Bc0', COMPLETED, left, version + 1, attempts, kept_until, tokens[n], 0,

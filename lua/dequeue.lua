@@ -8,7 +8,7 @@
 --          entries to walk I4, token c16, worker (the rest)
 -- ARGV[4]  cursor of a split walk, else empty
 -- ARGV[5]  empty, or signature c8 and the pairs asked for, each I2c0
--- Reply    nil where an ordinary call found nothing at once, else {head, cursor, then field, record and, with BODY in its flags, body of each}; head: status B, next deadline I8 (+ 2^52; 2^53-1: none).
+-- Reply    nil where an ordinary call found nothing at once, else {head, cursor, then field and record of each}; head: status B, next deadline I8 (+ 2^52; 2^53-1: none).
 --          Status 0: final; 1: nothing found yet, call again with the cursor; 2: a repeated call, an empty record is one
 --          no longer held; 3: there may be more, this call was at its limit of bytes or entries
 -- Errors   STALECONFIG, BLOCKED, SESSIONEXPIRED, SESSIONOLD
@@ -32,16 +32,11 @@ if replayed then
     while at <= #replayed do
         local field
         field, at = read('>I2c0', replayed, at)
-        local record, body = call('HGET', messages, field) or '', nil
-        if record ~= '' then
-            local state, flags = byte(record, 1, 2)
-            if state ~= RUNNING or sub(record, UNOWNED, 30) ~= token then
-                record = ''
-            elseif band(flags, BODY) ~= 0 then
-                body = call('HGET', bodies, field)
-            end
+        local record = call('HGET', messages, field) or ''
+        if record ~= '' and (byte(record) ~= RUNNING or sub(record, UNOWNED, 30) ~= token) then
+            record = ''
         end
-        answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = field, record, body
+        answer[#answer + 1], answer[#answer + 2] = field, record
     end
     return answer
 end
@@ -66,15 +61,15 @@ end
 local records = fetch(fields)
 local answer, kept, owner = { '', '' }, { token }, token .. pack('>Bc0', #worker, worker)
 for n = 1, #fields do
-    local field, body = fields[n], nil
+    local field, body = fields[n], 0
     local record = now_of(field, records[n])
     local _, flags, version, attempts, _, incarnation, due = read(WHOLE, record)
     local deadline, rank, at = order_in(record, flags, UNOWNED, incarnation, due)
     local signature, indexed, blob = pairs_of(record, flags, at)
     if band(flags, BODY) ~= 0 then
-        body = call('HGET', bodies, field)
+        body = call('HSTRLEN', bodies, body_of(field, record, UNOWNED))
     end
-    room, budget = room - #record - (body and #body or 0), budget - WEIGHT * (1 + indexed)
+    room, budget = room - #record - body, budget - WEIGHT * (1 + indexed)
     if (room < 0 or budget < 0) and n > 1 then
         short = true
         break
@@ -101,9 +96,6 @@ for n = 1, #fields do
     local size = #answer
     answer[size + 1] = field
     answer[size + 2] = record
-    if body then
-        answer[size + 3] = body
-    end
 end
 if by_rank then
     call('ZREMRANGEBYRANK', ready, 0, #kept - 2)

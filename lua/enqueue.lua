@@ -1,11 +1,11 @@
 #!lua
 -- Adds messages to a queue; each is Invisible until its due time, or Pending at once.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _transition _pending
+-- INCLUDE: _words _record _staged _clock _context _transition _pending
 -- ARGV[1]  context (_context)
 -- ARGV[2]  nonce I4 of the call (message n has nonce + n), clock guard in ms I4, longest delay in ms I6
 -- ARGV[3]… two for each message: head (record flags B, input B, when I6, deadline I8, digest c8, field I2c0, then the
---          sections OVERRIDES and PAIRS) and payload. Input 1: `when` is the due time, not a delay; 2: the deadline is relative.
+--          sections OVERRIDES and PAIRS) and payload, empty with BODY (_staged). Input 1: `when` is the due time, not a delay; 2: the deadline is relative.
 -- Reply    one string: code B and state B for each message; DONE, ALREADY or CONFLICT
 -- Errors   STALECONFIG, BLOCKED, TOOFAR with the number of the message; out of memory, refused before it starts
 -- Cost     O(log N) for each Pending message and pair, O(1) for each Invisible one
@@ -14,20 +14,21 @@ local fields, most = {}, (#ARGV - 2) / 2
 for n = 1, most do
     local head = ARGV[n * 2 + 1]
     if band(byte(head, 2), 1) ~= 0 and read('>I6', head, 3) > now + furthest then
-        return redis.error_reply('TOOFAR ' .. n)
+        return refuse('TOOFAR ' .. n)
     end
     fields[n] = read('>I2c0', head, 25)
 end
 local records = fetch(fields)
 local kept = call('HMGET', clock, 'seq', 'high')
 local sequence, high = tonumber(kept[1]) or 0, tonumber(kept[2])
-local first, results, char = sequence, {}, string.char
+local first, results, char, left_over = sequence, {}, string.char, false
 
 for n = 1, most do
     local field, head = fields[n], ARGV[n * 2 + 1]
     local mine, record = (nonce + n) % 4294967296, now_of(field, records[n])
     if record then
         local state, was = byte(record, 1, 2)
+        left_over = left_over or band(byte(head), BODY) ~= 0
         local digest_then, nonce_then = read('>c8I4', record, fixed_at(record, was) + 12)
         if digest_then ~= sub(head, 17, 24) then
             results[n] = char(CONFLICT, state)
@@ -55,14 +56,9 @@ for n = 1, most do
         else
             deadline = due + BIAS
         end
-        local payload = ARGV[n * 2 + 2]
-        if band(flags, BODY) ~= 0 then
-            call('HSET', bodies, field, payload)
-            payload = ''
-        end
         local sections = sub(head, 27 + #field)
         put(field, pack('>BBI4I2I6I6I6c0I4', state, state == PENDING and flags + BORN_PENDING or flags, 1, 0, due, sequence,
-            due, digest, mine) .. explicit .. sections .. payload)
+            due, digest, mine) .. explicit .. sections .. ARGV[n * 2 + 2])
         local signature, indexed, blob = pairs_of(sections, flags, 1)
         if state == PENDING then
             enter(field, deadline - BIAS, band(flags, EXPLICIT) ~= 0 and sequence or sequence + NO_DEADLINE_OF_ITS_OWN, signature, indexed, blob)
@@ -78,4 +74,7 @@ if sequence ~= first then
     call('HSET', clock, 'seq', sequence)
 end
 commit('')
+if left_over then
+    unstage()
+end
 return table.concat(results)

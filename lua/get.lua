@@ -1,14 +1,16 @@
 #!lua flags=no-writes
 -- Reads one message.
 -- KEYS: clock config messages bodies
--- INCLUDE: _words _clock _context
+-- INCLUDE: _words _record _clock _context
 -- ARGV[1]  context (_context)
 -- ARGV[2]  name
 -- Reply    {now I6, record, body}; an empty record where there is none
 -- Errors   STALECONFIG
 -- Cost     O(1)
-local record, body = call('HGET', messages, queue_number .. ARGV[2]) or '', ''
-if record ~= '' and band(byte(record, 2), BODY) ~= 0 then
-    body = call('HGET', bodies, queue_number .. ARGV[2])
+local field, body = queue_number .. ARGV[2], ''
+local record = call('HGET', messages, field) or ''
+local flags = record ~= '' and byte(record, 2) or 0
+if band(flags, BODY) ~= 0 then
+    body = call('HGET', bodies, body_of(field, record, fixed_at(record, flags)))
 end
 return { pack('>I6', now), record, body }

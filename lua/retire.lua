@@ -17,7 +17,8 @@ for n = 1, #fields do
     if state < COMPLETED or band(flags, HELD) ~= 0 then
         answered[n] = FINAL
     else
-        local incarnation = read('>I6', record, fixed_at(record, flags))
+        local fixed = fixed_at(record, flags)
+        local incarnation = read('>I6', record, fixed)
         if stale(n, incarnation, version) then
             answered[n] = FINAL
         elseif until_ms > now then
@@ -26,7 +27,7 @@ for n = 1, #fields do
             changed[field] = false
             retired[#retired + 1] = field
             if band(flags, BODY) ~= 0 then
-                gone[#gone + 1] = field
+                gone[#gone + 1] = body_of(field, record, fixed)
             end
             event(field, incarnation, version + 1, state, 0, attempts)
             answered[n] = FINAL

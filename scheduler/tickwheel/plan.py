@@ -18,13 +18,14 @@ T = TypeVar("T")
 class Request:
     """A script call or a plain command on one shard.
 
-    ``again`` are the arguments for sending the call a second time, where they differ. ``durable`` calls wait for the
-    replicas that the client asked for.
+    ``before`` is sent in one transaction with the call, ahead of it. ``again`` are the arguments for sending the call a
+    second time, where they differ. ``durable`` calls wait for the replicas that the client asked for.
     """
 
     shard: int
     call: Call | None = None
     command: Command | None = None
+    before: Command | None = None
     again: Sequence[bytes | int | str] | None = None
     durable: bool = False
 

@@ -69,7 +69,7 @@ class Record:
 
 
 def decode(record: bytes, body: bytes = b"") -> Record:
-    """Take a record apart; ``body`` is its entry in `bodies`, if it has one."""
+    """Take a record apart; ``body`` is its entry in `bodies`, under `body_field`, if it has one."""
     state, flags, version, attempts, u1, u2 = HEAD.unpack_from(record)
     at = HEAD.size
     token, worker, lease, most, error = b"", "", 0, 0, ""
@@ -99,6 +99,12 @@ def decode(record: bytes, body: bytes = b"") -> Record:
         State(state), flags, version, attempts, i1 << 32 | i2, due, u1 << 32 | u2, digest, nonce, deadline,
         token, worker, lease, most, error, metadata, body if flags & BODY else record[at:],
     )  # fmt: skip
+
+
+def body_field(field: bytes, record: bytes) -> bytes:
+    """Where `bodies` has the payload of a record with BODY."""
+    at = HEAD.size + FIXED.size - 12 + (17 + record[HEAD.size + 16] if record[1] & OWNED else 0)
+    return field + record[at : at + 8]
 
 
 def encode(record: Record, indexed: frozenset[str] | None = None) -> tuple[bytes, bytes]:

@@ -56,11 +56,12 @@ def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
     assert call is not None
     args = request.again if resent and request.again is not None else call.args
     evalsha = ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *args)
+    sent: list[Command] = [evalsha] if request.before is None else [("MULTI",), request.before, evalsha, ("EXEC",)]
     if not request.durable or not replicas:
-        return [evalsha]
+        return sent
     barrier = load("barrier")
     # The first key of every durable script is a hash that the shard always has.
-    return [evalsha, ("EVALSHA", barrier.sha, 1, call.keys[0]), ("WAIT", replicas, _WAIT_MS)]
+    return [*sent, ("EVALSHA", barrier.sha, 1, call.keys[0]), ("WAIT", replicas, _WAIT_MS)]
 
 
 def sources(requests: Sequence[Request], replicas: int) -> list[str]:
@@ -72,15 +73,15 @@ def sources(requests: Sequence[Request], replicas: int) -> list[str]:
 def interpret(request: Request, answers: list[object], resent: bool, replicas: int) -> Reply:
     """The reply of a request from the answers to its commands, of which errors are values here."""
     waited = request.call is not None and request.durable and replicas > 0
-    answer = answers[0]
+    answer = answers[0] if request.before is None else _of_transaction(answers[:4])
     if isinstance(answer, Exception):
         code, _, text = str(answer).partition(" ")
         if isinstance(answer, ResponseError) and code in _CODES:
             return Reply(error=(code, text), resent=resent)
         _refuse(answer)
     if waited:
-        if isinstance(answers[1], Exception):
-            _refuse(answers[1])
+        if isinstance(answers[-2], Exception):
+            _refuse(answers[-2])
         reached = answers[-1]
         if not isinstance(reached, int) or reached < replicas:
             raise NotDurable(
@@ -88,6 +89,14 @@ def interpret(request: Request, answers: list[object], resent: bool, replicas: i
                 " the call may be sent again"
             )
     return Reply(answer, resent=resent)
+
+
+def _of_transaction(answers: list[object]) -> object:
+    """The call's answer among those of MULTI, a command, the call and EXEC, or what kept it from running."""
+    done = answers[-1]
+    if isinstance(done, list):
+        return next((each for each in done if isinstance(each, Exception)), done[-1])
+    return next(each for each in answers if isinstance(each, Exception))
 
 
 def _refuse(error: Exception) -> None:

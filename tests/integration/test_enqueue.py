@@ -13,9 +13,11 @@ from tickwheel import (
     NewMessage,
     PayloadTooLarge,
     Queue,
+    QueueBlocked,
     Tickwheel,
     limits,
 )
+from tickwheel.operations.dequeue import Dequeue
 from tickwheel.testing import VirtualClock
 
 pytestmark = pytest.mark.integration
@@ -52,11 +54,8 @@ def test_payloads_of_every_size_come_back_as_they_were(tw: Tickwheel, size: int,
 @pytest.mark.parametrize("size", [limits.INLINE_BYTES, limits.INLINE_BYTES + 1])
 @pytest.mark.parametrize("end", ["complete", "cancel", "retire"])
 def test_a_large_payload_is_kept_apart_and_goes_with_its_message(
-    queue: Queue, clock: VirtualClock, dump: Dump, size: int, end: str
+    queue: Queue, clock: VirtualClock, bodies: Callable[[], int], size: int, end: str
 ) -> None:
-    def bodies() -> int:
-        return sum(len(stored) for key, stored in dump().items() if key.endswith(":bodies"))
-
     queue.enqueue(bytes(size), id="m", max_attempts=1)
     assert bodies() == (1 if size > limits.INLINE_BYTES else 0)
     if end == "cancel":
@@ -70,6 +69,70 @@ def test_a_large_payload_is_kept_apart_and_goes_with_its_message(
             assert queue.get("m").payload == bytes(size)
             clock.advance(timedelta(days=7))
     assert bodies() == 0
+
+
+@pytest.fixture
+def bodies(dump: Dump) -> Callable[[], int]:
+    """How many large payloads the server keeps."""
+    return lambda: sum(len(stored) for key, stored in dump().items() if key.endswith(":bodies"))
+
+
+LARGE = bytes(limits.INLINE_BYTES + 1)
+
+
+def test_of_a_large_payload_that_is_not_added_nothing_stays(
+    tw: Tickwheel, queue: Queue, bodies: Callable[[], int]
+) -> None:
+    queue.enqueue(LARGE, id="m")
+    assert not queue.enqueue(LARGE, id="m").created
+    with pytest.raises(IdConflict):
+        queue.enqueue(LARGE + b"x", id="m")
+    assert [result.created for result in queue.enqueue_many([NewMessage(LARGE, id="n")] * 2)] == [True, False]
+    assert bodies() == 2
+    queue.dequeue()[0].complete()
+    assert not queue.enqueue(LARGE, id="m").created
+    assert bodies() == 1
+    assert [message.payload for message in queue.dequeue()] == [LARGE]
+
+
+def test_a_call_that_is_refused_leaves_no_large_payload(
+    tw: Tickwheel, queue: Queue, bodies: Callable[[], int], clock: VirtualClock
+) -> None:
+    queue.enqueue(LARGE, id="there", delay=timedelta(hours=1))
+    with pytest.raises(InvalidArgument, match="days"):
+        queue.enqueue(LARGE, id="m", due=clock.now + timedelta(days=5 * 365 + 1))
+    queue.block(enqueue=True)
+    with pytest.raises(QueueBlocked):
+        queue.enqueue_many([NewMessage(LARGE, id="m"), NewMessage(LARGE, id="there", delay=timedelta(hours=1))])
+    assert bodies() == 1
+    assert queue.get("there").payload == LARGE
+
+
+def test_large_payloads_come_also_to_a_server_that_has_forgotten_its_scripts(
+    queue: Queue, server: Any, bodies: Callable[[], int]
+) -> None:
+    queue.enqueue(LARGE, id="m")
+    server.script_flush()
+    queue.enqueue(LARGE, id="n")
+    assert bodies() == 2
+
+
+def test_a_message_whose_large_payload_goes_before_it_is_read_is_not_delivered(
+    tw: Tickwheel, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = tw.create_queue("exclusive", exclusive_key="of")
+    queue.enqueue_many(NewMessage(LARGE, id=id_, metadata={"of": "acme"}) for id_ in ("m", "n"))
+    made = Dequeue._made
+
+    def cancelled_first(dequeue: Dequeue, shard: int, *more: Any) -> Any:
+        if queue.get("m", "acme").state == "running":
+            queue.cancel("m", "acme")
+        return (yield from made(dequeue, shard, *more))
+
+    monkeypatch.setattr(Dequeue, "_made", cancelled_first)
+    assert queue.dequeue() == []
+    # Its value is free at once.
+    assert [message.id for message in queue.dequeue()] == ["n"]
 
 
 def test_a_payload_over_the_limit_is_refused(tw: Tickwheel, dump: Dump) -> None:

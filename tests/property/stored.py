@@ -79,12 +79,12 @@ class Stored:
         messages, bodies, counts, locks, ready, waiting, pairs, vpairs, parked = pipeline.execute()
         prefix = number.to_bytes(2, "big")
         records = {
-            field[2:]: record.decode(stored, bodies.get(field, b""))
+            field[2:]: record.decode(stored, bodies.get(record.body_field(field, stored), b""))
             for field, stored in messages.items()
             if field.startswith(prefix)
         }
-        with_bodies = {name for name, stored in records.items() if stored.flags & record.BODY}
-        assert {field[2:] for field in bodies if field.startswith(prefix)} == with_bodies, "bodies without a message"
+        large = {prefix + name + stored.digest for name, stored in records.items() if stored.flags & record.BODY}
+        assert {field for field in bodies if field.startswith(prefix)} == large, "bodies without a message"
         found: Found = {
             "messages": {name: _seen(stored) for name, stored in records.items()},
             "counts": {State(int(state)).label: int(count) for state, count in counts.items() if int(count)},

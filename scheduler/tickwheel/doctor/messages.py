@@ -113,7 +113,7 @@ def _expectations(shard: Shard, message: Implied) -> Iterator[tuple[list[Command
 
     pending = message.record.state is State.PENDING
     body = bool(message.record.flags & BODY)
-    field = message.config.number.to_bytes(2, "big") + message.name
+    field = message.config.number.to_bytes(2, "big") + message.name + message.record.digest
     yield [("HEXISTS", shard.key("bodies"), field)], _is("body", body)
     score = message.record.deadline_ms if pending else None
     if not message.exclusive:

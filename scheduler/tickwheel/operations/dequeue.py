@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from struct import Struct
 from typing import TypeVar
@@ -10,10 +11,11 @@ from typing import TypeVar
 from tickwheel import arguments, limits, record
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
-from tickwheel.errors import InvalidArgument, QueueNotFound, SessionExpired
+from tickwheel.errors import InvalidArgument, LeaseLost, QueueNotFound, SessionExpired
 from tickwheel.keys import queue_key, session_key
 from tickwheel.message import LeasedMessage
-from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch
+from tickwheel.operations.finish import fail
+from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch, one
 from tickwheel.session import Slot, parse_request_id
 
 _PARAMS = Struct(">HIIII16s")
@@ -181,29 +183,39 @@ class Dequeue:
                 # One request stands for one sequence, on every shard and however often it is sent.
                 slot.repeat(self._sequence, final)
             reply = yield from core.in_session(self._queue, shard, slot, build)
-            status, found = self._read(shard, reply, make)
+            status, found = self._read(shard, reply)
             slot.answered(shard, kept=bool(found) or reply.resent)
             if status != _MORE:
-                return found, status == _SHORT and self._request is None
+                return (yield from self._made(shard, found, make)), status == _SHORT and self._request is None
             cursor = reply.value[1]
 
-    def _read(self, shard: int, reply: Reply, make: Maker[M]) -> tuple[int, list[M]]:
+    def _read(self, shard: int, reply: Reply) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """The status, and field and record of each message."""
         answer = reply.value
         if answer is None:
             return _FINAL, []
         status, head = _HEAD.unpack(answer[0])
         if self._core.shards > 1:
             self._core.hear_head(self._queue, shard, None if head == _NO_DEADLINE else head - record.BIAS)
-        exclusive = self._core.configs[self._queue].exclusive_key is not None
-        queue = self._queue
-        found, at, end = [], 2, len(answer)
-        while at < end:
-            field, stored, body = answer[at], answer[at + 1], b""
-            at += 2
-            if not stored:
-                continue
-            if stored[1] & record.BODY:
-                body = answer[at]
-                at += 1
-            found.append(make(queue, field, stored, body, exclusive))
-        return status, found
+        return status, [(field, stored) for field, stored in zip(answer[2::2], answer[3::2], strict=True) if stored]
+
+    def _made(self, shard: int, found: list[tuple[bytes, bytes]], make: Maker[M]) -> Plan[list[M]]:
+        """The messages; large payloads are read now, past the script, which would have hashed them."""
+        core, queue = self._core, self._queue
+        exclusive = core.configs[queue].exclusive_key is not None
+        large = [record.body_field(field, stored) for field, stored in found if stored[1] & record.BODY]
+        if not large:
+            return [make(queue, field, stored, b"", exclusive) for field, stored in found]
+        read = yield from one(Request(shard, command=("HMGET", core.keys(shard, queue)["bodies"], *large)))
+        bodies = dict(zip(large, read.value, strict=True))
+        messages = []
+        for field, stored in found:
+            body = bodies[record.body_field(field, stored)] if stored[1] & record.BODY else b""
+            message = make(queue, field, stored, body or b"", exclusive)
+            if body is None:
+                # Cancelled since. To give it back frees the exclusive value that it holds.
+                with suppress(LeaseLost):
+                    yield from fail(core, message, "its payload is gone", None)
+            else:
+                messages.append(message)
+        return messages

@@ -14,7 +14,7 @@ from tickwheel.identity import new_id
 from tickwheel.message import EnqueueResult, NewMessage, label
 from tickwheel.operations.queues import ensure
 from tickwheel.operations.results import CONFLICT, DONE
-from tickwheel.plan import Plan, Request
+from tickwheel.plan import Command, Plan, Request
 from tickwheel.record import BIAS, BODY, EXPLICIT, OVERRIDES, PAIRS, name, pairs_section
 from tickwheel.routing import shard_of
 
@@ -29,12 +29,13 @@ _EXCLUSIVE_WEIGHT = 4
 
 @dataclass(slots=True)
 class Packed:
-    """A message ready to send: the two arguments of the script, and what it counts for in a call."""
+    """A message ready to send: head, payload, where a large payload goes, and what it counts for in a call."""
 
     id: str
     shard: int
     head: bytes
     payload: bytes
+    body_field: bytes | None
     units: int
 
 
@@ -89,10 +90,11 @@ class Packer:
         # The digest is of what was given, the delay and not the due time: the same message again has the same.
         digest = hashlib.blake2b(given + sections, digest_size=8)
         digest.update(payload)
-        head = b"".join((given, digest.digest(), _LENGTH.pack(len(field)), field, sections))
+        hashed = digest.digest()
+        head = b"".join((given, hashed, _LENGTH.pack(len(field)), field, sections))
         shards = self._core.shards
         shard = 0 if shards == 1 else shard_of(self._queue, raw_id if value is None else value, shards)
-        return Packed(id_, shard, head, payload, units)
+        return Packed(id_, shard, head, payload, field + hashed if flags & BODY else None, units)
 
     def _value(self, new: NewMessage) -> bytes:
         key = self._config.exclusive_key
@@ -174,9 +176,16 @@ def _send(
 
     def build(config: QueueConfig, shard: int) -> Request:
         args = [config.context(core.history, core.options(config.enqueue_blocked)), call]
+        bodies: list[bytes] = []
         for n in by_shard[shard]:
-            args += part[n].head, part[n].payload
-        return Request(shard, core.call("enqueue", shard, queue, args), durable=True)
+            packed = part[n]
+            if packed.body_field is None:
+                args += packed.head, packed.payload
+            else:
+                args += packed.head, b""
+                bodies += packed.body_field, packed.payload
+        before: Command | None = ("HSET", core.keys(shard, queue)["bodies"], *bodies) if bodies else None
+        return Request(shard, core.call("enqueue", shard, queue, args), before=before, durable=True)
 
     shards = list(by_shard)
     replies = yield from core.on_shards(queue, shards, build)

@@ -8,7 +8,7 @@ from tickwheel.keys import shard_key
 from tickwheel.message import MessageView
 from tickwheel.operations.look import view
 from tickwheel.plan import Plan, Request, one
-from tickwheel.record import BODY, State
+from tickwheel.record import BODY, State, body_field
 
 _NUMBER = Struct(">H")
 _PAGE = 500
@@ -43,7 +43,8 @@ class Scan:
             body = b""
             if stored[1] & BODY:
                 bodies = shard_key(core.namespace, self._shard, "bodies")
-                body = (yield from one(Request(self._shard, command=("HGET", bodies, name)))).value or b""
+                found_at = body_field(name, stored)
+                body = (yield from one(Request(self._shard, command=("HGET", bodies, found_at)))).value or b""
             found.append(view(self._queue, name[2:], stored, body, config.exclusive_key is not None))
         if self._cursor == b"0":
             self._shard += 1
