@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- Leases the most urgent Pending messages: earliest deadline first, all of them or those that carry every pair asked for.
--- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
+-- KEYS: clock config session messages bodies inbox events counts lateness ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _words _context _idle _session _record _clock _transition _pending _match _walk
 -- ARGV[1]  context (_context); option HEADS asks for the next deadline too
 -- ARGV[2]  session (_session)
 -- ARGV[3]  limit I2, lease of the call I4 (0: the message's, else the queue's), lease of the queue I4, bytes to answer I4,
 --          entries to walk I4, token c16, worker (the rest)
--- ARGV[4]  cursor of a split walk, else empty
--- ARGV[5]  empty, or signature c8 and the pairs asked for, each I2c0
+-- ARGV[4]  with a filter: signature c8 and the pairs asked for, each I2c0
+-- ARGV[5]  where a split walk goes on: its cursor
 -- Reply    nil where an ordinary call found nothing at once, else {head, cursor, then field and record of each}; head: status B, next deadline I8 (+ 2^52; 2^53-1: none).
 --          Status 0: final; 1: nothing found yet, call again with the cursor; 2: a repeated call, an empty record is one
 --          no longer held; 3: there may be more, this call was at its limit of bytes or entries
@@ -42,14 +42,14 @@ if replayed then
 end
 
 local fields, cursor, short
-local by_rank = ARGV[5] == '' and not exclusive
-if ARGV[5] == '' then
+local by_rank = not ARGV[4] and not exclusive
+if not ARGV[4] then
     fields = call('ZRANGE', ready, 0, limit - 1)
     for n = 1, #fields do
         fields[n] = queue_number .. sub(fields[n], 7)
     end
 else
-    fields, cursor, short = walk(ARGV[5], ARGV[4], limit, budget)
+    fields, cursor, short = walk(ARGV[4], ARGV[5] or '', limit, budget)
 end
 if #fields == 0 then
     if keeps_empty and not cursor then

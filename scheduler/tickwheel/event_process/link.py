@@ -29,7 +29,7 @@ from tickwheel.event_process.commands import (
     ReadSlots,
     Refused,
 )
-from tickwheel.event_process.tail import InboxTail, RawConnection
+from tickwheel.event_process.tail import Entries, InboxTail, RawConnection, entries
 from tickwheel.scripts import Call
 
 # Answers that say nothing of the call, but that this server cannot be driven now.
@@ -72,6 +72,11 @@ class Link:
                 return self._ask("ZRANGE", key, first, first + count - 1)
             case ReadFence(key):
                 return self._ask("HGET", key, "fence")
+
+    def read_inbox_now(self, command: ReadInbox) -> Entries:
+        """What is in the inbox, without waiting."""
+        reply = self._ask("XREAD", "COUNT", command.count, "STREAMS", command.key, command.after)
+        return entries(reply)
 
     def _call(self, call: Call) -> Any:
         script = call.script

@@ -176,7 +176,7 @@ class Dequeue:
         def build(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
             context = config.context(core.history, core.options(config.dequeue_blocked))
             params = _PARAMS.pack(limit, self._lease_ms, config.lease_ms, limits.CALL_BYTES, limits.CALL_ENTRIES, token)
-            return "dequeue", [context, session, params + self._worker, cursor, self._where]
+            return "dequeue", [context, session, params + self._worker, *filter(None, (self._where, cursor))]
 
         while True:
             if self._request is not None:
