@@ -78,7 +78,7 @@ class Queue:
         return self._tickwheel._run(enqueue_many(self._core, self.name, [new]))[0]
 
     def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
-        """Add many, one round trip for each 1,000 messages or 1 MiB. Raises IdConflict after all others are added."""
+        """Add many, one round trip for each 1,000 messages or 4 MiB. Raises IdConflict after all others are added."""
         return self._tickwheel._run(enqueue_many(self._core, self.name, messages))
 
     def dequeue(
