@@ -97,7 +97,8 @@ class Queue:
         ``wait`` is how long to sleep for the first one; without it an empty queue answers at once. ``worker`` names
         the holder in `explain` and events. The same ``request_id`` (``slot:sequence``, the sequence growing with each
         call of the slot) again within five minutes answers the same messages, as far as they are still held.
-        Over several shards the order is by heads at most 100 ms old; ``consistency="exact"`` asks all of them first.
+        Over several shards the order is by heads at most 100 ms old, ``where`` or not; ``consistency="exact"`` asks all
+        of them first for the most urgent that match, which takes a round trip more.
         Raises InvalidArgument, QueueBlocked, QueueNotFound, Unavailable.
         """
         asked = Dequeue(self._core, self.name, limit, where, lease, wait, worker, request_id, consistency)

@@ -359,15 +359,21 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert found == ("QueueBlocked", None) or (found == [] and self.shards > 1)
             return False
         got = [queue.messages[key_of(message)] for message in found]
-        heads = {shard: queue.take(shard, 1, {}) for shard in range(self.shards)}
-        order = [shard for _, shard in sorted((head[0].urgency[0], shard) for shard, head in heads.items() if head)]
-        if asked.get("consistency") != "exact" and self.shards > 1:
+        limit, where = asked["limit"], asked.get("where", {})
+        best = sorted(
+            (entry for shard in range(self.shards) for entry in queue.take(shard, limit, where)),
+            key=lambda entry: (entry.urgency, entry.shard),
+        )[:limit]
+        order = list(dict.fromkeys(entry.shard for entry in best))
+        wanted: list[Entry] = []
+        if asked.get("consistency") == "exact":
+            wanted = [entry for shard in order for entry in best if entry.shard == shard]
+            wanted.sort(key=lambda entry: entry.urgency[0])
+        else:
             # By what the client heard last of each shard; what comes from one shard is exact all the same.
             first = list(dict.fromkeys(entry.shard for entry in got))
-            order = first + [shard for shard in order if shard not in first]
-        wanted: list[Entry] = []
-        for shard in order:
-            wanted += queue.take(shard, asked["limit"] - len(wanted), asked.get("where", {}))
+            for shard in first + [shard for shard in range(self.shards) if shard not in first]:
+                wanted += queue.take(shard, limit - len(wanted), where)
         assert [entry.key for entry in got] == [entry.key for entry in wanted]
         for message, entry in zip(found, wanted, strict=True):
             queue.lease(entry, asked.get("lease"), message.token, asked.get("worker", ""))

@@ -11,6 +11,7 @@ import pytest
 
 from tests.property.mutants import Mutant, sown
 from tickwheel import Message, NewMessage, Queue, Tickwheel, limits
+from tickwheel.doctor import audit
 from tickwheel.testing import PrivateServer, sandbox
 
 pytestmark = pytest.mark.property
@@ -81,6 +82,28 @@ def held_values(queue: Queue, exclusive: bool) -> tuple[list[Message], set[str]]
     return held, {message.metadata["value"] for message in held}
 
 
+def compare_in_exact_order(tickwheel: Tickwheel, exclusive: bool, seed: int) -> None:
+    """Filters and none, small limits and large: the most urgent of all shards, as a plain sort has them."""
+    chosen = random.Random(seed)
+    queue, made = filled(tickwheel, chosen, exclusive)
+    held, values = held_values(queue, exclusive)
+    left = [new for new in made if new.id not in {message.id for message in held}]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "CALL_ENTRIES", seed)
+        for _ in range(40):
+            where, limit = chosen.choice([{}, some_filter(chosen, made)]), chosen.choice([1, 2, 7, 50])
+            found = matching(left, where)
+            if exclusive:
+                found = one_of_each_value(found, values)
+            got = queue.dequeue(limit=limit, where=where or None, consistency="exact")
+            assert [message.deadline for message in got] == [new.deadline for new in found[:limit]]
+            # Of the last deadline any may have been taken, and between shards equals are in no order.
+            before = [new.id for new in found[:limit] if new.deadline != found[: limit + 1][-1].deadline]
+            assert set(before) <= {message.id for message in got} <= {new.id for new in found}
+            for message in got:
+                message.fail(retry_in=timedelta(0))
+
+
 def compare(tickwheel: Tickwheel, exclusive: bool, seed: int) -> None:
     """Forty filters, each by depth and dequeue, against a search through all messages."""
     chosen = random.Random(seed)
@@ -107,6 +130,17 @@ def test_a_walk_in_small_steps_finds_what_a_search_through_all_finds(
     tickwheel: Tickwheel, exclusive: bool, entries: int
 ) -> None:
     compare(tickwheel, exclusive, entries)
+
+
+@pytest.mark.parametrize("entries", [3, 100, 2_000])
+@pytest.mark.parametrize("exclusive", [False, True], ids=["plain", "exclusive"])
+def test_over_shards_the_exact_order_is_that_of_a_plain_sort(
+    tickwheel_server: PrivateServer, exclusive: bool, entries: int
+) -> None:
+    with sandbox(tickwheel_server, shards=4) as (tickwheel, _):
+        compare_in_exact_order(tickwheel, exclusive, entries)
+        findings = tickwheel._run(audit(tickwheel._core))
+    assert not findings
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from tickwheel.core import Core
 from tickwheel.errors import InvalidArgument, LeaseLost, QueueNotFound, SessionExpired
 from tickwheel.keys import queue_key, session_key
 from tickwheel.message import LeasedMessage
+from tickwheel.operations.exact import shares
 from tickwheel.operations.finish import fail
 from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch, one
 from tickwheel.session import Slot, parse_request_id
@@ -95,13 +96,38 @@ class Dequeue:
                 return []
             raise
         self._check_indexed(config)
-        shards = yield from self._shards(slot, config)
+        if self._exact and core.shards > 1:
+            return (yield from self._in_exact_order(slot, config, make, final))
         found: list[M] = []
-        for shard in shards:
-            more = True
-            while more and len(found) < self._limit:
-                part, more = yield from self._shard(slot, shard, self._limit - len(found), make, final)
-                found += part
+        for shard in (yield from self._shards(slot, config)):
+            found += yield from self._take(slot, shard, self._limit - len(found), make, final)
+        return found
+
+    def _in_exact_order(self, slot: Slot, config: QueueConfig, make: Maker[M], final: bool) -> Plan[list[M]]:
+        """From each shard as many as it has of the most urgent; asked again where others were faster."""
+        found: list[M] = []
+        answered = [] if self._request is None else (yield from self._answered(slot))
+        for shard in answered:
+            found += yield from self._take(slot, shard, self._limit, make, final)
+        while len(found) < self._limit and not answered:
+            most, is_all = yield from shares(self._core, self._queue, self._where, self._limit - len(found))
+            if not most and not found and self._must_ask(config):
+                most[0] = self._limit
+            for shard, count in most.items():
+                found += yield from self._take(slot, shard, count, make, final)
+            # What a request has left on a shard answers it the same from then on, so it is asked once.
+            if is_all or (self._request is not None and (found or final)):
+                break
+        found.sort(key=lambda message: message._deadline_ms)
+        return found
+
+    def _take(self, slot: Slot, shard: int, limit: int, make: Maker[M], final: bool) -> Plan[list[M]]:
+        """Up to ``limit`` messages of one shard."""
+        found: list[M] = []
+        more = True
+        while more and len(found) < limit:
+            part, more = yield from self._shard(slot, shard, limit - len(found), make, final)
+            found += part
         return found
 
     def _check_indexed(self, config: QueueConfig) -> None:
@@ -114,7 +140,7 @@ class Dequeue:
                 )
 
     def _shards(self, slot: Slot, config: QueueConfig) -> Plan[list[int]]:
-        """The shards to ask, most urgent head first."""
+        """The shards to ask, most urgent head first, as far as that is known."""
         core = self._core
         if core.shards == 1:
             return [0]
@@ -129,12 +155,16 @@ class Dequeue:
             for shard, (deadline, heard) in known.items()
             if deadline is not None and heard >= fresh_since
         }
-        if self._exact or len(ready) < core.shards:
+        if len(ready) < core.shards:
             ready = yield from self._heads()
         found = sorted(ready, key=lambda shard: (ready[shard], shard))
-        # A request leaves a trace even where nothing is ready, so that a late copy of it leases nothing to nobody; and
-        # a queue known as blocked says so.
-        return [0] if not found and (self._request is not None or config.dequeue_blocked) else found
+        return [0] if not found and self._must_ask(config) else found
+
+    def _must_ask(self, config: QueueConfig) -> bool:
+        """Whether a shard is asked though nothing is ready: a request leaves a trace, so that a late copy of it leases
+        nothing to nobody; and a queue known as blocked says so.
+        """
+        return self._request is not None or config.dequeue_blocked
 
     def _heads(self) -> Plan[dict[int, int]]:
         """Ask every shard for its most urgent deadline: one round, which only reads."""

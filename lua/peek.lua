@@ -1,0 +1,30 @@
+#!lua flags=allow-oom
+-- Says the orders of the most urgent Pending messages, all of them or those that carry every pair asked for. Leases nothing;
+-- what its walk parks (_pending) is out of the way of the dequeue that follows.
+-- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
+-- INCLUDE: _words _record _clock _context _transition _pending _match _walk
+-- ARGV[1]  context (_context)
+-- ARGV[2]  limit I2, entries to walk I4
+-- ARGV[3]  cursor of a split walk, else empty
+-- ARGV[4]  empty, or signature c8 and the pairs asked for, each I2c0
+-- Reply    {orders, each deadline I8 (+ 2^52) and rank I6; cursor: nothing found yet, call again with it; 1 where there
+--          may be more than was said, else 0}
+-- Errors   STALECONFIG
+-- Cost     O(log N) for each message, and the entries walked
+local limit, budget = read('>I2I4', ARGV[2])
+local orders = {}
+if ARGV[4] == '' then
+    local heads = call('ZRANGE', ready, 0, limit - 1, 'WITHSCORES')
+    for n = 1, #heads, 2 do
+        orders[#orders + 1] = pack('>I8', heads[n + 1] + BIAS) .. sub(heads[n], 1, 6)
+    end
+    return { table.concat(orders), '', 0 }
+end
+local fields, cursor, short = walk(ARGV[4], ARGV[3], limit, budget)
+local records = #fields > 0 and fetch(fields)
+for n = 1, #fields do
+    local _, flags, _, _, _, incarnation, due = read(WHOLE, records[n])
+    local deadline, rank = order_in(records[n], flags, UNOWNED, incarnation, due)
+    orders[n] = pack('>I8I6', deadline + BIAS, rank)
+end
+return { table.concat(orders), cursor or '', short and 1 or 0 }
