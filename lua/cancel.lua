@@ -1,20 +1,17 @@
 #!lua flags=allow-oom
 -- Invisible, Pending or Running -> Cancelled. A Running one of an exclusive queue holds its value until its worker's next
 -- call or the end of the lease, unless it is to be released at once.
--- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _transition _pending
+-- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
+-- INCLUDE: _words _record _clock _context _session _transition _pending _change
 -- ARGV[1]  context (_context)
--- ARGV[2]  retention in ms I6, release at once B
--- ARGV[3]… fields
+-- ARGV[2]  session (_session)
+-- ARGV[3]  retention in ms I6, release at once B
+-- ARGV[4]… fields
 -- Reply    one string: a result (code B, state B, version I4, until I6) for each: DONE, ALREADY, INVALID or NOT_FOUND
--- Errors   STALECONFIG
+-- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message and pair; nothing is taken off the wheel
-local retention, at_once = read('>I6B', ARGV[2])
-local fields, results = {}, {}
-for n = 3, #ARGV do
-    fields[n - 2] = ARGV[n]
-end
-local records = fetch(fields)
+local retention, at_once = read('>I6B', ARGV[3])
+local fields, records = given(4, 0)
 for n = 1, #fields do
     local field = fields[n]
     local record = now_of(field, records[n])
@@ -56,5 +53,4 @@ for n = 1, #fields do
         end
     end
 end
-commit('')
-return table.concat(results)
+return answer()

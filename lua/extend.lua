@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Moves the end of leases further away, never nearer. No new version, no event, no timer: the old one moves itself on.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _session _transition _pending _lease
+-- INCLUDE: _words _record _clock _context _session _transition _pending _change _lease
 -- ARGV[1]  context (_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention of cancelled I6, new lease in ms from now I4
@@ -9,11 +9,7 @@
 -- Reply    one string: a result (code B, state B, version I4, lease until I6) for each: DONE, LOST or NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(1) for each message
-if replayed then
-    return replayed
-end
 local retention, lease = read('>I6I4', ARGV[3])
-local results = {}
 for n = 1, #fields do
     local record = now_of(fields[n], records[n])
     local state, flags, version, attempts, until_ms = 0, 0, 0, 0, 0
@@ -28,7 +24,4 @@ for n = 1, #fields do
         results[n] = pack(RESULT, DONE, state, version, until_ms)
     end
 end
-local answer = table.concat(results)
-remember(answer)
-commit('')
-return answer
+return answer()

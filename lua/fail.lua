@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Running -> Invisible for a back-off, or Pending, or Errored where its attempts are used up; by the holder of the lease.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _session _transition _pending _lease
+-- INCLUDE: _words _record _clock _context _session _transition _pending _change _lease
 -- ARGV[1]  context (_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention of cancelled I6, of errored I6, the queue's max_attempts I2, error text I2c0, then the back-off I6 of each message
@@ -9,11 +9,7 @@
 -- Reply    one string: a result (code B, state B, version I4, until I6) for each: DONE, LOST or NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message
-if replayed then
-    return replayed
-end
 local retention, errored_retention, default_attempts, text, delays_at = read('>I6I6I2I2c0', ARGV[3])
-local results = {}
 for n = 1, #fields do
     local field = fields[n]
     local record = now_of(field, records[n])
@@ -62,7 +58,4 @@ for n = 1, #fields do
         results[n] = pack(RESULT, DONE, to, version + 1, when)
     end
 end
-local answer = table.concat(results)
-remember(answer)
-commit('')
-return answer
+return answer()

@@ -1,21 +1,14 @@
 #!lua flags=allow-oom
 -- Errored -> Pending, with its attempts counted from zero.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _session _transition _pending
+-- INCLUDE: _words _record _clock _context _session _transition _pending _change
 -- ARGV[1]  context (_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]… fields
 -- Reply    one string: a result (code B, state B, version I4, now I6) for each: DONE, INVALID or NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message and pair
-if replayed then
-    return replayed
-end
-local fields, results = {}, {}
-for n = 3, #ARGV do
-    fields[n - 2] = ARGV[n]
-end
-local records = fetch(fields)
+local fields, records = given(3, 0)
 for n = 1, #fields do
     local field = fields[n]
     local record = now_of(field, records[n])
@@ -35,7 +28,4 @@ for n = 1, #fields do
         end
     end
 end
-local answer = table.concat(results)
-remember(answer)
-commit('')
-return answer
+return answer()

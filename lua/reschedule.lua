@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Gives an Invisible or Pending message a new due time, a new deadline, or both.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _session _transition _pending
+-- INCLUDE: _words _record _clock _context _session _transition _pending _change
 -- ARGV[1]  context (_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  clock guard in ms I4, longest delay in ms I6
@@ -10,20 +10,15 @@
 -- Reply    one string: a result (code B, state B, version I4, due I6) for each: DONE, INVALID or NOT_FOUND
 -- Errors   STALECONFIG, TOOFAR, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each Pending message and pair
-if replayed then
-    return replayed
-end
 local guard, furthest = read('>I4I6', ARGV[3])
 local high = tonumber(call('HGET', clock, 'high') or nil)
-local fields, results = {}, {}
 for n = 4, #ARGV do
-    fields[n - 3] = sub(ARGV[n], 16)
     local input, when = read('>BI6', ARGV[n])
     if band(input, 5) == 5 and when > now + furthest then
         return redis.error_reply('TOOFAR ' .. n - 3)
     end
 end
-local records = fetch(fields)
+local fields, records = given(4, 15)
 for n = 1, #fields do
     local field = fields[n]
     local record = now_of(field, records[n])
@@ -73,7 +68,4 @@ for n = 1, #fields do
         results[n] = pack(RESULT, DONE, to, version + 1, due)
     end
 end
-local answer = table.concat(results)
-remember(answer)
-commit('')
-return answer
+return answer()

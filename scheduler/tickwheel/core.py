@@ -20,6 +20,7 @@ from tickwheel.session import Slot, Slots
 _VERSION = Struct(">I")
 # A configuration that changes this often within one call is being fought over.
 _STALE_MOST = 20
+_FORGOTTEN = ("SESSIONEXPIRED", "SESSIONOLD")
 ALL_HISTORY = 2**32 - 1
 
 
@@ -77,6 +78,13 @@ class Core:
         self, queue: str, shards: Sequence[int], build: Callable[[QueueConfig, int], Request]
     ) -> Plan[list[Reply]]:
         """Send one call to each of the shards, in one round; again to those that had another configuration."""
+        replies = yield from self._settled(queue, shards, build)
+        return [self._checked(queue, reply) for reply in replies]
+
+    def _settled(
+        self, queue: str, shards: Sequence[int], build: Callable[[QueueConfig, int], Request]
+    ) -> Plan[list[Reply]]:
+        """The replies of `on_shards`, of which refusals are values here."""
         config = yield from self.config(queue)
         replies: dict[int, Reply] = {}
         waiting = list(dict.fromkeys(shards))
@@ -85,7 +93,7 @@ class Core:
             replies.update(zip(waiting, answers, strict=True))
             waiting = [s for s in waiting if _code(replies[s]) == "STALECONFIG"]
             if not waiting:
-                return [self._checked(queue, replies[shard]) for shard in shards]
+                return [replies[shard] for shard in shards]
             config = (yield from self.load_config(queue)) or config
             yield from self.adopt(queue, config, waiting)
         raise TickwheelError(f"the configuration of queue {queue!r} changes faster than calls can follow")
@@ -103,28 +111,46 @@ class Core:
         build: Callable[[QueueConfig, bytes], tuple[str, Sequence[bytes | int | str]]],
     ) -> Plan[Reply]:
         """Send one call under the slot's next sequence; ``build`` makes its script's name and arguments."""
+        replies = yield from self.in_sessions(queue, [shard], slot, lambda config, _, session: build(config, session))
+        return replies[0]
+
+    def in_sessions(
+        self,
+        queue: str,
+        shards: Sequence[int],
+        slot: Slot,
+        build: Callable[[QueueConfig, int, bytes], tuple[str, Sequence[bytes | int | str]]],
+        *,
+        reopens: bool = False,
+    ) -> Plan[list[Reply]]:
+        """Send one call to each of the shards, in one round, under the slot's next sequence.
+
+        ``reopens`` is for calls that do no harm when they are done again: they are, where the session was forgotten.
+        """
         sequence = slot.sequence
 
         def request(config: QueueConfig, shard: int) -> Request:
             # Built again for another configuration it is the same call, which may have been done and its answer lost.
             slot.sequence = sequence
-            key, first, again = slot.next(self.namespace, shard)
-            name, args = build(config, first)
+            key, first, again = slot.next(self.namespace, shard, reopens)
+            name, args = build(config, shard, first)
             resent = [args[0], again, *args[2:]]
             return Request(shard, self.call(name, shard, queue, args, key), again=resent, durable=True)
 
-        while True:
-            try:
-                reply = (yield from self.on_shards(queue, [shard], request))[0]
-            except SessionForgotten as forgotten:
-                if forgotten.resent:
+        replies: dict[int, Reply] = {}
+        waiting = shards
+        while waiting:
+            answers = yield from self._settled(queue, waiting, request)
+            replies.update(zip(waiting, answers, strict=True))
+            waiting = [shard for shard in waiting if _code(replies[shard]) in _FORGOTTEN]
+            for shard in waiting:
+                if replies[shard].resent or _code(replies[shard]) == "SESSIONOLD":
                     raise SessionExpired(
                         "the call was repeated after its session had expired: whether the first one took effect is not"
                         " known; look at the message before you go on"
-                    ) from None
+                    )
                 slot.forget(shard)
-                continue
-            return reply
+        return [self._checked(queue, replies[shard]) for shard in shards]
 
     def read(self, queue: str, shard: int, name: str, args: Sequence[bytes | int | str]) -> Plan[Reply]:
         """Send one call that only reads; its first argument, the context, is put before ``args``."""
@@ -149,20 +175,10 @@ class Core:
         code, text = reply.error
         if code == "BLOCKED":
             raise QueueBlocked(f"queue {queue!r}: {text}; `unblock` it to go on")
-        if code in ("SESSIONEXPIRED", "SESSIONOLD"):
-            raise SessionForgotten(reply.resent or code == "SESSIONOLD")
         if code == "TOOFAR":
             most = timedelta(milliseconds=limits.DELAY_MS_MAX)
             raise InvalidArgument(f"due must be within {most.days} days from now, by the clock of the shard's server")
         raise TickwheelError(f"{code} {text}")
-
-
-class SessionForgotten(Exception):
-    """The shard does not know the session of a call. ``resent``: nor whether the call was done before."""
-
-    def __init__(self, resent: bool) -> None:
-        super().__init__()
-        self.resent = resent
 
 
 def _code(reply: Reply) -> str:

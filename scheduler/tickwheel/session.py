@@ -24,32 +24,39 @@ _RENEW_S = limits.SESSION_MS / 2000
 class Slot:
     """One slot: a name that no other client has, and the sequence of its calls."""
 
-    __slots__ = ("_keeps_empty", "_opened", "_unanswered", "name", "sequence")
+    __slots__ = ("_keeps_empty", "_names", "_opened", "_unanswered", "name", "sequence")
 
     def __init__(self, name: str | None = None, sequence: int = 0) -> None:
         self.name = name or os.urandom(12).hex()
         self.sequence = sequence
+        # By shard, the name that followed the first one there.
+        self._names: dict[int, str] = {}
         self._opened: dict[int, float] = {}
         # By shard, the first sequence that was sent there and had no answer.
         self._unanswered: dict[int, int] = {}
         self._keeps_empty: bool | None = None
 
-    def next(self, namespace: str, shard: int) -> tuple[str, bytes, bytes]:
-        """The session key of a new call, and the argument to send first and again."""
+    def next(self, namespace: str, shard: int, reopens: bool = False) -> tuple[str, bytes, bytes]:
+        """The session key of a new call, and the argument to send first and again.
+
+        ``reopens``: the call may be done where the shard has forgotten the session, even when it is sent again.
+        """
         if time.monotonic() > self._opened.get(shard, inf) + _RENEW_S:
             self.forget(shard)
         self.sequence += 1
-        key = session_key(namespace, shard, self.name)
+        key = session_key(namespace, shard, self._names.get(shard, self.name))
         # Until a call is answered, those after it leave a trace, so that a late copy of it is refused.
         waiting = self._unanswered.setdefault(shard, self.sequence) < self.sequence
         first, again = (waiting, True) if self._keeps_empty is None else (self._keeps_empty, self._keeps_empty)
-        options = (0 if shard in self._opened else _OPENS) | (0 if self._keeps_empty is None else _REPEATED)
+        opens = reopens or shard not in self._opened
+        options = (_OPENS if opens else 0) | (0 if self._keeps_empty is None else _REPEATED)
         return key, self._use(options | first), self._use(options | again)
 
     def answered(self, shard: int, kept: bool) -> None:
         """The call was answered; ``kept`` says that the shard wrote the answer, and so renewed the session."""
         self._unanswered.pop(shard, None)
-        if kept:
+        # A caller's own request keeps its name whatever the shard remembers of it, so it opens its session every time.
+        if kept and self._keeps_empty is None:
             self._opened[shard] = time.monotonic()
 
     def repeat(self, sequence: int, final: bool) -> None:
@@ -65,8 +72,8 @@ class Slot:
 
     def forget(self, shard: int) -> None:
         """The shard does not know the session: open it anew with the next call, under a name never used."""
-        self.name = os.urandom(12).hex()
-        self._opened.clear()
+        self._names[shard] = os.urandom(12).hex()
+        self._opened.pop(shard, None)
 
 
 class Slots:

@@ -5,6 +5,7 @@ import socket
 import ssl
 import threading
 from contextlib import suppress
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -15,12 +16,13 @@ class FlakyProxy:
     """Listens on a free port of this host and forwards to a server's unix socket. With ``tls`` it is the TLS end.
 
     ``loses`` is the chance that a piece of the server's answer is lost, and the connection cut then; the answer to a
-    request that holds ``loses_answer_to`` is always lost.
+    request that holds ``loses_answer_to`` is always lost, or ``times`` times.
     """
 
     def __init__(self, target: str, *, tls: ssl.SSLContext | None = None, seed: int = 0) -> None:
         self.loses = 0.0
         self.loses_answer_to = b""
+        self.times = inf
         self.lost = 0
         self.requests: list[bytes] = []
         self._target = target
@@ -84,7 +86,8 @@ class FlakyProxy:
         with suppress(OSError):
             while asked := near.recv(_CHUNK):
                 self.requests.append(asked)
-                if self.loses_answer_to and self.loses_answer_to in asked:
+                if self.loses_answer_to and self.loses_answer_to in asked and self.times > 0:
+                    self.times -= 1
                     self._doomed.add(near)
                 far.sendall(asked)
 

@@ -4,9 +4,10 @@ import asyncio
 import logging
 import os
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from datetime import timedelta
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,13 +15,15 @@ import pytest
 from tests.fault.conditions import eventually
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.flaky_proxy import FlakyProxy
+from tests.fault.mutating_calls import CALLS, HOUR, NOW, Prepared, answer, prepared
 from tests.fault.told import path, told
-from tickwheel import Message, Queue, Tickwheel, Unavailable, aio, sync_io
-from tickwheel.testing import PrivateServer
+from tickwheel import Change, EnqueueResult, Message, Queue, Tickwheel, Unavailable, aio, sync_io
+from tickwheel.testing import PrivateServer, VirtualClock
+from tickwheel.testing.clock import FRAGMENT
 
 pytestmark = pytest.mark.fault
 
-NOW = timedelta(0)
+THEN = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -36,9 +39,10 @@ def shards() -> int:
 
 @pytest.fixture
 def flaky(proxy: FlakyProxy, tickwheel_server: PrivateServer, shards: int) -> Iterator[Tickwheel]:
-    """A client of a fresh namespace, through the proxy."""
+    """A client of a fresh namespace, where it is THEN, through the proxy."""
     namespace = f"flaky-{os.urandom(4).hex()}"
-    with Tickwheel(proxy.url, namespace=namespace, shards=shards, history="relay") as tickwheel:
+    with Tickwheel(proxy.url, namespace=namespace, shards=shards, history="relay", clock=FRAGMENT) as tickwheel:
+        VirtualClock(tickwheel_server.url, namespace, THEN).close()
         yield tickwheel
     tickwheel_server.clear(namespace)
 
@@ -51,22 +55,23 @@ def test_lost_replies_duplicate_nothing(
     proxy.loses = 0.2
     for n in range(16):
         id, of = f"m{n}", str(n % 5)
-        assert work.enqueue(b"x", id=id, delay=timedelta(hours=1), metadata={"of": of}).created
-        assert work.reschedule(id, of, delay=NOW).changed
+        added = work.enqueue(b"x", id=id, delay=HOUR, metadata={"of": of})
+        assert added == EnqueueResult(id, "invisible", created=True)
+        assert work.reschedule(id, of, delay=NOW) == Change(id, "pending", 2, THEN, changed=True)
         message = the_one(work, id)
-        lease_until = message.lease_until
-        assert message.extend(timedelta(hours=1)) > lease_until
+        assert message.extend(HOUR) == THEN + HOUR
         assert message.fail(retry_in=NOW) == "pending"
         message = the_one(work, id)
         assert message.attempt == 2
         assert message.fail(retry_in=NOW) == "errored"
-        assert work.redrive(id, of).changed
+        assert work.redrive(id, of) == Change(id, "pending", 7, THEN, changed=True)
         message = the_one(work, id)
         assert message.attempt == 1
         if n % 2:
             message.complete()
         else:
-            assert work.cancel(id, of, release=True).state == "cancelled"
+            kept_until = THEN + timedelta(minutes=10)
+            assert work.cancel(id, of, release=True) == Change(id, "cancelled", 9, kept_until, changed=True)
     proxy.loses = 0.0
     assert proxy.lost > 30
     with tickwheel_server.client() as client:
@@ -148,65 +153,43 @@ def resent() -> Iterator[Resent]:
     logging.getLogger("tickwheel").removeHandler(handler)
 
 
-Action = Callable[[Queue, Message], Any]
-CALLS: dict[str, tuple[Action, list[str]]] = {
-    "enqueue": (lambda queue, _: queue.enqueue(b"new", id="new").created, ["pending"]),
-    "dequeue": (lambda queue, _: [message.id for message in queue.dequeue(where={"of": "2"})], ["pending", "running"]),
-    "complete": (lambda _, held: held.complete(), ["pending", "running", "completed"]),
-    "fail": (lambda _, held: held.fail(retry_in=NOW), ["pending", "running", "pending"]),
-    "extend": (lambda _, held: held.extend(timedelta(hours=1)) > held.due, ["pending", "running"]),
-    "reschedule": (lambda queue, _: queue.reschedule("other", delay=NOW).changed, ["invisible", "pending"]),
-    "redrive": (lambda queue, _: queue.redrive("errored").changed, ["pending", "running", "errored", "pending"]),
-    "cancel": (lambda queue, _: queue.cancel("other").state, ["invisible", "cancelled"]),
-}
-OF = {"enqueue": "new", "dequeue": "next", "reschedule": "other", "cancel": "other", "redrive": "errored"}
-ANSWERS = {"enqueue": True, "dequeue": ["next"], "complete": None, "fail": "pending", "cancel": "cancelled"}
-
-
-def test_a_server_frozen_in_the_middle_of_calls_does_each_once(
-    faulty: FaultyServer, resent: Resent, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "name", ["enqueue", "dequeue", "complete", "fail", "extend", "reschedule", "redrive", "cancel", "cancel many"]
+)
+def test_a_server_frozen_in_the_middle_of_a_call_does_it_once_and_answers_it(
+    name: str, faulty: FaultyServer, resent: Resent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sync_io, "ANSWER_S", 0.05)
-    for name, (call, states) in CALLS.items():
-        with Tickwheel(faulty.url, namespace=f"frozen-{name}", history="relay") as tickwheel:
-            work = tickwheel.create_queue("work")
-            held = prepared(work)
-            # A connection that does not introduce itself: so each copy of the call is sent, and lies there while the
-            # server does not read.
-            connection: Any = tickwheel._io._pool.get_connection()
-            connection.driver_info = None
-            tickwheel._io._pool.release(connection)
-            with faulty.client() as client:
-                ran = scripts_run(client)
-            answers: list[Any] = []
-            caller = threading.Thread(target=lambda: answers.append(call(work, held)))  # noqa: B023
+    call = CALLS[name]
+    with stopped(faulty.url, "undisturbed") as undisturbed, stopped(faulty.url, "frozen") as on:
+        expected = answer(call, undisturbed)
+        # A connection that does not introduce itself: so each copy of the call is sent, and lies there while the
+        # server does not read.
+        connection: Any = on.tickwheel._io._pool.get_connection()
+        connection.driver_info = None
+        on.tickwheel._io._pool.release(connection)
+        with faulty.client() as client, ThreadPoolExecutor() as threads:
+            ran = scripts_run(client)
             with faulty.frozen():
                 before = resent.count
-                caller.start()
-                eventually(lambda: resent.count >= before + 4, "the call was sent again and again")  # noqa: B023
-            caller.join(20)
-            assert answers == [ANSWERS.get(name, True)], name
-            with faulty.client() as client:
-                transitions = told(client, tickwheel._core.namespace)
-                # The fault was one: the server did get the call more than once.
-                assert scripts_run(client) >= ran + 3, name
-            assert path(transitions, OF.get(name, "held")) == states, name
-            assert len(transitions) == (8 if name == "enqueue" else 7 + (name != "extend")), name
+                answered = threads.submit(answer, call, on)
+                eventually(lambda: resent.count >= before + 4, "the call was sent again and again")
+            assert answered.result(20) == expected
+            # The fault was one: the server did get the call more than once.
+            assert scripts_run(client) >= ran + 3
+            assert told(client, "frozen") == told(client, "undisturbed")
+
+
+@contextmanager
+def stopped(url: str, namespace: str) -> Iterator[Prepared]:
+    """A namespace that is prepared for every call, and whose time stands still."""
+    with Tickwheel(url, namespace=namespace, history="relay", clock=FRAGMENT) as tickwheel:
+        VirtualClock(url, namespace, THEN).close()
+        yield prepared(tickwheel)
 
 
 def scripts_run(client: Any) -> int:
     return int(client.info("commandstats")["cmdstat_evalsha"]["calls"])
-
-
-def prepared(work: Queue) -> Message:
-    """One message held, one errored, one next, one later."""
-    work.enqueue(b"", id="held")
-    [held] = work.dequeue()
-    work.enqueue(b"", id="errored", max_attempts=1)
-    work.dequeue()[0].fail()
-    work.enqueue(b"", id="next", metadata={"of": "2"})
-    work.enqueue(b"", id="other", delay=timedelta(hours=1))
-    return held
 
 
 def test_a_late_copy_of_an_older_call_is_refused(

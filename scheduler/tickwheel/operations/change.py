@@ -9,7 +9,7 @@ from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.errors import InvalidArgument
 from tickwheel.operations.results import Change, changes, rounds
-from tickwheel.plan import Plan, Request
+from tickwheel.plan import Plan
 from tickwheel.record import BIAS, name
 from tickwheel.routing import shard_of
 
@@ -18,6 +18,7 @@ _CANCEL = Struct(">HIB")
 _CANCEL_MESSAGES = 250
 _RESCHEDULE = Struct(">IHI")
 _NEW_TIMES = Struct(">BHIQ")
+_UNFINISHED = "invisible, pending or running"
 _ABSOLUTE, _RELATIVE_DEADLINE, _DUE, _DEADLINE = 1, 2, 4, 8
 
 
@@ -48,28 +49,39 @@ def cancel_many(
     if isinstance(ids, str | bytes) or not isinstance(ids, Sequence):
         raise InvalidArgument(f"cancel_many takes a list of ids, not {arguments.shown(ids)}")
     located = []
-    for id_ in ids:
+    for n, id_ in enumerate(ids):
         shard, raw = yield from locate(core, queue, id_, exclusive_value)
-        located.append((shard, id_, raw))
-    done: dict[str, Change] = {}
+        located.append((shard, n, raw))
+    done: dict[int, Change] = {}
     checks = []
-    for part in rounds(located, lambda item: item[0], _CANCEL_MESSAGES):
+    slot = core.slots.take()
+    try:
+        for part in rounds(located, lambda item: item[0], _CANCEL_MESSAGES):
 
-        def build(config: QueueConfig, shard: int, part: dict[int, list[tuple[int, str, bytes]]] = part) -> Request:
-            context = config.context(core.history)
-            params = _CANCEL.pack(*divmod(config.retention_ms, 2**32), at_once)
-            number = config.number.to_bytes(2)
-            args = [context, params, *(number + raw for _, _, raw in part[shard])]
-            return Request(shard, core.call("cancel", shard, queue, args), durable=True)
+            def build(
+                config: QueueConfig,
+                shard: int,
+                session: bytes,
+                part: dict[int, list[tuple[int, int, bytes]]] = part,
+            ) -> tuple[str, list[bytes | int | str]]:
+                params = _CANCEL.pack(*divmod(config.retention_ms, 2**32), at_once)
+                number = config.number.to_bytes(2)
+                items = (number + raw for _, _, raw in part[shard])
+                return "cancel", [config.context(core.history), session, params, *items]
 
-        replies = yield from core.on_shards(queue, list(part), build)
-        for items, reply in zip(part.values(), replies, strict=True):
-            found, check = changes(queue, [id_ for _, id_, _ in items], reply.value, "invisible, pending or running")
-            done |= {change.id: change for change in found}
-            checks.append(check)
+            # To cancel again changes nothing, so one whose session is forgotten is done as if it were the first.
+            replies = yield from core.in_sessions(queue, list(part), slot, build, reopens=True)
+            for (shard, items), reply in zip(part.items(), replies, strict=True):
+                slot.answered(shard, kept=True)
+                found, check = changes(queue, [ids[n] for _, n, _ in items], reply.value, _UNFINISHED)
+                # Where one was refused there are fewer changes, and no answer but its error.
+                done.update(zip((n for _, n, _ in items), found, strict=False))
+                checks.append(check)
+    finally:
+        core.slots.give(slot)
     for check in checks:
         check()
-    return [done[id_] for id_ in ids]
+    return [done[n] for n in range(len(ids))]
 
 
 def reschedule(

@@ -1,0 +1,106 @@
+"""Every call that changes something, on a namespace that was prepared for all of them, and its whole answer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from tickwheel import Message, NewMessage, Queue, Tickwheel, TickwheelError
+
+NOW, HOUR = timedelta(0), timedelta(hours=1)
+# Enough for every shard to have some.
+MANY = [f"later{n}" for n in range(12)]
+
+
+@dataclass
+class Prepared:
+    """A plain queue and an exclusive one, with leases on what is named `held`, `other`, `last` and `cancelled`."""
+
+    tickwheel: Tickwheel
+    work: Queue
+    films: Queue
+    leases: dict[str, Message]
+
+
+def prepared(tickwheel: Tickwheel) -> Prepared:
+    """`held` and `other` are Running, `last` for the last time; `next` is ready; the rest is what its name says."""
+    work = tickwheel.create_queue("work")
+    films = tickwheel.create_queue("films", exclusive_key="of")
+    leases = {}
+    for id, attempts in (("held", 5), ("other", 5), ("last", 1), ("errored", 1)):
+        work.enqueue(b"", id=id, max_attempts=attempts)
+        [leases[id]] = work.dequeue(worker="w")
+    leases.pop("errored").fail("boom")
+    films.enqueue(b"", id="cancelled", metadata={"of": "1"})
+    [leases["cancelled"]] = films.dequeue()
+    films.cancel("cancelled", "1")
+    films.enqueue(b"", id="held", metadata={"of": "2"})
+    [leases["film"]] = films.dequeue()
+    work.enqueue(b"next", id="next", metadata={"region": "eu"})
+    work.enqueue_many(NewMessage(b"", id=id, delay=HOUR) for id in MANY)
+    return Prepared(tickwheel, work, films, leases)
+
+
+@dataclass(frozen=True)
+class Call:
+    """``script`` is what the call sends, ``changes`` how many transitions it makes."""
+
+    script: str
+    run: Callable[[Prepared], Any]
+    changes: int = 1
+
+
+CALLS: dict[str, Call] = {
+    "enqueue": Call("enqueue", lambda on: on.work.enqueue(b"new", id="new")),
+    "enqueue what is there": Call("enqueue", lambda on: on.work.enqueue(b"", id="later1", delay=HOUR), 0),
+    "enqueue other content": Call("enqueue", lambda on: on.work.enqueue(b"other", id="next"), 0),
+    "enqueue many": Call(
+        "enqueue", lambda on: on.work.enqueue_many(NewMessage(b"", id=f"new{n}", delay=n * HOUR) for n in range(12)), 12
+    ),
+    "dequeue": Call("dequeue", lambda on: on.work.dequeue(worker="v")),
+    "dequeue by pairs": Call("dequeue", lambda on: on.work.dequeue(5, where={"region": "eu"}, lease=HOUR)),
+    "dequeue on request": Call("dequeue", lambda on: on.work.dequeue(request_id="caller:1")),
+    "complete": Call("complete", lambda on: on.leases["held"].complete()),
+    "complete many": Call("complete", lambda on: on.work.complete_many([on.leases["held"], on.leases["other"]]), 2),
+    "complete what was cancelled": Call("complete", lambda on: on.leases["cancelled"].complete(), 0),
+    "fail": Call("fail", lambda on: on.leases["held"].fail("why", retry_in=NOW)),
+    "fail for a while": Call("fail", lambda on: on.leases["held"].fail(retry_in=HOUR)),
+    "fail on the last attempt": Call("fail", lambda on: on.leases["last"].fail("why")),
+    "fail what was cancelled": Call("fail", lambda on: on.leases["cancelled"].fail(), 0),
+    "extend": Call("extend", lambda on: on.leases["held"].extend(HOUR), 0),
+    "reschedule": Call("reschedule", lambda on: on.work.reschedule("later1", delay=NOW, deadline=HOUR)),
+    "reschedule what is running": Call("reschedule", lambda on: on.work.reschedule("held", delay=NOW), 0),
+    "redrive": Call("redrive", lambda on: on.work.redrive("errored")),
+    "cancel": Call("cancel", lambda on: on.work.cancel("later1")),
+    "cancel what is running": Call("cancel", lambda on: on.films.cancel("held", "2")),
+    "cancel and release": Call("cancel", lambda on: on.films.cancel("held", "2", release=True)),
+    "cancel what was cancelled": Call("cancel", lambda on: on.films.cancel("cancelled", "1"), 0),
+    "release what was cancelled": Call("cancel", lambda on: on.films.cancel("cancelled", "1", release=True), 0),
+    "cancel many": Call("cancel", lambda on: on.work.cancel_many(MANY), 12),
+    "cancel many, some twice": Call("cancel", lambda on: on.work.cancel_many([*MANY, "later1", "held"]), 13),
+    "cancel many, one of which is not there": Call("cancel", lambda on: on.work.cancel_many([*MANY, "no"]), 12),
+    "create a queue": Call("configure", lambda on: on.tickwheel.create_queue("new", lease=HOUR), 0),
+    "change a queue": Call("configure", lambda on: on.tickwheel.create_queue("work", update=True, lease=HOUR), 0),
+    "block": Call("configure", lambda on: on.work.block(enqueue=False), 0),
+}
+
+
+def answer(call: Call, on: Prepared) -> Any:
+    """All that a caller sees of an answer, or of a refusal; of a lease all but its token, which is random."""
+    try:
+        return _seen(call.run(on))
+    except TickwheelError as refused:
+        return type(refused), str(refused)
+
+
+def _seen(found: Any) -> Any:
+    match found:
+        case list():
+            return [_seen(each) for each in found]
+        case Message():
+            what = (found.queue, found.id, found.payload, found.metadata, found.exclusive_value)
+            return *what, found.attempt, found.version, found.due, found.deadline, found.lease_until
+        case Queue():
+            return found.config()
+        case _:
+            return found
