@@ -6,17 +6,13 @@
 -- ARGV[2]  nonce I4 of the call (message n has nonce + n), clock guard in ms I4, longest delay in ms I6
 -- ARGV[3]… two for each message: head (record flags B, input B, when I6, deadline I8, digest c8, field I2c0, then the
 --          sections OVERRIDES and PAIRS) and payload, empty with BODY (_staged). Input 1: `when` is the due time, not a delay; 2: the deadline is relative.
--- Reply    one string: code B and state B for each message; DONE, ALREADY or CONFLICT
--- Errors   STALECONFIG, BLOCKED, TOOFAR with the number of the message; out of memory, refused before it starts
+-- Reply    one string: code B and state B for each message; DONE, ALREADY, CONFLICT, or INVALID: due later than may be
+-- Errors   STALECONFIG, BLOCKED; out of memory, refused before it starts
 -- Cost     O(log N) for each Pending message and pair, O(1) for each Invisible one
 local nonce, guard, furthest = read('>I4I4I6', ARGV[2])
 local fields, most = {}, (#ARGV - 2) / 2
 for n = 1, most do
-    local head = ARGV[n * 2 + 1]
-    if band(byte(head, 2), 1) ~= 0 and read('>I6', head, 3) > now + furthest then
-        return refuse('TOOFAR ' .. n)
-    end
-    fields[n] = read('>I2c0', head, 25)
+    fields[n] = read('>I2c0', ARGV[n * 2 + 1], 25)
 end
 local records = fetch(fields)
 local kept = call('HMGET', clock, 'seq', 'high')
@@ -38,6 +34,8 @@ for n = 1, most do
         else
             results[n] = char(ALREADY, state)
         end
+    elseif band(byte(head, 2), 1) ~= 0 and read('>I6', head, 3) > now + furthest then
+        results[n], left_over = char(INVALID, 0), left_over or band(byte(head), BODY) ~= 0
     else
         local flags, input, due, deadline, digest = read('>BBI6I8c8', head)
         local absolute = band(input, 1) ~= 0

@@ -78,7 +78,12 @@ class Queue:
         return self._tickwheel._run(enqueue_many(self._core, self.name, [new]))[0]
 
     def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
-        """Add many, one round trip for each 1,000 messages or 4 MiB. Raises IdConflict after all others are added."""
+        """Add many, one round trip for each 1,000 messages or 4 MiB.
+
+        One that is wrong in itself ends it before its part is sent; parts sent before stay. What only the server can
+        tell (IdConflict; InvalidArgument for a ``due`` more than five years ahead) comes after all others are added,
+        and the error's ``results`` say which. Any other error leaves open which are in; the same again is safe.
+        """
         return self._tickwheel._run(enqueue_many(self._core, self.name, messages))
 
     def dequeue(

@@ -18,7 +18,15 @@ class TickwheelError(Exception):
 
 
 class InvalidArgument(TickwheelError, ValueError):
-    """An argument is of the wrong type or outside what is allowed. Nothing was sent."""
+    """An argument is of the wrong type or outside what is allowed. Nothing was sent.
+
+    With one exception: that a due time is too far ahead, only the server's clock can tell. Then all others of the batch
+    are enqueued, and ``results`` holds the result of every message in order (None where it was refused).
+    """
+
+    def __init__(self, text: str, results: Sequence[Any] = ()) -> None:
+        super().__init__(text)
+        self.results = list(results)
 
 
 class PayloadTooLarge(InvalidArgument):

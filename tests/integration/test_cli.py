@@ -327,8 +327,20 @@ def test_a_line_whose_id_is_taken_is_told_after_all_others_are_in(run: Run, plac
     file = lines_file(tmp_path, *(json.dumps({"id": f"m{n}", "payload": "second"}) for n in range(3)))
     result = run("enqueue", "jobs", "--from", file, code=1)
     assert result.stdout == "2 added\n"
-    assert "line 2: a message 'm1' is there with other content" in result.stderr
+    assert "line 2: queue 'jobs' has a message 'm1' with other content" in result.stderr
     assert place.queue("jobs").counts()["pending"] == 3
+
+
+def test_a_line_that_is_due_too_far_ahead_is_told_after_all_others_are_in(
+    run: Run, place: Tickwheel, tmp_path: Path
+) -> None:
+    file = lines_file(
+        tmp_path, *(json.dumps({"id": f"m{n}", "due": f"{y}-01-01T00:00Z"}) for n, y in enumerate((2020, 9000, 2021)))
+    )
+    result = run("enqueue", "jobs", "--from", file, code=1)
+    assert result.stdout == "2 added\n"
+    assert "line 2: due of message 'm1' must be within 1825 days" in result.stderr
+    assert place.queue("jobs").counts()["pending"] == 2
 
 
 def test_doctor_finds_a_healthy_namespace_healthy(run: Run) -> None:

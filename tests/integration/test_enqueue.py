@@ -277,6 +277,31 @@ def test_a_due_time_five_years_ahead_is_the_furthest(queue: Queue, clock: Virtua
     assert queue.counts()["pending"] == 2
 
 
+def test_a_due_time_too_far_ahead_stops_no_other_and_the_error_says_which_it_is(
+    tw: Tickwheel, queue: Queue, clock: VirtualClock
+) -> None:
+    too_far = clock.now + timedelta(milliseconds=limits.DELAY_MS_MAX + 1)
+    queue.enqueue(b"first", id="m30")
+    new = [NewMessage(id=f"m{n}", due=too_far if n in (7, 1_500) else None) for n in range(2_000)]
+    new[7].payload = bytes(5_000)
+    with pytest.raises(InvalidArgument, match="due of message 'm7', and 1 more must be within 1825 days") as refused:
+        queue.enqueue_many(new)
+    assert "the queue has a message 'm30' with other content; 1997 of 2000 messages were enqueued" in str(refused.value)
+    results = refused.value.results
+    assert [n for n, result in enumerate(results) if result is None] == [7, 30, 1_500]
+    assert queue.counts()["pending"] == 1_998
+    # Sent again without them, nothing changes.
+    again = queue.enqueue_many(one for n, one in enumerate(new) if results[n] is not None)
+    assert not any(result.created for result in again)
+
+
+def test_a_message_that_is_there_stays_so_when_the_servers_clock_goes_back(queue: Queue, clock: VirtualClock) -> None:
+    due = clock.now + timedelta(milliseconds=limits.DELAY_MS_MAX)
+    queue.enqueue(id="m", due=due)
+    clock.set(clock.now - timedelta(hours=1))
+    assert not queue.enqueue(id="m", due=due).created
+
+
 def test_a_delay_between_two_milliseconds_ends_at_the_later_one(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m", delay=timedelta(microseconds=1))
     assert queue.get("m").due == clock.now + MS

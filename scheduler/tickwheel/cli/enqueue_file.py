@@ -21,13 +21,14 @@ _BATCH = 1_000
 def enqueue_file(queue: Queue, source: Path, *, json: bool) -> None:
     """Enqueue every line; a line each of what became of it, or how many there were."""
     added = there = 0
-    conflicts: list[Line] = []
+    refused: list[tuple[Line, str]] = []
 
     def add(batch: list[Line]) -> None:
         nonlocal added, there
-        for line, result in zip(batch, _send(queue, batch), strict=True):
+        results, why = _send(queue, batch)
+        for line, result in zip(batch, results, strict=True):
             if result is None:
-                conflicts.append(line)
+                refused.append((line, why))
                 continue
             added += result.created
             there += not result.created
@@ -52,11 +53,11 @@ def enqueue_file(queue: Queue, source: Path, *, json: bool) -> None:
             advance(len(batch))
     if not json:
         print(f"{added:,} added" + (f", {there:,} were there before" if there else ""))
-    if conflicts:
-        first = conflicts[0]
+    if refused:
+        first, why = refused[0]
         raise Refusal(
-            f"line {first.number}: a message {first.message.id!r} is there with other content"
-            + (f"; and {len(conflicts) - 1:,} more lines were refused like it" if len(conflicts) > 1 else "")
+            f"line {first.number}: {why}"
+            + (f"; {len(refused):,} lines were refused in all" if len(refused) > 1 else "")
         )
 
 
@@ -83,8 +84,8 @@ class _LineInvalid(TickwheelError):
         self.place = place
 
 
-def _send(queue: Queue, batch: list[Line]) -> list[EnqueueResult | None]:
-    """The result for each line, None where its id stands for another message."""
+def _send(queue: Queue, batch: list[Line]) -> tuple[list[EnqueueResult | None], str]:
+    """The result for each line, None where the server refused it; and why it did."""
     taken = 0
 
     def messages() -> Iterator[NewMessage]:
@@ -94,11 +95,11 @@ def _send(queue: Queue, batch: list[Line]) -> list[EnqueueResult | None]:
             yield line.message
 
     try:
-        return list(queue.enqueue_many(messages()))
-    except IdConflict as error:
-        return error.results
-    except InvalidArgument as error:
-        raise _LineInvalid(taken - 1) from error
+        return list(queue.enqueue_many(messages())), ""
+    except (IdConflict, InvalidArgument) as error:
+        if not error.results:
+            raise _LineInvalid(taken - 1) from error
+        return error.results, str(error)
 
 
 def _readable(source: Path) -> BinaryIO:

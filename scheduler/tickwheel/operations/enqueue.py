@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from struct import Struct
 
 from tickwheel import arguments, limits
@@ -13,7 +14,7 @@ from tickwheel.errors import IdConflict, InvalidArgument
 from tickwheel.identity import new_id
 from tickwheel.message import EnqueueResult, NewMessage, label
 from tickwheel.operations.queues import ensure
-from tickwheel.operations.results import CONFLICT, DONE
+from tickwheel.operations.results import CONFLICT, DONE, INVALID
 from tickwheel.plan import Command, Plan, Request
 from tickwheel.record import BIAS, BODY, EXPLICIT, OVERRIDES, PAIRS, name, pairs_section
 from tickwheel.routing import shard_of
@@ -119,24 +120,39 @@ def _overrides(new: NewMessage) -> bytes:
 def enqueue_many(core: Core, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
     """Enqueue all, in calls of at most CALL_MESSAGES and CALL_BYTES; the results in the order given.
 
-    A message that is refused ends it before its call is sent; calls sent before stay done, and may be repeated.
+    A message that is wrong in itself ends it before its part is sent; parts sent before stay. What only a server can
+    tell of a message (its id stands for another, its due time is too far ahead by the server's clock) stops no other:
+    the error comes when all others are done. Any other error leaves open which are in; the same again is safe.
     """
     if not isinstance(messages, Iterable):
         raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {arguments.shown(messages)}")
     config = yield from ensure(core, queue)
     packer = Packer(core, queue, config)
     results: list[EnqueueResult | None] = []
-    conflicts: list[str] = []
+    refused: dict[int, list[str]] = {CONFLICT: [], INVALID: []}
     for part in _parts(packer, messages):
-        yield from _send(core, queue, part, results, conflicts)
+        yield from _send(core, queue, part, results, refused)
+    _check(queue, results, refused[CONFLICT], refused[INVALID])
+    return results  # type: ignore[return-value]  # none is None where none was refused
+
+
+def _check(queue: str, results: list[EnqueueResult | None], conflicts: list[str], too_far: list[str]) -> None:
+    """Raise for the messages that were refused, saying what became of the others."""
+    done = len(results) - len(conflicts) - len(too_far)
+    others = f"; {done} of {len(results)} messages were enqueued" if len(results) > 1 else ""
+    if too_far:
+        most = timedelta(milliseconds=limits.DELAY_MS_MAX).days
+        text = f"due of {_named(too_far)} must be within {most} days from now, by the clock of its shard's server"
+        if conflicts:
+            text += f"; and the queue has a {_named(conflicts)} with other content"
+        raise InvalidArgument(text + others, results)
     if conflicts:
-        raise IdConflict(
-            f"queue {queue!r} has a message {conflicts[0]!r} with other content"
-            + (f", and {len(conflicts) - 1} more" if len(conflicts) > 1 else "")
-            + "; an id stands for one message until its retention is over",
-            results,
-        )
-    return results  # type: ignore[return-value]  # without a conflict none is None
+        text = f"queue {queue!r} has a {_named(conflicts)} with other content"
+        raise IdConflict(f"{text}; an id stands for one message until its retention is over{others}", results)
+
+
+def _named(ids: list[str]) -> str:
+    return f"message {ids[0]!r}" + (f", and {len(ids) - 1} more" if len(ids) > 1 else "")
 
 
 def _parts(packer: Packer, messages: Iterable[NewMessage]) -> Iterator[list[Packed]]:
@@ -165,7 +181,7 @@ def _send(
     queue: str,
     part: list[Packed],
     results: list[EnqueueResult | None],
-    conflicts: list[str],
+    refused: dict[int, list[str]],
 ) -> Plan[None]:
     by_shard: dict[int, list[int]] = {}
     for n, packed in enumerate(part):
@@ -192,8 +208,8 @@ def _send(
     found: dict[int, EnqueueResult | None] = {}
     for shard, reply in zip(shards, replies, strict=True):
         for n, code, state in zip(by_shard[shard], reply.value[::2], reply.value[1::2], strict=True):
-            if code == CONFLICT:
-                conflicts.append(part[n].id)
+            if code in refused:
+                refused[code].append(part[n].id)
                 found[n] = None
             else:
                 found[n] = EnqueueResult(part[n].id, label(state), code == DONE)
