@@ -2,12 +2,14 @@
 -- A call that may have been answered before is not ordinary. Needs: _words, _context; reads ARGV[2] (_session).
 if band(byte(ARGV[2], 13), 5) == 0 and not ARGV[5] and band(options, HEADS) == 0 then
     -- With no head ready, nothing is deliverable, under no filter either.
-    local nothing = call('EXISTS', ready) == 0
-    if not nothing and ARGV[4] then
-        local pair = sub(ARGV[4], 9, 10 + read('>I2', ARGV[4], 9))
-        nothing = #call('ZRANGEBYLEX', pairs, '[' .. pair, '(' .. pair .. '\255', 'LIMIT', 0, 1) == 0
-    end
-    if nothing then
+    if call('EXISTS', ready) == 0 then
         return false
+    end
+    if ARGV[4] then
+        local pair = sub(ARGV[4], 9, 10 + read('>I2', ARGV[4], 9))
+        local first = call('ZRANGEBYLEX', pairs, '[' .. pair, '(' .. pair .. '\255', 'LIMIT', 0, 1)
+        if #first == 0 then
+            return first
+        end
     end
 end

@@ -8,7 +8,7 @@
 --          entries to walk I4, token c16, worker (the rest)
 -- ARGV[4]  with a filter: signature c8 and the pairs asked for, each I2c0
 -- ARGV[5]  where a split walk goes on: its cursor
--- Reply    nil where an ordinary call found nothing at once, else {head, cursor, then field and record of each}; head: status B, next deadline I8 (+ 2^52; 2^53-1: none).
+-- Reply    nil where an ordinary call found that nothing is ready, {} that nothing matches, else {head, cursor, then field and record of each}; head: status B, next deadline I8 (+ 2^52; 2^53-1: none).
 --          Status 0: final; 1: nothing found yet, call again with the cursor; 2: a repeated call, an empty record is one
 --          no longer held; 3: there may be more, this call was at its limit of bytes or entries
 -- Errors   STALECONFIG, BLOCKED, SESSIONEXPIRED, SESSIONOLD

@@ -37,6 +37,8 @@ class Core:
         self.configs: dict[str, QueueConfig] = {}
         self.slots = Slots()
         self.heads: dict[str, Heads] = {}
+        # Queues that had nothing ready when they were last asked.
+        self.idle: set[str] = set()
         self._keys: dict[tuple[int, str], dict[str, str]] = {}
 
     def keys(self, shard: int, queue: str) -> dict[str, str]:

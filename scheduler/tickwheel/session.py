@@ -52,6 +52,10 @@ class Slot:
         options = (_OPENS if opens else 0) | (0 if self._keeps_empty is None else _REPEATED)
         return key, self._use(options | first), self._use(options | again)
 
+    def unanswered(self, shard: int) -> bool:
+        """Whether a call that was sent there had no answer: the next one has to leave a trace."""
+        return shard in self._unanswered
+
     def answered(self, shard: int, kept: bool) -> None:
         """The call was answered; ``kept`` says that the shard wrote the answer, and so renewed the session."""
         self._unanswered.pop(shard, None)

@@ -214,6 +214,9 @@ def test_an_empty_dequeue_writes_nothing(tickwheel_server: PrivateServer) -> Non
         queue.dequeue()
         monitor = Monitor(tickwheel_server)
         assert queue.dequeue() == []
+        # The one after it is no script any more.
+        assert queue.dequeue(where={"a": "b"}) == []
+        queue.enqueue()
         assert queue.dequeue(where={"a": "b"}) == []
         found = [call for call in calls(monitor.lines(), names) if call.name == "dequeue"]
     assert len(found) == 2

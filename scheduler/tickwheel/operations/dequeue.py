@@ -81,6 +81,7 @@ class Dequeue:
                     if self._filters:
                         yield PassOn(waiter)
                     yield Park(waiter, left)
+                    self._core.idle.discard(self._queue)
             finally:
                 yield Leave(waiter)
         finally:
@@ -143,6 +144,10 @@ class Dequeue:
         """The shards to ask, most urgent head first, as far as that is known."""
         core = self._core
         if core.shards == 1:
+            # A poller that found nothing ready the last time asks for the cost of a PING before it calls the script.
+            ordinary = self._request is None and not slot.unanswered(0) and not config.dequeue_blocked
+            if ordinary and self._queue in core.idle and not (yield from self._is_ready()):
+                return []
             return [0]
         if self._request is not None:
             answered = yield from self._answered(slot)
@@ -184,6 +189,11 @@ class Dequeue:
                 found[shard] = deadline
         return found
 
+    def _is_ready(self) -> Plan[bool]:
+        key = self._core.keys(0, self._queue)["ready"]
+        reply = yield from one(Request(0, command=("EXISTS", key)))
+        return bool(reply.value)
+
     def _answered(self, slot: Slot) -> Plan[list[int]]:
         """The shards that have answered this request before; SessionExpired where a newer one of its slot was answered.
 
@@ -223,7 +233,10 @@ class Dequeue:
         """The status, and field and record of each message."""
         answer = reply.value
         if answer is None:
+            self._core.idle.add(self._queue)
+        if not answer:
             return _FINAL, []
+        self._core.idle.discard(self._queue)
         status, head = _HEAD.unpack(answer[0])
         if self._core.shards > 1:
             self._core.hear_head(self._queue, shard, None if head == _NO_DEADLINE else head - record.BIAS)
