@@ -56,7 +56,9 @@ class MessageView:
     worker: str = ""
     error: str = ""
     until: datetime | None = field(default=None)
-    """Invisible until then, leased until then, or kept until then; None while Pending."""
+    """Invisible until then, leased until then, or kept until then; None while Pending.
+
+    Cancelled while it ran and holding its exclusive value: until then, unless its worker calls before."""
 
 
 class LeasedMessage:

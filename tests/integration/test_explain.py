@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from tickwheel import Queue, Tickwheel
+from tickwheel import LeaseLost, Queue, Tickwheel
 from tickwheel.testing import VirtualClock
 
 pytestmark = pytest.mark.integration
@@ -117,6 +117,36 @@ def test_its_attempts_are_used_up(queue: Queue, clock: VirtualClock) -> None:
     found = queue.explain("m")
     assert (found.state, found.code, found.until) == ("errored", "errored", clock.now + timedelta(days=7))
     assert found.reason.startswith("its 1 attempts are used up: boom; redrive it to try again; kept until ")
+
+
+def test_it_was_cancelled_while_it_ran_and_holds_its_value(exclusive: Queue, clock: VirtualClock) -> None:
+    for id in ("m", "next"):
+        exclusive.enqueue(id=id, metadata={"of": "a"})
+    [message] = exclusive.dequeue(worker="worker 7")
+    lease_end = clock.now + 30 * SECOND
+    change = exclusive.cancel("m", "a")
+    assert (change.state, change.at) == ("cancelled", lease_end)
+    assert exclusive.get("m", "a").until == lease_end
+
+    found = exclusive.explain("m", "a")
+    assert (found.state, found.code, found.until, found.worker) == ("cancelled", "cancelled", lease_end, "worker 7")
+    end = f"{lease_end:%Y-%m-%d %H:%M:%S}.{lease_end.microsecond // 1000:03d} UTC"
+    assert found.reason == (
+        "it was cancelled while it ran: its exclusive value is held until worker 'worker 7', which gets LeaseLost,"
+        f" calls again, or its lease ends at {end}; then the next of its value may run, and this one is kept"
+        " for 0:10:00"
+    )
+    behind = exclusive.explain("next", "a")
+    assert (behind.code, behind.holder, behind.until) == ("behind_value", "m", lease_end)
+    assert behind.reason == (
+        "message 'm' of its exclusive value was cancelled while it ran, and holds the value until worker 'worker 7'"
+        f" calls again or its lease ends at {end}"
+    )
+
+    with pytest.raises(LeaseLost):
+        message.complete()
+    assert exclusive.explain("next", "a").code == "next"
+    assert exclusive.explain("m", "a").reason.startswith("it was cancelled; kept until ")
 
 
 def test_it_was_completed_or_cancelled(queue: Queue, clock: VirtualClock) -> None:

@@ -1,7 +1,7 @@
 """Explain: why a message is not running, and when it will."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from struct import Struct
 
 from tickwheel import arguments, record
@@ -28,7 +28,8 @@ class Explanation:
     code: str
     reason: str
     until: datetime | None = None
-    """When that changes by itself: due, end of the lease that holds it up, end of retention."""
+    """When that changes by itself: due, end of the lease that holds it up (of a message that was cancelled while it
+    ran: of its own, which holds its exclusive value), end of retention."""
     ahead: int | None = None
     """Deliverable messages of its shard that are more urgent."""
     ahead_in_value: int | None = None
@@ -51,19 +52,25 @@ def explain(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Pl
     _, _, a1, a2, b1, b2 = _PLACE.unpack(place)
     ahead, behind = (None if n == _NONE else n for n in (a1 << 32 | a2, b1 << 32 | b2))
     found = record.decode(stored)
-    until = arguments.from_ms(found.until_ms)
-    when = f"{until:%Y-%m-%d %H:%M:%S}.{found.until_ms % 1000:03d} UTC"
+    until, when = arguments.from_ms(found.until_ms), _moment(found.until_ms)
     state = found.state.label
     if found.state is State.INVISIBLE:
         why = "its next attempt waits for its back-off" if found.attempts else "it is not due"
         return Explanation(id_, state, "invisible", f"{why} until {when}", until)
     if found.state is State.RUNNING:
-        by = f"worker {found.worker!r}" if found.worker else "a worker"
-        reason = f"{by} holds its lease until {when} (attempt {found.attempts})"
+        reason = f"{_worker(found)} holds its lease until {when} (attempt {found.attempts})"
         return Explanation(id_, state, "running", reason, until, worker=found.worker or None)
     if found.state is State.ERRORED:
         reason = f"its {found.attempts} attempts are used up" + (f": {found.error}" if found.error else "")
         return Explanation(id_, state, "errored", f"{reason}; redrive it to try again; kept until {when}", until)
+    if found.held:
+        kept = timedelta(milliseconds=core.configs[queue].retention_ms)
+        reason = (
+            f"it was cancelled while it ran: its exclusive value is held until {_worker(found)}, which gets LeaseLost,"
+            f" calls again, or its lease ends at {when}; then the next of its value may run, and this one is kept for"
+            f" {kept}"
+        )
+        return Explanation(id_, state, "cancelled", reason, until, worker=found.worker or None)
     if found.state is not State.PENDING:
         return Explanation(id_, state, state, f"it was {state}; kept until {when}", until)
     if core.configs[queue].dequeue_blocked:
@@ -79,11 +86,25 @@ def explain(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Pl
         return Explanation(id_, state, "behind_value", others, ahead_in_value=behind)
     frees = arguments.from_ms(holder.until_ms)
     holder_id = record.split_name(holder_name, True)[0]
-    reason = (
-        f"message {holder_id!r} of its exclusive value is held by"
-        f" {f'worker {holder.worker!r}' if holder.worker else 'a worker'} until {frees:%Y-%m-%d %H:%M:%S} UTC"
-        + (f", and {others}" if behind else "")
-    )
+    if holder.held:
+        reason = (
+            f"message {holder_id!r} of its exclusive value was cancelled while it ran, and holds the value until"
+            f" {_worker(holder)} calls again or its lease ends at {_moment(holder.until_ms)}"
+        )
+    else:
+        reason = (
+            f"message {holder_id!r} of its exclusive value is held by {_worker(holder)} until"
+            f" {_moment(holder.until_ms)}"
+        )
+    reason += f", and {others}" if behind else ""
     return Explanation(
         id_, state, "behind_value", reason, frees, ahead_in_value=behind, holder=holder_id, worker=holder.worker or None
     )
+
+
+def _worker(found: record.Record) -> str:
+    return f"worker {found.worker!r}" if found.worker else "a worker"
+
+
+def _moment(ms: int) -> str:
+    return f"{arguments.from_ms(ms):%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC"

@@ -23,7 +23,11 @@ class Change:
     state: str
     version: int
     at: datetime
-    """The time that goes with the state: due, leased until, kept until."""
+    """The time that goes with the state: due, leased until, kept until.
+
+    Of a message that was cancelled while it ran and holds its exclusive value: when its lease ends, which frees the
+    value unless its worker calls before. It is kept for the queue's retention from then on.
+    """
     changed: bool
 
 
