@@ -11,7 +11,7 @@ from tickwheel.testing import VirtualClock
 
 # Three quarters of the messages have times that have passed. Of one time there are so many that a slot takes several
 # calls on each level.
-MESSAGES, TIMES = 40_000, 16
+MESSAGES, TIMES = 50_000, 20
 AWAY = timedelta(days=3)
 SOON = timedelta(seconds=2)
 _MS = timedelta(milliseconds=1)

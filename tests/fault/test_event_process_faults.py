@@ -47,7 +47,7 @@ def test_killed_at_any_point_of_cascade_and_promote_nothing_is_lost_or_early_or_
         # What it has done, what is left of it, and after how much more of it the process is killed at most.
         works = {
             "cascade": (backlog.cascades, backlog.left_to_cascade, 3),
-            "promote": (backlog.promoted, backlog.left_to_promote, 1_500),
+            "promote": (backlog.promoted, backlog.left_to_promote, 1_000),
         }
         while killed_at.total() < KILLS:
             if backlog.left_to_promote() < FEW_MESSAGES or backlog.left_to_cascade() < FEW_SLOTS:
