@@ -86,7 +86,12 @@ class Queue:
         request_id: str | None = None,
         consistency: str = "heads",
     ) -> list[Message]:
-        """Lease messages, earliest deadline first; see `tickwheel.Queue.dequeue`."""
+        """Lease messages, earliest deadline first; see `tickwheel.Queue.dequeue`.
+
+        To cancel the task, by ``asyncio.timeout`` too, does not take back what was sent: messages may have been leased
+        by then, which stay so until their lease ends, and their attempt counts. So limit the time by ``wait``; or give a
+        ``request_id``, and repeat the call with the same one to get them.
+        """
         asked = Dequeue(self._core, self.name, limit, where, lease, wait, worker, request_id, consistency)
         return await self._tickwheel._run(asked.plan(self._tickwheel._message))
 
@@ -158,7 +163,7 @@ class Queue:
         return await self._tickwheel._run(look.forecast(self._core, self.name, minutes))
 
     async def block(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
-        """Block enqueue, dequeue, or both."""
+        """Block enqueue, dequeue, or both; see `tickwheel.Queue.block`."""
         return await self._tickwheel._run(queues.block(self._core, self.name, True, enqueue=enqueue, dequeue=dequeue))
 
     async def unblock(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:

@@ -184,7 +184,7 @@ class Queue:
         return self._tickwheel._run(look.forecast(self._core, self.name, minutes))
 
     def block(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
-        """Block enqueue, dequeue, or both."""
+        """Block enqueue, dequeue, or both: they raise QueueBlocked, a dequeue that waits already within seconds."""
         return self._tickwheel._run(queues.block(self._core, self.name, True, enqueue=enqueue, dequeue=dequeue))
 
     def unblock(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:

@@ -34,3 +34,30 @@ def test_waiting_dequeues_end_when_they_are_cancelled(tickwheel_server: PrivateS
         assert [type(ended) for ended in asyncio.run(cancelled())] == [asyncio.CancelledError] * WAITERS
     finally:
         tickwheel_server.clear(namespace)
+
+
+@pytest.mark.parametrize("turns", range(0, 60, 3))
+@pytest.mark.parametrize("shards", [1, 4])
+def test_the_same_request_again_gets_what_a_cancelled_dequeue_had_leased(
+    tickwheel_server: PrivateServer, turns: int, shards: int
+) -> None:
+    namespace = f"aio-{os.urandom(6).hex()}"
+
+    async def cancelled_and_repeated() -> tuple[list[aio.Message], dict[str, int]]:
+        async with aio.Tickwheel(tickwheel_server.url, namespace=namespace, shards=shards) as tickwheel:
+            queue = await tickwheel.create_queue("q")
+            await queue.enqueue(b"a")
+            await queue.enqueue(b"b")
+            asking = asyncio.create_task(queue.dequeue(request_id="worker:1", wait=timedelta(minutes=1)))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            return await queue.dequeue(request_id="worker:1"), await queue.counts()
+
+    try:
+        [message], counts = asyncio.run(cancelled_and_repeated())
+        assert message.attempt == 1
+        assert (counts["pending"], counts["running"]) == (1, 1)
+    finally:
+        tickwheel_server.clear(namespace)
