@@ -116,13 +116,13 @@ def parse(given: Mapping[str, Any], base: QueueConfig | None = None) -> QueueCon
         values["exclusive_key"] = key
     indexed = given.get("indexed")
     if indexed is not None:
-        if isinstance(indexed, str | bytes) or not hasattr(indexed, "__iter__"):
-            raise InvalidArgument(f"indexed must be a list of metadata keys, not {arguments.shown(indexed)}")
-        names = tuple(dict.fromkeys(indexed))
-        for name in names:
+        if not isinstance(indexed, list | tuple | set | frozenset):
+            raise InvalidArgument(f"indexed must be a list, tuple or set of str, not {arguments.shown(indexed)}")
+        for name in indexed:
             arguments.text("a key of indexed", name, limits.PAIR_KEY_BYTES, least=1)
+        names = sorted(set(indexed))
         arguments.integer("the number of keys in indexed", len(names), 0, limits.PAIRS_MAX)
-        values["indexed"] = tuple(sorted(names))
+        values["indexed"] = tuple(names)
     for name, (least, most) in _DURATIONS.items():
         if given.get(name) is not None:
             values[f"{name}_ms"] = arguments.duration_ms(name, given[name], least, most)

@@ -50,6 +50,8 @@ class Opening:
             raise InvalidArgument("data_dir belongs to the embedded server: give a url or a data_dir, not both")
         if data_dir is not None and not isinstance(data_dir, str | Path):
             raise InvalidArgument(f"data_dir must be a path, not {arguments.shown(data_dir)}")
+        if data_dir == "":
+            raise InvalidArgument("data_dir is empty: name a directory, '.' for this one, or leave it out")
         self.url = url
         self.durability = parse_durability(("fsync" if url is None else "memory") if durability is None else durability)
         if url is None and self.durability.replicas:

@@ -370,6 +370,27 @@ def test_doctor_does_not_create_what_it_looks_for(run: Run, tickwheel_server: Pr
         assert list(client.scan_iter(match="cli-nowhere*")) == []
 
 
+def test_a_timeout_of_nothing_is_refused(run: Run) -> None:
+    assert "timeout must be from 0:00:00.001000 to 0:00:30" in run("counts", "--timeout", "0s", code=2).stderr
+    assert "timeout must be from" in run("doctor", "--timeout", "0s", code=2).stderr
+
+
+def test_a_data_directory_without_a_name_is_refused(run: Run) -> None:
+    assert "the name of a directory is empty" in run("counts", "--data-dir", "", code=2).stderr
+
+
+@pytest.mark.parametrize("token", ["abcd", "x" * 32, "00" * 17, ""])
+def test_a_token_that_is_none_is_shown_as_it_was_written(run: Run, place: Tickwheel, token: str) -> None:
+    place.queue("jobs").enqueue(id="m")
+    stderr = run("complete", "jobs", "m", "--token", token, code=2).stderr
+    assert f"a token is 32 hexadecimal digits, as dequeue prints it, not '{token}'" in stderr
+
+
+def test_a_forecast_that_is_not_kept_names_the_option_that_keeps_it(run: Run, place: Tickwheel) -> None:
+    place.create_queue("jobs")
+    assert "create it with `tickwheel queue create --forecast`" in run("forecast", "jobs", code=2).stderr
+
+
 def test_doctor_says_that_nobody_drives(run: Run, place: Tickwheel, tickwheel_server: PrivateServer) -> None:
     run("enqueue", "jobs", "x", "--delay", "1h")
     with tickwheel_server.client() as client:

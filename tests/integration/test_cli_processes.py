@@ -98,6 +98,13 @@ def test_a_message_that_fell_due_while_nobody_drove_is_there_at_once(run: Run) -
     assert run("dequeue", "orders", "--raw", "--complete").stdout == "past\n"
 
 
+def test_doctor_finds_nothing_wrong_between_two_commands_on_the_embedded_server(run: Run) -> None:
+    run("enqueue", "orders", "later", "--delay", "1h")
+    [driver] = [each for each in json.loads(run("doctor", "--json").stdout) if each["check"] == "driver"]
+    assert driver["verdict"] == "ok"
+    assert driver["text"].startswith("no program has the directory open to drive it")
+
+
 def test_the_event_process_runs_alone_and_ends_cleanly_by_sigterm(
     run: Run, events: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:

@@ -89,7 +89,7 @@ ARGUMENTS: dict[str, Argument] = {
         FLAG, lambda world, value: world.tickwheel.create_queue("own", update=value, exclusive_key="of", lease=HOUR)
     ),
     "create_queue exclusive_key": _setting("exclusive_key", (str, NOTHING)),
-    "create_queue indexed": _setting("indexed", (Iterable, NOTHING)),
+    "create_queue indexed": _setting("indexed", (list, tuple, set, frozenset, NOTHING)),
     "create_queue lease": _setting("lease", DURATION),
     "create_queue backoff": _setting("backoff", DURATION),
     "create_queue backoff_max": _setting("backoff_max", DURATION),

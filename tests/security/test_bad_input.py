@@ -93,7 +93,7 @@ def test_every_argument_of_every_call_is_in_the_table() -> None:
         ("namespace", ""), ("namespace", "a{b}"), ("namespace", "x" * 65), ("namespace", "a\n"), ("namespace", None),
         ("namespace", 1), ("namespace", "a:b"), ("namespace", "\ud800"), ("namespace", "é"),
         ("shards", 0), ("shards", -1), ("shards", 2**20), ("shards", 1.0), ("shards", "1"), ("shards", True),
-        ("data_dir", "x"), ("data_dir", 1),
+        ("data_dir", "x"), ("data_dir", ""), ("data_dir", 1),
         ("durability", "none"), ("durability", "replica:0"), ("durability", "replica:17"), ("durability", "replica:x"),
         ("durability", "replica:٣"), ("durability", 1), ("durability", True),
         ("drive", 1), ("drive", "yes"), ("history", "none"), ("history", 1), ("auto_create", 1),
@@ -109,6 +109,19 @@ def test_a_client_is_not_opened_with_what_it_does_not_understand(
     with pytest.raises(InvalidArgument):
         Tickwheel(**given)
     assert set(server.scan_iter(count=10_000)) == before
+
+
+def test_an_embedded_server_is_not_opened_without_the_name_of_a_directory() -> None:
+    with pytest.raises(InvalidArgument, match="data_dir is empty"):
+        Tickwheel(data_dir="")
+
+
+@pytest.mark.parametrize("indexed", [{"a": "b"}, "ab", b"ab", iter(["a"]), [1], ["a", ["b"]], {"a", 1}, 5])
+def test_the_keys_to_index_are_a_list_of_names(indexed: Any, tickwheel: Tickwheel) -> None:
+    with pytest.raises(InvalidArgument, match=r"indexed must be|a key of indexed must be"):
+        tickwheel.create_queue("q", indexed=indexed)
+    for fine in (["b", "a", "a"], ("a", "b"), {"a", "b"}, frozenset("ab")):
+        assert tickwheel.create_queue("fine", indexed=fine).config().indexed == ("a", "b")
 
 
 @pytest.mark.parametrize("text", [text for text in TEXTS if 1 <= len(text.encode(errors="replace")) <= 128])

@@ -72,7 +72,7 @@ def test_what_is_no_pair_is_refused(texts: list[str]) -> None:
 
 
 def test_a_token_is_hexadecimal() -> None:
-    assert token("00ff") == b"\x00\xff"
+    assert token("00Ff" * 8) == b"\x00\xff" * 8
     with pytest.raises(InvalidArgument, match="a token is 32 hexadecimal digits"):
         token("xyz")
 

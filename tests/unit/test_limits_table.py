@@ -21,6 +21,8 @@ ROWS = {
     f"{limits.CALL_ENTRIES:,} index entries; the client splits",
     "delay": f"{limits.DELAY_MS_MAX // (365 * _DAY)} years",
     "lease": f"{limits.LEASE_MS_MIN // 1000} s to {limits.LEASE_MS_MAX // 3_600_000} h",
+    "wait of a dequeue": f"{limits.WAIT_MS_MAX // 3_600_000} h",
+    "minutes of a forecast": f"{limits.FORECAST_MINUTES_MAX:,}",
     "max_attempts": f"1 to {limits.MAX_ATTEMPTS_MAX:,}",
     "error text kept": f"{limits.ERROR_BYTES // 1024} KiB, longer is cut",
     "worker name": f"{limits.WORKER_BYTES} B",

@@ -192,6 +192,13 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
     late = [shard for shard in shards if _waiting_ms(shard, facts.now_ms) is not None]
     unlocked = [shard for shard in shards if not shard.locked]
     epochs = f"epoch {max(shard.epoch for shard in shards)}"
+    if embedded and not any(shard.locked for shard in late) and unlocked:
+        # That is how it is meant: an embedded wheel turns while a program has the directory open.
+        return Finding(
+            "driver",
+            "ok",
+            "no program has the directory open to drive it: what falls due waits for one, or for `tickwheel events`",
+        )
     if late:
         longest = max(_waiting_ms(shard, facts.now_ms) or 0 for shard in late)
         which = ", ".join(str(shard.number) for shard in late)
@@ -199,9 +206,6 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
         if any(shard.locked for shard in late):
             text += ": a process of this host holds its lock, and is catching up or stuck; look again in a moment"
             return Finding("driver", "warning", text)
-        if embedded:
-            # That is how it is meant: an embedded wheel turns while a program has the directory open.
-            return Finding("driver", "warning", f"{text}: no program drives it now; `tickwheel events` would")
         return Finding("driver", "bad", f"{text}: no event process drives it; run `tickwheel events`")
     if not unlocked:
         return Finding("driver", "ok", f"a process of this host drives every shard, {epochs}")

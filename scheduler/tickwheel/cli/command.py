@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from tickwheel.cli.failures import failures
-from tickwheel.cli.notation import duration, option
+from tickwheel.cli.notation import directory, duration, option
 from tickwheel.cli.place import Place
 
 P = ParamSpec("P")
@@ -33,6 +33,7 @@ def _everywhere(
         typer.Option(
             "--data-dir",
             metavar="DIR",
+            parser=option(directory),
             help="Where the embedded server keeps its data; by default in the user's data folder. [TICKWHEEL_DATA_DIR]",
             rich_help_panel=_PANEL,
         ),

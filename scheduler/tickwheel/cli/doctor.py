@@ -88,7 +88,8 @@ def _audit(core: Core, io: SyncIO) -> Iterator[Finding]:
 @contextmanager
 def _opened(place: Place) -> Iterator[tuple[Opening, SyncIO]]:
     """The server alone: a client would refuse what is to be diagnosed, and create a namespace that is not there."""
-    opening = Opening(place.url, place.namespace or "tw", place.data_dir, None, False, place.timeout or TIMEOUT)
+    timeout = TIMEOUT if place.timeout is None else place.timeout
+    opening = Opening(place.url, place.namespace or "tw", place.data_dir, None, False, timeout)
     where = opening.open()
     io = SyncIO(pool(where), opening.shown, opening.seconds)
     try:

@@ -7,6 +7,7 @@ import typer
 
 from tickwheel import Lateness, Queue
 from tickwheel.cli.command import command
+from tickwheel.cli.failures import ExitCode, Refusal
 from tickwheel.cli.lease import ExclusiveValue, Id
 from tickwheel.cli.notation import pairs
 from tickwheel.cli.output import (
@@ -133,7 +134,12 @@ def forecast(
 ) -> None:
     """Show what falls due in each of the coming minutes, of a queue created with --forecast."""
     with place.open() as tickwheel:
-        coming = tickwheel.queue(queue).forecast(minutes)
+        asked = tickwheel.queue(queue)
+        if not asked.config().forecast:
+            raise Refusal(
+                f"queue {queue!r} keeps no forecast: create it with `tickwheel queue create --forecast`", ExitCode.USAGE
+            )
+        coming = asked.forecast(minutes)
     if place.json:
         print_json([asdict(minute) for minute in coming])
         return

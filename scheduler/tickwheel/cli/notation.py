@@ -6,6 +6,7 @@
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TypeVar
 
 import typer
@@ -16,6 +17,7 @@ from tickwheel.errors import InvalidArgument
 T = TypeVar("T")
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[dhms])")
+_TOKEN = re.compile(r"[0-9a-fA-F]{32}")
 _DURATION = re.compile(rf"(?:{_PART.pattern})+")
 
 
@@ -27,6 +29,13 @@ def duration(text: str) -> timedelta:
         return sum((timedelta(**{_UNITS[unit]: float(n)}) for n, unit in _PART.findall(text)), timedelta())
     except OverflowError as error:
         raise InvalidArgument(f"a duration of {shown(text)} is longer than any clock runs") from error
+
+
+def directory(text: str) -> Path:
+    """The path of a directory."""
+    if not text:
+        raise InvalidArgument("the name of a directory is empty: write . for this one")
+    return Path(text)
 
 
 def moment(text: str) -> datetime:
@@ -48,10 +57,9 @@ def deadline(text: str) -> datetime | timedelta:
 
 def token(text: str) -> bytes:
     """A lease's token in hexadecimal, as `dequeue` prints it."""
-    try:
-        return bytes.fromhex(text)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"a token is 32 hexadecimal digits, as dequeue prints it, not {shown(text)}") from error
+    if not isinstance(text, str) or not _TOKEN.fullmatch(text):
+        raise InvalidArgument(f"a token is 32 hexadecimal digits, as dequeue prints it, not {shown(text)}")
+    return bytes.fromhex(text)
 
 
 def pairs(texts: Iterable[str]) -> dict[str, str]:

@@ -57,5 +57,5 @@ class Place:
             clock_guard=clock_guard,
             data_dir=self.data_dir,
             drive=None if drives else False,
-            timeout=self.timeout or TIMEOUT,
+            timeout=TIMEOUT if self.timeout is None else self.timeout,
         )

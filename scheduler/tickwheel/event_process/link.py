@@ -105,9 +105,9 @@ class Link:
             raise RedisConnectionError(f"the server cannot be driven now: {error!r}") from error
 
     def _connect(self) -> RawConnection:
-        made: Any = self._pool.make_connection()
-        made.retry = Retry(NoBackoff(), 0)
-        connection = cast(RawConnection, made)
+        # As the client's pool would make it, and not out of the pool, which a client may share with others.
+        settings: dict[str, Any] = dict(self._pool.connection_kwargs) | {"retry": Retry(NoBackoff(), 0)}
+        connection = cast(RawConnection, self._pool.connection_class(**settings))
         self._opened.append(connection)
         connection.connect()
         return connection

@@ -1,7 +1,8 @@
 """Election on one host: whoever holds the lock on a file drives the shard.
 
 The lock ends with its process, however that ends, so a killed leader is followed at once. A process of another host is
-not kept out by it; the fence is what keeps two leaders from harm.
+not kept out by it; the fence is what keeps two leaders from harm. Who gives a lock up removes its file; one that was
+killed leaves it, empty, to the next.
 """
 
 import fcntl
@@ -27,20 +28,11 @@ class LockFileElection:
         Raises OSError where the file cannot be opened or the file system has no locks.
         """
         path = self._path.with_name(f"{self._path.name}.{shard}")
-        # Not inherited by programs that this one starts: they would hold the lock after it is gone.
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            while not stop.is_set():
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    stop.wait(RETRY_SECONDS)
-                else:
-                    return LockFileLeadership(file)
-        except BaseException:
-            os.close(file)
-            raise
-        os.close(file)
+        while not stop.is_set():
+            file = _locked(path)
+            if file is not None:
+                return LockFileLeadership(file, path)
+            stop.wait(RETRY_SECONDS)
         return None
 
 
@@ -50,11 +42,31 @@ class LockFileLeadership:
     epoch = None
     lost = False
 
-    def __init__(self, file: int) -> None:
+    def __init__(self, file: int, path: Path) -> None:
         self._file = file
+        self._path = path
 
     def release(self) -> None:
-        """Close the file, which frees the lock. The file stays: removing it would let two hold 'the' lock."""
+        """Remove the file, and close it, which frees the lock."""
         if self._file >= 0:
+            self._path.unlink(missing_ok=True)
             os.close(self._file)
             self._file = -1
+
+
+def _locked(path: Path) -> int | None:
+    """The file, opened and locked; None where another has it."""
+    # Not inherited by programs that this one starts: they would hold the lock after it is gone.
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Invariant: the lock is on the file that the path names. It may have been removed since it was opened here.
+        if os.path.samestat(os.fstat(file), path.stat()):
+            return file
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(file)
+        raise
+    os.close(file)
+    return None

@@ -26,7 +26,6 @@ _NO_DEADLINE = 2**53 - 1
 _FINAL, _MORE, _SHORT = 0, 1, 3
 # DESIGN: heads known from the last answers, at most 100 ms old.
 _HEADS_S = 0.1
-WAIT_MS_MAX = 3_600_000
 
 M = TypeVar("M", bound=LeasedMessage)
 Maker = Callable[[str, bytes, bytes, bytes, bool], M]
@@ -55,7 +54,7 @@ class Dequeue:
         self._lease_ms = (
             0 if lease is None else arguments.duration_ms("lease", lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
         )
-        self._wait_s = 0.0 if wait is None else arguments.duration_ms("wait", wait, 0, WAIT_MS_MAX) / 1000
+        self._wait_s = 0.0 if wait is None else arguments.duration_ms("wait", wait, 0, limits.WAIT_MS_MAX) / 1000
         self._worker = arguments.text("worker", "" if worker is None else worker, limits.WORKER_BYTES)
         self._request = None if request_id is None else parse_request_id(request_id)
         self._sequence = 0 if self._request is None else self._request.sequence

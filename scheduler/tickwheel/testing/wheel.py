@@ -67,7 +67,6 @@ class HandWheel:
             raise
 
     def _take_over(self) -> ShardDriver:
-        # A link takes its connections out of the client for good: each has a client of its own.
         self._link = Link(redis.Redis.from_url(self._url, protocol=2), self._never)
         driver = ShardDriver(
             self._namespace,

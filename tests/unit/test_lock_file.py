@@ -1,0 +1,66 @@
+"""The election by lock file: one at a time, and no file is left where it was given up."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tickwheel.event_process import LockFileElection, lockfile
+
+pytestmark = pytest.mark.unit
+
+
+def acquired(election: LockFileElection) -> lockfile.LockFileLeadership:
+    found = election.acquire(3, threading.Event())
+    assert found is not None
+    return found
+
+
+def test_a_lock_that_is_given_up_leaves_no_file(tmp_path: Path) -> None:
+    leadership = acquired(LockFileElection(tmp_path / "lock"))
+    assert [path.name for path in tmp_path.iterdir()] == ["lock.3"]
+    leadership.release()
+    leadership.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_waits_follows_and_who_is_told_to_stop_does_not(tmp_path: Path) -> None:
+    first = acquired(LockFileElection(tmp_path / "lock"))
+    stop = threading.Event()
+    stop.set()
+    assert LockFileElection(tmp_path / "lock").acquire(3, stop) is None
+    following: list[lockfile.LockFileLeadership] = []
+    waiting = threading.Thread(target=lambda: following.append(acquired(LockFileElection(tmp_path / "lock"))))
+    waiting.start()
+    first.release()
+    waiting.join(10)
+    [second] = following
+    second.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_a_killed_process_left_is_no_lock(tmp_path: Path) -> None:
+    (tmp_path / "lock.3").touch()
+    acquired(LockFileElection(tmp_path / "lock")).release()
+
+
+def test_however_often_it_changes_hands_one_has_it_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lockfile, "RETRY_SECONDS", 0)
+    inside, overlaps, turns = [0], [0], [0]
+
+    def take_turns() -> None:
+        for _ in range(200):
+            leadership = acquired(LockFileElection(tmp_path / "lock"))
+            inside[0] += 1
+            overlaps[0] += inside[0] != 1
+            turns[0] += 1
+            inside[0] -= 1
+            leadership.release()
+
+    threads = [threading.Thread(target=take_turns) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (turns[0], overlaps[0]) == (1_600, 0)
+    assert list(tmp_path.iterdir()) == []
