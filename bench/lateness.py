@@ -26,8 +26,7 @@ BIN_MS, BINS = 0.5, 100
 def lateness(scale: Scale) -> list[Figure]:
     """From the due time to the worker's hands, by the clock of the machine, which is the server's too."""
     seconds, longest_s = (1.0, 1.0) if scale.quick else (30.0, LONGEST_S)
-    # A run takes close to a minute, so there are three.
-    runs = [_run(seconds, longest_s) for _ in range(scale.runs(3))]
+    runs = [_run(seconds, longest_s) for _ in range(scale.runs())]
     early = [float(sum(late_ms < 0 for late_ms in found)) for found in runs]
     bins = [0] * (BINS + 1)
     for found in runs:
@@ -42,7 +41,6 @@ def lateness(scale: Scale) -> list[Figure]:
         "max_ms": [round(found[-1], 3) for found in runs],
         "p90_ms": [round(_percentile(found, 0.9), 3) for found in runs],
         "p999_ms": [round(_percentile(found, 0.999), 3) for found in runs],
-        "note": "three runs, each takes a minute",
     }
     what = f"lateness at {RATE:,} delayed messages/s for {seconds:.0f} s, embedded"
     return [

@@ -64,7 +64,7 @@ def pairs(scale: Scale) -> list[Figure]:
     results: dict[str, float] = {}
     with BenchServer() as server, TurnedShard(server, history=1) as shard:
         plain = _pending(shard, "without", count, 0)
-        for number in (1, len(METADATA)):
+        for number in range(1, len(METADATA) + 1):
             results[f"with_{number}"] = (_pending(shard, f"with-{number}", count, number) - plain) / (count * number)
     return [
         Figure(
@@ -78,7 +78,7 @@ def pairs(scale: Scale) -> list[Figure]:
                 "messages": count,
                 "pairs": [f"{key}={value}" for key, value in METADATA],
                 "bytes_per_pair": {name: round(value, 1) for name, value in results.items()},
-                "value_is": "the worse of messages with one pair and with five",
+                "value_is": "the worst of messages with one pair to five",
             },
         )
     ]

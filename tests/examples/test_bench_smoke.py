@@ -30,6 +30,7 @@ FIGURES = {
     "lateness_p99",
     "lateness_early",
     "timing_wheel",
+    "timing_wheel_same_rate",
 }
 
 
