@@ -39,7 +39,7 @@ def server(faulty: FaultyServer) -> Iterator[Any]:
 
 
 def looks(server: Any) -> int:
-    """How often somebody asked whether anything is ready: once for each look of a dequeuer, in its script or without."""
+    """How often somebody asked whether anything is ready: once for each look of a dequeuer, by its script or not."""
     return int(server.info("commandstats").get("cmdstat_exists", {}).get("calls", 0))
 
 
@@ -97,6 +97,23 @@ def test_as_many_are_woken_as_messages_became_ready(tickwheel: Tickwheel, server
         woken, sweeps = looks(server) - first, (time.monotonic() - since) / SWEEP_S + 1
         assert woken <= 1 + 20 * 3 + sweeps
         assert sum(len(each.result()) for each in waiting if each.done()) == 20
+
+
+def test_a_message_of_a_free_exclusive_value_wakes_who_asks_for_anything(tickwheel: Tickwheel, server: Any) -> None:
+    work = tickwheel.create_queue("exclusive", exclusive_key="of")
+    with parked(work, server, [{}] * 3) as waiting:
+        # A call of two messages of one value makes one ready, and the second when the first is done.
+        work.enqueue_many(NewMessage(id=id, metadata={"of": "a"}) for id in ("first", "second"))
+        eventually(lambda: done(waiting) == 1, "one is woken")
+        [first] = [message for each in waiting if each.done() for message in each.result()]
+        assert first.id == "first"
+        first.complete()
+        eventually(lambda: done(waiting) == 2, "another is woken when the value is free again")
+        found = [message.id for each in waiting if each.done() for message in each.result()]
+        assert sorted(found) == ["first", "second"]
+        # The one that is left needs a value, which messages of a plain queue do not: `parked` cannot give it one.
+        work.enqueue(metadata={"of": "b"})
+        eventually(lambda: done(waiting) == 3, "the last is woken")
 
 
 def test_who_is_woken_for_nothing_lets_another_look(tickwheel: Tickwheel, server: Any) -> None:

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from tickwheel.demo.flights import SAMPLE
+
 pytestmark = pytest.mark.packaging
 
 REPOSITORY = Path(__file__).parents[2]
@@ -129,6 +131,18 @@ def test_the_wheel_holds_every_module_and_every_lua_file(built: dict[str, Path])
     expected = modules | {f"tickwheel/lua/{name}" for name in lua_files()} | {"tickwheel/py.typed"}
     assert lua_files()
     assert expected <= held
+
+
+def test_the_wheel_holds_the_day_that_the_demo_flies(built: dict[str, Path]) -> None:
+    held = zipfile.ZipFile(built["wheel"])
+    [name] = [name for name in held.namelist() if name.endswith(".csv")]
+    assert name == f"tickwheel/demo/data/{SAMPLE}"
+    assert held.read(name) == (REPOSITORY / "examples" / SAMPLE).read_bytes()
+
+
+def test_the_demo_finds_its_day_wherever_it_is_installed(installation: Installation) -> None:
+    flights = "tickwheel.demo.flights"
+    assert installation.say(flights, f"len({flights}.read({flights}.sample()))") == 930
 
 
 def test_the_metadata_carry_the_readme_and_the_licence(built: dict[str, Path]) -> None:
