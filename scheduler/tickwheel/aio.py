@@ -89,8 +89,8 @@ class Queue:
         """Lease messages, earliest deadline first; see `tickwheel.Queue.dequeue`.
 
         To cancel the task, by ``asyncio.timeout`` too, does not take back what was sent: messages may have been leased
-        by then, which stay so until their lease ends, and their attempt counts. So limit the time by ``wait``; or give a
-        ``request_id``, and repeat the call with the same one to get them.
+        by then, which stay so until their lease ends, and their attempt counts. So limit the time by ``wait``; or give
+        a ``request_id``, and repeat the call with the same one to get them.
         """
         asked = Dequeue(self._core, self.name, limit, where, lease, wait, worker, request_id, consistency)
         return await self._tickwheel._run(asked.plan(self._tickwheel._message))
