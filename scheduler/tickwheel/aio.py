@@ -15,6 +15,7 @@ from tickwheel import arguments
 from tickwheel.async_io import AsyncIO, WakeTask, pool
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
+from tickwheel.errors import TickwheelError
 from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.opening import Opening
 from tickwheel.operations import change, explain, finish, look, queues, scan
@@ -253,7 +254,7 @@ class Tickwheel:
     async def _run(self, plan: Plan[T]) -> T:
         if self._io is None:
             plan.close()
-            raise RuntimeError("this Tickwheel is not open: use it in `async with`, or await its open()")
+            raise TickwheelError(f"{self!r} is not open, or closed again: use it in `async with`, or await its open()")
         return await self._io.run(plan)
 
     def _message(self, queue: str, field: bytes, record: bytes, body: bytes, exclusive: bool) -> Message:

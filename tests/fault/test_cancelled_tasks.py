@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ pytestmark = pytest.mark.fault
 
 TASKS = 8
 IDS = [f"m{n}" for n in range(TASKS)]
+# An id comes from the question; the due time tells whose answer it is, even of a message that was cancelled.
+DUE = [datetime(2026, 5, 4, tzinfo=UTC) + timedelta(days=n) for n in range(TASKS)]
 
 
 @asynccontextmanager
@@ -24,7 +27,7 @@ async def opened(url: str, shards: int = 1) -> AsyncIterator[tuple[aio.Tickwheel
     namespace = f"cut-{os.urandom(6).hex()}"
     async with aio.Tickwheel(url, namespace=namespace, shards=shards) as tickwheel:
         queue = await tickwheel.create_queue("q")
-        await queue.enqueue_many(NewMessage(id.encode(), id=id) for id in IDS)
+        await queue.enqueue_many(NewMessage(id=id, due=due) for id, due in zip(IDS, DUE, strict=True))
         yield tickwheel, queue
 
 
@@ -32,7 +35,7 @@ async def each_hears_its_own(queue: aio.Queue) -> None:
     """Calls at the same time, on all connections that there are, get the answers to what they asked."""
     for _ in range(3):
         found = await asyncio.gather(*(queue.get(id) for id in IDS))
-        assert [view.id for view in found] == IDS
+        assert [view.due for view in found] == DUE
         assert sum((await queue.counts()).values()) == TASKS
 
 

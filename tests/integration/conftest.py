@@ -1,4 +1,4 @@
-"""Integration tests that use a namespace run twice: on one shard, and on four."""
+"""Integration tests that use a namespace run three times: on one shard, on four, and with the asyncio client."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.blocking_aio import aio_sandbox
 from tickwheel import Message, Queue, Tickwheel, transitions
 from tickwheel.keys import shard_key
 from tickwheel.routing import shard_of
@@ -13,13 +14,14 @@ from tickwheel.testing import PrivateServer, VirtualClock, sandbox
 from tickwheel.transitions import Transition
 
 
-@pytest.fixture(params=[1, 4], ids=["1-shard", "4-shards"])
+@pytest.fixture(params=["1-shard", "4-shards", "asyncio"])
 def _tickwheel_sandbox(
     request: pytest.FixtureRequest, tickwheel_server: PrivateServer
 ) -> Iterator[tuple[Tickwheel, VirtualClock]]:
     marker = request.node.get_closest_marker("tickwheel")
-    settings = {"shards": request.param} | (marker.kwargs if marker else {})
-    with sandbox(tickwheel_server, **settings) as found:
+    settings = {"shards": 1 if request.param == "1-shard" else 4} | (marker.kwargs if marker else {})
+    open_one = aio_sandbox if request.param == "asyncio" else sandbox
+    with open_one(tickwheel_server, **settings) as found:
         yield found
 
 

@@ -18,7 +18,8 @@ from tickwheel import (
     limits,
 )
 from tickwheel.operations.dequeue import Dequeue
-from tickwheel.testing import VirtualClock
+from tickwheel.testing import PrivateServer, VirtualClock
+from tickwheel.testing.clock import FRAGMENT
 
 pytestmark = pytest.mark.integration
 
@@ -118,21 +119,23 @@ def test_large_payloads_come_also_to_a_server_that_has_forgotten_its_scripts(
 
 
 def test_a_message_whose_large_payload_goes_before_it_is_read_is_not_delivered(
-    tw: Tickwheel, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    tw: Tickwheel, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = tw.create_queue("exclusive", exclusive_key="of")
     queue.enqueue_many(NewMessage(LARGE, id=id_, metadata={"of": "acme"}) for id_ in ("m", "n"))
     made = Dequeue._made
 
-    def cancelled_first(dequeue: Dequeue, shard: int, *more: Any) -> Any:
-        if queue.get("m", "acme").state == "running":
-            queue.cancel("m", "acme")
-        return (yield from made(dequeue, shard, *more))
+    with Tickwheel(tickwheel_server.url, namespace=tw._core.namespace, clock=FRAGMENT) as other:
 
-    monkeypatch.setattr(Dequeue, "_made", cancelled_first)
-    assert queue.dequeue() == []
-    # Its value is free at once.
-    assert [message.id for message in queue.dequeue()] == ["n"]
+        def cancelled_first(dequeue: Dequeue, shard: int, *more: Any) -> Any:
+            if other.queue("exclusive").get("m", "acme").state == "running":
+                other.queue("exclusive").cancel("m", "acme")
+            return (yield from made(dequeue, shard, *more))
+
+        monkeypatch.setattr(Dequeue, "_made", cancelled_first)
+        assert queue.dequeue() == []
+        # Its value is free at once.
+        assert [message.id for message in queue.dequeue()] == ["n"]
 
 
 def test_a_payload_over_the_limit_is_refused(tw: Tickwheel, dump: Dump) -> None:

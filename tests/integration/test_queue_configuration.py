@@ -1,6 +1,7 @@
 """Configurations: created once, changed on purpose, followed by every client and shard; and what a namespace fixes."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
@@ -264,6 +265,15 @@ def test_unblocking_lets_go_on_what_was_blocked_and_nothing_else(tw: Tickwheel) 
         queue.dequeue()
     queue.unblock()
     assert len(queue.dequeue()) == 1
+
+
+def test_a_dequeue_that_waits_is_told_when_its_queue_is_blocked(tw: Tickwheel) -> None:
+    queue = tw.create_queue("q")
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(queue.dequeue, wait=30 * SECOND)
+        queue.block(enqueue=False)
+        with pytest.raises(QueueBlocked):
+            waiting.result(20)
 
 
 def test_a_block_survives_a_new_configuration(tw: Tickwheel) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tickwheel import Message, Queue, Tickwheel
+from tickwheel import Message, MessageNotFound, NewMessage, Queue, Tickwheel
 from tickwheel.arguments import from_ms
 from tickwheel.record import State
 from tickwheel.testing import VirtualClock
@@ -190,6 +190,24 @@ def test_reschedule_makes_it_invisible_or_pending(
     assert last(history) == (state, becomes, 2, 0)
     clock.advance(timedelta(hours=3))
     assert [message.id for message in queue.dequeue()] == ["m"]
+
+
+def test_cancel_many_cancels_all_and_tells_which_were_not_before(queue: Queue) -> None:
+    ids = [f"m{n}" for n in range(600)]
+    queue.enqueue_many(NewMessage(id=id) for id in ids)
+    queue.cancel("m7")
+    changes = queue.cancel_many([*ids, "m9"])
+    assert [change.id for change in changes] == [*ids, "m9"]
+    assert [n for n, change in enumerate(changes) if not change.changed] == [7, 600]
+    assert {(change.state, change.version) for change in changes} == {("cancelled", 2)}
+    assert queue.counts()["cancelled"] == 600
+
+
+def test_cancel_many_cancels_the_others_where_one_is_refused(queue: Queue) -> None:
+    queue.enqueue_many(NewMessage(id=id) for id in ("a", "b"))
+    with pytest.raises(MessageNotFound, match="'no'"):
+        queue.cancel_many(["a", "no", "b"])
+    assert queue.counts()["cancelled"] == 2
 
 
 def test_redrive_makes_an_errored_message_pending_with_attempts_from_zero(

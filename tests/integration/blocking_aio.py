@@ -1,0 +1,116 @@
+"""The asyncio client behind the blocking surface, so that one specification is tested on both.
+
+Every call runs as a task of one event loop, in a thread of its own; queues and messages that come back do the same.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from inspect import isasyncgen, iscoroutine
+from typing import Any, cast
+
+from tickwheel import Tickwheel, aio
+from tickwheel.testing import PrivateServer, VirtualClock
+from tickwheel.testing.clock import FRAGMENT
+
+_ANSWER_S = 60.0
+_END = object()
+
+
+class LoopThread:
+    """An event loop that runs in a thread until it is closed."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """What the coroutine returns or raises, as a task of the loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_ANSWER_S)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Blocking:
+    """A `Tickwheel`, `Queue` or `Message` of the asyncio client; its methods block until they are done."""
+
+    def __init__(self, loop: LoopThread, awaited: Any) -> None:
+        self._loop = loop
+        self._awaited = awaited
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._awaited, name)
+        if not callable(found) or isinstance(found, type):
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._blocking(found(*map(_awaited, args), **kwargs))
+
+        return call
+
+    def __eq__(self, other: object) -> bool:
+        return self._awaited is _awaited(other)
+
+    def __hash__(self) -> int:
+        return hash(self._awaited)
+
+    def __repr__(self) -> str:
+        return repr(self._awaited)
+
+    def _blocking(self, found: Any) -> Any:
+        if iscoroutine(found):
+            found = self._loop.run(found)
+        if isasyncgen(found):
+            return self._each(found)
+        if isinstance(found, list):
+            return [self._blocking(each) for each in found]
+        if isinstance(found, aio.Tickwheel | aio.Queue | aio.Message):
+            return Blocking(self._loop, found)
+        return found
+
+    def _each(self, found: Any) -> Iterator[Any]:
+        async def following() -> Any:
+            return await anext(found, _END)
+
+        while (each := self._loop.run(following())) is not _END:
+            yield each
+
+
+def _awaited(given: Any) -> Any:
+    if isinstance(given, list):
+        return [_awaited(each) for each in given]
+    return given._awaited if isinstance(given, Blocking) else given
+
+
+@contextmanager
+def aio_sandbox(
+    server: PrivateServer,
+    *,
+    shards: int = 1,
+    now: datetime | None = None,
+    history: str = "capped",
+    auto_create: bool = True,
+) -> Iterator[tuple[Tickwheel, VirtualClock]]:
+    """As `tickwheel.testing.sandbox`, with the asyncio client."""
+    namespace = f"test-{os.urandom(6).hex()}"
+    settings: dict[str, Any] = {"shards": shards, "history": history, "auto_create": auto_create, "clock": FRAGMENT}
+    loop = LoopThread()
+    try:
+        tickwheel = Blocking(loop, aio.Tickwheel(server.url, namespace=namespace, **settings))
+        tickwheel.open()
+        clock = VirtualClock(server.url, namespace, now)
+        try:
+            yield cast(Tickwheel, tickwheel), clock
+        finally:
+            clock.close()
+            tickwheel.close()
+            server.clear(namespace)
+    finally:
+        loop.close()
