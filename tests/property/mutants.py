@@ -121,6 +121,6 @@ MUTANTS = [
     Mutant("a blocked queue delivers", "_context", "if band(options, BLOCKED) ~= 0 then", "if false then"),
     Mutant("another configuration is accepted", "_context", "~= sub(ARGV[1], 1, 4)", "== ''"),
     Mutant("a retired message leaves no event", "retire", "event(field,", "select(1, field,"),
-    Mutant("the payload of a cancelled message stays", "cancel", "gone[#gone + 1] = field", ""),
+    Mutant("the payload of a cancelled message stays", "cancel", "gone[#gone + 1] = body_of(field, record, fixed)", ""),
     Mutant("counts forget where a message came from", "_transition", "(depth[from] or 0) - by", "(depth[from] or 0)"),
 ]
