@@ -1,11 +1,13 @@
--- What the calls of a worker share: items of ARGV from the fourth on are token c16 and field.
+-- What the calls of a worker share: ARGV[4] has the tokens, each with how many messages it leases (c16 I2), as those of
+-- one dequeue have the same; the items of ARGV from the fifth on are the fields, in that order.
 -- Needs: _record, _context, _transition, _pending.
-local fields, tokens = {}, {}
-for n = 4, #ARGV do
-    tokens[n - 3] = sub(ARGV[n], 1, 16)
-    fields[n - 3] = sub(ARGV[n], 17)
+local fields, tokens = { unpack(ARGV, 5) }, {}
+for at = 1, #ARGV[4], 18 do
+    local token, leased = read('>c16I2', ARGV[4], at)
+    for n = #tokens + 1, #tokens + leased do
+        tokens[n] = token
+    end
 end
-
 local records = fetch(fields)
 
 local function owner_is(record, flags, token)

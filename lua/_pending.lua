@@ -4,7 +4,7 @@
 --   exclusive  `ready` holds the head of each free value, `waiting` the rest. `locks`: value -> 'H' order id while it is
 --              free with something Pending, 'R' id while it is leased. `vpairs` has an entry per Pending message and pair;
 --              `pairs` only the head of each (value, pair) group, unless the group is `parked` while its value is leased
--- An order is pack('>I8I6', deadline + 2^52, rank): as bytes it sorts as deadline, then first enqueue. In Lua orders are
+-- A member of `ready` is rank I6 .. field, its score the deadline. An order is pack('>I8I6', deadline + 2^52, rank): as bytes it sorts as deadline, then first enqueue. In Lua orders are
 -- compared as numbers: `<` on strings follows the server's locale.
 local enter, leave, take, release, within, park
 -- What an entry counts for in the budget of a call: an exclusive queue touches about four where a plain one touches one.
@@ -15,21 +15,21 @@ end
 
 if not exclusive then
     enter = function(field, deadline, rank, signature, indexed, blob)
-        local size = #ready_added
-        ready_added[size + 1] = deadline
-        ready_added[size + 2] = pack('>I6c0', rank, sub(field, 3))
+        ready_added[ready_size + 1] = deadline
+        ready_size = ready_size + 2
+        ready_added[ready_size] = pack('>I6c0', rank, field)
         made_ready = made_ready + 1
         if indexed > 0 then
             local entry = order_of(deadline, rank) .. signature .. sub(field, 3)
             each_pair(indexed, blob, function(pair)
-                size = #pairs_added
+                local size = #pairs_added
                 pairs_added[size + 1] = 0
                 pairs_added[size + 2] = pair .. entry
             end)
         end
     end
     leave = function(field, deadline, rank, signature, indexed, blob)
-        ready_removed[#ready_removed + 1] = pack('>I6c0', rank, sub(field, 3))
+        ready_removed[#ready_removed + 1] = pack('>I6c0', rank, field)
         if indexed > 0 then
             local entry = order_of(deadline, rank) .. signature .. sub(field, 3)
             each_pair(indexed, blob, function(pair)
@@ -69,11 +69,11 @@ else
     local function to_ready(value, prefix, order, id)
         local deadline, rank = read('>I8I6', order)
         call('HSET', locks, value, 'H' .. order .. id)
-        call('ZADD', ready, deadline - BIAS, pack('>I6c0', rank, prefix) .. id)
+        call('ZADD', ready, deadline - BIAS, pack('>I6', rank) .. queue_number .. prefix .. id)
     end
     -- The head goes back among the waiting; `lock` is its entry of `locks`.
     local function to_waiting(prefix, lock)
-        call('ZREM', ready, sub(lock, 10, 15) .. prefix .. sub(lock, 16))
+        call('ZREM', ready, sub(lock, 10, 15) .. queue_number .. prefix .. sub(lock, 16))
         call('ZADD', waiting, 0, prefix .. sub(lock, 2))
     end
 
@@ -143,7 +143,7 @@ else
         local value, prefix, id = split(field)
         local order, lock = order_of(deadline, rank), call('HGET', locks, value)
         if lock == 'H' .. order .. id then
-            call('ZREM', ready, sub(lock, 10, 15) .. sub(field, 3))
+            call('ZREM', ready, sub(lock, 10, 15) .. field)
             local following = within(waiting, prefix, 1)[1]
             if following then
                 call('ZREM', waiting, following)
@@ -164,7 +164,7 @@ else
         local value, prefix, id = split(field)
         local order, lock = order_of(deadline, rank), call('HGET', locks, value)
         if lock == 'H' .. order .. id then
-            call('ZREM', ready, sub(lock, 10, 15) .. sub(field, 3))
+            call('ZREM', ready, sub(lock, 10, 15) .. field)
         else
             to_waiting(prefix, lock)
             call('ZREM', waiting, prefix .. order .. id)

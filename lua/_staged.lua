@@ -2,14 +2,14 @@
 -- and wait in `bodies` under field .. digest. Those that no message has when the call ends, or is refused, go again.
 -- Needs: _words, _record; ARGV as in enqueue.
 local function unstage()
-    for n = 3, #ARGV, 2 do
-        local head = ARGV[n]
-        if band(byte(head), BODY) ~= 0 then
-            local field, digest = read('>I2c0', head, 25), sub(head, 17, 24)
+    for n = 1, #ARGV[3] / 8 do
+        if band(byte(ARGV[3], n * 8 - 7), BODY) ~= 0 then
+            local field = ARGV[n * 2 + 2]
+            local body = field .. sub(ARGV[n * 2 + 3], 1, 8)
             local record = call('HGET', messages, field)
             local flags = record and byte(record, 2) or 0
-            if band(flags, BODY) == 0 or body_of(field, record, fixed_at(record, flags)) ~= field .. digest then
-                call('HDEL', bodies, field .. digest)
+            if band(flags, BODY) == 0 or body_of(field, record, fixed_at(record, flags)) ~= body then
+                call('HDEL', bodies, body)
             end
         end
     end

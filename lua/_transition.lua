@@ -4,6 +4,8 @@ local RESULT = '>BBI4I6'
 local DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = 0, 1, 2, 3, 4, 5
 -- The first of `happened` is the head of the entry, so that the whole is put together once: Lua hashes what it makes.
 local changed, writes, gone, timers, happened = {}, {}, {}, {}, { '' }
+-- Counted here, as Lua's `#` is a search.
+local writes_size, timers_size, happened_size, ready_size = 0, 0, 1, 0
 local moved, minutes, late, missed, made_ready, with_deadline = {}, {}, {}, {}, 0, 0
 local ready_added, ready_removed, pairs_added, pairs_removed = {}, {}, {}, {}
 
@@ -44,14 +46,15 @@ end
 
 local function put(field, record)
     changed[field] = record
-    local size = #writes
-    writes[size + 1] = field
-    writes[size + 2] = record
+    writes[writes_size + 1] = field
+    writes_size = writes_size + 2
+    writes[writes_size] = record
 end
 
 -- Kinds of timer: 0 promote, 1 expire, 2 retire. A generation is the low halves of incarnation and version.
 local function timer(kind, time, incarnation, version, field)
-    timers[#timers + 1] = pack('>I6I2I2I2c0', time, incarnation, version, kind * 16384 + #field, field)
+    timers_size = timers_size + 1
+    timers[timers_size] = pack('>I6I2I2I2c0', time, incarnation, version, kind * 16384 + #field, field)
 end
 
 local function expect(time, by)
@@ -65,21 +68,24 @@ end
 local function event(field, incarnation, version, from, to, attempts)
     local change = from * 8 + to
     moved[change] = (moved[change] or 0) + 1
-    happened[#happened + 1] = pack('>I2c0I6I4BI2', #field, field, incarnation, version, change, attempts)
+    happened_size = happened_size + 1
+    happened[happened_size] = pack('>I2c0I6I4BI2', #field, field, incarnation, version, change, attempts)
 end
 
 -- One that tells how many ms after its time it came.
 local function late_event(field, incarnation, version, from, to, attempts, after)
     local change = from * 8 + to
     moved[change] = (moved[change] or 0) + 1
-    happened[#happened + 1] = pack('>I2c0I6I4BI2I6', #field, field, incarnation, version, 128 + change, attempts, after)
+    happened_size = happened_size + 1
+    happened[happened_size] = pack('>I2c0I6I4BI2I6', #field, field, incarnation, version, 128 + change, attempts, after)
 end
 
 -- One that tells due time, deadline (+ 2^52) and pairs.
 local function full_event(field, incarnation, version, from, to, attempts, due, deadline, blob)
     local change = from * 8 + to
     moved[change] = (moved[change] or 0) + 1
-    happened[#happened + 1] = pack('>I2c0I6I4BI2I6I8I2c0', #field, field, incarnation, version, 64 + change, attempts,
+    happened_size = happened_size + 1
+    happened[happened_size] = pack('>I2c0I6I4BI2I6I8I2c0', #field, field, incarnation, version, 64 + change, attempts,
         due, deadline, #blob, blob)
 end
 
@@ -100,7 +106,7 @@ local function settle()
     if #ready_removed > 0 then
         send('ZREM', ready, ready_removed)
     end
-    if #ready_added > 0 then
+    if ready_size > 0 then
         send('ZADD', ready, ready_added)
     end
     if #pairs_removed > 0 then
@@ -109,11 +115,11 @@ local function settle()
     if #pairs_added > 0 then
         send('ZADD', pairs, pairs_added)
     end
-    ready_added, ready_removed, pairs_added, pairs_removed = {}, {}, {}, {}
+    ready_added, ready_removed, pairs_added, pairs_removed, ready_size = {}, {}, {}, {}, 0
 end
 
 local function commit(worker)
-    if #writes > 0 then
+    if writes_size > 0 then
         send('HSET', messages, writes)
     end
     settle()
@@ -141,10 +147,10 @@ local function commit(worker)
     if with_deadline > 0 then
         call('HINCRBY', lateness, 'deadlines', with_deadline)
     end
-    if #timers > 0 then
+    if timers_size > 0 then
         call('XADD', inbox, '*', 't', table.concat(timers))
     end
-    if #happened > 1 and history ~= 0 then
+    if happened_size > 1 and history ~= 0 then
         happened[1] = pack('>BI6c0Bc0', exclusive and 2 or 1, now, queue_number, #worker, worker)
         local entry = table.concat(happened)
         if history == 4294967295 then

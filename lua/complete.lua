@@ -5,7 +5,7 @@
 -- ARGV[1]  context (_context)
 -- ARGV[2]  not used (a complete is told apart by token and state)
 -- ARGV[3]  retention in ms I6
--- ARGV[4]… token c16 .. field, for each message
+-- ARGV[4]… tokens and fields of the messages (_lease)
 -- Reply    one string: a code B for each message: DONE, ALREADY, LOST or NOT_FOUND
 -- Errors   STALECONFIG
 -- Cost     O(1) for each message of a plain queue, O(log N) of an exclusive one

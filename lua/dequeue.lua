@@ -46,7 +46,7 @@ local by_rank = not ARGV[4] and not exclusive
 if not ARGV[4] then
     fields = call('ZRANGE', ready, 0, limit - 1)
     for n = 1, #fields do
-        fields[n] = queue_number .. sub(fields[n], 7)
+        fields[n] = sub(fields[n], 7)
     end
 else
     fields, cursor, short = walk(ARGV[4], ARGV[5] or '', limit, budget)
@@ -59,10 +59,11 @@ if #fields == 0 then
 end
 
 local records = fetch(fields)
-local answer, kept, owner = { '', '' }, { token }, token .. pack('>Bc0', #worker, worker)
+local answer, owner = { '', '' }, token .. pack('>Bc0', #worker, worker)
+-- What the session keeps: the token, and each field behind its length.
+local kept, lengths, leased = { token }, {}, 0
 for n = 1, #fields do
-    local field, body = fields[n], 0
-    local record = now_of(field, records[n])
+    local field, record, body = fields[n], records[n], 0
     local _, flags, version, attempts, _, incarnation, due = read(WHOLE, record)
     local deadline, rank, at = order_in(record, flags, UNOWNED, incarnation, due)
     local signature, indexed, blob = pairs_of(record, flags, at)
@@ -92,13 +93,16 @@ for n = 1, #fields do
             missed[now - deadline] = (missed[now - deadline] or 0) + 1
         end
     end
-    kept[n + 1] = pack('>I2c0', #field, field)
-    local size = #answer
-    answer[size + 1] = field
-    answer[size + 2] = record
+    local length = lengths[#field] or pack('>I2', #field)
+    lengths[#field] = length
+    kept[n * 2] = length
+    kept[n * 2 + 1] = field
+    answer[n * 2 + 1] = field
+    answer[n * 2 + 2] = record
+    leased = n
 end
 if by_rank then
-    call('ZREMRANGEBYRANK', ready, 0, #kept - 2)
+    call('ZREMRANGEBYRANK', ready, 0, leased - 1)
     ready_removed = {}
 end
 remember(table.concat(kept))

@@ -17,7 +17,7 @@ if record ~= '' then
     local incarnation, due = read('>I6I6', record, fixed)
     local deadline, rank = order_in(record, flags, fixed, incarnation, due)
     if state == PENDING then
-        ahead = call('ZRANK', ready, pack('>I6', rank) .. name) or NONE
+        ahead = call('ZRANK', ready, pack('>I6', rank) .. queue_number .. name) or NONE
     end
     if exclusive then
         local value, at = read('>I2c0', name)

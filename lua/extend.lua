@@ -5,7 +5,7 @@
 -- ARGV[1]  context (_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention of cancelled I6, new lease in ms from now I4
--- ARGV[4]… token c16 .. field, for each message
+-- ARGV[4]… tokens and fields of the messages (_lease)
 -- Reply    one string: a result (code B, state B, version I4, lease until I6) for each: DONE, LOST or NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(1) for each message

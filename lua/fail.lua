@@ -5,7 +5,7 @@
 -- ARGV[1]  context (_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention of cancelled I6, of errored I6, the queue's max_attempts I2, error text I2c0, then the back-off I6 of each message
--- ARGV[4]… token c16 .. field, for each message
+-- ARGV[4]… tokens and fields of the messages (_lease)
 -- Reply    one string: a result (code B, state B, version I4, until I6) for each: DONE, LOST or NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message

@@ -94,7 +94,10 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
         "cannot be read",
     ),
     "a record of an unknown queue": (lambda p: p.server.hset(p.key("messages"), b"\x09\x09x", b"x"), "does not exist"),
-    "ready without a message": (lambda p: p.server.zadd(p.key("q:plain:ready"), {b"\0\0\0\0\0\1x": 1}), "not there"),
+    "ready without a message": (
+        lambda p: p.server.zadd(p.key("q:plain:ready"), {b"\0\0\0\0\0\1\0\1x": 1}),
+        "not there",
+    ),
     "ready gone": (lambda p: p.server.zpopmin(p.key("q:plain:ready")), "ready: its score is None"),
     "ready at another score": (
         lambda p: p.server.zincrby(p.key("q:plain:ready"), 1, p.member("q:plain:ready")),

@@ -115,7 +115,7 @@ MUTANTS = [
     # Sessions and repeated calls
     Mutant("a request is done again", "_session", "if last == sequence then", "if false then"),
     Mutant("an old request is done again", "_session", "if last > sequence then", "if false then"),
-    Mutant("other content is the same", "enqueue", "digest_then ~= sub(head, 17, 24)", "false"),
+    Mutant("other content is the same", "enqueue", "sub(record, at, at + 7) ~= sub(tail, 1, 8)", "false"),
     Mutant("what is there is created again", "enqueue", "char(ALREADY, state)", "char(DONE, state)"),
     # The rest
     Mutant("a blocked queue delivers", "_context", "if band(options, BLOCKED) ~= 0 then", "if false then"),

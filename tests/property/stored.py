@@ -17,13 +17,14 @@ Found = dict[str, object]
 def expected(queue: QueueModel, number: int, shard: int) -> Found:
     """The messages and indexes of one queue on one shard."""
     here = [entry for entry in queue.messages.values() if entry.shard == shard]
+    prefix = number.to_bytes(2, "big")
     pending = sorted((entry for entry in here if entry.state == PENDING), key=lambda entry: entry.urgency)
     found: Found = {
         "messages": {_name(entry): _shown(entry) for entry in here},
         "counts": {state: count for state, count in queue.counts(shard).items() if count},
     }
     if queue.settings.exclusive_key is None:
-        found["ready"] = {_rank(entry) + _name(entry): _deadline(entry) for entry in pending}
+        found["ready"] = {_rank(entry) + prefix + _name(entry): _deadline(entry) for entry in pending}
         found["pairs"] = {pair + _order(entry) + _signature(queue, entry) + _name(entry)
                           for entry in pending for pair in _pairs(queue, entry)}  # fmt: skip
         return found | {"waiting": set(), "locks": {}, "vpairs": set()}
@@ -35,7 +36,7 @@ def expected(queue: QueueModel, number: int, shard: int) -> Found:
     locks = {_value(entry): b"H" + _order(entry) + _id(entry) for entry in heads.values()}
     locks |= {_value(entry): b"R" + _id(entry) for entry in holders.values()}
     found["locks"] = locks
-    found["ready"] = {_rank(entry) + _name(entry): _deadline(entry) for entry in heads.values()}
+    found["ready"] = {_rank(entry) + prefix + _name(entry): _deadline(entry) for entry in heads.values()}
     found["waiting"] = {_prefix(entry) + _order(entry) + _id(entry) for entry in pending if entry not in heads.values()}
     found["vpairs"] = {_prefix(entry) + pair + _order(entry) + _signature(queue, entry) + _id(entry)
                        for entry in pending for pair in _pairs(queue, entry)}  # fmt: skip

@@ -45,7 +45,7 @@ class Implied:
     @property
     def ready(self) -> bytes:
         """The member of `ready`; its score is the deadline."""
-        return _RANK.pack(*divmod(self.rank, 2**32)) + self.name
+        return _RANK.pack(*divmod(self.rank, 2**32)) + _U16.pack(self.config.number) + self.name
 
     @property
     def prefix(self) -> bytes:

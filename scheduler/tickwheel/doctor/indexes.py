@@ -10,7 +10,7 @@ from tickwheel.plan import Plan
 from tickwheel.record import State
 
 _U16 = Struct(">H")
-_ORDER_BYTES, _SIGNATURE_BYTES, _RANK_BYTES = 14, 8, 6
+_ORDER_BYTES, _SIGNATURE_BYTES, _RANK_BYTES, _NUMBER_BYTES = 14, 8, 6, 2
 # What the record of an entry's message must be for the entry to be right.
 Fits = Callable[[Implied, bytes], bool]
 
@@ -101,7 +101,7 @@ def _messages(shard: Shard, queue: str, config: QueueConfig, names: list[bytes])
 
 
 def _name_in_ready(member: bytes) -> bytes:
-    return member[_RANK_BYTES:]
+    return member[_RANK_BYTES + _NUMBER_BYTES :]
 
 
 def _name_in_waiting(member: bytes) -> bytes:

@@ -19,10 +19,12 @@ from tickwheel.plan import Command, Plan, Request
 from tickwheel.record import BIAS, BODY, EXPLICIT, OVERRIDES, PAIRS, name, pairs_section
 from tickwheel.routing import shard_of
 
-_HEAD = Struct(">BBHIQ")
-_LENGTH = Struct(">H")
+_HEAD = Struct(">BBHI")
+_NUMBER = Struct(">H")
+_NONCE = Struct(">I")
+_DEADLINE = Struct(">Q")
 _OVERRIDES = Struct(">IH")
-_CALL = Struct(">IIHI")
+_CALL = Struct(">IHI")
 _ABSOLUTE, _RELATIVE_DEADLINE = 1, 2
 # As in `lua/_pending.lua`: an exclusive queue touches about four index entries where a plain one touches one.
 _EXCLUSIVE_WEIGHT = 4
@@ -30,24 +32,30 @@ _EXCLUSIVE_WEIGHT = 4
 
 @dataclass(slots=True)
 class Packed:
-    """A message ready to send: head, payload, where a large payload goes, and what it counts for in a call."""
+    """A message ready to send: three arguments of the call, its payload if large, and what it counts for in a call."""
 
     id: str
     shard: int
     head: bytes
-    payload: bytes
-    body_field: bytes | None
+    field: bytes
+    tail: bytes
+    body: tuple[bytes, bytes] | None
     units: int
+
+    def size(self) -> int:
+        """Its bytes in a call."""
+        return len(self.field) + len(self.tail) + (len(self.body[1]) if self.body else 0)
 
 
 class Packer:
-    """Checks and packs messages for one queue."""
+    """Checks and packs messages of one call of the client for one queue; nonces tell them from those of all others."""
 
     def __init__(self, core: Core, queue: str, config: QueueConfig) -> None:
         self._core = core
         self._queue = queue
         self._config = config
-        self._number = _LENGTH.pack(config.number)
+        self._number = _NUMBER.pack(config.number)
+        self._nonce = int.from_bytes(os.urandom(4))
 
     def pack(self, new: NewMessage) -> Packed:
         """Everything that can be wrong with a message is found here, before anything is sent."""
@@ -84,18 +92,21 @@ class Packer:
         if config.exclusive_key is not None:
             value = self._value(new)
             units *= _EXCLUSIVE_WEIGHT
-        if len(payload) > limits.INLINE_BYTES:
+        large = len(payload) > limits.INLINE_BYTES
+        if large:
             flags |= BODY
         field = self._number + name(raw_id, value)
-        given = _HEAD.pack(flags, kind, when >> 32, when & 0xFFFFFFFF, deadline + BIAS)
+        head = _HEAD.pack(flags, kind, when >> 32, when & 0xFFFFFFFF)
+        rest = sections if new.deadline is None else _DEADLINE.pack(deadline + BIAS) + sections
         # The digest is of what was given, the delay and not the due time: the same message again has the same.
-        digest = hashlib.blake2b(given + sections, digest_size=8)
+        digest = hashlib.blake2b(head + rest, digest_size=8)
         digest.update(payload)
         hashed = digest.digest()
-        head = b"".join((given, hashed, _LENGTH.pack(len(field)), field, sections))
+        self._nonce = (self._nonce + 1) & 0xFFFFFFFF
+        tail = b"".join((hashed, _NONCE.pack(self._nonce), rest, b"" if large else payload))
         shards = self._core.shards
         shard = 0 if shards == 1 else shard_of(self._queue, raw_id if value is None else value, shards)
-        return Packed(id_, shard, head, payload, field + hashed if flags & BODY else None, units)
+        return Packed(id_, shard, head, field, tail, (field + hashed, payload) if large else None, units)
 
     def _value(self, new: NewMessage) -> bytes:
         key = self._config.exclusive_key
@@ -164,7 +175,7 @@ def _parts(packer: Packer, messages: Iterable[NewMessage]) -> Iterator[list[Pack
                 f"enqueue_many takes NewMessage objects, not {type(new).__name__} {arguments.shown(new)}"
             )
         packed = packer.pack(new)
-        length = len(packed.payload) + len(packed.head)
+        length = packed.size()
         full = len(part) >= limits.CALL_MESSAGES or units + packed.units > limits.CALL_ENTRIES
         if part and (full or size + length > limits.CALL_BYTES):
             yield part
@@ -186,20 +197,17 @@ def _send(
     by_shard: dict[int, list[int]] = {}
     for n, packed in enumerate(part):
         by_shard.setdefault(packed.shard, []).append(n)
-    call = _CALL.pack(
-        int.from_bytes(os.urandom(4)), core.guard_ms, limits.DELAY_MS_MAX >> 32, limits.DELAY_MS_MAX & 0xFFFFFFFF
-    )
+    call = _CALL.pack(core.guard_ms, limits.DELAY_MS_MAX >> 32, limits.DELAY_MS_MAX & 0xFFFFFFFF)
 
     def build(config: QueueConfig, shard: int) -> Request:
-        args = [config.context(core.history, core.options(config.enqueue_blocked)), call]
+        of_shard = [part[n] for n in by_shard[shard]]
+        heads = b"".join([packed.head for packed in of_shard])
+        args = [config.context(core.history, core.options(config.enqueue_blocked)), call, heads]
         bodies: list[bytes] = []
-        for n in by_shard[shard]:
-            packed = part[n]
-            if packed.body_field is None:
-                args += packed.head, packed.payload
-            else:
-                args += packed.head, b""
-                bodies += packed.body_field, packed.payload
+        for packed in of_shard:
+            args += packed.field, packed.tail
+            if packed.body is not None:
+                bodies += packed.body
         before: Command | None = ("HSET", core.keys(shard, queue)["bodies"], *bodies) if bodies else None
         return Request(shard, core.call("enqueue", shard, queue, args), before=before, durable=True)
 

@@ -38,8 +38,7 @@ def complete(core: Core, messages: Sequence[LeasedMessage]) -> Plan[None]:
             def build(
                 config: QueueConfig, shard: int, part: dict[int, list[LeasedMessage]] = part, queue: str = queue
             ) -> Request:
-                items = [message.token + message._field for message in part[shard]]
-                args = [config.context(core.history), b"", _time(config.retention_ms), *items]
+                args = [config.context(core.history), b"", _time(config.retention_ms), *_items(part[shard])]
                 return Request(shard, core.call("complete", shard, queue, args), durable=True)
 
             replies = yield from core.on_shards(queue, list(part), build)
@@ -92,8 +91,7 @@ def _leased_call(
     try:
 
         def bound(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
-            item = message.token + message._field
-            return name, [config.context(core.history), session, build(config), item]
+            return name, [config.context(core.history), session, build(config), *_items([message])]
 
         reply = yield from core.in_session(message.queue, shard, slot, bound)
         slot.answered(shard, kept=True)
@@ -102,6 +100,13 @@ def _leased_call(
     code, state, _, at = next(each(reply.value))
     _raise_lost(_lost([message], [code]))
     return label(state), at
+
+
+def _items(messages: Sequence[LeasedMessage]) -> list[bytes]:
+    """Their tokens, each with how many in a row it leases, and their fields."""
+    runs = groupby(message.token for message in messages)
+    tokens = b"".join(token + _U16.pack(sum(1 for _ in run)) for token, run in runs)
+    return [tokens, *(message._field for message in messages)]
 
 
 def _shard(core: Core, message: LeasedMessage) -> int:
