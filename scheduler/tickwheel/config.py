@@ -45,6 +45,11 @@ class QueueConfig:
         if self.indexed is not None:
             object.__setattr__(self, "indexed_keys", frozenset(self.indexed))
 
+    @property
+    def packed_version(self) -> bytes:
+        """The version as shards keep it."""
+        return self.version.to_bytes(4)
+
     def context(self, history: int, options: int = 0) -> bytes:
         """What a client's script call says of the queue (`lua/_context.lua`)."""
         return _CONTEXT.pack(self.version, self.number, self._options() | options, history)

@@ -145,7 +145,7 @@ class Dequeue:
         if core.shards == 1:
             # A poller that found nothing ready the last time asks for the cost of a PING before it calls the script.
             ordinary = self._request is None and not slot.unanswered(0) and not config.dequeue_blocked
-            if ordinary and self._queue in core.idle and not (yield from self._is_ready()):
+            if ordinary and self._queue in core.idle and not (yield from self._may_deliver(config)):
                 return []
             return [0]
         if self._request is not None:
@@ -159,10 +159,11 @@ class Dequeue:
             for shard, (deadline, heard) in known.items()
             if deadline is not None and heard >= fresh_since
         }
+        changed = False
         if len(ready) < core.shards:
-            ready = yield from self._heads()
+            ready, changed = yield from self._heads(config)
         found = sorted(ready, key=lambda shard: (ready[shard], shard))
-        return [0] if not found and self._must_ask(config) else found
+        return [0] if not found and (changed or self._must_ask(config)) else found
 
     def _must_ask(self, config: QueueConfig) -> bool:
         """Whether a shard is asked though nothing is ready: a request leaves a trace, so that a late copy of it leases
@@ -170,8 +171,10 @@ class Dequeue:
         """
         return self._request is not None or config.dequeue_blocked
 
-    def _heads(self) -> Plan[dict[int, int]]:
-        """Ask every shard for its most urgent deadline: one round, which only reads."""
+    def _heads(self, config: QueueConfig) -> Plan[tuple[dict[int, int], bool]]:
+        """The most urgent deadline of every shard, and whether the queue has another configuration by now: one round,
+        which only reads.
+        """
         core = self._core
         commands = [
             Request(
@@ -179,19 +182,23 @@ class Dequeue:
             )
             for shard in range(core.shards)
         ]
-        replies = yield Round(commands)
+        *replies, version = yield Round([*commands, self._version()])
         found = {}
         for shard, reply in enumerate(replies):
             deadline = int(float(reply.value[1])) if reply.value else None
             core.hear_head(self._queue, shard, deadline)
             if deadline is not None:
                 found[shard] = deadline
-        return found
+        return found, version.value != config.packed_version
 
-    def _is_ready(self) -> Plan[bool]:
-        key = self._core.keys(0, self._queue)["ready"]
-        reply = yield from one(Request(0, command=("EXISTS", key)))
-        return bool(reply.value)
+    def _may_deliver(self, config: QueueConfig) -> Plan[bool]:
+        """Whether something is ready, or the queue has another configuration by now: it may be blocked, or gone."""
+        ready = Request(0, command=("EXISTS", self._core.keys(0, self._queue)["ready"]))
+        found, version = yield Round([ready, self._version()])
+        return bool(found.value) or version.value != config.packed_version
+
+    def _version(self) -> Request:
+        return Request(0, command=("HGET", self._core.keys(0, self._queue)["config"], "version"))
 
     def _answered(self, slot: Slot) -> Plan[list[int]]:
         """The shards that have answered this request before; SessionExpired where a newer one of its slot was answered.
