@@ -499,6 +499,8 @@ def test_the_server_keeps_to_the_settings_that_the_guarantees_need(data_dir: Pat
         "dir": str(data_dir),
         "maxmemory-policy": "noeviction",
         "busy-reply-threshold": "500",
+        "zset-max-listpack-entries": "16",
+        "hash-max-listpack-entries": "64",
     }
     with EmbeddedServer(data_dir) as server, closing(client(server)) as connection:
         assert connection.config_get(*expected) == expected
