@@ -7,7 +7,6 @@ configurations and forgotten sessions.
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from struct import Struct
 
 from tickwheel import limits
 from tickwheel.config import BLOCKED, HEADS, QueueConfig
@@ -17,7 +16,6 @@ from tickwheel.plan import Heads, Plan, Reply, Request, Round, one
 from tickwheel.scripts import Call, load
 from tickwheel.session import Slot, Slots
 
-_VERSION = Struct(">I")
 # A configuration that changes this often within one call is being fought over.
 _STALE_MOST = 20
 _FORGOTTEN = ("SESSIONEXPIRED", "SESSIONOLD")
@@ -102,8 +100,7 @@ class Core:
 
     def adopt(self, queue: str, config: QueueConfig, shards: Sequence[int]) -> Plan[None]:
         """Give shards their copy of a configuration's version."""
-        version = _VERSION.pack(config.version)
-        yield Round([Request(s, self.call("adopt", s, queue, [version])) for s in shards])
+        yield Round([Request(s, self.call("adopt", s, queue, [config.packed_version])) for s in shards])
 
     def in_session(
         self,
