@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Contents
 from tests.fault.backlog import SOON, Backlog
 from tests.fault.conditions import eventually
 from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_claim
@@ -18,6 +19,7 @@ from tests.fault.told import told
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.arguments import from_ms
 from tickwheel.doctor import audit
+from tickwheel.keys import shard_key
 from tickwheel.record import State
 from tickwheel.testing import PrivateServer, sandbox
 
@@ -84,24 +86,26 @@ def has_reached(done: Callable[[], int], enough: int) -> bool:
 
 
 def test_a_process_frozen_through_a_takeover_changes_nothing_when_it_wakes(
-    tickwheel: Tickwheel, server: Any, tickwheel_server: PrivateServer, tmp_path: Path
+    tickwheel: Tickwheel, server: Any, tickwheel_server: PrivateServer, contents: Contents, tmp_path: Path
 ) -> None:
     namespace = tickwheel._core.namespace
     jobs = tickwheel.create_queue("jobs")
     with EventProcessChild(tickwheel_server.url, namespace, tmp_path / "lock of one host") as frozen:
         wait_for_a_claim(server, namespace, None)
-        # Due while it is frozen, so that it wakes with something to fire.
-        jobs.enqueue_many(NewMessage(delay=timedelta(seconds=1)) for _ in range(2_000))
-        first = fence(server, namespace)
+        # Due while nobody drives, so that it wakes with something to fire.
+        due = datetime.now(UTC) + timedelta(seconds=4)
+        jobs.enqueue_many(NewMessage(due=due) for _ in range(2_000))
+        eventually(lambda: server.xlen(shard_key(namespace, 0, "inbox")) == 0, "it has them in its wheel")
         frozen.freeze()
         with EventProcessChild(tickwheel_server.url, namespace, tmp_path / "lock of another host"):
-            wait_for_a_claim(server, namespace, first)
-            eventually(lambda: jobs.counts()["pending"] == 2_000, "all promoted")
-            second = fence(server, namespace)
-            jobs.enqueue_many(NewMessage(delay=timedelta(seconds=1)) for _ in range(2_000))
+            wait_for_a_claim(server, namespace, fence(server, namespace))
+        jobs.enqueue_many(NewMessage(due=due) for _ in range(2_000))
+        eventually(lambda: datetime.now(UTC) > due, "they are due")
+        before = contents(namespace)
 
-            frozen.thaw()
-            assert frozen.process.wait(30) != 0
-            assert fence(server, namespace) == second
-            eventually(lambda: jobs.counts()["pending"] == 4_000, "the second goes on")
+        frozen.thaw()
+        assert frozen.process.wait(30) != 0
+        assert contents(namespace) == before
+    with EventProcessChild(tickwheel_server.url, namespace, tmp_path / "lock of another host"):
+        eventually(lambda: jobs.counts()["pending"] == 4_000, "the next goes on")
     assert not tickwheel._run(audit(tickwheel._core))

@@ -59,6 +59,15 @@ def test_others_are_more_urgent(queue: Queue, clock: VirtualClock, neighbours: C
     assert queue.explain(second).reason == "1 more urgent message is ahead of it"
 
 
+def test_what_is_more_urgent_on_other_shards_is_ahead_too(queue: Queue, clock: VirtualClock) -> None:
+    for n in range(20):
+        queue.enqueue(id=f"m{n}", deadline=clock.now + n * SECOND)
+    assert queue.explain("m0").code == "next"
+    for n in (1, 7, 19):
+        found = queue.explain(f"m{n}")
+        assert (found.code, found.ahead) == ("behind_others", n)
+
+
 def test_its_value_is_held_by_a_running_message(exclusive: Queue, clock: VirtualClock) -> None:
     for n in range(4):
         exclusive.enqueue(id=f"m{n}", metadata={"of": "a"})

@@ -56,6 +56,11 @@ def test_a_full_memory_stops_only_what_brings_more(name: str) -> None:
     assert ("flags=" not in text(name).splitlines()[0]) == (name in NEEDS_MEMORY)
 
 
+@pytest.mark.parametrize("name", ["file", "cascade", "drop_slot", "promote", "expire", "retire"])
+def test_what_an_event_process_writes_is_fenced(name: str) -> None:
+    assert "_fence" in declared(name, "INCLUDE")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_header_says_what_the_script_does_and_declares_all_of_it(name: str) -> None:
     lines = header(name)

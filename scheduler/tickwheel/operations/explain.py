@@ -8,7 +8,7 @@ from tickwheel import arguments, record
 from tickwheel.core import Core
 from tickwheel.errors import MessageNotFound
 from tickwheel.operations.change import locate
-from tickwheel.plan import Plan
+from tickwheel.plan import Plan, Request, Round
 from tickwheel.record import State
 
 _PLACE = Struct(">HIHIHI")
@@ -31,7 +31,7 @@ class Explanation:
     """When that changes by itself: due, end of the lease that holds it up (of a message that was cancelled while it
     ran: of its own, which holds its exclusive value), end of retention."""
     ahead: int | None = None
-    """Deliverable messages of its shard that are more urgent."""
+    """Deliverable messages that are more urgent; on other shards those with an earlier deadline."""
     ahead_in_value: int | None = None
     """Messages of its exclusive value that go first, apart from the one that is running."""
     holder: str | None = None
@@ -73,6 +73,8 @@ def explain(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Pl
         return Explanation(id_, state, "cancelled", reason, until, worker=found.worker or None)
     if found.state is not State.PENDING:
         return Explanation(id_, state, state, f"it was {state}; kept until {when}", until)
+    if ahead is not None and core.shards > 1:
+        ahead += yield from _ahead_elsewhere(core, queue, shard, found.deadline_ms)
     if core.configs[queue].dequeue_blocked:
         return Explanation(id_, state, "blocked", "the queue is blocked for dequeue", ahead=ahead)
     if behind is None:
@@ -100,6 +102,17 @@ def explain(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Pl
     return Explanation(
         id_, state, "behind_value", reason, frees, ahead_in_value=behind, holder=holder_id, worker=holder.worker or None
     )
+
+
+def _ahead_elsewhere(core: Core, queue: str, here: int, deadline_ms: int) -> Plan[int]:
+    replies = yield Round(
+        [
+            Request(shard, command=("ZCOUNT", core.keys(shard, queue)["ready"], "-inf", f"({deadline_ms}"))
+            for shard in range(core.shards)
+            if shard != here
+        ]
+    )
+    return sum(reply.value for reply in replies)
 
 
 def _worker(found: record.Record) -> str:

@@ -1,0 +1,53 @@
+"""Each script of the event process, sent by one that has been deposed: it is refused, and nothing has changed."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.conftest import Dump
+from tickwheel import NewMessage, Tickwheel
+from tickwheel.event_process.commands import Command, Refused
+from tickwheel.event_process.link import Link
+from tickwheel.scripts import Call
+from tickwheel.testing import VirtualClock
+
+pytestmark = pytest.mark.integration
+
+SCRIPTS = {"file", "cascade", "drop_slot", "promote", "expire", "retire"}
+DEPOSED = bytes(16)
+
+
+@pytest.mark.parametrize("exclusive_key", [None, "of"])
+def test_a_deposed_process_is_refused_before_every_call_of_its_successor(
+    tw: Tickwheel, clock: VirtualClock, dump: Dump, monkeypatch: pytest.MonkeyPatch, exclusive_key: str | None
+) -> None:
+    refused: Counter[str] = Counter()
+    execute = Link.execute
+
+    def preceded(link: Link, command: Command) -> Any:
+        if isinstance(command, Call) and command.script.name in SCRIPTS:
+            before = dump()
+            with pytest.raises(Refused) as refusal:
+                execute(link, replace(command, args=[DEPOSED, *command.args[1:]]))
+            assert (command.script.name, refusal.value.code) == (command.script.name, "FENCED")
+            assert dump() == before
+            refused[command.script.name] += 1
+        return execute(link, command)
+
+    monkeypatch.setattr(Link, "execute", preceded)
+    queue = tw.create_queue("q", exclusive_key=exclusive_key)
+    # Some near, some a cascade or two away.
+    queue.enqueue_many(
+        NewMessage(delay=timedelta(seconds=n * 7), metadata={"of": f"v{n}"}, lease=timedelta(seconds=1 + n))
+        for n in range(60)
+    )
+    clock.advance(timedelta(minutes=10))
+    leased = queue.dequeue(limit=30)
+    for message in leased[:10]:
+        message.complete()
+    clock.advance(timedelta(hours=1))
+    assert set(refused) == SCRIPTS
+    assert queue.counts() | {"invisible": 0, "running": 0, "completed": 0, "pending": 50} == queue.counts()
