@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from tickwheel.cli.app import app
+from tickwheel.demo import day
+from tickwheel.demo.verdict import Verdict, judge
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.examples
@@ -83,6 +87,19 @@ def test_an_aircraft_that_is_wanted_twice_at_once_flies_one_after_the_other(demo
     assert (found["flights"], found["completed"], found["cancelled"]) == (5, 4, 1)
     # The second flight of the aircraft waits for the first to land: 110 of 150 minutes, of three seconds.
     assert found["taken_late"]["worst"] >= 3000 * 110 // 150
+
+
+def test_a_day_that_went_wrong_is_told_by_the_exit_code(
+    small_day: Path, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_the_last_landing(departures: Any, history: Any, landings: Any, refused: Any) -> Verdict:
+        return judge(departures, history, landings[:-1], refused)
+
+    monkeypatch.setattr(day, "judge", without_the_last_landing)
+    asked = ["demo", "--file", str(small_day), "--seconds", "3", "--workers", "1", "--url", tickwheel_server.url]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 1, f"{done.stdout}\n{done.stderr}"
+    assert "the demo's checks do not all hold" in done.stderr
 
 
 def test_where_there_is_no_terminal_it_prints_plain_lines(demo: Demo, small_day: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from tickwheel import InvalidTransition, LeaseLost, Message, NewMessage, Queue, Tickwheel, scripts
+from tickwheel.plan import Request, one
+from tickwheel.scripts import Call
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
 
 pytestmark = pytest.mark.security
@@ -168,13 +170,14 @@ def watched(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> 
     with sandbox(tickwheel_server, shards=request.param) as (tw, clock):
         monitor = Monitor(tickwheel_server)
         everything(tw, clock)
+        # The client sends it where there are replicas to wait for.
+        tw._run(one(Request(0, call=Call(scripts.load("barrier"), [tw._core.keys(0, "plain")["clock"]], []))))
         return list(calls(monitor.lines(), names))
 
 
 def test_every_script_is_used_by_python(watched: list[Watched]) -> None:
-    # A barrier is sent only where there are replicas to wait for: tests/integration/test_full_memory_and_replicas.py.
     # Only with several shards their orders are compared before.
-    assert {call.name for call in watched} | {"barrier", "peek"} == set(scripts.names())
+    assert {call.name for call in watched} | {"peek"} == set(scripts.names())
 
 
 def test_a_script_touches_no_key_that_it_did_not_declare(watched: list[Watched], server: Any) -> None:

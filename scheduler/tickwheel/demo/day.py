@@ -181,6 +181,8 @@ def _workers(settings: Settings, planned: Sequence[Departure], view: View) -> It
             except subprocess.TimeoutExpired:
                 worker.kill()
                 worker.wait()
+            assert worker.stdout is not None
+            worker.stdout.close()
 
 
 def _numbers(settings: Settings) -> range:
