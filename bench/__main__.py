@@ -7,11 +7,12 @@ from pathlib import Path
 
 from bench.figures import Figure, Scale
 from bench.plots import draw
-from bench.report import save, show
+from bench.report import save, show, write_into
 from bench.rows import ROWS
 from bench.server import BenchServer
 
 RESULTS = Path(__file__).parent / "results"
+FIGURES = Path(__file__).parents[1] / "docs" / "figures.md"
 
 
 def main() -> None:
@@ -36,6 +37,8 @@ def main() -> None:
         print(f" {time.perf_counter() - began:.0f} s")
         results = save(folder, figures, given.quick, about)
     draw(results["figures"], folder)
+    if folder == RESULTS:
+        write_into(FIGURES, results)
     show(figures, given.quick)
     print(f"Written to {folder}")
 

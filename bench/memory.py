@@ -9,8 +9,10 @@ from bench.turned import TurnedShard
 from tickwheel import NewMessage
 
 BATCH = 100
-# The server's hash tables grow by doubling, so the cost of a message depends on how many there are: the worst counts.
+# The server's hash tables grow by doubling, so the cost of a message depends on how many there are: it is measured at
+# numbers between one doubling and the next, the first right after it. The median counts, the dearest is told.
 SAMPLES = 10
+SIZES = (57_600, 68_000, 80_000, 95_000, 113_000)
 DAYS = 20
 QUEUE = "memory"
 METADATA = (
@@ -46,11 +48,10 @@ def memory(scale: Scale) -> list[Figure]:
             "B",
             from_here,
             380,
-            value=max(from_here),
             details={
                 "messages": [each * sample for sample in range(3, SAMPLES + 1)],
-                "value_is": "the worst of the numbers of messages",
-                "mean": round(sum(from_here) / len(from_here), 1),
+                "value_is": "the median of the numbers of messages",
+                "dearest": round(max(from_here), 1),
                 "payload_bytes": len(PAYLOAD),
                 "delays": f"5 minutes to {DAYS} days",
             },
@@ -59,48 +60,50 @@ def memory(scale: Scale) -> list[Figure]:
 
 
 def pairs(scale: Scale) -> list[Figure]:
-    """A metadata pair of a pending message: messages with pairs against messages without, as many of each."""
-    count = scale.size(100_000, 400)
-    results: dict[str, float] = {}
-    with BenchServer() as server, TurnedShard(server, history=1) as shard:
-        plain = _pending(shard, "without", count, 0)
-        for number in range(1, len(METADATA) + 1):
-            results[f"with_{number}"] = (_pending(shard, f"with-{number}", count, number) - plain) / (count * number)
+    """A metadata pair of a pending message: messages with pairs against as many without, on servers of their own."""
+    sizes = [scale.size(full, 400) for full in SIZES]
+    per_pair: dict[int, list[float]] = {1: [], 5: []}
+    for count in sizes:
+        plain = _pending(count, 0)
+        for number, found in per_pair.items():
+            found.append((_pending(count, number) - plain) / (count * number))
+    one = per_pair[1]
     return [
         Figure(
             "pairs",
             "memory per metadata pair of a pending message",
             "B",
-            list(results.values()),
+            one,
             160,
-            value=max(results.values()),
             details={
-                "messages": count,
+                "messages": sizes,
                 "pairs": [f"{key}={value}" for key, value in METADATA],
-                "bytes_per_pair": {name: round(value, 1) for name, value in results.items()},
-                "value_is": "the worst of messages with one pair to five",
+                "value_is": "the median of the numbers of messages, of messages with one pair",
+                "dearest": round(max(one), 1),
+                "each_of_five": [round(value, 1) for value in per_pair[5]],
             },
         )
     ]
 
 
-def _pending(shard: TurnedShard, name: str, count: int, number: int) -> int:
+def _pending(count: int, number: int) -> int:
     """How many bytes so many pending messages with so many pairs take, all told."""
-    queue = shard.tickwheel.create_queue(name)
-    queue.enqueue(delay=timedelta(seconds=2))
-    shard.settle(5_000)
-    before = _settled_memory(shard)
-    for first in range(0, count, BATCH):
-        metadata = dict(METADATA[:number])
-        # The first pair has a thousand values, as tenants or projects would.
-        metadata |= {METADATA[0][0]: f"{METADATA[0][1]}-{first // BATCH % 1000:03}"} if number else {}
-        queue.enqueue_many(NewMessage(PAYLOAD, metadata=metadata) for _ in range(BATCH))
-    return _settled_memory(shard) - before
+    with BenchServer() as server, TurnedShard(server, history=1) as shard:
+        queue = shard.tickwheel.create_queue(QUEUE)
+        queue.enqueue(delay=timedelta(seconds=2))
+        shard.settle(5_000)
+        before = _settled_memory(shard)
+        for first in range(0, count, BATCH):
+            metadata = dict(METADATA[:number])
+            # The first pair has a thousand values, as tenants or projects would.
+            metadata |= {METADATA[0][0]: f"{METADATA[0][1]}-{first // BATCH % 1000:03}"} if number else {}
+            queue.enqueue_many(NewMessage(PAYLOAD, metadata=metadata) for _ in range(BATCH))
+        return _settled_memory(shard) - before
 
 
 def cancelled(scale: Scale) -> list[Figure]:
     """An order time-out of 15 minutes, cancelled two minutes after it was made: while kept, and until its time."""
-    sizes = [scale.size(full, 400) for full in (70_000, 90_000, 110_000, 130_000, 150_000)][: scale.runs()]
+    sizes = [scale.size(full, 400) for full in SIZES]
     delay, paid_after_ms = timedelta(minutes=15), 120_000
     retained: list[float] = []
     after: list[float] = []
@@ -130,7 +133,7 @@ def cancelled(scale: Scale) -> list[Figure]:
         "messages": sizes,
         "payload_bytes": len(PAYLOAD),
         "enqueued_per_second": 2_000,
-        "value_is": "the worst of the numbers of messages",
+        "value_is": "the median of the numbers of messages",
     }
     return [
         Figure(
@@ -139,8 +142,7 @@ def cancelled(scale: Scale) -> list[Figure]:
             "B",
             retained,
             160,
-            value=max(retained),
-            details=details,
+            details=details | {"dearest": round(max(retained), 1)},
         ),
         Figure(
             "cancelled_gone",
@@ -148,8 +150,7 @@ def cancelled(scale: Scale) -> list[Figure]:
             "B",
             after,
             60,
-            value=max(after),
-            details=details,
+            details=details | {"dearest": round(max(after), 1)},
         ),
     ]
 

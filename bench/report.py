@@ -13,6 +13,8 @@ from rich.table import Table
 from bench.figures import Figure
 
 FILE = "bench.json"
+# Around the table of docs/figures.md, which is made of the results.
+BEGIN, END = "<!-- begin: made by python -m bench -->\n", "<!-- end -->"
 
 
 def load(folder: Path) -> dict[str, Any]:
@@ -54,6 +56,27 @@ def table(figures: list[Figure], quick: bool) -> Table:
         verdict = {True: "[green]pass[/]", False: "[red]miss[/]", None: ""}[None if quick else figure.passed]
         made.add_row(figure.what, f"{_shown(figure.value)} {figure.unit}", bar, str(figure.runs), verdict)
     return made
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The same of all results, with the spread of the samples."""
+    lines = ["| what | measured | samples | goal |", "|---|---|---|---|"]
+    for figure in results["figures"].values():
+        unit, samples = figure["unit"], figure["samples"]
+        goal = "reported"
+        if figure["bar"] is not None:
+            goal = f"{'≥' if figure['bar_is'] == 'at least' else '≤'} {_shown(figure['bar'])}"
+        missed = ", **missed**" if figure["passed"] is False else ""
+        spread = f"{_shown(min(samples))} – {_shown(max(samples))}"
+        lines.append(f"| {figure['what']} | {_shown(figure['value'])} {unit} | {spread} | {goal}{missed} |")
+    return "\n".join(lines) + "\n"
+
+
+def write_into(document: Path, results: dict[str, Any]) -> None:
+    """Put the table between its marks."""
+    before, _, rest = document.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    document.write_text(f"{before}{BEGIN}{markdown(results)}{END}{after}")
 
 
 def _shown(value: float) -> str:
