@@ -5,7 +5,7 @@
 -- ARGV[1]  context (_context); option HEADS asks for the next deadline too
 -- ARGV[2]  session (_session)
 -- ARGV[3]  limit I2, lease of the call I4 (0: the message's, else the queue's), lease of the queue I4, bytes to answer I4,
---          entries to walk I4, token c16, worker (the rest)
+--          bytes of payloads that are in `bodies` I4, entries to walk I4, token c16, worker (the rest)
 -- ARGV[4]  with a filter: signature c8 and the pairs asked for, each I2c0
 -- ARGV[5]  where a split walk goes on: its cursor
 -- Reply    nil where an ordinary call found that nothing is ready, {} that nothing matches, else {head, cursor, then field and record of each}; head: status B, next deadline I8 (+ 2^52; 2^53-1: none).
@@ -13,7 +13,7 @@
 --          no longer held; 3: there may be more, this call was at its limit of bytes or entries
 -- Errors   STALECONFIG, BLOCKED, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message and pair, and the entries walked; without a match nothing is written
-local limit, call_lease, queue_lease, room, budget, token, worker_at = read('>I2I4I4I4I4c16', ARGV[3])
+local limit, call_lease, queue_lease, room, beside, budget, token, worker_at = read('>I2I4I4I4I4I4c16', ARGV[3])
 local worker = sub(ARGV[3], worker_at)
 local FINAL, MORE, REPEATED, SHORT, NO_DEADLINE = 0, 1, 2, 3, 9007199254740991
 
@@ -70,8 +70,8 @@ for n = 1, #fields do
     if band(flags, BODY) ~= 0 then
         body = call('HSTRLEN', bodies, body_of(field, record, UNOWNED))
     end
-    room, budget = room - #record - body, budget - WEIGHT * (1 + indexed)
-    if (room < 0 or budget < 0) and n > 1 then
+    room, beside, budget = room - #record, beside - body, budget - WEIGHT * (1 + indexed)
+    if (room < 0 or beside < 0 or budget < 0) and n > 1 then
         short = true
         break
     end

@@ -78,7 +78,7 @@ class Queue:
         return self._tickwheel._run(enqueue_many(self._core, self.name, [new]))[0]
 
     def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
-        """Add many, one round trip for each 1,000 messages or 4 MiB.
+        """Add many, one round trip for each 1,000 messages, or 1 MiB, or 4 MiB of payloads above 1 KiB.
 
         One that is wrong in itself ends it before its part is sent; parts sent before stay. What only the server can
         tell (IdConflict; InvalidArgument for a ``due`` more than five years ahead) comes after all others are added,

@@ -14,7 +14,9 @@ WORKER_BYTES = 64
 ERROR_BYTES = 1024
 
 CALL_MESSAGES = 1_000
-CALL_BYTES = 4 * 1024 * 1024
+CALL_BYTES = 1024 * 1024
+# Of large payloads, which go beside a script's call and not through it.
+BESIDE_BYTES = 4 * 1024 * 1024
 CALL_ENTRIES = 2_000
 
 QUEUES_MAX = 65_535

@@ -19,7 +19,7 @@ from tickwheel.operations.finish import fail
 from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch, one
 from tickwheel.session import Slot, parse_request_id
 
-_PARAMS = Struct(">HIIII16s")
+_PARAMS = Struct(">HIIIII16s")
 _HEAD = Struct(">BQ")
 _SEQUENCE = Struct(">Q")
 _NO_DEADLINE = 2**53 - 1
@@ -221,7 +221,8 @@ class Dequeue:
 
         def build(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
             context = config.context(core.history, core.options(config.dequeue_blocked))
-            params = _PARAMS.pack(limit, self._lease_ms, config.lease_ms, limits.CALL_BYTES, limits.CALL_ENTRIES, token)
+            room = limits.CALL_BYTES, limits.BESIDE_BYTES
+            params = _PARAMS.pack(limit, self._lease_ms, config.lease_ms, *room, limits.CALL_ENTRIES, token)
             return "dequeue", [context, session, params + self._worker, *filter(None, (self._where, cursor))]
 
         while True:

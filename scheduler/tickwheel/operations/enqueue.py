@@ -43,8 +43,12 @@ class Packed:
     units: int
 
     def size(self) -> int:
-        """Its bytes in a call."""
-        return len(self.field) + len(self.tail) + (len(self.body[1]) if self.body else 0)
+        """Its bytes in a call of the script."""
+        return len(self.head) + len(self.field) + len(self.tail)
+
+    def beside(self) -> int:
+        """Its bytes beside the call."""
+        return len(self.body[1]) if self.body else 0
 
 
 class Packer:
@@ -129,7 +133,7 @@ def _overrides(new: NewMessage) -> bytes:
 
 
 def enqueue_many(core: Core, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
-    """Enqueue all, in calls of at most CALL_MESSAGES and CALL_BYTES; the results in the order given.
+    """Enqueue all, in calls of bounded work; the results in the order given.
 
     A message that is wrong in itself ends it before its part is sent; parts sent before stay. What only a server can
     tell of a message (its id stands for another, its due time is too far ahead by the server's clock) stops no other:
@@ -168,21 +172,19 @@ def _named(ids: list[str]) -> str:
 
 def _parts(packer: Packer, messages: Iterable[NewMessage]) -> Iterator[list[Packed]]:
     part: list[Packed] = []
-    size = units = 0
+    size = beside = units = 0
     for new in messages:
         if not isinstance(new, NewMessage):
             raise InvalidArgument(
                 f"enqueue_many takes NewMessage objects, not {type(new).__name__} {arguments.shown(new)}"
             )
         packed = packer.pack(new)
-        length = packed.size()
-        full = len(part) >= limits.CALL_MESSAGES or units + packed.units > limits.CALL_ENTRIES
-        if part and (full or size + length > limits.CALL_BYTES):
+        size, beside, units = size + packed.size(), beside + packed.beside(), units + packed.units
+        many = len(part) >= limits.CALL_MESSAGES or units > limits.CALL_ENTRIES
+        if part and (many or size > limits.CALL_BYTES or beside > limits.BESIDE_BYTES):
             yield part
-            part, size, units = [], 0, 0
+            part, size, beside, units = [], packed.size(), packed.beside(), packed.units
         part.append(packed)
-        size += length
-        units += packed.units
     if part:
         yield part
 

@@ -1,0 +1,47 @@
+"""A batch of any size goes in calls of bounded work, in its order."""
+
+import pytest
+
+from tickwheel import NewMessage, limits
+from tickwheel.config import QueueConfig
+from tickwheel.core import Core
+from tickwheel.operations.enqueue import Packed, Packer, _parts
+
+pytestmark = pytest.mark.unit
+
+KIB = 1024
+
+
+def parts(config: QueueConfig, messages: list[NewMessage]) -> list[list[Packed]]:
+    return list(_parts(Packer(Core("tw"), "q", config), messages))
+
+
+@pytest.mark.parametrize(
+    ("payload", "count", "calls"),
+    [
+        (0, 2_500, 3),
+        # As much as goes through the script, with some 60 bytes of each beside its payload.
+        (KIB, 2_000, 3),
+        # Beside the script, 128 of them to a call.
+        (32 * KIB, 300, 3),
+        (256 * KIB, 33, 3),
+    ],
+)
+def test_messages_are_split_by_number_and_by_bytes(payload: int, count: int, calls: int) -> None:
+    config = QueueConfig(payload_limit=limits.PAYLOAD_BYTES_MAX)
+    messages = [NewMessage(bytes(payload), id=f"{n:020}") for n in range(count)]
+    found = parts(config, messages)
+    assert [packed.id for part in found for packed in part] == [new.id for new in messages]
+    assert len(found) == calls
+    for part in found:
+        assert len(part) <= limits.CALL_MESSAGES
+        assert sum(len(packed.head + packed.field + packed.tail) for packed in part) <= limits.CALL_BYTES
+        assert sum(len(packed.body[1]) for packed in part if packed.body) <= limits.BESIDE_BYTES
+
+
+@pytest.mark.parametrize(("exclusive_key", "most"), [(None, 117), ("k0", 29)])
+def test_messages_are_split_by_the_index_entries_they_make(exclusive_key: str | None, most: int) -> None:
+    metadata = {f"k{n}": "v" for n in range(16)}
+    found = parts(QueueConfig(exclusive_key=exclusive_key), [NewMessage(metadata=metadata) for _ in range(500)])
+    assert max(len(part) for part in found) == most
+    assert sum(len(part) for part in found) == 500
