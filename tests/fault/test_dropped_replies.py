@@ -153,9 +153,7 @@ def resent() -> Iterator[Resent]:
     logging.getLogger("tickwheel").removeHandler(handler)
 
 
-@pytest.mark.parametrize(
-    "name", ["enqueue", "dequeue", "complete", "fail", "extend", "reschedule", "redrive", "cancel", "cancel many"]
-)
+@pytest.mark.parametrize("name", [name for name, call in CALLS.items() if call.script != "configure"])
 def test_a_server_frozen_in_the_middle_of_a_call_does_it_once_and_answers_it(
     name: str, faulty: FaultyServer, resent: Resent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
