@@ -10,7 +10,7 @@ do
         return redis.error_reply('SESSIONEXPIRED the session is not, or no longer, known here')
     elseif last > sequence then
         return redis.error_reply('SESSIONOLD a newer call of this session was answered')
-    elseif last == sequence then
+    elseif kept and last == sequence then
         replayed = sub(kept, 9)
     end
 end

@@ -5,13 +5,14 @@
 -- ARGV[2]  version that the caller has seen; 0 creates
 -- ARGV[3]  settings, opaque
 -- ARGV[4]  how many queues a namespace may have
--- Reply    {1 changed or created, else 0; what is stored now: version I4, number I2, settings}
+-- ARGV[5]  stamp c4 of a new queue
+-- Reply    {1 changed or created, else 0; what is stored now: version I4, stamp c4, number I2, settings}
 -- Errors   TOOMANYQUEUES
 -- Cost     O(1)
 local stored = redis.call('HGET', queues, ARGV[1])
-local version, number = 0, nil
+local version, stamp, number = 0, ARGV[5], nil
 if stored then
-    version, number = struct.unpack('>I4I2', stored)
+    version, stamp, number = struct.unpack('>I4c4I2', stored)
 end
 if version ~= tonumber(ARGV[2]) then
     return { 0, stored or '' }
@@ -23,6 +24,6 @@ if not number then
     end
     redis.call('HSET', namespace, 'queue_numbers', number)
 end
-local changed = struct.pack('>I4I2', version + 1, number) .. ARGV[3]
+local changed = struct.pack('>I4c4I2', version + 1, stamp, number) .. ARGV[3]
 redis.call('HSET', queues, ARGV[1], changed)
 return { 1, changed }

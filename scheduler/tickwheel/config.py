@@ -1,7 +1,8 @@
 """A queue's configuration: its settings, their limits, and the bytes in which scripts get what they need of it.
 
-The home of every configuration is shard 0, with a version; each shard has a copy of the version, and a script called
-under another answers STALECONFIG before it writes.
+The home of every configuration is shard 0, with a version, and a stamp that no other queue has, not even one of its
+name in a namespace that has lost its state. Each shard has a copy of both, and a script called under others answers
+STALECONFIG before it writes.
 """
 
 import json
@@ -14,9 +15,10 @@ from typing import Any, Self
 from tickwheel import arguments, limits
 from tickwheel.errors import InvalidArgument, QueueConfigConflict
 
-_CONTEXT = Struct(">IHBI")
+_CONTEXT = Struct(">I4sHBI")
 _LEADER = Struct(">HHIHI")
-_HOME = Struct(">IH")
+_VERSION = Struct(">I4s")
+_HOME = Struct(">I4sH")
 EXCLUSIVE, FORECAST, BLOCKED, HEADS = 1, 2, 4, 8
 FIXED = ("exclusive_key", "indexed", "forecast")
 
@@ -39,6 +41,7 @@ class QueueConfig:
     dequeue_blocked: bool = False
     number: int = 0
     version: int = 0
+    stamp: bytes = bytes(4)
     indexed_keys: frozenset[str] | None = field(init=False, compare=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
@@ -47,12 +50,12 @@ class QueueConfig:
 
     @property
     def packed_version(self) -> bytes:
-        """The version as shards keep it."""
-        return self.version.to_bytes(4)
+        """Version and stamp as shards keep them."""
+        return _VERSION.pack(self.version, self.stamp)
 
     def context(self, history: int, options: int = 0) -> bytes:
         """What a client's script call says of the queue (`lua/_context.lua`)."""
-        return _CONTEXT.pack(self.version, self.number, self._options() | options, history)
+        return _CONTEXT.pack(self.version, self.stamp, self.number, self._options() | options, history)
 
     def leader_context(self, history: int) -> bytes:
         """What an event process's script call says of the queue (`lua/_leader.lua`)."""
@@ -64,24 +67,24 @@ class QueueConfig:
         return (EXCLUSIVE if self.exclusive_key is not None else 0) | (FORECAST if self.forecast else 0)
 
     def settings(self) -> dict[str, Any]:
-        """What a user set, without number and version."""
+        """What a user set, without number, version and stamp."""
         found = asdict(self)
-        for name in ("number", "version", "indexed_keys"):
+        for name in ("number", "version", "stamp", "indexed_keys"):
             del found[name]
         return found
 
     def stored(self) -> bytes:
-        """The settings as their home keeps them, behind version and number."""
+        """The settings as their home keeps them, behind version, stamp and number."""
         return json.dumps(self.settings(), sort_keys=True).encode()
 
     @classmethod
     def restored(cls, stored: bytes) -> Self:
-        version, number = _HOME.unpack_from(stored)
+        version, stamp, number = _HOME.unpack_from(stored)
         settings = json.loads(stored[_HOME.size :])
         if settings["indexed"] is not None:
             settings["indexed"] = tuple(settings["indexed"])
         known = {item.name for item in fields(cls)}
-        return cls(**{k: v for k, v in settings.items() if k in known}, number=number, version=version)
+        return cls(**{k: v for k, v in settings.items() if k in known}, number=number, version=version, stamp=stamp)
 
     def updated(self, queue: str, wanted: "QueueConfig") -> "QueueConfig":
         """``wanted`` as the successor of this one; QueueConfigConflict where a fixed setting would change."""
@@ -97,6 +100,7 @@ class QueueConfig:
             dequeue_blocked=self.dequeue_blocked,
             number=self.number,
             version=self.version,
+            stamp=self.stamp,
         )
 
 

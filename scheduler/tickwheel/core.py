@@ -94,9 +94,22 @@ class Core:
             waiting = [s for s in waiting if _code(replies[s]) == "STALECONFIG"]
             if not waiting:
                 return [replies[shard] for shard in shards]
-            config = (yield from self.load_config(queue)) or config
+            config = yield from self._renewed(queue, config)
             yield from self.adopt(queue, config, waiting)
         raise TickwheelError(f"the configuration of queue {queue!r} changes faster than calls can follow")
+
+    def _renewed(self, queue: str, known: QueueConfig) -> Plan[QueueConfig]:
+        """The configuration as home has it now; QueueNotFound where that is another queue than the call is for."""
+        config = yield from self.load_config(queue)
+        if config is None:
+            self.configs.pop(queue, None)
+            raise QueueNotFound(f"there is no queue {queue!r} in namespace {self.namespace!r} any more")
+        if config.stamp != known.stamp:
+            raise QueueNotFound(
+                f"queue {queue!r} of namespace {self.namespace!r} is gone, and another of its name is there: the call"
+                " was for the one before; made again it is for the new one"
+            )
+        return config
 
     def adopt(self, queue: str, config: QueueConfig, shards: Sequence[int]) -> Plan[None]:
         """Give shards their copy of a configuration's version."""
@@ -143,7 +156,11 @@ class Core:
             replies.update(zip(waiting, answers, strict=True))
             waiting = [shard for shard in waiting if _code(replies[shard]) in _FORGOTTEN]
             for shard in waiting:
-                if replies[shard].resent or _code(replies[shard]) == "SESSIONOLD":
+                if _code(replies[shard]) == "SESSIONOLD":
+                    raise SessionExpired(
+                        f"call {slot.sequence} of slot {slot.name} is refused: a newer one of its slot was answered"
+                    )
+                if replies[shard].resent:
                     raise SessionExpired(
                         "the call was repeated after its session had expired: whether the first one took effect is not"
                         " known; look at the message before you go on"

@@ -96,13 +96,13 @@ class Slots:
         self._free.append(slot)
 
 
-def parse_request_id(request_id: object) -> Slot:
-    """The slot of a request id `slot:sequence`, standing just before that sequence."""
+def parse_request_id(request_id: object, queue: str) -> Slot:
+    """The slot of a request id `slot:sequence`, standing just before that sequence. Each queue has slots of its own."""
     if isinstance(request_id, str):
         name, _, number = request_id.rpartition(":")
         plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
         if plain and len(name) <= limits.NAME_CHARS and number.isascii() and number.isdigit() and 0 < len(number) < 16:
-            return Slot(name, int(number) - 1)
+            return Slot(f"{queue}/{name}", int(number) - 1)
     raise InvalidArgument(
         f"request_id must be 'slot:sequence', up to {limits.NAME_CHARS} letters, digits, '-' and '_', then a whole"
         f" number that grows with each call of the slot; not {request_id!r:.80}"

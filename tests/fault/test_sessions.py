@@ -25,6 +25,40 @@ def test_a_request_is_the_same_request_after_the_queue_was_changed(
     assert [message.payload for message in following] == [b"b"]
 
 
+SHARDS = [pytest.param(n, marks=pytest.mark.tickwheel(shards=n)) for n in (1, 4)]
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_each_queue_has_requests_of_its_own(tickwheel: Tickwheel, shards: int) -> None:
+    plain, exclusive = tickwheel.create_queue("plain"), tickwheel.create_queue("exclusive", exclusive_key="k")
+    plain.enqueue(b"1", id="one")
+    exclusive.enqueue(b"2", id="two", metadata={"k": "v"})
+    assert [message.id for message in plain.dequeue(request_id="caller:1")] == ["one"]
+    [found] = exclusive.dequeue(request_id="caller:1")
+    assert (found.id, found.payload, found.exclusive_value) == ("two", b"2", "v")
+    found.complete()
+    assert plain.counts()["running"] == exclusive.counts()["completed"] == 1
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_requests_may_be_counted_from_nought(tickwheel: Tickwheel, shards: int) -> None:
+    work = tickwheel.create_queue("work")
+    work.enqueue(b"")
+    first = work.dequeue(request_id="caller:0")
+    assert [message.token for message in work.dequeue(request_id="caller:0")] == [first[0].token]
+    assert work.dequeue(request_id="caller:1") == []
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_an_old_request_is_told_that_a_newer_one_was_answered(tickwheel: Tickwheel, shards: int) -> None:
+    work = tickwheel.create_queue("work")
+    for n in range(3):
+        work.enqueue(b"")
+        assert work.dequeue(request_id=f"caller:{n}")
+    with pytest.raises(SessionExpired, match="a newer one of its slot was answered"):
+        work.dequeue(request_id="caller:1")
+
+
 @pytest.mark.tickwheel(shards=4)
 def test_a_late_copy_of_a_request_that_found_nothing_leases_nothing(tickwheel: Tickwheel) -> None:
     work = tickwheel.create_queue("work")

@@ -256,8 +256,10 @@ def test_a_queue_is_created_listed_shown_blocked_and_unblocked(run: Run) -> None
         document(run("queue", "create", "encode", *ENCODE, "--indexed", "gpu", "--update", "--json"))["lease_ms"]
         == 120_000
     )
+    run("queue", "create", "once", "--max-attempts", 1)
+    assert "max attempts       1\n" in run("queue", "show", "once").stdout
     assert document(run("queue", "block", "encode", "--dequeue", "--json"))["dequeue_blocked"] is True
-    [listed] = document(run("queue", "list", "--json"))
+    [listed, _] = document(run("queue", "list", "--json"))
     assert (listed["queue"], listed["blocked"]) == ("encode", ["dequeue"])
     unblocked = document(run("queue", "unblock", "encode", "--json"))
     assert (unblocked["enqueue_blocked"], unblocked["dequeue_blocked"]) == (False, False)

@@ -131,7 +131,7 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
         "it does not follow",
     ),
     "a copy of a configuration ahead of home": (
-        lambda p: p.server.hset(p.key("q:plain:config"), "version", b"\0\0\0\7"),
+        lambda p: p.server.hset(p.key("q:plain:config"), "version", b"\0\0\0\7" + bytes(4)),
         "and home 1",
     ),
 }

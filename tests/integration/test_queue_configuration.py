@@ -185,7 +185,7 @@ def test_shards_follow_as_they_are_used(tw: Tickwheel, server: Any, connect: Con
     other = connect().create_queue("q", lease=10 * SECOND, update=True)
     for shard in range(tw._core.shards):
         key = f"{tw._core.namespace}:{{{shard}}}:q:q:config"
-        server.hset(key, "version", b"\0\0\0\1")
+        server.hset(key, "version", b"\0\0\0\1" + server.hget(key, "version")[4:])
     other.enqueue_many(NewMessage(id=f"m{n}") for n in range(20))
     assert len(queue.dequeue(limit=20)) == 20
 
@@ -199,7 +199,7 @@ def test_a_shard_does_not_go_back_to_an_older_configuration(tw: Tickwheel, serve
     assert config is not None
     old._run(old._core.adopt("q", config, range(old._core.shards)))
     for shard in range(tw._core.shards):
-        assert server.hget(f"{tw._core.namespace}:{{{shard}}}:q:q:config", "version") == b"\0\0\0\2"
+        assert server.hget(f"{tw._core.namespace}:{{{shard}}}:q:q:config", "version")[:4] == b"\0\0\0\2"
 
 
 def test_two_clients_that_create_a_queue_at_once_agree_or_one_hears_of_the_conflict(connect: Connect) -> None:

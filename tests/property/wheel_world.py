@@ -125,6 +125,18 @@ class World:
             new.append(NewMessage(id=id_, delay=timedelta(milliseconds=delay), metadata=metadata))
         queue.enqueue_many(new)
 
+    def make_cancelled(self, count: int) -> None:
+        """So many messages that are cancelled."""
+        self._show_time()
+        made = self._plain.enqueue_many([NewMessage() for _ in range(count)])
+        self._plain.cancel_many([result.id for result in made])
+
+    def make_leases(self, count: int, lease: timedelta) -> None:
+        """So many messages that are leased."""
+        self._show_time()
+        self._plain.enqueue_many([NewMessage() for _ in range(count)])
+        self._leased += self._plain.dequeue(count, lease=lease)
+
     def _some_delay(self) -> int:
         if self.random.random() < 0.4:
             # At -1, 0 or +1 ms of an edge of some level, this one or one of the next.

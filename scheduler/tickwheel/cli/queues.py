@@ -122,6 +122,10 @@ def _blocked(config: QueueConfig) -> list[str]:
     return [name for name in ("enqueue", "dequeue") if getattr(config, f"{name}_blocked")]
 
 
+def _word(value: object) -> object:
+    return ("yes" if value else "") if isinstance(value, bool) else value
+
+
 def _show(place: Place, queue: Queue) -> None:
     config, counts = queue.config(), queue.counts()
     if place.json:
@@ -134,7 +138,7 @@ def _show(place: Place, queue: Queue) -> None:
         elif name == "indexed":
             shown.append((name, "all keys" if value is None else ", ".join(value) or "none"))
         elif not name.endswith("_blocked"):
-            shown.append((name.replace("_", " "), {True: "yes", False: ""}.get(value, value)))
+            shown.append((name.replace("_", " "), _word(value)))
     shown.append(("blocked for", ", ".join(_blocked(config))))
     shown += [(state, f"{count:,}") for state, count in counts.items()]
     print_fields(shown, title=printable(queue.name))

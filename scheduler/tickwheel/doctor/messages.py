@@ -214,5 +214,5 @@ def _check_counters(shard: Shard, tally: _Tally) -> Plan[None]:
         recounted = {minute: count for (queue, minute), count in tally.minutes.items() if queue == name}
         if forecast != recounted:
             shard.find(f"queue {name}, forecast", f"it is {forecast}, and the messages make it {recounted}")
-        if version is not None and int.from_bytes(version, "big") > config.version:
+        if version is not None and (version[:4] > config.packed_version[:4] or version[4:] != config.stamp):
             shard.find(f"queue {name}, config", f"it has version {version.hex()}, and home {config.version}")

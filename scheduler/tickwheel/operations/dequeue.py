@@ -56,7 +56,7 @@ class Dequeue:
         )
         self._wait_s = 0.0 if wait is None else arguments.duration_ms("wait", wait, 0, limits.WAIT_MS_MAX) / 1000
         self._worker = arguments.text("worker", "" if worker is None else worker, limits.WORKER_BYTES)
-        self._request = None if request_id is None else parse_request_id(request_id)
+        self._request = None if request_id is None else parse_request_id(request_id, queue)
         self._sequence = 0 if self._request is None else self._request.sequence
         self._exact = arguments.one_of("consistency", consistency, ("heads", "exact")) == "exact"
 

@@ -1,5 +1,6 @@
 """Queues: create, change, block, list. Their home is shard 0; the shards get their copies of versions from there."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -94,7 +95,7 @@ def spread(core: Core, queue: str) -> Plan[QueueConfig]:
 def _configure(core: Core, queue: str, config: QueueConfig, seen: int) -> Plan[bool]:
     script = load("configure", core.clock)
     keys = {"namespace": namespace_key(core.namespace), "queues": queues_key(core.namespace)}
-    args: list[bytes | int | str] = [queue, seen, config.stored(), limits.QUEUES_MAX]
+    args: list[bytes | int | str] = [queue, seen, config.stored(), limits.QUEUES_MAX, os.urandom(4)]
     call = Call(script, [keys[key] for key in script.keys], args)
     reply = yield from one(Request(0, call, durable=True))
     if reply.error is not None:

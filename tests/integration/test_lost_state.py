@@ -1,0 +1,79 @@
+"""A namespace that has lost its state, under clients that go on: their calls are for queues that are no more."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from tests.conftest import Contents
+from tickwheel import LeaseLost, NewMessage, Queue, QueueNotFound, Tickwheel
+from tickwheel.doctor import audit
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+CALLS: dict[str, Callable[[Queue], object]] = {
+    "enqueue": lambda queue: queue.enqueue(b"old", id="same", metadata={"v": "1"}),
+    "enqueue_many": lambda queue: queue.enqueue_many(NewMessage(id=f"m{n}", metadata={"v": "1"}) for n in range(9)),
+    "dequeue": lambda queue: queue.dequeue(10),
+    "dequeue by pairs": lambda queue: queue.dequeue(10, where={"v": "1"}),
+    "get": lambda queue: queue.get("same"),
+    "explain": lambda queue: queue.explain("same"),
+    "cancel": lambda queue: queue.cancel("same"),
+    "reschedule": lambda queue: queue.reschedule("same", delay=timedelta(0)),
+    "redrive": lambda queue: queue.redrive("same"),
+    "depth": lambda queue: queue.depth({"v": "1"}),
+}
+
+
+@pytest.fixture(params=[1, 4], ids=["1-shard", "4-shards"])
+def open_client(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> Iterator[Callable[[], Tickwheel]]:
+    namespace, opened = f"lost-{os.urandom(6).hex()}", list[Tickwheel]()
+
+    def another() -> Tickwheel:
+        opened.append(Tickwheel(tickwheel_server.url, namespace=namespace, shards=request.param))
+        return opened[-1]
+
+    yield another
+    for client in opened:
+        client.close()
+    tickwheel_server.clear(namespace)
+
+
+def test_a_call_for_a_queue_that_is_gone_is_refused_and_made_again_it_is_for_the_new_one(
+    open_client: Callable[[], Tickwheel], tickwheel_server: PrivateServer, contents: Contents
+) -> None:
+    old = open_client()
+    queues = [old.create_queue(name) for name in ("gone", "renumbered", "now-exclusive")]
+    queues[1].enqueue(id="same")
+    [leased] = queues[1].dequeue()
+    for queue in queues:
+        assert queue.dequeue() == []
+    known = dict(old._core.configs)
+    tickwheel_server.clear(old._core.namespace)
+
+    new = open_client()
+    renumbered, exclusive = new.create_queue("renumbered"), new.create_queue("now-exclusive", exclusive_key="v")
+    renumbered.enqueue(b"new", id="same", metadata={"v": "1"})
+    exclusive.enqueue(b"new", id="same", metadata={"v": "1"})
+    there = contents(new._core.namespace)
+    for queue in queues:
+        for call in CALLS.values():
+            # As if nothing had been called before; each refusal says what there is now.
+            old._core.configs.clear()
+            old._core.configs.update(known)
+            with pytest.raises(QueueNotFound, match=queue.name):
+                call(queue)
+    with pytest.raises((LeaseLost, QueueNotFound)):
+        leased.complete()
+    assert contents(new._core.namespace) == there
+
+    for queue in queues:
+        with suppress(QueueNotFound):
+            queue.depth({"v": "1"})
+    assert queues[1].enqueue(b"new", id="same", metadata={"v": "1"}).created is False
+    assert queues[0].enqueue(id="m").created
+    assert [message.id for message in queues[2].dequeue()] == ["same"]
+    assert not new._run(audit(new._core))
