@@ -62,6 +62,7 @@ class Core:
         """Read a queue's configuration from its home, and keep it."""
         reply = yield from one(Request(0, command=("HGET", queues_key(self.namespace), queue)))
         if reply.value is None:
+            self.configs.pop(queue, None)
             return None
         config = QueueConfig.restored(reply.value)
         self.configs[queue] = config
@@ -102,14 +103,17 @@ class Core:
         """The configuration as home has it now; QueueNotFound where that is another queue than the call is for."""
         config = yield from self.load_config(queue)
         if config is None:
-            self.configs.pop(queue, None)
             raise QueueNotFound(f"there is no queue {queue!r} in namespace {self.namespace!r} any more")
-        if config.stamp != known.stamp:
-            raise QueueNotFound(
-                f"queue {queue!r} of namespace {self.namespace!r} is gone, and another of its name is there: the call"
-                " was for the one before; made again it is for the new one"
-            )
+        self.check_same(queue, config, known.stamp == config.stamp)
         return config
+
+    def check_same(self, queue: str, config: QueueConfig, same: bool) -> None:
+        """Refuse what was packed for an earlier queue of this name, whose state is lost."""
+        if not same:
+            raise QueueNotFound(
+                f"queue {queue!r} of namespace {self.namespace!r} is gone, and another of its name is there, number"
+                f" {config.number}: the call was for the one before"
+            )
 
     def adopt(self, queue: str, config: QueueConfig, shards: Sequence[int]) -> Plan[None]:
         """Give shards their copy of a configuration's version."""

@@ -1,11 +1,12 @@
 """Every call that changes something, on a namespace that was prepared for all of them, and its whole answer."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from tickwheel import Message, NewMessage, Queue, Tickwheel, TickwheelError
+from tickwheel.config import QueueConfig
 
 NOW, HOUR = timedelta(0), timedelta(hours=1)
 # Enough for every shard to have some.
@@ -101,6 +102,9 @@ def _seen(found: Any) -> Any:
             what = (found.queue, found.id, found.payload, found.metadata, found.exclusive_value)
             return *what, found.attempt, found.version, found.due, found.deadline, found.lease_until
         case Queue():
-            return found.config()
+            return _seen(found.config())
+        case QueueConfig():
+            # Of a queue all but its stamp, which is random.
+            return replace(found, stamp=bytes(4))
         case _:
             return found

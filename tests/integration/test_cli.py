@@ -256,7 +256,8 @@ def test_a_queue_is_created_listed_shown_blocked_and_unblocked(run: Run) -> None
         document(run("queue", "create", "encode", *ENCODE, "--indexed", "gpu", "--update", "--json"))["lease_ms"]
         == 120_000
     )
-    run("queue", "create", "once", "--max-attempts", 1)
+    run("queue", "create", "once", "--max-attempts", 1, "--forecast")
+    run("queue", "create", "once", "--max-attempts", 1, "--lease", "1m", "--update")
     assert "max attempts       1\n" in run("queue", "show", "once").stdout
     assert document(run("queue", "block", "encode", "--dequeue", "--json"))["dequeue_blocked"] is True
     [listed, _] = document(run("queue", "list", "--json"))

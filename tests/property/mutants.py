@@ -113,13 +113,13 @@ MUTANTS = [
     Mutant("the clock guard is not asked", "enqueue", "and not (absolute and high and due > high + guard)", ""),
     Mutant("the forecast forgets the cancelled", "cancel", "expect(until_ms, -1)", ""),
     # Sessions and repeated calls
-    Mutant("a request is done again", "_session", "if last == sequence then", "if false then"),
+    Mutant("a request is done again", "_session", "elseif kept and last == sequence then", "elseif false then"),
     Mutant("an old request is done again", "_session", "if last > sequence then", "if false then"),
     Mutant("other content is the same", "enqueue", "sub(record, at, at + 7) ~= sub(tail, 1, 8)", "false"),
     Mutant("what is there is created again", "enqueue", "char(ALREADY, state)", "char(DONE, state)"),
     # The rest
     Mutant("a blocked queue delivers", "_context", "if band(options, BLOCKED) ~= 0 then", "if false then"),
-    Mutant("another configuration is accepted", "_context", "~= sub(ARGV[1], 1, 4)", "== ''"),
+    Mutant("another configuration is accepted", "_context", "~= sub(ARGV[1], 1, 8)", "== ''"),
     Mutant("a retired message leaves no event", "retire", "event(field,", "select(1, field,"),
     Mutant("the payload of a cancelled message stays", "cancel", "gone[#gone + 1] = body_of(field, record, fixed)", ""),
     Mutant("counts forget where a message came from", "_transition", "(depth[from] or 0) - by", "(depth[from] or 0)"),

@@ -65,7 +65,7 @@ def create(
         "retention": retention,
         "errored_retention": errored_retention,
         "payload_limit": payload_limit,
-        "forecast": forecast,
+        "forecast": forecast or None,
     }
     with place.open(shards=shards) as tickwheel:
         _show(place, tickwheel.create_queue(queue, update=update, **config))

@@ -11,7 +11,7 @@ from typing import TypeVar
 from tickwheel import arguments, limits, record
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
-from tickwheel.errors import InvalidArgument, LeaseLost, QueueNotFound, SessionExpired
+from tickwheel.errors import InvalidArgument, LeaseLost, QueueNotFound, SessionExpired, TickwheelError
 from tickwheel.keys import queue_key, session_key
 from tickwheel.message import LeasedMessage
 from tickwheel.operations.exact import shares
@@ -59,6 +59,7 @@ class Dequeue:
         self._request = None if request_id is None else parse_request_id(request_id, queue)
         self._sequence = 0 if self._request is None else self._request.sequence
         self._exact = arguments.one_of("consistency", consistency, ("heads", "exact")) == "exact"
+        self._exclusive = False
 
     def plan(self, make: Maker[M]) -> Plan[list[M]]:
         """Try; with a wait, sleep until woken and try again. A waiter never asks the server on its own."""
@@ -88,47 +89,55 @@ class Dequeue:
                 self._core.slots.give(slot)
 
     def _try(self, slot: Slot, make: Maker[M], final: bool) -> Plan[list[M]]:
-        core = self._core
-        try:
-            config = yield from core.config(self._queue)
-        except QueueNotFound:
-            if core.auto_create:
-                return []
-            raise
-        self._check_indexed(config)
-        if self._exact and core.shards > 1:
-            return (yield from self._in_exact_order(slot, config, make, final))
         found: list[M] = []
-        for shard in (yield from self._shards(slot, config)):
-            found += yield from self._take(slot, shard, self._limit - len(found), make, final)
+        try:
+            yield from self._collect(found, slot, make, final)
+        except QueueNotFound:
+            # Where queues come by themselves, one that is not there yet, or not any more, is empty.
+            if not found and not self._core.auto_create:
+                raise
+        except TickwheelError:
+            # What is leased by then is handed out; what went wrong comes again with the next call.
+            if not found:
+                raise
+        if self._exact:
+            found.sort(key=lambda message: message._deadline_ms)
         return found
 
-    def _in_exact_order(self, slot: Slot, config: QueueConfig, make: Maker[M], final: bool) -> Plan[list[M]]:
+    def _collect(self, found: list[M], slot: Slot, make: Maker[M], final: bool) -> Plan[None]:
+        """Fill ``found``, one call after the other."""
+        config = yield from self._core.config(self._queue)
+        self._exclusive = config.exclusive_key is not None
+        self._check_indexed(config)
+        if self._exact and self._core.shards > 1:
+            yield from self._most_urgent_of_all(found, slot, config, make, final)
+            return
+        for shard in (yield from self._shards(slot, config)):
+            yield from self._take(found, slot, shard, self._limit, make, final)
+
+    def _most_urgent_of_all(
+        self, found: list[M], slot: Slot, config: QueueConfig, make: Maker[M], final: bool
+    ) -> Plan[None]:
         """From each shard as many as it has of the most urgent; asked again where others were faster."""
-        found: list[M] = []
         answered = [] if self._request is None else (yield from self._answered(slot))
         for shard in answered:
-            found += yield from self._take(slot, shard, self._limit, make, final)
+            yield from self._take(found, slot, shard, len(found) + self._limit, make, final)
         while len(found) < self._limit and not answered:
             most, is_all = yield from shares(self._core, self._queue, self._where, self._limit - len(found))
             if not most and not found and self._must_ask(config):
                 most[0] = self._limit
             for shard, count in most.items():
-                found += yield from self._take(slot, shard, count, make, final)
+                yield from self._take(found, slot, shard, len(found) + count, make, final)
             # What a request has left on a shard answers it the same from then on, so it is asked once.
             if is_all or (self._request is not None and (found or final)):
                 break
-        found.sort(key=lambda message: message._deadline_ms)
-        return found
 
-    def _take(self, slot: Slot, shard: int, limit: int, make: Maker[M], final: bool) -> Plan[list[M]]:
-        """Up to ``limit`` messages of one shard."""
-        found: list[M] = []
+    def _take(self, found: list[M], slot: Slot, shard: int, up_to: int, make: Maker[M], final: bool) -> Plan[None]:
+        """Messages of one shard, until ``up_to`` are found in all."""
         more = True
-        while more and len(found) < limit:
-            part, more = yield from self._shard(slot, shard, limit - len(found), make, final)
+        while more and len(found) < up_to:
+            part, more = yield from self._shard(slot, shard, up_to - len(found), make, final)
             found += part
-        return found
 
     def _check_indexed(self, config: QueueConfig) -> None:
         if config.indexed is None:
@@ -251,8 +260,7 @@ class Dequeue:
 
     def _made(self, shard: int, found: list[tuple[bytes, bytes]], make: Maker[M]) -> Plan[list[M]]:
         """The messages; large payloads are read now, past the script, which would have hashed them."""
-        core, queue = self._core, self._queue
-        exclusive = core.configs[queue].exclusive_key is not None
+        core, queue, exclusive = self._core, self._queue, self._exclusive
         large = [record.body_field(field, stored) for field, stored in found if stored[1] & record.BODY]
         if not large:
             return [make(queue, field, stored, b"", exclusive) for field, stored in found]

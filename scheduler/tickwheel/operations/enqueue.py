@@ -58,6 +58,7 @@ class Packer:
         self._core = core
         self._queue = queue
         self._config = config
+        self.stamp = config.stamp
         self._number = _NUMBER.pack(config.number)
         self._nonce = int.from_bytes(os.urandom(4))
 
@@ -146,7 +147,7 @@ def enqueue_many(core: Core, queue: str, messages: Iterable[NewMessage]) -> Plan
     results: list[EnqueueResult | None] = []
     refused: dict[int, list[str]] = {CONFLICT: [], INVALID: []}
     for part in _parts(packer, messages):
-        yield from _send(core, queue, part, results, refused)
+        yield from _send(core, queue, part, packer.stamp, results, refused)
     _check(queue, results, refused[CONFLICT], refused[INVALID])
     return results  # type: ignore[return-value]  # none is None where none was refused
 
@@ -193,6 +194,7 @@ def _send(
     core: Core,
     queue: str,
     part: list[Packed],
+    stamp: bytes,
     results: list[EnqueueResult | None],
     refused: dict[int, list[str]],
 ) -> Plan[None]:
@@ -202,6 +204,7 @@ def _send(
     call = _CALL.pack(core.guard_ms, limits.DELAY_MS_MAX >> 32, limits.DELAY_MS_MAX & 0xFFFFFFFF)
 
     def build(config: QueueConfig, shard: int) -> Request:
+        core.check_same(queue, config, config.stamp == stamp)
         of_shard = [part[n] for n in by_shard[shard]]
         heads = b"".join([packed.head for packed in of_shard])
         args = [config.context(core.history, core.options(config.enqueue_blocked)), call, heads]

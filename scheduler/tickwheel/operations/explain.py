@@ -49,6 +49,7 @@ def explain(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Pl
         raise MessageNotFound(
             f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over"
         )
+    config = yield from core.config(queue)
     _, _, a1, a2, b1, b2 = _PLACE.unpack(place)
     ahead, behind = (None if n == _NONE else n for n in (a1 << 32 | a2, b1 << 32 | b2))
     found = record.decode(stored)
@@ -64,7 +65,7 @@ def explain(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Pl
         reason = f"its {found.attempts} attempts are used up" + (f": {found.error}" if found.error else "")
         return Explanation(id_, state, "errored", f"{reason}; redrive it to try again; kept until {when}", until)
     if found.held:
-        kept = timedelta(milliseconds=core.configs[queue].retention_ms)
+        kept = timedelta(milliseconds=config.retention_ms)
         reason = (
             f"it was cancelled while it ran: its exclusive value is held until {_worker(found)}, which gets LeaseLost,"
             f" calls again, or its lease ends at {when}; then the next of its value may run, and this one is kept for"
@@ -75,7 +76,7 @@ def explain(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Pl
         return Explanation(id_, state, state, f"it was {state}; kept until {when}", until)
     if ahead is not None and core.shards > 1:
         ahead += yield from _ahead_elsewhere(core, queue, shard, found.deadline_ms)
-    if core.configs[queue].dequeue_blocked:
+    if config.dequeue_blocked:
         return Explanation(id_, state, "blocked", "the queue is blocked for dequeue", ahead=ahead)
     if behind is None:
         if ahead:

@@ -38,7 +38,12 @@ def complete(core: Core, messages: Sequence[LeasedMessage]) -> Plan[None]:
             def build(
                 config: QueueConfig, shard: int, part: dict[int, list[LeasedMessage]] = part, queue: str = queue
             ) -> Request:
-                args = [config.context(core.history), b"", _time(config.retention_ms), *_items(part[shard])]
+                args = [
+                    config.context(core.history),
+                    b"",
+                    _time(config.retention_ms),
+                    *_items(core, queue, config, part[shard]),
+                ]
                 return Request(shard, core.call("complete", shard, queue, args), durable=True)
 
             replies = yield from core.on_shards(queue, list(part), build)
@@ -91,7 +96,12 @@ def _leased_call(
     try:
 
         def bound(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
-            return name, [config.context(core.history), session, build(config), *_items([message])]
+            return name, [
+                config.context(core.history),
+                session,
+                build(config),
+                *_items(core, message.queue, config, [message]),
+            ]
 
         reply = yield from core.in_session(message.queue, shard, slot, bound)
         slot.answered(shard, kept=True)
@@ -102,8 +112,10 @@ def _leased_call(
     return label(state), at
 
 
-def _items(messages: Sequence[LeasedMessage]) -> list[bytes]:
+def _items(core: Core, queue: str, config: QueueConfig, messages: Sequence[LeasedMessage]) -> list[bytes]:
     """Their tokens, each with how many in a row it leases, and their fields."""
+    number = _U16.pack(config.number)
+    core.check_same(queue, config, all(message._field.startswith(number) for message in messages))
     runs = groupby(message.token for message in messages)
     tokens = b"".join(token + _U16.pack(sum(1 for _ in run)) for token, run in runs)
     return [tokens, *(message._field for message in messages)]

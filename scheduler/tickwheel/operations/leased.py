@@ -31,5 +31,6 @@ def leased(core: Core, queue: str, id_: str, token: bytes, exclusive_value: str 
             f"the token is not that of message {id_!r} of queue {queue!r}, which is {found.state.label}: its lease"
             " ended, or the message was finished or cancelled"
         )
-    field = core.configs[queue].number.to_bytes(2) + raw
+    config = yield from core.config(queue)
+    field = config.number.to_bytes(2) + raw
     return make(queue, field, stored, body or b"", exclusive_value is not None)

@@ -70,8 +70,10 @@ def block(core: Core, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool
 
 def current(core: Core, queue: str) -> Plan[QueueConfig]:
     """The configuration as it is at home now; QueueNotFound where there is none."""
-    core.configs.pop(queue, None)
-    return (yield from core.config(queue))
+    config = yield from core.load_config(queue)
+    if config is None:
+        raise QueueNotFound(f"there is no queue {queue!r} in namespace {core.namespace!r}")
+    return config
 
 
 def listed(core: Core) -> Plan[dict[str, QueueConfig]]:
@@ -87,7 +89,8 @@ def listed(core: Core) -> Plan[dict[str, QueueConfig]]:
 def spread(core: Core, queue: str) -> Plan[QueueConfig]:
     """Read the configuration from home and give every shard its copy."""
     config = yield from core.load_config(queue)
-    assert config is not None, "a queue is never removed"
+    if config is None:
+        raise QueueNotFound(f"there is no queue {queue!r} in namespace {core.namespace!r} any more")
     yield from core.adopt(queue, config, range(core.shards))
     return config
 
