@@ -77,7 +77,11 @@ def explanation_of(queue: QueueModel, entry: Entry) -> tuple[str, str, int | Non
     if entry.state != PENDING:
         return entry.state, entry.state, None, None
     first = queue.take(entry.shard, len(queue.messages), {})
-    ahead = first.index(entry) if entry in first else None
+    ahead = None
+    if entry in first:
+        others = {other.shard for other in queue.messages.values()} - {entry.shard}
+        elsewhere = [other for shard in others for other in queue.take(shard, len(queue.messages), {})]
+        ahead = first.index(entry) + sum(other.urgency[0] < entry.urgency[0] for other in elsewhere)
     if queue.settings.dequeue_blocked:
         return PENDING, "blocked", ahead, None
     if ahead is not None:
