@@ -1,5 +1,4 @@
 -- Refuses an event process that is not the shard's newest. Reads ARGV[1], packed epoch and connection number.
--- The caller's bound on the time (DESIGN: clock guard) is the smaller of its own and the server's clock.
 do
     local held = redis.call('HGET', clock, 'fence')
     if held ~= ARGV[1] then

@@ -1,8 +1,11 @@
 """A call that is sent again is answered again, not done again, whatever came in between."""
 
+from datetime import timedelta
+
 import pytest
 
 from tickwheel import QueueBlocked, SessionExpired, Tickwheel
+from tickwheel.routing import shard_of
 from tickwheel.testing import PrivateServer
 from tickwheel.testing.clock import FRAGMENT
 
@@ -70,8 +73,10 @@ def test_a_late_copy_of_a_request_that_found_nothing_leases_nothing(tickwheel: T
 @pytest.mark.tickwheel(shards=4)
 def test_an_old_request_is_refused_by_shards_that_it_never_reached(tickwheel: Tickwheel) -> None:
     work = tickwheel.create_queue("work")
-    for n in range(20):
-        work.enqueue(b"", id=f"m{n}")
+    # One on each shard, so that each request is answered by another.
+    ids = {shard_of("work", f"m{n}".encode(), 4): f"m{n}" for n in range(40)}
+    for n, shard in enumerate(sorted(ids)):
+        work.enqueue(b"", id=ids[shard], deadline=timedelta(seconds=n))
     for sequence in (1, 2, 3):
         assert work.dequeue(request_id=f"caller:{sequence}")
     with pytest.raises(SessionExpired):

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from tickwheel import LeaseLost, Queue, Tickwheel
+from tickwheel.routing import shard_of
 from tickwheel.testing import VirtualClock
 
 pytestmark = pytest.mark.integration
@@ -66,6 +67,14 @@ def test_what_is_more_urgent_on_other_shards_is_ahead_too(queue: Queue, clock: V
     for n in (1, 7, 19):
         found = queue.explain(f"m{n}")
         assert (found.code, found.ahead) == ("behind_others", n)
+
+
+def test_what_is_as_urgent_on_other_shards_is_not_ahead(tw: Tickwheel, queue: Queue, clock: VirtualClock) -> None:
+    for n in range(8):
+        queue.enqueue(id=f"m{n}", deadline=clock.now)
+    heads = [n for n in range(8) if queue.explain(f"m{n}").code == "next"]
+    shards = {shard_of("q", f"m{n}".encode(), tw._core.shards) for n in range(8)}
+    assert len(heads) == len(shards)
 
 
 def test_its_value_is_held_by_a_running_message(exclusive: Queue, clock: VirtualClock) -> None:

@@ -4,11 +4,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from tests.conftest import Contents
-from tickwheel import LeaseLost, NewMessage, Queue, QueueNotFound, Tickwheel
+from tickwheel import LeaseLost, NewMessage, Queue, QueueNotFound, Tickwheel, TickwheelError
 from tickwheel.doctor import audit
 from tickwheel.testing import PrivateServer
 
@@ -78,3 +79,59 @@ def test_a_call_for_a_queue_that_is_gone_is_refused_and_made_again_it_is_for_the
     assert queues[0].enqueue(id="m").created
     assert [message.id for message in queues[2].dequeue()] == ["same"]
     assert not new._run(audit(new._core))
+
+
+def test_a_batch_under_way_is_refused_where_its_queue_was_made_anew(
+    open_client: Callable[[], Tickwheel], tickwheel_server: PrivateServer
+) -> None:
+    old = open_client()
+    queue = old.create_queue("q")
+
+    def batch() -> Iterator[NewMessage]:
+        for n in range(2_000):
+            if n == 1_500:
+                tickwheel_server.clear(old._core.namespace)
+                new = open_client()
+                new.create_queue("first")
+                new.create_queue("q", exclusive_key="v")
+                # The client has heard of the new one, in another thread as it were.
+                assert queue.config().exclusive_key == "v"
+            yield NewMessage(id=f"m{n}")
+
+    with pytest.raises(QueueNotFound, match="the call was for the one before"):
+        queue.enqueue_many(batch())
+    assert not any(queue.counts().values())
+    assert not old._run(audit(old._core))
+
+
+def test_a_number_is_not_given_twice_where_the_counter_is_lost(
+    open_client: Callable[[], Tickwheel], server: Any
+) -> None:
+    client = open_client()
+    numbers = [client.create_queue(name).config().number for name in ("a", "b")]
+    server.hdel(f"{client._core.namespace}:{{0}}:namespace", "queue_numbers")
+    assert client.create_queue("c").config().number == max(numbers) + 1
+
+
+def test_a_queue_is_not_made_in_a_namespace_whose_shards_are_not_known(
+    open_client: Callable[[], Tickwheel], tickwheel_server: PrivateServer, contents: Contents
+) -> None:
+    old = open_client()
+    old.create_queue("q")
+    tickwheel_server.clear(old._core.namespace)
+    for _ in range(2):
+        with pytest.raises(TickwheelError, match=r"gone|any more|lost its state"):
+            old.queue("q").enqueue()
+    assert contents(old._core.namespace) == {}
+
+
+def test_shards_that_have_their_state_follow_a_home_that_lost_its_own(
+    open_client: Callable[[], Tickwheel], server: Any
+) -> None:
+    old = open_client()
+    for seconds in (10, 20, 30):
+        old.create_queue("q", lease=timedelta(seconds=seconds), update=True)
+    server.delete(*server.scan_iter(match=f"{old._core.namespace}:{{0}}:*", count=10_000))
+    new = open_client()
+    new.queue("q").enqueue_many(NewMessage(id=f"m{n}") for n in range(20))
+    assert len(new.queue("q").dequeue(20)) == 20

@@ -1,0 +1,97 @@
+"""A dequeue that takes several calls: each is of bounded work, and nothing that is leased gets lost on the way."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tickwheel import NewMessage, Queue, QueueBlocked, Tickwheel, limits
+from tickwheel.operations.dequeue import Dequeue
+from tickwheel.plan import Plan
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+KIB = 1024
+PAIRS = {f"k{n}": "v" for n in range(16)}
+
+
+@pytest.fixture
+def after_each_call(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[int], object]]:
+    """What is to be done when a call has leased so many messages."""
+    actions: list[Callable[[int], object]] = []
+    made = Dequeue._made
+
+    def told(self: Any, shard: int, found: Any, make: Any) -> Plan[Any]:
+        messages: Any = yield from made(self, shard, found, make)
+        if found:
+            for action in actions:
+                action(len(found))
+        return messages
+
+    monkeypatch.setattr(Dequeue, "_made", told)
+    return actions
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "new", "exclusive_key", "at_most"),
+    [
+        ("BESIDE_BYTES", 100 * KIB, NewMessage(bytes(32 * KIB)), None, 3),
+        ("CALL_BYTES", 10 * KIB, NewMessage(bytes(KIB)), None, 9),
+        ("CALL_ENTRIES", 50, NewMessage(metadata=PAIRS), None, 2),
+        ("CALL_ENTRIES", 200, NewMessage(metadata=PAIRS), "k0", 2),
+    ],
+)
+def test_one_call_is_bounded_and_the_next_goes_on(
+    tw: Tickwheel,
+    monkeypatch: pytest.MonkeyPatch,
+    after_each_call: list[Callable[[int], object]],
+    limit: str,
+    most: int,
+    new: NewMessage,
+    exclusive_key: str | None,
+    at_most: int,
+) -> None:
+    queue = tw.create_queue("q", exclusive_key=exclusive_key)
+    for n in range(12):
+        metadata = None if new.metadata is None else {**new.metadata, "k0": f"v{n}"}
+        queue.enqueue(new.payload, id=f"m{n}", metadata=metadata)
+    monkeypatch.setattr(limits, limit, most)
+    leased: list[int] = []
+    after_each_call.append(leased.append)
+    assert {message.id for message in queue.dequeue(100)} == {f"m{n}" for n in range(12)}
+    assert sum(leased) == 12
+    assert 1 <= max(leased) <= at_most
+
+
+@pytest.mark.parametrize("consistency", ["heads", "exact"])
+def test_what_is_leased_is_handed_out_though_the_next_call_is_refused(
+    tw: Tickwheel,
+    tickwheel_server: PrivateServer,
+    monkeypatch: pytest.MonkeyPatch,
+    after_each_call: list[Callable[[int], object]],
+    consistency: str,
+) -> None:
+    queue = tw.create_queue("q")
+    queue.enqueue_many(NewMessage(bytes(KIB)) for _ in range(40))
+    monkeypatch.setattr(limits, "CALL_BYTES", 10 * KIB)
+    with Tickwheel(tickwheel_server.url, namespace=tw._core.namespace, clock="_clock_test") as other:
+        after_each_call.append(lambda _: other.queue("q").block(enqueue=False))
+        found = queue.dequeue(40, consistency=consistency)
+        assert 0 < len(found) == queue.counts()["running"] < 40
+        with pytest.raises(QueueBlocked):
+            queue.dequeue(40)
+
+
+class Kept(dict[str, Any]):
+    """Configurations that are replaced, and never taken away."""
+
+    def pop(self, *_: Any) -> Any:
+        raise AssertionError("another thread may need it")
+
+
+def test_to_look_at_a_configuration_takes_it_from_nobody(tw: Tickwheel) -> None:
+    queue: Queue = tw.create_queue("q", lease=timedelta(minutes=1))
+    tw._core.configs = Kept(tw._core.configs)
+    assert queue.config().lease_ms == 60_000
