@@ -37,7 +37,7 @@ def text(what: str, value: object, most: int, *, least: int = 0, nul: bool = Tru
     if not isinstance(value, str):
         raise InvalidArgument(f"{what} must be a str, not {type(value).__name__} {shown(value)}")
     try:
-        raw = value.encode()
+        raw = str.encode(value)
     except UnicodeEncodeError as error:
         raise InvalidArgument(f"{what} must be valid Unicode text, not {shown(value)}") from error
     if not least <= len(raw) <= most:
@@ -80,7 +80,7 @@ def integer(what: str, value: object, least: int, most: int) -> int:
     """A whole number from ``least`` to ``most``."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise InvalidArgument(f"{what} must be a whole number from {least} to {most}, not {shown(value)}")
-    return value
+    return int(value)
 
 
 def boolean(what: str, value: object) -> bool:

@@ -1,6 +1,7 @@
 """What happens when a client is opened and closed: the URL, the embedded server, the child that drives the wheel."""
 
 import hashlib
+import re
 import sys
 import tempfile
 from datetime import timedelta
@@ -19,6 +20,7 @@ from tickwheel.namespace import open_namespace
 from tickwheel.plan import Plan
 from tickwheel.server_checks import check_server, parse_durability
 
+_URL_BYTES = 4_096
 _SCHEMES = ("redis", "rediss", "unix")
 
 
@@ -43,13 +45,15 @@ class Opening:
         if url is not None and not _is_understood(url):
             # Without the URL, nor what was wrong with it: either may hold a password, or a piece of one.
             raise InvalidArgument(
-                "url has a host, port or option that is not understood; the special characters of a user name or"
-                " password are written as in '%40' for '@'"
+                "url has a host, port, database, path or option that is not understood; the special characters of a"
+                " user name or password are written as in '%40' for '@'"
             )
         if url is not None and data_dir is not None:
             raise InvalidArgument("data_dir belongs to the embedded server: give a url or a data_dir, not both")
         if data_dir is not None and not isinstance(data_dir, str | Path):
             raise InvalidArgument(f"data_dir must be a path, not {arguments.shown(data_dir)}")
+        if data_dir is not None:
+            arguments.text("data_dir", str(data_dir), _URL_BYTES, nul=False)
         if data_dir == "":
             raise InvalidArgument("data_dir is empty: name a directory, '.' for this one, or leave it out")
         self.url = url
@@ -125,10 +129,18 @@ def default_lock(where: str, namespace: str) -> Path:
 
 def _is_understood(url: str) -> bool:
     try:
+        arguments.text("url", url, _URL_BYTES, nul=False)
+        parts = urlsplit(url)
+        if parts.scheme == "unix":
+            named = bool(parts.path)
+        else:
+            # As redis-py looks it up. A path that is no number would mean another database than the one it names.
+            (parts.hostname or "localhost").encode("idna")
+            named = re.fullmatch(r"/?|/[0-9]{1,5}", parts.path) is not None
         ConnectionPool.from_url(url).make_connection()
     except (TypeError, ValueError):
         return False
-    return True
+    return named
 
 
 def _without_password(url: str) -> str:

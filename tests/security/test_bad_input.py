@@ -90,6 +90,8 @@ def test_every_argument_of_every_call_is_in_the_table() -> None:
         ("url", "http://x"), ("url", "x"), ("url", 1), ("url", b"redis://x"), ("url", ""), ("url", "redis://x:notaport"),
         ("url", "redis://[x"), ("url", "redis://:pa/ss@x"), ("url", "redis://x?nonsense=1"), ("url", "redis"),
         ("url", "redis://x?socket_timeout=y"), ("url", "redis://x:99999"),
+        ("url", "redis://x/orders"), ("url", "redis://x/1/2"), ("url", "redis://x/-1"), ("url", "redis://\0"),
+        ("url", "redis://\ud800"), ("url", f"redis://{'h' * 300}"), ("url", "unix://"), ("url", "unix:///x\0"),
         ("namespace", ""), ("namespace", "a{b}"), ("namespace", "x" * 65), ("namespace", "a\n"), ("namespace", None),
         ("namespace", 1), ("namespace", "a:b"), ("namespace", "\ud800"), ("namespace", "é"),
         ("shards", 0), ("shards", -1), ("shards", 2**20), ("shards", 1.0), ("shards", "1"), ("shards", True),
@@ -111,9 +113,10 @@ def test_a_client_is_not_opened_with_what_it_does_not_understand(
     assert set(server.scan_iter(count=10_000)) == before
 
 
-def test_an_embedded_server_is_not_opened_without_the_name_of_a_directory() -> None:
-    with pytest.raises(InvalidArgument, match="data_dir is empty"):
-        Tickwheel(data_dir="")
+@pytest.mark.parametrize("data_dir", ["", "a\0b", "\ud800", "x" * 5_000])
+def test_an_embedded_server_is_not_opened_without_the_name_of_a_directory(data_dir: str) -> None:
+    with pytest.raises(InvalidArgument, match="data_dir"):
+        Tickwheel(data_dir=data_dir)
 
 
 @pytest.mark.parametrize("indexed", [{"a": "b"}, "ab", b"ab", iter(["a"]), [1], ["a", ["b"]], {"a", 1}, 5])

@@ -5,6 +5,7 @@ no answer at all) leaves it open, and the inbox or its slot keeps it.
 """
 
 import logging
+from collections import Counter
 from struct import Struct
 from typing import Final
 
@@ -24,6 +25,8 @@ from tickwheel.timers import Kind
 FIRE_BATCH: Final = 200
 # After an error that is neither the fence nor the configuration, a batch waits this long.
 POSTPONE_MS: Final = 1_000
+# A configuration that changes this often before a batch gets through is being fought over.
+RENEW_MOST: Final = 20
 
 _BOUND = Struct(">HII")
 _TIME_BYTES: Final = 6
@@ -51,8 +54,8 @@ class Firing:
         self._unfiled = unfiled
         self._stats = stats
         self._scripts = {kind: shard.script(kind.name.lower()) for kind in Kind}
-        # Queues whose configuration was renewed and that have not answered since.
-        self._renewed: set[int] = set()
+        # How often a queue's configuration was renewed since it answered.
+        self._renewed: Counter[int] = Counter()
 
     def fire(self, kind: Kind, calls: int) -> Duty:
         """Send up to ``calls`` batches of due timers; whether there were any."""
@@ -77,7 +80,7 @@ class Firing:
         except Refused as refusal:
             self._refused(refusal, kind, queue_number, timers)
             return
-        self._renewed.discard(queue_number)
+        self._renewed.pop(queue_number, None)
         # The smaller of the server's time and the bound: only a server behind the bound shows its own clock here. One
         # ahead of it need not: the bound goes on with the monotonic clock, and the next look finds the step.
         server_ms = int.from_bytes(reply[:_TIME_BYTES], "big")
@@ -112,8 +115,8 @@ class Firing:
         near = self._memory.near[kind]
         if refusal.code == "FENCED":
             raise self._shard.refusal(refusal) from refusal
-        if refusal.code == "STALECONFIG" and queue_number not in self._renewed:
-            self._renewed.add(queue_number)
+        if refusal.code == "STALECONFIG" and self._renewed[queue_number] < RENEW_MOST:
+            self._renewed[queue_number] += 1
             self._queues.renew(queue_number, self._shard.number)
             near.give_back(queue_number, timers)
             return
@@ -121,13 +124,13 @@ class Firing:
             "shard %d: %s of %d timers of queue %d was refused, again in %d ms: %s",
             *(self._shard.number, kind.name.lower(), len(timers), queue_number, POSTPONE_MS, refusal),
         )
-        self._renewed.discard(queue_number)
+        self._renewed.pop(queue_number, None)
         again_at = self._clock.now() + POSTPONE_MS
         for timer in timers:
             near.add(again_at, timer)
 
     def _drop(self, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
-        # A queue never vanishes and its number is never given again, so nobody can answer for these.
+        # A number is not given again: where home does not know it its state is lost, and nobody answers for these.
         _log.error(
             "shard %d: dropped %d %s timers of queue %d, which does not exist",
             *(self._shard.number, len(timers), kind.name.lower(), queue_number),
