@@ -4,8 +4,9 @@
 --   exclusive  `ready` holds the head of each free value, `waiting` the rest. `locks`: value -> 'H' order id while it is
 --              free with something Pending, 'R' id while it is leased. `vpairs` has an entry per Pending message and pair;
 --              `pairs` only the head of each (value, pair) group, unless the group is `parked` while its value is leased
--- A member of `ready` is rank I6 .. field, its score the deadline. An order is pack('>I8I6', deadline + 2^52, rank): as bytes it sorts as deadline, then first enqueue. In Lua orders are
--- compared as numbers: `<` on strings follows the server's locale.
+-- A member of `ready` is rank I6 .. field, its score the deadline. An order is pack('>I8I6', deadline + 2^52, rank): as
+-- bytes it sorts as deadline, then first enqueue. In Lua orders are compared as numbers: `<` on strings follows the
+-- server's locale.
 local enter, leave, take, release, within, park
 -- What an entry counts for in the budget of a call: an exclusive queue touches about four where a plain one touches one.
 local WEIGHT = exclusive and 4 or 1

@@ -16,8 +16,6 @@ from tickwheel.plan import Heads, Plan, Reply, Request, Round, one
 from tickwheel.scripts import Call, load
 from tickwheel.session import Slot, Slots
 
-# A configuration that changes this often within one call is being fought over.
-_STALE_MOST = 20
 _FORGOTTEN = ("SESSIONEXPIRED", "SESSIONOLD")
 ALL_HISTORY = 2**32 - 1
 
@@ -70,10 +68,14 @@ class Core:
 
     def config(self, queue: str) -> Plan[QueueConfig]:
         """A queue's configuration, from memory or from home; QueueNotFound where there is none."""
-        known = self.configs.get(queue) or (yield from self.load_config(queue))
-        if known is None:
+        return self.configs.get(queue) or (yield from self.config_at_home(queue))
+
+    def config_at_home(self, queue: str) -> Plan[QueueConfig]:
+        """A queue's configuration as home has it now; QueueNotFound where there is none."""
+        config = yield from self.load_config(queue)
+        if config is None:
             raise QueueNotFound(f"there is no queue {queue!r} in namespace {self.namespace!r}")
-        return known
+        return config
 
     def on_shards(
         self, queue: str, shards: Sequence[int], build: Callable[[QueueConfig, int], Request]
@@ -89,7 +91,7 @@ class Core:
         config = yield from self.config(queue)
         replies: dict[int, Reply] = {}
         waiting = list(dict.fromkeys(shards))
-        for _ in range(_STALE_MOST):
+        for _ in range(limits.STALE_MOST):
             answers = yield Round([build(config, shard) for shard in waiting])
             replies.update(zip(waiting, answers, strict=True))
             waiting = [s for s in waiting if _code(replies[s]) == "STALECONFIG"]
@@ -104,16 +106,16 @@ class Core:
         config = yield from self.load_config(queue)
         if config is None:
             raise QueueNotFound(f"there is no queue {queue!r} in namespace {self.namespace!r} any more")
-        self.check_same(queue, config, known.stamp == config.stamp)
+        if config.stamp != known.stamp:
+            raise self.for_another_queue(queue, config)
         return config
 
-    def check_same(self, queue: str, config: QueueConfig, same: bool) -> None:
-        """Refuse what was packed for an earlier queue of this name, whose state is lost."""
-        if not same:
-            raise QueueNotFound(
-                f"queue {queue!r} of namespace {self.namespace!r} is gone, and another of its name is there, number"
-                f" {config.number}: the call was for the one before"
-            )
+    def for_another_queue(self, queue: str, config: QueueConfig) -> QueueNotFound:
+        """Why a call is refused that was packed for an earlier queue of this name, whose state is lost."""
+        return QueueNotFound(
+            f"queue {queue!r} of namespace {self.namespace!r} is gone, and another of its name is there, number"
+            f" {config.number}: the call was for the one before"
+        )
 
     def adopt(self, queue: str, config: QueueConfig, shards: Sequence[int]) -> Plan[None]:
         """Give shards their copy of a configuration's version."""

@@ -19,6 +19,9 @@ CALL_BYTES = 1024 * 1024
 BESIDE_BYTES = 4 * 1024 * 1024
 CALL_ENTRIES = 2_000
 
+# A configuration that changes this often before one call gets through is being fought over.
+STALE_MOST = 20
+
 QUEUES_MAX = 65_535
 SHARDS_MAX = 16_384
 

@@ -20,7 +20,8 @@ from tickwheel.namespace import open_namespace
 from tickwheel.plan import Plan
 from tickwheel.server_checks import check_server, parse_durability
 
-_URL_BYTES = 4_096
+# Of a URL, or of a path.
+_PLACE_BYTES = 4_096
 _SCHEMES = ("redis", "rediss", "unix")
 
 
@@ -52,10 +53,10 @@ class Opening:
             raise InvalidArgument("data_dir belongs to the embedded server: give a url or a data_dir, not both")
         if data_dir is not None and not isinstance(data_dir, str | Path):
             raise InvalidArgument(f"data_dir must be a path, not {arguments.shown(data_dir)}")
-        if data_dir is not None:
-            arguments.text("data_dir", str(data_dir), _URL_BYTES, nul=False)
         if data_dir == "":
             raise InvalidArgument("data_dir is empty: name a directory, '.' for this one, or leave it out")
+        if data_dir is not None:
+            arguments.text("data_dir", str(data_dir), _PLACE_BYTES, nul=False)
         self.url = url
         self.durability = parse_durability(("fsync" if url is None else "memory") if durability is None else durability)
         if url is None and self.durability.replicas:
@@ -129,7 +130,7 @@ def default_lock(where: str, namespace: str) -> Path:
 
 def _is_understood(url: str) -> bool:
     try:
-        arguments.text("url", url, _URL_BYTES, nul=False)
+        arguments.text("url", url, _PLACE_BYTES, nul=False)
         parts = urlsplit(url)
         if parts.scheme == "unix":
             named = bool(parts.path)

@@ -91,19 +91,13 @@ def _awaited(given: Any) -> Any:
 
 @contextmanager
 def aio_sandbox(
-    server: PrivateServer,
-    *,
-    shards: int = 1,
-    now: datetime | None = None,
-    history: str = "capped",
-    auto_create: bool = True,
+    server: PrivateServer, *, now: datetime | None = None, **settings: Any
 ) -> Iterator[tuple[Tickwheel, VirtualClock]]:
-    """As `tickwheel.testing.sandbox`, with the asyncio client."""
+    """As `tickwheel.testing.sandbox`, with the asyncio client and its settings."""
     namespace = f"test-{os.urandom(6).hex()}"
-    settings: dict[str, Any] = {"shards": shards, "history": history, "auto_create": auto_create, "clock": FRAGMENT}
     loop = LoopThread()
     try:
-        tickwheel = Blocking(loop, aio.Tickwheel(server.url, namespace=namespace, **settings))
+        tickwheel = Blocking(loop, aio.Tickwheel(server.url, namespace=namespace, clock=FRAGMENT, **settings))
         tickwheel.open()
         clock = VirtualClock(server.url, namespace, now)
         try:

@@ -32,7 +32,7 @@ def test_a_deposed_process_is_refused_before_every_call_of_its_successor(
             before = dump()
             with pytest.raises(Refused) as refusal:
                 execute(link, replace(command, args=[DEPOSED, *command.args[1:]]))
-            assert (command.script.name, refusal.value.code) == (command.script.name, "FENCED")
+            assert refusal.value.code == "FENCED", command.script.name
             assert dump() == before
             refused[command.script.name] += 1
         return execute(link, command)

@@ -113,9 +113,17 @@ def test_a_client_is_not_opened_with_what_it_does_not_understand(
     assert set(server.scan_iter(count=10_000)) == before
 
 
-@pytest.mark.parametrize("data_dir", ["", "a\0b", "\ud800", "x" * 5_000])
-def test_an_embedded_server_is_not_opened_without_the_name_of_a_directory(data_dir: str) -> None:
-    with pytest.raises(InvalidArgument, match="data_dir"):
+@pytest.mark.parametrize(
+    ("data_dir", "why"),
+    [
+        ("", "data_dir is empty"),
+        ("a\0b", "data_dir must not contain NUL"),
+        ("\ud800", "data_dir must be valid Unicode"),
+        ("x" * 5_000, "data_dir must be 0 to 4096 bytes"),
+    ],
+)
+def test_an_embedded_server_is_not_opened_without_the_name_of_a_directory(data_dir: str, why: str) -> None:
+    with pytest.raises(InvalidArgument, match=why):
         Tickwheel(data_dir=data_dir)
 
 

@@ -16,7 +16,7 @@ from tickwheel.event_process.memory import Memory, time_of
 from tickwheel.event_process.queues import Queues
 from tickwheel.event_process.shard import Shard
 from tickwheel.event_process.stats import WheelStats
-from tickwheel.limits import CALL_ENTRIES
+from tickwheel.limits import CALL_ENTRIES, STALE_MOST
 from tickwheel.scripts import bind
 from tickwheel.timers import Kind
 
@@ -25,8 +25,6 @@ from tickwheel.timers import Kind
 FIRE_BATCH: Final = 200
 # After an error that is neither the fence nor the configuration, a batch waits this long.
 POSTPONE_MS: Final = 1_000
-# A configuration that changes this often before a batch gets through is being fought over.
-RENEW_MOST: Final = 20
 
 _BOUND = Struct(">HII")
 _TIME_BYTES: Final = 6
@@ -115,7 +113,7 @@ class Firing:
         near = self._memory.near[kind]
         if refusal.code == "FENCED":
             raise self._shard.refusal(refusal) from refusal
-        if refusal.code == "STALECONFIG" and self._renewed[queue_number] < RENEW_MOST:
+        if refusal.code == "STALECONFIG" and self._renewed[queue_number] < STALE_MOST:
             self._renewed[queue_number] += 1
             self._queues.renew(queue_number, self._shard.number)
             near.give_back(queue_number, timers)

@@ -204,7 +204,8 @@ def _send(
     call = _CALL.pack(core.guard_ms, limits.DELAY_MS_MAX >> 32, limits.DELAY_MS_MAX & 0xFFFFFFFF)
 
     def build(config: QueueConfig, shard: int) -> Request:
-        core.check_same(queue, config, config.stamp == stamp)
+        if config.stamp != stamp:
+            raise core.for_another_queue(queue, config)
         of_shard = [part[n] for n in by_shard[shard]]
         heads = b"".join([packed.head for packed in of_shard])
         args = [config.context(core.history, core.options(config.enqueue_blocked)), call, heads]

@@ -115,7 +115,8 @@ def _leased_call(
 def _items(core: Core, queue: str, config: QueueConfig, messages: Sequence[LeasedMessage]) -> list[bytes]:
     """Their tokens, each with how many in a row it leases, and their fields."""
     number = _U16.pack(config.number)
-    core.check_same(queue, config, all(message._field.startswith(number) for message in messages))
+    if not all(message._field.startswith(number) for message in messages):
+        raise core.for_another_queue(queue, config)
     runs = groupby(message.token for message in messages)
     tokens = b"".join(token + _U16.pack(sum(1 for _ in run)) for token, run in runs)
     return [tokens, *(message._field for message in messages)]

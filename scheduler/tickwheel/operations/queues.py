@@ -56,9 +56,7 @@ def block(core: Core, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool
     arguments.boolean("enqueue", enqueue)
     arguments.boolean("dequeue", dequeue)
     while True:
-        there = yield from core.load_config(queue)
-        if there is None:
-            raise QueueNotFound(f"there is no queue {queue!r} in namespace {core.namespace!r}")
+        there = yield from core.config_at_home(queue)
         wanted = replace(
             there,
             enqueue_blocked=blocked if enqueue else there.enqueue_blocked,
@@ -70,10 +68,7 @@ def block(core: Core, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool
 
 def current(core: Core, queue: str) -> Plan[QueueConfig]:
     """The configuration as it is at home now; QueueNotFound where there is none."""
-    config = yield from core.load_config(queue)
-    if config is None:
-        raise QueueNotFound(f"there is no queue {queue!r} in namespace {core.namespace!r}")
-    return config
+    return (yield from core.config_at_home(queue))
 
 
 def listed(core: Core) -> Plan[dict[str, QueueConfig]]:
@@ -88,9 +83,7 @@ def listed(core: Core) -> Plan[dict[str, QueueConfig]]:
 
 def spread(core: Core, queue: str) -> Plan[QueueConfig]:
     """Read the configuration from home and give every shard its copy."""
-    config = yield from core.load_config(queue)
-    if config is None:
-        raise QueueNotFound(f"there is no queue {queue!r} in namespace {core.namespace!r} any more")
+    config = yield from core.config_at_home(queue)
     yield from core.adopt(queue, config, range(core.shards))
     return config
 
