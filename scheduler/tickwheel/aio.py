@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tickwheel import arguments
-from tickwheel.async_io import AsyncIO, WakeTask, pool
+from tickwheel.async_io import AsyncIO, pool
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.errors import TickwheelError
@@ -24,6 +24,7 @@ from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.leased import leased
 from tickwheel.operations.results import Change
 from tickwheel.plan import Plan
+from tickwheel.wake_task import WakeTask
 
 T = TypeVar("T")
 

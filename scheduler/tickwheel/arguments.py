@@ -6,6 +6,7 @@ Every refusal is an InvalidArgument that says what was wrong, with which value, 
 import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from tickwheel import limits
@@ -68,12 +69,14 @@ def pairs(what: str, value: object) -> dict[str, str]:
     """Metadata or a filter: up to 16 string pairs."""
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"{what} must be a mapping of str to str, not {type(value).__name__} {shown(value)}")
-    if len(value) > limits.PAIRS_MAX:
-        raise InvalidArgument(f"{what} has {len(value)} pairs, at most {limits.PAIRS_MAX} are allowed")
-    for key, item in value.items():
+    # A copy is checked: a mapping of the caller's own may answer otherwise the second time, or have no end.
+    given = dict(islice(value.items(), limits.PAIRS_MAX + 1))
+    if len(given) > limits.PAIRS_MAX:
+        raise InvalidArgument(f"{what} has more than {limits.PAIRS_MAX} pairs, the most that are allowed")
+    for key, item in given.items():
         text(f"a key of {what}", key, limits.PAIR_KEY_BYTES, least=1)
         text(f"{what}[{shown(key)}]", item, limits.PAIR_VALUE_BYTES)
-    return dict(value)
+    return given
 
 
 def integer(what: str, value: object, least: int, most: int) -> int:
@@ -95,7 +98,8 @@ def duration_ms(what: str, value: object, least: int, most: int) -> int:
         raise InvalidArgument(f"{what} must be a datetime.timedelta, not {type(value).__name__} {shown(value)}")
     # Compared first: the longest timedelta cannot be negated.
     ms = -(-value // _MS) if abs(value.days) <= _DAYS_MAX else most + 1
-    if not least <= ms <= most:
+    # A microsecond before zero would round to it.
+    if value.days < 0 or not least <= ms <= most:
         raise InvalidArgument(
             f"{what} must be from {timedelta(milliseconds=least)} to {timedelta(milliseconds=most)}, not {value}"
         )

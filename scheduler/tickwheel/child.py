@@ -1,9 +1,10 @@
 """A child process that does one duty for this program: started again if it dies, gone when this program is."""
 
 import logging
+import os
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 _log = logging.getLogger("tickwheel")
 
@@ -13,10 +14,14 @@ _AGAIN_S = (0.1, 10.0)
 
 
 class Child:
-    """Runs ``command`` until `stop`. It must end when its standard input does: that is how it hears of our end."""
+    """Runs ``command`` until `stop`, with ``environment`` beside this program's own.
 
-    def __init__(self, command: Sequence[str]) -> None:
+    It must end when its standard input does: that is how it hears of our end.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self._command = list(command)
+        self._environment = os.environ | dict(environment or {})
         self._stopping = threading.Event()
         self._process = self._start()
         self._watcher = threading.Thread(target=self._watch, name="tickwheel-child", daemon=True)
@@ -37,7 +42,7 @@ class Child:
         self._watcher.join()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self._command, stdin=subprocess.PIPE, start_new_session=True)
+        return subprocess.Popen(self._command, stdin=subprocess.PIPE, start_new_session=True, env=self._environment)
 
     def _close_input(self) -> None:
         if self._process.stdin is not None:

@@ -1,6 +1,6 @@
 """An event process for a namespace: queues looked up at home, elections by lock file; alone or as a program's child.
 
-python -m tickwheel.driving --url URL --namespace NAME --lock FILE [--data-dir DIR] [--until-eof]
+TICKWHEEL_URL=… python -m tickwheel.driving --namespace NAME --lock FILE [--data-dir DIR] [--until-eof]
 """
 
 import argparse
@@ -15,6 +15,7 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tickwheel import urls
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.embedded import EmbeddedServer
@@ -72,7 +73,7 @@ def event_process(
     ``clock`` is how scripts read the time: another than the server's in tests only.
     """
     core = Core(namespace, clock=clock)
-    io = SyncIO(pool(url), url, _HOME_S, revive=revive)
+    io = SyncIO(pool(url), urls.without_password(url), _HOME_S, revive=revive)
     io.run(open_namespace(core, None))
 
     def connect(shard: int) -> "Redis":
@@ -124,14 +125,13 @@ def _stop_at_eof(process: EventProcess) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--url", required=True)
     parser.add_argument("--namespace", required=True)
     parser.add_argument("--lock", type=Path, required=True)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--until-eof", action="store_true")
     given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    drive(given.url, given.namespace, given.lock, given.data_dir, given.until_eof)
+    drive(os.environ[urls.VARIABLE], given.namespace, given.lock, given.data_dir, given.until_eof)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def open_namespace(
 ) -> Plan[None]:
     """Create the namespace where it is new, check it against what is asked for where it is not, and fill the core."""
     if shards is not None:
-        arguments.integer("shards", shards, 1, limits.SHARDS_MAX)
+        shards = arguments.integer("shards", shards, 1, limits.SHARDS_MAX)
     if history is not None:
         arguments.one_of("history", history, HISTORIES)
     guard_ms = limits.CLOCK_GUARD_MS

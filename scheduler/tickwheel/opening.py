@@ -1,16 +1,10 @@
 """What happens when a client is opened and closed: the URL, the embedded server, the child that drives the wheel."""
 
-import hashlib
-import re
 import sys
-import tempfile
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from redis.connection import ConnectionPool
-
-from tickwheel import arguments
+from tickwheel import arguments, urls
 from tickwheel.child import Child
 from tickwheel.core import Core
 from tickwheel.embedded import EmbeddedServer
@@ -20,9 +14,7 @@ from tickwheel.namespace import open_namespace
 from tickwheel.plan import Plan
 from tickwheel.server_checks import check_server, parse_durability
 
-# Of a URL, or of a path.
 _PLACE_BYTES = 4_096
-_SCHEMES = ("redis", "rediss", "unix")
 
 
 class Opening:
@@ -38,17 +30,8 @@ class Opening:
         timeout: timedelta | None,
     ) -> None:
         self.namespace = arguments.plain_name("namespace", namespace)
-        if url is not None and (not isinstance(url, str) or url.partition("://")[0] not in _SCHEMES):
-            raise InvalidArgument(
-                f"url must start with {', '.join(f'{scheme}://' for scheme in _SCHEMES)} or be left out for the"
-                f" embedded server, not {arguments.shown(url)}"
-            )
-        if url is not None and not _is_understood(url):
-            # Without the URL, nor what was wrong with it: either may hold a password, or a piece of one.
-            raise InvalidArgument(
-                "url has a host, port, database, path or option that is not understood; the special characters of a"
-                " user name or password are written as in '%40' for '@'"
-            )
+        if url is not None:
+            urls.check(url)
         if url is not None and data_dir is not None:
             raise InvalidArgument("data_dir belongs to the embedded server: give a url or a data_dir, not both")
         if data_dir is not None and not isinstance(data_dir, str | Path):
@@ -69,7 +52,9 @@ class Opening:
             self.server = EmbeddedServer(
                 None if data_dir is None else Path(data_dir), appendfsync="always" if always else "everysec"
             )
-        self.shown = f"the embedded server in {self.server.data_dir}" if self.server else _without_password(url or "")
+        self.shown = (
+            f"the embedded server in {self.server.data_dir}" if self.server else urls.without_password(url or "")
+        )
         self._child: Child | None = None
         self._where = url or ""
 
@@ -94,7 +79,7 @@ class Opening:
         clock_guard: timedelta | None,
     ) -> Plan[None]:
         """Check the server, and open the namespace."""
-        yield from check_server(self.durability)
+        yield from check_server(self.durability, self.namespace)
         yield from open_namespace(core, shards, history, auto_create, clock_guard)
 
     def start_driving(self, core: Core) -> None:
@@ -104,14 +89,14 @@ class Opening:
         """
         if not self.drives:
             return
-        command = [sys.executable, "-m", "tickwheel.driving", "--until-eof", "--url", self._where]
-        command += ["--namespace", core.namespace]
+        command = [sys.executable, "-m", "tickwheel.driving", "--until-eof", "--namespace", core.namespace]
         if self.server is not None:
             lock = self.server.data_dir / f"event-process-{core.namespace}.lock"
             command += ["--data-dir", str(self.server.data_dir)]
         else:
-            lock = default_lock(self._where, core.namespace)
-        self._child = Child([*command, "--lock", str(lock)])
+            lock = urls.default_lock(self._where, core.namespace)
+        # Not as an argument, which every user of the host can read.
+        self._child = Child([*command, "--lock", str(lock)], {urls.VARIABLE: self._where})
 
     def close(self) -> None:
         """Stop the child and let go of the embedded server."""
@@ -120,32 +105,3 @@ class Opening:
             child.stop()
         if self.server is not None:
             self.server.close()
-
-
-def default_lock(where: str, namespace: str) -> Path:
-    """The lock file of a server and namespace on this host, where no data directory holds it."""
-    tag = hashlib.sha256(f"{where}\0{namespace}".encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"tickwheel-{tag}.lock"
-
-
-def _is_understood(url: str) -> bool:
-    try:
-        arguments.text("url", url, _PLACE_BYTES, nul=False)
-        parts = urlsplit(url)
-        if parts.scheme == "unix":
-            named = bool(parts.path)
-        else:
-            # As redis-py looks it up. A path that is no number would mean another database than the one it names.
-            (parts.hostname or "localhost").encode("idna")
-            named = re.fullmatch(r"/?|/[0-9]{1,5}", parts.path) is not None
-        ConnectionPool.from_url(url).make_connection()
-    except (TypeError, ValueError):
-        return False
-    return named
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")).geturl()

@@ -5,7 +5,8 @@ from typing import Any
 
 from tickwheel import arguments
 from tickwheel.errors import InvalidArgument, NotDurable, TickwheelError
-from tickwheel.plan import Plan, Reply, Request, Round
+from tickwheel.keys import queue_key
+from tickwheel.plan import Command, Plan, Reply, Request, Round
 
 # Sharded publish/subscribe and `#!lua` script flags came with Redis 7.0; Valkey reports 7.2.4 there.
 VERSION_MIN = (7, 0)
@@ -32,10 +33,13 @@ def parse_durability(value: object) -> Durability:
     )
 
 
-def check_server(durability: Durability) -> Plan[None]:
-    """Refuse a server that would lose or evict what it acknowledged."""
-    replies: list[Reply] = yield Round([Request(0, command=("INFO", "server")), Request(0, command=("INFO", "memory"))])
-    server, memory = (_fields(reply.value) for reply in replies)
+def check_server(durability: Durability, namespace: str) -> Plan[None]:
+    """Refuse a server that would lose or evict what it acknowledged, and a user who may not wake who waits."""
+    # A script publishes at its end: without the right to, its work would be done and its call refused.
+    may_wake = ("SPUBLISH", queue_key(namespace, 0, "", "wake"), 0)
+    asked: list[Command] = [may_wake, ("INFO", "server"), ("INFO", "memory")]
+    replies: list[Reply] = yield Round([Request(0, command=command) for command in asked])
+    server, memory = (_fields(reply.value) for reply in replies[1:])
     version = tuple(int(part) for part in server["redis_version"].split(".")[:2])
     if version < VERSION_MIN:
         raise TickwheelError(f"the server is Redis {server['redis_version']}; Redis 7.0 or Valkey 7.2 is the least")

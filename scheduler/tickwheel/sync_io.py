@@ -11,6 +11,7 @@ from redis.retry import Retry
 from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch
 from tickwheel.transport import (
     LOST_CONNECTION,
+    UNANSWERED,
     Attempts,
     RedisError,
     ScriptMissing,
@@ -99,7 +100,7 @@ class SyncIO:
                 return replies  # type: ignore[return-value]  # all are answered
             except ScriptMissing:
                 self._load(requests)
-            except (TryLater, *LOST_CONNECTION) as error:
+            except UNANSWERED as error:
                 time.sleep(attempts.pause(error))
                 if self._revive is not None and not isinstance(error, TryLater):
                     self._revive()

@@ -48,6 +48,10 @@ class TryLater(Exception):
     """The server refused for now, without doing anything."""
 
 
+# A server may answer a new connection with an error, before any call: `refused` says whether it is for good.
+UNANSWERED = (TryLater, ResponseError, *LOST_CONNECTION)
+
+
 def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
     """The commands of a request, its own and, where it waits for replicas, a write and WAIT."""
     if request.command is not None:
@@ -112,11 +116,19 @@ def refusal(error: Exception) -> TickwheelError:
     text = str(error)
     if isinstance(error, OutOfMemoryError):
         return OutOfMemory(f"the server is at its memory limit and refused the call: {text}")
-    if isinstance(error, NoPermissionError | AuthenticationError):
+    if isinstance(error, NoPermissionError | AuthenticationError) or text.startswith("ACL failure"):
         return Forbidden(f"the server refused this user: {text}")
     if text.startswith("MISCONF"):
         return NotDurable(f"the server cannot write to its disk and refused the call: {text}")
     return TickwheelError(f"the server refused the call: {text}")
+
+
+def refused(error: BaseException) -> TickwheelError | None:
+    """The error of ours where a connection or subscription was refused for good; None where it may be tried again."""
+    # Of any answer to a new connection the asyncio half of redis-py makes a lost connection.
+    said = error.__cause__ if isinstance(error.__cause__, RedisError) else error
+    final = isinstance(said, AuthenticationError | ResponseError) and not isinstance(said, _LATER)
+    return refusal(said) if final and isinstance(said, Exception) else None
 
 
 @dataclass(slots=True)
@@ -133,8 +145,9 @@ class Attempts:
         """Seconds to wait before the next attempt; Unavailable where the time is up."""
         self._count += 1
         spent = time.monotonic() - self._started
-        if isinstance(error, AuthenticationError):
-            raise refusal(error) from error
+        final = refused(error)
+        if final is not None:
+            raise final from error
         if spent >= self.seconds:
             raise Unavailable(
                 f"no answer from {self.where} in {spent:.1f} s and {self._count} attempts:"
@@ -149,6 +162,7 @@ class Attempts:
 
 __all__ = [
     "LOST_CONNECTION",
+    "UNANSWERED",
     "Attempts",
     "RedisError",
     "ScriptMissing",
@@ -156,6 +170,6 @@ __all__ = [
     "commands",
     "interpret",
     "log",
-    "refusal",
+    "refused",
     "sources",
 ]

@@ -7,26 +7,28 @@ from typing import Any
 
 from redis.connection import ConnectionPool
 
-from tickwheel.transport import LOST_CONNECTION, log
+from tickwheel.transport import UNANSWERED, log, refused
 from tickwheel.waiting import SWEEP_S, WaitList
 
 _CONFIRM_S = 5.0
-_RECONNECT_S = 0.1
+_RECONNECT_S, _REFUSED_S = 0.1, 1.0
 
 
 class ThreadWaiter:
     """A thread that sleeps until its queue has something for it."""
 
-    def __init__(self, waiters: WaitList, queue: str) -> None:
+    def __init__(self, waiters: WaitList, queue: str, check: Callable[[], None]) -> None:
         self._event = threading.Event()
         self._waiters = waiters
+        self._check = check
         self._waiter = waiters.add(queue, self._event.set)
 
     def park(self, seconds: float) -> None:
-        """Sleep until woken, or for so many seconds."""
+        """Sleep until woken, or for so many seconds. Raises what the server refused the subscription with."""
         self._event.wait(seconds)
         self._event.clear()
         self._waiters.consume(self._waiter)
+        self._check()
 
     def pass_on(self) -> None:
         self._waiters.pass_on(self._waiter)
@@ -46,11 +48,15 @@ class WakeThread:
         self._queues: dict[str, threading.Event] = {}
         self._by_channel: dict[bytes, str] = {}
         self._connection: Any = None
+        self._error: Exception | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
 
     def watch(self, queue: str) -> ThreadWaiter:
-        """A waiter for the queue, once its subscription stands; without a server, one that only the sweep wakes."""
+        """A waiter for the queue, once its subscription stands; without a server, one that only the sweep wakes.
+
+        Raises Forbidden, or another TickwheelError, where the server refuses the subscription.
+        """
         with self._lock:
             confirmed = self._queues.get(queue)
             if confirmed is None:
@@ -62,7 +68,8 @@ class WakeThread:
                 self._thread = threading.Thread(target=self._run, name="tickwheel-wake", daemon=True)
                 self._thread.start()
         confirmed.wait(_CONFIRM_S)
-        return ThreadWaiter(self._waiters, queue)
+        self._check()
+        return ThreadWaiter(self._waiters, queue, self._check)
 
     def stop(self) -> None:
         """End the thread. Who still waits sleeps to the end of its time."""
@@ -75,9 +82,22 @@ class WakeThread:
         while not self._stopped.is_set():
             try:
                 self._listen()
-            except LOST_CONNECTION as error:
+            except UNANSWERED as error:
                 log.warning("wake-ups interrupted, subscribing again: %s", error)
-                self._stopped.wait(_RECONNECT_S)
+                self._error = error
+                if refused(error) is None:
+                    self._stopped.wait(_RECONNECT_S)
+                    continue
+                for confirmed in list(self._queues.values()):
+                    confirmed.set()
+                self._waiters.wake_all()
+                self._stopped.wait(_REFUSED_S)
+
+    def _check(self) -> None:
+        error = self._error
+        final = None if error is None else refused(error)
+        if final is not None:
+            raise final from error
 
     def _listen(self) -> None:
         connection: Any = self._pool.get_connection()
@@ -110,6 +130,7 @@ class WakeThread:
         kind, channel, data = message
         queue = self._by_channel[channel]
         if kind == b"ssubscribe":
+            self._error = None
             self._queues[queue].set()
         elif kind == b"smessage":
             self._waiters.wake(queue, int(data))

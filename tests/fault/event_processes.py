@@ -8,7 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.fault.conditions import eventually
+from tests.conditions import eventually
+from tickwheel import urls
 from tickwheel.keys import shard_key
 
 
@@ -16,11 +17,15 @@ class EventProcessChild:
     """`python -m tickwheel.driving`; it ends with the tests, however they end."""
 
     def __init__(self, url: str, namespace: str, lock: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "tickwheel.driving", "--until-eof", "--url", url, "--namespace", namespace]
+        command = [sys.executable, "-m", "tickwheel.driving", "--until-eof", "--namespace", namespace]
         self._log = lock.with_suffix(".log")
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*command, "--lock", str(lock), *options], stdin=subprocess.PIPE, stderr=log, start_new_session=True
+                [*command, "--lock", str(lock), *options],
+                stdin=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                env=os.environ | {urls.VARIABLE: url},
             )
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.conditions import eventually
+from tests.conditions import eventually
 from tests.fault.event_processes import fence, wait_for_a_claim
 from tickwheel import Queue, Tickwheel
 from tickwheel.keys import shard_key

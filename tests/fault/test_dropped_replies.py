@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.fault.conditions import eventually
+from tests.conditions import eventually
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.mutating_calls import CALLS, HOUR, NOW, Prepared, answer, prepared

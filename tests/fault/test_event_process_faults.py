@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.conditions import eventually
 from tests.conftest import Contents
 from tests.fault.backlog import SOON, Backlog
-from tests.fault.conditions import eventually
 from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_claim
 from tests.fault.told import told
 from tickwheel import NewMessage, Tickwheel

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.conditions import eventually
+from tests.conditions import eventually
 from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_claim
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.told import told

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.fault.conditions import eventually
+from tests.conditions import eventually
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.mutating_calls import CALLS, Prepared, answer, prepared
 from tests.fault.told import told

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.fault.conditions import eventually
+from tests.conditions import eventually
 from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_claim
 from tests.fault.faulty_server import FaultyServer
 from tests.property.mutants import Mutant, sown

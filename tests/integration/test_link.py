@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.fault.conditions import eventually
+from tests.conditions import eventually
 from tickwheel import Tickwheel
 from tickwheel.event_process.commands import ReadFence
 from tickwheel.event_process.link import Link
 from tickwheel.keys import shard_key
-from tickwheel.opening import default_lock
 from tickwheel.testing import PrivateServer
+from tickwheel.urls import default_lock
 
 pytestmark = pytest.mark.integration
 

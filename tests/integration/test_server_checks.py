@@ -1,14 +1,25 @@
 """What a server must be and allow: a user's rights, durability, no eviction. Refused before anything is written."""
 
+import asyncio
+import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from tickwheel import Forbidden, NotDurable, Tickwheel
+from tests.conditions import eventually
+from tickwheel import Forbidden, NotDurable, Queue, Tickwheel, TickwheelError, aio
+from tickwheel.cli.app import app
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
+
+HOUR = timedelta(hours=1)
+DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
 @pytest.fixture
@@ -35,6 +46,13 @@ def test_a_wrong_password_is_forbidden_at_once(private: PrivateServer, admin: An
         assert tickwheel.queue("jobs").enqueue().created
     with pytest.raises(Forbidden, match="the server refused this user") as refused:
         Tickwheel(url_of(private, "worker", "wrong"))
+
+    async def opened() -> None:
+        async with aio.Tickwheel(url_of(private, "worker", "wrong")):
+            pass
+
+    with pytest.raises(Forbidden, match="the server refused this user"):
+        asyncio.run(opened())
     assert "wrong" not in str(refused.value).replace("WRONGPASS", "")
 
 
@@ -58,6 +76,92 @@ def test_a_user_of_other_keys_is_forbidden(private: PrivateServer, admin: Any) -
         assert tickwheel.queue("jobs").enqueue().created
     with pytest.raises(Forbidden):
         Tickwheel(url_of(private, "other", "p"), namespace="tw")
+
+
+def test_a_database_that_the_server_does_not_have_is_refused_at_once(private: PrivateServer) -> None:
+    with pytest.raises(TickwheelError, match=r"refused the call: .*out of range"):
+        Tickwheel(f"{private.url}?db=99")
+
+    async def opened() -> None:
+        async with aio.Tickwheel(f"{private.url}?db=99"):
+            pass
+
+    with pytest.raises(TickwheelError, match=r"refused the call: .*out of range"):
+        asyncio.run(opened())
+
+
+def test_who_may_use_no_channels_is_forbidden_before_anything_is_written(private: PrivateServer, admin: Any) -> None:
+    admin.execute_command("ACL", "SETUSER", "mute", "on", ">p", "~*", "resetchannels", "+@all")
+    with pytest.raises(Forbidden, match="the server refused this user: No permissions to access a channel"):
+        Tickwheel(url_of(private, "mute", "p"))
+    assert admin.dbsize() == 0
+
+
+def test_the_rights_that_the_docs_name_are_enough(private: PrivateServer, admin: Any) -> None:
+    [rights] = re.findall(r"ACL SETUSER \w+ on >\w+ (~tw:.*)`", DOCS.read_text())
+    admin.execute_command("ACL", "SETUSER", "least", "on", ">not-to-be-read", *rights.split())
+    url = url_of(private, "least", "not-to-be-read")
+    with Tickwheel(url, drive=True) as tickwheel, ThreadPoolExecutor() as threads:
+        child = tickwheel._opening._child
+        assert child is not None
+        assert b"not-to-be-read" not in Path(f"/proc/{child.pid}/cmdline").read_bytes() + repr(tickwheel).encode()
+        queue = tickwheel.create_queue("jobs", forecast=True)
+        waiting = threads.submit(queue.dequeue, wait=timedelta(seconds=20))
+        queue.enqueue(bytes(2_000), delay=timedelta(milliseconds=1), metadata={"a": "b"})
+        [message] = waiting.result(timeout=30)
+        message.extend(HOUR)
+        message.fail(retry_in=HOUR)
+        queue.reschedule(message.id, delay=timedelta(0))
+        eventually(lambda: queue.counts()["pending"], "the event process files and promotes")
+        assert queue.depth({"a": "b"}) == 1
+        assert queue.explain(message.id)
+        assert list(queue.messages())
+        queue.cancel(message.id)
+        for checked in (["doctor"], ["queue", "list"], ["forecast", "jobs"]):
+            assert CliRunner().invoke(app, [*checked, "--url", url]).exit_code == 0
+    Tickwheel(url, durability="fsync").close()
+
+
+def test_who_may_not_listen_any_more_is_told_so_and_does_not_wait(private: PrivateServer, admin: Any) -> None:
+    admin.execute_command("ACL", "SETUSER", "deaf", "on", ">p", "~*", "allchannels", "+@all")
+    with Tickwheel(url_of(private, "deaf", "p")) as tickwheel:
+        queue = tickwheel.queue("jobs")
+        admin.execute_command("ACL", "SETUSER", "deaf", "resetchannels")
+        for _ in range(2):
+            with pytest.raises(Forbidden, match="the server refused this user"):
+                queue.dequeue(wait=HOUR)
+        # The right is given while the program runs.
+        admin.execute_command("ACL", "SETUSER", "deaf", "allchannels")
+        eventually(lambda: waits(queue), "the client listens again")
+
+    async def told() -> None:
+        async with aio.Tickwheel(url_of(private, "deaf", "p")) as tickwheel:
+            queue = tickwheel.queue("jobs")
+            admin.execute_command("ACL", "SETUSER", "deaf", "resetchannels")
+            for _ in range(2):
+                with pytest.raises(Forbidden, match="the server refused this user"):
+                    await queue.dequeue(wait=HOUR)
+
+    asyncio.run(told())
+
+
+def test_who_waits_is_told_when_the_right_to_listen_is_taken(private: PrivateServer, admin: Any) -> None:
+    admin.execute_command("ACL", "SETUSER", "deaf", "on", ">p", "~*", "allchannels", "+@all")
+    with Tickwheel(url_of(private, "deaf", "p")) as tickwheel, ThreadPoolExecutor() as threads:
+        waiting = threads.submit(tickwheel.queue("jobs").dequeue, wait=HOUR)
+        eventually(lambda: admin.execute_command("PUBSUB", "SHARDCHANNELS"), "the subscription stands")
+        # The server closes the connections that listen to what they may not.
+        admin.execute_command("ACL", "SETUSER", "deaf", "resetchannels")
+        with pytest.raises(Forbidden):
+            waiting.result(timeout=30)
+
+
+def waits(queue: Queue) -> bool:
+    """Whether the queue can be waited for: an empty answer, and no error."""
+    try:
+        return queue.dequeue(wait=timedelta(milliseconds=1)) == []
+    except Forbidden:
+        return False
 
 
 @pytest.mark.parametrize(

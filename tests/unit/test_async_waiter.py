@@ -4,16 +4,20 @@ import asyncio
 
 import pytest
 
-from tickwheel.async_io import TaskWaiter
 from tickwheel.waiting import WaitList
+from tickwheel.wake_task import TaskWaiter
 
 pytestmark = pytest.mark.unit
+
+
+def not_refused() -> None:
+    """Nothing was."""
 
 
 def test_a_waiter_that_is_woken_and_cancelled_at_once_is_cancelled() -> None:
     async def woken_and_cancelled() -> None:
         waiters = WaitList()
-        parked = asyncio.create_task(TaskWaiter(waiters, "q").park(60))
+        parked = asyncio.create_task(TaskWaiter(waiters, "q", not_refused).park(60))
         await asyncio.sleep(0)
         waiters.wake("q", 1)
         parked.cancel()
@@ -26,7 +30,7 @@ def test_a_waiter_that_is_woken_and_cancelled_at_once_is_cancelled() -> None:
 def test_a_waiter_wakes_when_its_queue_has_something() -> None:
     async def woken() -> None:
         waiters = WaitList()
-        parked = asyncio.create_task(TaskWaiter(waiters, "q").park(60))
+        parked = asyncio.create_task(TaskWaiter(waiters, "q", not_refused).park(60))
         await asyncio.sleep(0)
         waiters.wake("q", 1)
         await parked
@@ -35,4 +39,4 @@ def test_a_waiter_wakes_when_its_queue_has_something() -> None:
 
 
 def test_a_waiter_wakes_when_its_time_is_over() -> None:
-    asyncio.run(TaskWaiter(WaitList(), "q").park(0.001))
+    asyncio.run(TaskWaiter(WaitList(), "q", not_refused).park(0.001))

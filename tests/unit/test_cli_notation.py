@@ -96,6 +96,9 @@ def test_a_json_line_may_hold_any_bytes_in_base64() -> None:
     [
         (b"{", "not JSON"),
         (b"\xff", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b'{"id": "a", "delay": "1s", "id": "b"}', "'id' is given twice"),
+        (b'{"metadata": {"a": "1", "a": "2"}}', "'a' is given twice"),
         (b"[1]", "must hold a JSON object"),
         (b'{"paylod": "x"}', "a message has no setting 'paylod'"),
         (b'{"payload": 1}', "payload must be a string"),

@@ -19,8 +19,8 @@ from tickwheel.cli.output import print_json
 from tickwheel.cli.place import Place
 from tickwheel.demo import day, flights
 from tickwheel.demo.view import chosen, print_verdict
-from tickwheel.opening import default_lock
 from tickwheel.operations.delete_namespace import delete_namespace
+from tickwheel.urls import default_lock
 
 commands = typer.Typer()
 

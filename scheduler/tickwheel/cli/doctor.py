@@ -20,10 +20,11 @@ from tickwheel.datadir_lock import is_free
 from tickwheel.doctor import LIVE_PASSES, audit
 from tickwheel.keys import namespace_key
 from tickwheel.namespace import open_namespace
-from tickwheel.opening import Opening, default_lock
+from tickwheel.opening import Opening
 from tickwheel.operations.queues import listed
 from tickwheel.plan import Request, one
 from tickwheel.sync_io import SyncIO, pool
+from tickwheel.urls import default_lock
 
 commands = typer.Typer()
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "bad": ("BAD", "bold red")}

@@ -16,7 +16,7 @@ from tickwheel.cli.notation import duration, option
 from tickwheel.cli.place import Place
 from tickwheel.driving import event_process
 from tickwheel.embedded import EmbeddedServer
-from tickwheel.opening import default_lock
+from tickwheel.urls import default_lock
 
 commands = typer.Typer()
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"

@@ -62,8 +62,10 @@ def lines(source: Iterable[bytes]) -> Iterator[Line]:
 def parse(line: bytes) -> NewMessage:
     """One message. Raises InvalidArgument; what the client checks is left to it."""
     try:
-        given = json.loads(line)
-    except ValueError as error:
+        given = json.loads(line, object_pairs_hook=_once)
+    except InvalidArgument:
+        raise
+    except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"not JSON: {error}") from error
     if not isinstance(given, dict):
         raise InvalidArgument(f"a line must hold a JSON object, not {shown(given)}")
@@ -75,6 +77,15 @@ def parse(line: bytes) -> NewMessage:
         if given.get(name) is not None
     }
     return NewMessage(_payload(given), **values)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys come once each: of two, nobody knows which was meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise InvalidArgument(f"{shown(next(name for name in names if names.count(name) > 1))} is given twice")
+    return found
 
 
 def _payload(given: dict[str, Any]) -> bytes:

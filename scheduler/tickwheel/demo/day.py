@@ -1,6 +1,7 @@
 """The day itself: enqueue every flight, cancel in time, watch the events until all is over, and judge."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from tickwheel import InvalidArgument, NewMessage, Tickwheel, TickwheelError
+from tickwheel import InvalidArgument, NewMessage, Tickwheel, TickwheelError, urls
 from tickwheel.arguments import from_ms
 from tickwheel.demo import logbook
 from tickwheel.demo.board import Board
@@ -160,11 +161,17 @@ def _workers(settings: Settings, planned: Sequence[Departure], view: View) -> It
         for number in _numbers(settings):
             command = [sys.executable, "-m", "tickwheel.demo.pilots", "--worker", f"worker-{number}"]
             command += ["--namespace", settings.namespace, "--logbook", str(_path(settings, number))]
-            command += ["--url", settings.url] if settings.url else ["--data-dir", str(settings.data_dir)]
+            command += [] if settings.url else ["--data-dir", str(settings.data_dir)]
             command += [f"--crew={queue}={pilots}" for queue, pilots in crews.items()]
             # In a session of its own, so that a Ctrl-C is this program's to deal with.
             started.append(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    start_new_session=True,
+                    env=os.environ | {urls.VARIABLE: settings.url or ""},
+                )
             )
         for worker in started:
             assert worker.stdout is not None

@@ -2,7 +2,7 @@
 
 Nothing here knows of aircraft: that no two pilots have the same one is the exclusive queue's doing.
 
-python -m tickwheel.demo.pilots --worker NAME --logbook FILE --crew QUEUE=PILOTS ... (--url URL | --data-dir DIR)
+[TICKWHEEL_URL=…] python -m tickwheel.demo.pilots --worker NAME --logbook FILE --crew QUEUE=PILOTS ... [--data-dir DIR]
 It says `ready` on standard output, and ends when standard input does.
 """
 
@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-from tickwheel import LeaseLost, aio
+from tickwheel import LeaseLost, aio, urls
 from tickwheel.demo.logbook import Landing, Logbook
 
 _WAIT = timedelta(seconds=20)
@@ -45,7 +45,7 @@ async def work(given: argparse.Namespace) -> None:
     threading.Thread(target=_wait_for_end, args=(loop, ended), daemon=True).start()
     with Logbook(given.logbook) as logbook:
         async with aio.Tickwheel(
-            given.url, namespace=given.namespace, data_dir=given.data_dir, drive=False
+            os.environ.get(urls.VARIABLE) or None, namespace=given.namespace, data_dir=given.data_dir, drive=False
         ) as tickwheel:
             pilots = [
                 asyncio.create_task(fly(tickwheel.queue(queue), given.worker, logbook))
@@ -76,7 +76,6 @@ def main() -> None:
     parser.add_argument("--logbook", type=Path, required=True)
     parser.add_argument("--crew", action="append", required=True, metavar="QUEUE=PILOTS")
     parser.add_argument("--namespace", required=True)
-    parser.add_argument("--url")
     parser.add_argument("--data-dir", type=Path)
     asyncio.run(work(parser.parse_args()))
 

@@ -89,13 +89,13 @@ class Packer:
             flags |= OVERRIDES
             sections = _overrides(new)
         value, units = None, 1
-        if new.metadata is not None and new.metadata != {}:
-            metadata = arguments.pairs("metadata", new.metadata)
+        metadata = {} if new.metadata is None else arguments.pairs("metadata", new.metadata)
+        if metadata:
             flags |= PAIRS
             sections += pairs_section(metadata, config.indexed_keys)
             units += len(metadata)
         if config.exclusive_key is not None:
-            value = self._value(new)
+            value = self._value(new.id, metadata, config.exclusive_key)
             units *= _EXCLUSIVE_WEIGHT
         large = len(payload) > limits.INLINE_BYTES
         if large:
@@ -113,13 +113,12 @@ class Packer:
         shard = 0 if shards == 1 else shard_of(self._queue, raw_id if value is None else value, shards)
         return Packed(id_, shard, head, field, tail, (field + hashed, payload) if large else None, units)
 
-    def _value(self, new: NewMessage) -> bytes:
-        key = self._config.exclusive_key
-        value = new.metadata.get(key) if new.metadata and key is not None else None
+    def _value(self, id_: str | None, metadata: dict[str, str], key: str) -> bytes:
+        value = metadata.get(key)
         if value is None:
             raise InvalidArgument(
                 f"queue {self._queue!r} is exclusive by {key!r}: every message needs it in its metadata, and"
-                f" {'message ' + repr(new.id) if new.id else 'this one'} has {sorted(new.metadata or ())}"
+                f" {'message ' + repr(id_) if id_ else 'this one'} has {sorted(metadata)}"
             )
         return value.encode()
 

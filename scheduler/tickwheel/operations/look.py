@@ -136,7 +136,7 @@ def depth(core: Core, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
 
 def forecast(core: Core, queue: str, minutes: int) -> Plan[list[ForecastMinute]]:
     """What falls due in each of the coming minutes, this one first."""
-    arguments.integer("minutes", minutes, 1, limits.FORECAST_MINUTES_MAX)
+    minutes = arguments.integer("minutes", minutes, 1, limits.FORECAST_MINUTES_MAX)
     config = yield from core.config(queue)
     if not config.forecast:
         raise InvalidArgument(
