@@ -30,7 +30,12 @@ def plain_name(what: str, value: object) -> str:
         raise InvalidArgument(
             f"{what} must be 1 to {limits.NAME_CHARS} of letters, digits, '.', '_' and '-', not {shown(value)}"
         )
-    return value
+    return plain(value)
+
+
+def plain(value: str) -> str:
+    """The text itself: a member of an enumeration of texts, say, prints and formats as something else."""
+    return str.__str__(value)
 
 
 def text(what: str, value: object, most: int, *, least: int = 0, nul: bool = True) -> bytes:
@@ -69,13 +74,14 @@ def pairs(what: str, value: object) -> dict[str, str]:
     """Metadata or a filter: up to 16 string pairs."""
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"{what} must be a mapping of str to str, not {type(value).__name__} {shown(value)}")
-    # A copy is checked: a mapping of the caller's own may answer otherwise the second time, or have no end.
-    given = dict(islice(value.items(), limits.PAIRS_MAX + 1))
-    if len(given) > limits.PAIRS_MAX:
-        raise InvalidArgument(f"{what} has more than {limits.PAIRS_MAX} pairs, the most that are allowed")
-    for key, item in given.items():
+    # Read once: a mapping of the caller's own may answer otherwise the second time, or have no end.
+    given = {}
+    for key, item in islice(value.items(), limits.PAIRS_MAX + 1):
         text(f"a key of {what}", key, limits.PAIR_KEY_BYTES, least=1)
         text(f"{what}[{shown(key)}]", item, limits.PAIR_VALUE_BYTES)
+        given[plain(key)] = plain(item)
+    if len(given) > limits.PAIRS_MAX:
+        raise InvalidArgument(f"{what} has more than {limits.PAIRS_MAX} pairs, the most that are allowed")
     return given
 
 
@@ -138,7 +144,7 @@ def deadline_ms(value: object) -> tuple[int, bool]:
 def one_of(what: str, value: object, allowed: Collection[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise InvalidArgument(f"{what} must be one of {', '.join(allowed)}, not {shown(value)}")
-    return value
+    return plain(value)
 
 
 def from_ms(ms: int) -> datetime:

@@ -122,14 +122,14 @@ def parse(given: Mapping[str, Any], base: QueueConfig | None = None) -> QueueCon
     key = given.get("exclusive_key")
     if key is not None:
         arguments.text("exclusive_key", key, limits.PAIR_KEY_BYTES, least=1)
-        values["exclusive_key"] = key
+        values["exclusive_key"] = arguments.plain(key)
     indexed = given.get("indexed")
     if indexed is not None:
         if not isinstance(indexed, list | tuple | set | frozenset):
             raise InvalidArgument(f"indexed must be a list, tuple or set of str, not {arguments.shown(indexed)}")
         for name in indexed:
             arguments.text("a key of indexed", name, limits.PAIR_KEY_BYTES, least=1)
-        names = sorted(set(indexed))
+        names = sorted({arguments.plain(name) for name in indexed})
         arguments.integer("the number of keys in indexed", len(names), 0, limits.PAIRS_MAX)
         values["indexed"] = tuple(names)
     for name, (least, most) in _DURATIONS.items():

@@ -24,7 +24,7 @@ def open_namespace(
     if shards is not None:
         shards = arguments.integer("shards", shards, 1, limits.SHARDS_MAX)
     if history is not None:
-        arguments.one_of("history", history, HISTORIES)
+        history = arguments.one_of("history", history, HISTORIES)
     guard_ms = limits.CLOCK_GUARD_MS
     if clock_guard is not None:
         guard_ms = arguments.duration_ms(

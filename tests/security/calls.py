@@ -127,6 +127,8 @@ ARGUMENTS: dict[str, Argument] = {
     "cancel exclusive_value": _of("own", "cancel", "exclusive_value", TEXT, id="m"),
     "cancel exclusive_value of a plain queue": _of("plain", "cancel", "exclusive_value", (NOTHING,), id="later"),
     "cancel release": _of("own", "cancel", "release", FLAG, **_WITH_VALUE),
+    "cancel_many exclusive_value": _of("own", "cancel_many", "exclusive_value", TEXT, ids=["m"]),
+    "cancel_many release": _of("own", "cancel_many", "release", FLAG, ids=["m"], exclusive_value="1"),
     "cancel_many ids": _of("plain", "cancel_many", "ids", (Sequence,)),
     "reschedule id": _of("own", "reschedule", "id", TEXT, exclusive_value="1", delay=HOUR),
     "reschedule exclusive_value": _of("own", "reschedule", "exclusive_value", TEXT, id="m", delay=HOUR),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.security.calls import ARGUMENTS, World
-from tests.security.hostile_values import TEXTS, VALUES
+from tests.security.hostile_values import TEXTS, VALUES, Colour, Number
 from tickwheel import InvalidArgument, Message, Queue, Tickwheel, TickwheelError
 from tickwheel.testing import PrivateServer
 
@@ -79,9 +79,7 @@ def test_every_argument_of_every_call_is_in_the_table() -> None:
         for argument, given in inspect.signature(method).parameters.items()
         if argument != "self" and given.kind is not inspect.Parameter.VAR_KEYWORD
     }
-    # The same checks stand behind these: of cancel, and of enqueue.
-    same = {"cancel_many exclusive_value", "cancel_many release"}
-    assert named - same <= ARGUMENTS.keys()
+    assert named <= ARGUMENTS.keys()
 
 
 @pytest.mark.parametrize(
@@ -94,6 +92,9 @@ def test_every_argument_of_every_call_is_in_the_table() -> None:
         ("url", "redis://\ud800"), ("url", f"redis://{'h' * 300}"), ("url", "unix://"), ("url", "unix:///x\0"),
         ("namespace", ""), ("namespace", "a{b}"), ("namespace", "x" * 65), ("namespace", "a\n"), ("namespace", None),
         ("namespace", 1), ("namespace", "a:b"), ("namespace", "\ud800"), ("namespace", "é"),
+        ("shards", float("nan")), ("shards", Number.TOO_MANY), ("data_dir", "a\0b"), ("durability", "memory\0"),
+        ("durability", float("nan")), ("history", "capped\n"), ("clock_guard", float("nan")), ("drive", "True"),
+        ("auto_create", "True"), ("namespace", "a\0"), ("url", "redis://h:0x10"), ("url", "redis://h?db=x"),
         ("shards", 0), ("shards", -1), ("shards", 2**20), ("shards", 1.0), ("shards", "1"), ("shards", True),
         ("data_dir", "x"), ("data_dir", ""), ("data_dir", 1),
         ("durability", "none"), ("durability", "replica:0"), ("durability", "replica:17"), ("durability", "replica:x"),
@@ -111,6 +112,24 @@ def test_a_client_is_not_opened_with_what_it_does_not_understand(
     with pytest.raises(InvalidArgument):
         Tickwheel(**given)
     assert set(server.scan_iter(count=10_000)) == before
+
+
+def test_a_number_is_taken_for_what_it_is(tickwheel_server: PrivateServer) -> None:
+    with Tickwheel(tickwheel_server.url, namespace="numbered", shards=Number.FOUR) as tickwheel:
+        tickwheel.create_queue("q", max_attempts=Number.FOUR)
+    with Tickwheel(tickwheel_server.url, namespace="numbered", shards=4) as tickwheel:
+        assert tickwheel.queue("q").config().max_attempts == 4
+    tickwheel_server.clear("numbered")
+
+
+def test_a_text_is_taken_for_what_it_is(tickwheel: Tickwheel, dump: Callable[[], dict[str, Any]]) -> None:
+    red = tickwheel.create_queue(Colour.RED, exclusive_key=Colour.RED, indexed=[Colour.RED])
+    result = red.enqueue(id=Colour.RED, metadata={Colour.RED: Colour.RED})
+    assert [red.name, result.id, *red.dequeue()[0].metadata] == ["red"] * 3
+    assert all(type(text) is str for text in (red.name, result.id))
+    assert [queue.name for queue in tickwheel.queues()] == ["red"]
+    assert tickwheel.queue("red").get("red", "red").metadata == {"red": "red"}
+    assert not [key for key in dump() if "Colour" in key]
 
 
 @pytest.mark.parametrize(

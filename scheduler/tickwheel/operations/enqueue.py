@@ -69,7 +69,8 @@ class Packer:
             id_ = new_id()
             raw_id = id_.encode()
         else:
-            id_, raw_id = new.id, arguments.message_id(new.id)
+            raw_id = arguments.message_id(new.id)
+            id_ = arguments.plain(new.id)
         payload = new.payload
         if type(payload) is not bytes or len(payload) > config.payload_limit:
             payload = arguments.payload(payload, config.payload_limit)

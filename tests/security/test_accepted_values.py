@@ -1,0 +1,301 @@
+"""Hostile values that are accepted: what is stored and done is what they say, to the byte and millisecond."""
+
+import itertools
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.security.hostile_values import VALUES
+from tickwheel import InvalidArgument, Message, NewMessage, Queue, Tickwheel
+from tickwheel.testing import VirtualClock
+
+pytestmark = pytest.mark.security
+
+MS = timedelta(milliseconds=1)
+HOUR = timedelta(hours=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST, LAST = (moment.replace(tzinfo=UTC) for moment in (datetime.min, datetime.max))  # noqa: DTZ901
+Times = Callable[[datetime, Any], datetime]
+ids = (f"m{n}" for n in itertools.count())
+names = (f"q{n}" for n in itertools.count())
+
+
+def up(duration: timedelta) -> timedelta:
+    """In whole milliseconds, never earlier."""
+    return -(-duration // MS) * MS
+
+
+def moment_up(moment: datetime) -> datetime:
+    return EPOCH + up(moment - EPOCH)
+
+
+def deadline_of(now: datetime, given: Any) -> datetime:
+    """A deadline is rounded down, to be no later than asked; outside of the years there are it is at their end."""
+    start, since = (now, given) if isinstance(given, timedelta) else (EPOCH, given - EPOCH)
+    try:
+        return start + since // MS * MS
+    except OverflowError:
+        return FIRST if since < timedelta() else LAST
+
+
+class World:
+    """A namespace whose clock stands still, and what each accepted value must lead to."""
+
+    def __init__(self, tickwheel: Tickwheel, clock: VirtualClock) -> None:
+        self.tickwheel = tickwheel
+        self.clock = clock
+        self.plain = tickwheel.create_queue("plain", max_attempts=1_000, forecast=True)
+        self.own = tickwheel.create_queue("own", exclusive_key="of")
+
+    @property
+    def now(self) -> datetime:
+        return self.clock.now
+
+    def held(self) -> Message:
+        """A message of a queue of its own, leased."""
+        queue = self.tickwheel.create_queue(next(names), max_attempts=1_000)
+        queue.enqueue(b"held")
+        [message] = queue.dequeue()
+        return message
+
+
+def payload(world: World, value: Any) -> None:
+    queue = world.tickwheel.queue(next(names))
+    result = queue.enqueue(value)
+    assert queue.get(result.id).payload == bytes(value)
+    assert [message.payload for message in queue.dequeue()] == [bytes(value)]
+
+
+def id_(world: World, value: Any) -> None:
+    if value is None:
+        assert world.plain.enqueue().id != world.plain.enqueue().id
+        return
+    queue = world.tickwheel.queue(next(names))
+    assert queue.enqueue(id=value).id == value == queue.get(value).id
+    assert not queue.enqueue(id=value).created
+    assert queue.enqueue(id="another").created == (value != "another")
+    assert [message.id for message in queue.dequeue()] == [value]
+
+
+def delay(world: World, value: Any) -> None:
+    view = world.plain.get(world.plain.enqueue(delay=value).id)
+    assert view.due == view.deadline == world.now + up(value or timedelta())
+    assert view.state == ("invisible" if view.due > world.now else "pending")
+
+
+def due(world: World, value: Any) -> None:
+    view = world.plain.get(world.plain.enqueue(due=value).id)
+    assert view.due == view.deadline == (world.now if value is None else moment_up(value))
+    assert view.state == ("invisible" if view.due > world.now else "pending")
+
+
+def deadline(world: World, value: Any) -> None:
+    view = world.plain.get(world.plain.enqueue(deadline=value).id)
+    assert view.due == world.now
+    assert view.deadline == (world.now if value is None else deadline_of(world.now, value))
+
+
+def metadata(world: World, value: Any) -> None:
+    queue = world.tickwheel.queue(next(names))
+    created = queue.enqueue(metadata=value)
+    wanted = {} if value is None else dict(value.items())
+    assert queue.get(created.id).metadata == wanted
+    for key, item in wanted.items():
+        assert queue.depth({key: item}) == 1
+        assert queue.depth({key: item + "x"} if len(item.encode()) < 256 else {key: ""}) == 0
+    assert [message.metadata for message in queue.dequeue(where=wanted)] == [wanted]
+
+
+def exclusive_value(world: World, value: Any) -> None:
+    name = next(ids)
+    world.own.enqueue(b"of", id=name, metadata={"of": value})
+    assert world.own.get(name, value).exclusive_value == value
+    other = {"of": f"{value[:50]}, another"}
+    assert world.own.enqueue(b"other", id=name, metadata=other).created
+    assert world.own.get(name, value).payload == b"of"
+
+
+def lease_of_message(world: World, value: Any) -> None:
+    queue = world.tickwheel.queue(next(names))
+    queue.enqueue(lease=value)
+    [message] = queue.dequeue()
+    assert message.lease_until == world.now + (timedelta(seconds=30) if value is None else up(value))
+
+
+def max_attempts(world: World, value: Any) -> None:
+    queue = world.tickwheel.queue(next(names))
+    queue.enqueue(id="m", max_attempts=value)
+    most = 5 if value is None else value
+    for attempt in range(1, most + 1):
+        [message] = queue.dequeue()
+        assert message.attempt == attempt
+        assert message.fail(retry_in=timedelta(0)) == ("pending" if attempt < most else "errored")
+
+
+def setting(name: str, meant: Callable[[Any], Any]) -> Callable[[World, Any], None]:
+    def check(world: World, value: Any) -> None:
+        queue = world.tickwheel.create_queue(next(names), **{name: value})
+        assert getattr(queue.config(), name) == meant(value)
+
+    return check
+
+
+def duration_setting(name: str, default: timedelta, least: timedelta = timedelta()) -> Callable[[World, Any], None]:
+    def check(world: World, value: Any) -> None:
+        queue = world.tickwheel.create_queue(next(names), **{name: value})
+        wanted = max(default if value is None else up(value), least)
+        assert getattr(queue.config(), f"{name}_ms") * MS == wanted
+
+    return check
+
+
+def limit(world: World, value: Any) -> None:
+    queue = world.tickwheel.queue(next(names))
+    queue.enqueue_many(NewMessage() for _ in range(3))
+    assert len(queue.dequeue(value)) == min(value, 3)
+
+
+def where(world: World, value: Any) -> None:
+    queue = world.tickwheel.create_queue(next(names))
+    assert queue.depth(value) == 0
+    wanted = {} if value is None else dict(value.items())
+    queue.enqueue(id="none")
+    queue.enqueue(id="all", metadata=wanted, deadline=HOUR)
+    assert queue.depth(value) == (1 if wanted else 2)
+    assert [message.id for message in queue.dequeue(2, where=value)] == (["all"] if wanted else ["none", "all"])
+
+
+def lease(world: World, value: Any) -> None:
+    queue = world.tickwheel.queue(next(names))
+    queue.enqueue()
+    [message] = queue.dequeue(lease=value)
+    assert message.lease_until == world.now + (timedelta(seconds=30) if value is None else up(value))
+
+
+def worker(world: World, value: Any) -> None:
+    queue = world.tickwheel.queue(next(names))
+    queue.enqueue(id="m")
+    queue.dequeue(worker=value)
+    assert (queue.explain("m").worker or "") == queue.get("m").worker == (value or "")
+
+
+def request_id(world: World, value: Any) -> None:
+    queue = world.tickwheel.queue(next(names))
+    queue.enqueue_many([NewMessage(), NewMessage()])
+    first, second = queue.dequeue(request_id=value), queue.dequeue(request_id=value)
+    assert ([message.token for message in first] == [message.token for message in second]) == (value is not None)
+
+
+def fail_error(world: World, value: Any) -> None:
+    message = world.held()
+    message.fail(value)
+    wanted = str.encode(value or "")[:1024].decode(errors="ignore")
+    assert world.tickwheel.queue(message.queue).get(message.id).error == wanted
+
+
+def fail_retry_in(world: World, value: Any) -> None:
+    message = world.held()
+    state = message.fail(retry_in=value)
+    view = world.tickwheel.queue(message.queue).get(message.id)
+    if value is None:
+        assert view.until is not None
+        assert world.now < view.until <= world.now + timedelta(seconds=1)
+    elif value <= timedelta():
+        assert (state, view.until) == ("pending", None)
+    else:
+        assert (state, view.until) == ("invisible", world.now + up(value))
+
+
+def extend(world: World, value: Any) -> None:
+    message = world.held()
+    before = message.lease_until
+    assert message.extend(value) == max(before, world.now + up(value))
+    assert world.tickwheel.queue(message.queue).get(message.id).until == message.lease_until
+
+
+def rescheduled(argument: str, meant: Times) -> Callable[[World, Any], None]:
+    def check(world: World, value: Any) -> None:
+        name = world.plain.enqueue(delay=HOUR, deadline=2 * HOUR).id
+        arguments: dict[str, Any] = {argument: value}
+        world.plain.reschedule(name, **arguments)
+        view = world.plain.get(name)
+        changed, kept = (view.deadline, view.due) if argument == "deadline" else (view.due, view.deadline)
+        assert changed == meant(world.now, value)
+        assert kept == world.now + (HOUR if argument == "deadline" else 2 * HOUR)
+
+    return check
+
+
+def forecast(world: World, value: Any) -> None:
+    assert len(world.plain.forecast(value)) == value
+
+
+def blocked(operation: str) -> Callable[[World, Any], None]:
+    def check(world: World, value: Any) -> None:
+        queue: Queue = world.tickwheel.create_queue(next(names))
+        arguments: dict[str, Any] = {operation: value}
+        queue.block(**arguments)
+        assert getattr(queue.config(), f"{operation}_blocked") is value
+        other = "dequeue" if operation == "enqueue" else "enqueue"
+        queue.block()
+        queue.unblock(**arguments)
+        config = queue.config()
+        assert getattr(config, f"{operation}_blocked") is not value
+        assert getattr(config, f"{other}_blocked") is False
+
+    return check
+
+
+CHECKS: dict[str, Callable[[World, Any], None]] = {
+    "enqueue payload": payload,
+    "enqueue id": id_,
+    "enqueue delay": delay,
+    "enqueue due": due,
+    "enqueue deadline": deadline,
+    "enqueue metadata": metadata,
+    "enqueue exclusive value": exclusive_value,
+    "enqueue lease": lease_of_message,
+    "enqueue max_attempts": max_attempts,
+    "create_queue exclusive_key": setting("exclusive_key", lambda value: value),
+    "create_queue indexed": setting("indexed", lambda value: None if value is None else tuple(sorted(set(value)))),
+    "create_queue lease": duration_setting("lease", timedelta(seconds=30)),
+    "create_queue backoff": duration_setting("backoff", timedelta(seconds=1)),
+    "create_queue backoff_max": duration_setting("backoff_max", timedelta(minutes=10)),
+    "create_queue retention": duration_setting("retention", timedelta(minutes=10), timedelta(minutes=5)),
+    "create_queue errored_retention": duration_setting("errored_retention", timedelta(days=7), timedelta(minutes=5)),
+    "create_queue max_attempts": setting("max_attempts", lambda value: 5 if value is None else value),
+    "create_queue payload_limit": setting("payload_limit", lambda value: 32 * 1024 if value is None else value),
+    "create_queue forecast": setting("forecast", bool),
+    "dequeue limit": limit,
+    "dequeue where": where,
+    "dequeue lease": lease,
+    "dequeue worker": worker,
+    "dequeue request_id": request_id,
+    "fail error": fail_error,
+    "fail retry_in": fail_retry_in,
+    "extend duration": extend,
+    "reschedule delay": rescheduled("delay", lambda now, value: now + up(value)),
+    "reschedule due": rescheduled("due", lambda _, value: moment_up(value)),
+    "reschedule deadline": rescheduled("deadline", deadline_of),
+    "forecast minutes": forecast,
+    "block enqueue": blocked("enqueue"),
+    "block dequeue": blocked("dequeue"),
+}
+
+
+@pytest.mark.parametrize("argument", CHECKS)
+def test_what_is_accepted_is_done_as_it_says(
+    argument: str, tickwheel: Tickwheel, tickwheel_clock: VirtualClock
+) -> None:
+    world, accepted = World(tickwheel, tickwheel_clock), 0
+    for value in VALUES:
+        try:
+            CHECKS[argument](world, value)
+        except InvalidArgument:
+            continue
+        except AssertionError as error:
+            raise AssertionError(f"{argument} {value!r:.80}: {error}") from error
+        accepted += 1
+    assert accepted
