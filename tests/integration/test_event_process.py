@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -11,10 +11,14 @@ from typing import Any
 
 import pytest
 
+from tests.conditions import eventually
+from tests.property.mutants import Mutant, sown
 from tickwheel import Queue, Tickwheel
+from tickwheel.doctor import audit
 from tickwheel.driving import event_process
 from tickwheel.errors import Fenced, TickwheelError
-from tickwheel.event_process import EventProcess, LockFileElection
+from tickwheel.event_process import EventProcess, LockFileElection, firing
+from tickwheel.keys import queues_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -65,14 +69,6 @@ def driven(server: PrivateServer, namespace: str, lock: Path) -> Iterator[Drivin
         driving.thread.join(10)
         io.close()
         assert not driving.thread.is_alive()
-
-
-def eventually(condition: Callable[[], Any], what: str) -> None:
-    """Wait until it is so; ten seconds are a failure."""
-    pause, until = threading.Event(), time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < until, f"never: {what}"
-        pause.wait(0.005)
 
 
 def test_a_message_is_deliverable_at_its_time_and_not_before(
@@ -132,6 +128,59 @@ def test_the_loss_of_everything_stored_is_survived(
             queue = tickwheel.create_queue("after")
             queue.enqueue(delay=timedelta(milliseconds=50))
             assert len(queue.dequeue(wait=10 * SECOND)) == 1
+
+
+def test_timers_of_a_queue_that_home_has_lost_are_kept_until_it_is_there_again(
+    tickwheel_server: PrivateServer,
+    namespace: str,
+    jobs: Queue,
+    tmp_path: Path,
+    server: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(firing, "UNKNOWN_MS", 50)
+    jobs.enqueue(delay=timedelta(milliseconds=1))
+    home = queues_key(namespace)
+    kept = server.hgetall(home)
+    server.delete(home)
+    with driven(tickwheel_server, namespace, tmp_path / "lock") as driving:
+        # The second try.
+        eventually(lambda: driving.process.health()[0].unknown_queue_timers >= 2, "the timer is not known")
+        server.hset(home, mapping=kept)
+        [message] = jobs.dequeue(wait=10 * SECOND)
+        message.complete()
+
+
+SWAPPED: dict[str, dict[str, Any]] = {"first": {}, "second": {"exclusive_key": "of"}}
+STAMP_IGNORED = Mutant(
+    "a stamp is ignored",
+    "_leader",
+    "if call('HGET', config, 'version') ~= sub(ARGV[3], 1, 8) then",
+    "if sub(call('HGET', config, 'version') or '', 1, 4) ~= sub(ARGV[3], 1, 4) then",
+)
+
+
+def survives_queues_that_are_made_anew(server: PrivateServer, namespace: str, lock: Path) -> bool:
+    """Whether messages of two queues become Pending after a loss of all, made again the other way around."""
+    with driven(server, namespace, lock):
+        for names in (list(SWAPPED), list(reversed(SWAPPED))):
+            server.clear(namespace)
+            with Tickwheel(server.url, namespace=namespace) as tickwheel:
+                queues = [tickwheel.create_queue(name, **SWAPPED[name]) for name in names]
+                for queue in queues:
+                    queue.enqueue(id=queue.name, delay=timedelta(milliseconds=50), metadata={"of": "1"})
+                delivered = [message.id for queue in queues for message in queue.dequeue(wait=3 * SECOND)]
+                if delivered != names or tickwheel._run(audit(tickwheel._core)):
+                    return False
+    return True
+
+
+def test_queues_made_anew_under_other_numbers_are_told_from_those_before(
+    tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
+) -> None:
+    assert survives_queues_that_are_made_anew(tickwheel_server, namespace, tmp_path / "lock")
+    with sown(STAMP_IGNORED, tmp_path):
+        assert not survives_queues_that_are_made_anew(tickwheel_server, namespace, tmp_path / "lock")
 
 
 def test_a_second_event_process_waits_for_the_lock_and_follows_at_once(

@@ -25,6 +25,8 @@ from tickwheel.timers import Kind
 FIRE_BATCH: Final = 200
 # After an error that is neither the fence nor the configuration, a batch waits this long.
 POSTPONE_MS: Final = 1_000
+# Timers of a queue that home does not know wait this long for it.
+UNKNOWN_MS: Final = 10_000
 
 _BOUND = Struct(">HII")
 _TIME_BYTES: Final = 6
@@ -68,7 +70,7 @@ class Firing:
     def _fire_batch(self, kind: Kind, queue_number: int, timers: list[bytes]) -> Steps:
         queue = self._queues.lookup(queue_number)
         if queue is None:
-            self._drop(kind, queue_number, timers)
+            self._unknown(kind, queue_number, timers)
             return
         bound = self._clock.now()
         limits = _BOUND.pack(*divmod(bound, 2**32), CALL_ENTRIES)
@@ -123,15 +125,18 @@ class Firing:
             *(self._shard.number, kind.name.lower(), len(timers), queue_number, POSTPONE_MS, refusal),
         )
         self._renewed.pop(queue_number, None)
-        again_at = self._clock.now() + POSTPONE_MS
-        for timer in timers:
-            near.add(again_at, timer)
+        self._postpone(kind, timers, POSTPONE_MS)
 
-    def _drop(self, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
-        # A number is not given again: where home does not know it its state is lost, and nobody answers for these.
+    def _postpone(self, kind: Kind, timers: list[bytes], ms: int) -> None:
+        again_at = self._clock.now() + ms
+        for timer in timers:
+            self._memory.near[kind].add(again_at, timer)
+
+    def _unknown(self, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
+        # Home has lost its state, or a part of it. The messages may be there, and home may be restored: they are kept.
         _log.error(
-            "shard %d: dropped %d %s timers of queue %d, which does not exist",
-            *(self._shard.number, len(timers), kind.name.lower(), queue_number),
+            "shard %d: %d %s timers are of queue %d, which home does not know; again in %d s",
+            *(self._shard.number, len(timers), kind.name.lower(), queue_number, UNKNOWN_MS // 1_000),
         )
         self._stats.unknown_queue_timers += len(timers)
-        self._answered(timers)
+        self._postpone(kind, timers, UNKNOWN_MS)
