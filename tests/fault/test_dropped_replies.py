@@ -153,7 +153,7 @@ def resent() -> Iterator[Resent]:
     logging.getLogger("tickwheel").removeHandler(handler)
 
 
-@pytest.mark.parametrize("name", [name for name, call in CALLS.items() if call.script != "configure"])
+@pytest.mark.parametrize("name", CALLS)
 def test_a_server_frozen_in_the_middle_of_a_call_does_it_once_and_answers_it(
     name: str, faulty: FaultyServer, resent: Resent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,8 +173,8 @@ def test_a_server_frozen_in_the_middle_of_a_call_does_it_once_and_answers_it(
                 answered = threads.submit(answer, call, on)
                 eventually(lambda: resent.count >= before + 4, "the call was sent again and again")
             assert answered.result(20) == expected
-            # The fault was one: the server did get the call more than once.
-            assert scripts_run(client) >= ran + 3
+            # The fault was one: the server did get the call more than once. A configuration is read before it is set.
+            assert call.script == "configure" or scripts_run(client) >= ran + 3
             assert told(client, "frozen") == told(client, "undisturbed")
 
 
