@@ -12,7 +12,7 @@ CHECKED := scheduler wheel bench tests examples
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench soak lock clean
+.PHONY: help install demo test lint format bench peers soak lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,9 @@ format: $(READY) ## Rewrite the sources as ruff wants them
 
 bench: $(READY) ## Measure; a table, JSON and plots into bench/results/
 	@$(BIN)/python -m bench $(ARGS)
+
+peers: $(READY) ## The same work for other queues, as docs/comparison.md shows it (needs Node and npm)
+	@$(BIN)/python -m bench.peers $(ARGS)
 
 soak: $(READY) ## The long random tests (TICKWHEEL_SOAK=3: three times as long)
 	@TICKWHEEL_SOAK=$${TICKWHEEL_SOAK:-1} $(BIN)/pytest -m 'soak or fault or property' --timeout 7200 $(ARGS)

@@ -13,7 +13,7 @@ from rich.table import Table
 from bench.figures import Figure
 
 FILE = "bench.json"
-# Around the table of docs/figures.md, which is made of the results.
+# Around a table in a document that is made of results.
 BEGIN, END = "<!-- begin: made by python -m bench -->\n", "<!-- end -->"
 
 
@@ -73,10 +73,15 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def write_into(document: Path, results: dict[str, Any]) -> None:
-    """Put the table between its marks."""
+    """Put the table into its document."""
+    between(document, markdown(results))
+
+
+def between(document: Path, text: str) -> None:
+    """Put a text between the marks of a document."""
     before, _, rest = document.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    document.write_text(f"{before}{BEGIN}{markdown(results)}{END}{after}")
+    document.write_text(f"{before}{BEGIN}{text}{END}{after}")
 
 
 def _shown(value: float) -> str:

@@ -1,0 +1,126 @@
+"""python -m bench.peers: install the peers in a temporary folder, give each the same work, write what was measured."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.calibration import zadd_us
+from bench.report import between
+from bench.server import BenchServer
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parent / "results" / "peers.json"
+DOCUMENT = HERE.parents[1] / "docs" / "comparison.md"
+RUNS, JOBS, DELAYED, LATE = 3, 20_000, 30_000, 5_000
+# Pinned: a figure is of one version.
+VERSIONS = {"Tickwheel": "", "BullMQ": "6.7.0", "Celery": "5.7.0"}
+IOREDIS = "ioredis@6.0.0"
+COLUMNS = {
+    "enqueue_per_s": "enqueue /s",
+    "drain_per_s": "finish /s",
+    "enqueue_zadd": "server CPU of an enqueue",
+    "drain_zadd": "server CPU of a delivery",
+    "bytes_per_delayed": "bytes per delayed message",
+    "late_p50_ms": "lateness p50",
+    "late_p99_ms": "lateness p99",
+    "early": "early",
+}
+UNITS = {"enqueue_zadd": " ZADD", "drain_zadd": " ZADD", "late_p50_ms": " ms", "late_p99_ms": " ms"}
+Run = Callable[[str, BenchServer, int], dict[str, Any]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="show in seconds that all of it runs; writes nothing")
+    quick = parser.parse_args().quick
+    with tempfile.TemporaryDirectory(prefix="tickwheel-peers-") as folder:
+        peers = install(Path(folder))
+        results = {}
+        for name, run in peers.items():
+            print(f"{name} ...", flush=True)
+            runs = [measured(run, quick) for _ in range(1 if quick else RUNS)]
+            results[name] = {key: [run[key] for run in runs] for key in COLUMNS}
+    document = table(results)
+    print(document)
+    if not quick:
+        RESULTS.write_text(json.dumps({"versions": VERSIONS, "runs": RUNS, "results": results}, indent=1) + "\n")
+        between(DOCUMENT, document)
+
+
+def install(folder: Path) -> dict[str, Run]:
+    """Each peer's program, with what it needs put into the folder."""
+    (folder / "package.json").write_text("{}")
+    npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", f"bullmq@{VERSIONS['BullMQ']}", IOREDIS]
+    subprocess.run(npm, cwd=folder, check=True)
+    subprocess.run([sys.executable, "-m", "venv", folder / "celery"], check=True)
+    python = folder / "celery" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", f"celery[redis]=={VERSIONS['Celery']}"], check=True)
+    commands: dict[str, list[str | Path]] = {
+        "Tickwheel": [sys.executable, HERE / "tickwheel_peer.py"],
+        "BullMQ": ["node", HERE / "bullmq.mjs"],
+        "Celery": [python, HERE / "celery_peer.py"],
+    }
+
+    def program(command: list[str | Path]) -> Run:
+        def run(phase: str, server: BenchServer, count: int) -> dict[str, Any]:
+            done = subprocess.run(
+                [*command, phase, server.url.removeprefix("unix://"), str(count)],
+                check=True,
+                stdout=subprocess.PIPE,
+                env=os.environ | {"PEERS_FOLDER": str(folder)},
+            )
+            answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+            return answer
+
+        return run
+
+    return {name: program(command) for name, command in commands.items()}
+
+
+def measured(run: Run, quick: bool) -> dict[str, float]:
+    """One run of all phases, each on a server of its own."""
+    jobs, delayed, late = (1_000, 1_000, 500) if quick else (JOBS, DELAYED, LATE)
+    with BenchServer() as server:
+        zadd = zadd_us(server)
+        before = server.cpu_us()
+        enqueue_s = run("enqueue", server, jobs)["seconds"]
+        between_phases = server.cpu_us()
+        drain_s = run("drain", server, jobs)["seconds"]
+        after = server.cpu_us()
+    with BenchServer() as server:
+        empty = server.used_memory()
+        run("delay", server, delayed)
+        held = server.used_memory() - empty
+    with BenchServer() as server:
+        late_ms = sorted(run("late", server, late)["late_ms"])
+    return {
+        "enqueue_per_s": jobs / enqueue_s,
+        "drain_per_s": jobs / drain_s,
+        "enqueue_zadd": (between_phases - before) / jobs / zadd,
+        "drain_zadd": (after - between_phases) / jobs / zadd,
+        "bytes_per_delayed": held / delayed,
+        "late_p50_ms": late_ms[len(late_ms) // 2],
+        "late_p99_ms": late_ms[int(len(late_ms) * 0.99)],
+        "early": sum(ms < 0 for ms in late_ms),
+    }
+
+
+def table(results: dict[str, dict[str, list[float]]]) -> str:
+    """The medians, a row for each peer."""
+    lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---|" + "---|" * len(COLUMNS)]
+    for name, samples in results.items():
+        cells = [f"{median(samples[key]):,.{0 if median(samples[key]) >= 100 else 1}f}" for key in COLUMNS]
+        told = [cell + UNITS.get(key, "") for key, cell in zip(COLUMNS, cells, strict=True)]
+        lines.append(f"| {name} {VERSIONS[name]}".rstrip() + " | " + " | ".join(told) + " |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
