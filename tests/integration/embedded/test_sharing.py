@@ -1,0 +1,157 @@
+"""Programs on one directory share a server: the first starts it, the last to leave stops it."""
+
+import os
+import signal
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.integration.embedded.programs import StartProgram, client, is_server_alive, starts
+from tickwheel import embedded
+from tickwheel.datadir_lock import FileLock
+from tickwheel.embedded import EmbeddedServer, EmbeddedServerError
+
+pytestmark = pytest.mark.integration
+
+
+def test_two_programs_share_one_server_and_the_last_to_leave_stops_it(
+    data_dir: Path, start_program: StartProgram
+) -> None:
+    first, second = start_program(), start_program()
+    assert first.call("open") == second.call("open")
+    assert first.call("pid") == second.call("pid")
+
+    first.call("close")
+    assert is_server_alive(data_dir)
+    assert second.call("pid") is not None
+
+    second.call("close")
+    assert not is_server_alive(data_dir)
+
+
+def test_eight_programs_opening_at_once_start_exactly_one_server(data_dir: Path, start_program: StartProgram) -> None:
+    programs = [start_program() for _ in range(8)]
+    for program in programs:
+        program.call("is_open")  # it has started, and waits for the next line
+
+    for program in programs:
+        program.begin("open")
+    for program in programs:
+        program.result()
+
+    assert len({program.call("pid") for program in programs}) == 1
+    assert starts(data_dir) == 1
+
+
+def test_eight_programs_closing_at_once_stop_the_server(data_dir: Path, start_program: StartProgram) -> None:
+    programs = [start_program() for _ in range(8)]
+    for program in programs:
+        program.call("open")
+
+    for program in programs:
+        program.begin("close")
+    for program in programs:
+        program.result()
+
+    assert not is_server_alive(data_dir)
+
+
+def test_programs_that_come_and_go_at_once_always_have_a_server(data_dir: Path, start_program: StartProgram) -> None:
+    programs = [start_program() for _ in range(4)]
+    for program in programs:
+        program.begin("come_and_go")
+    for program in programs:
+        assert program.result() == "always a server"
+    assert not is_server_alive(data_dir)
+
+
+def test_nobody_joins_or_leaves_while_another_starts_or_stops_the_server(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "_LOCK_S", 0.1)
+    with EmbeddedServer(data_dir) as inside:
+        other = FileLock(data_dir / "start.lock")
+        other.exclusive(0)
+        for step in (EmbeddedServer(data_dir).open, inside.ensure_running, inside.close):
+            with pytest.raises(EmbeddedServerError, match=f"process {os.getpid()} has held"):
+                step()
+        other.release()
+    assert is_server_alive(data_dir), "it could not leave in order, so the next one stops the server"
+    with EmbeddedServer(data_dir):
+        pass
+    assert not is_server_alive(data_dir)
+
+
+def test_a_program_that_ends_without_closing_leaves_by_itself(data_dir: Path, start_program: StartProgram) -> None:
+    program = start_program()
+    program.call("open")
+
+    program.end()
+
+    assert not is_server_alive(data_dir)
+
+
+def test_two_objects_of_one_program_share_the_server(data_dir: Path) -> None:
+    with EmbeddedServer(data_dir) as one:
+        with EmbeddedServer(data_dir) as other:
+            assert one.pid == other.pid
+        assert is_server_alive(data_dir)
+    assert not is_server_alive(data_dir)
+
+
+def test_opening_and_closing_twice_is_the_same_as_once(data_dir: Path) -> None:
+    server = EmbeddedServer(data_dir)
+    assert server.open() == server.open() == server.socket_path
+    server.close()
+    server.close()
+    assert not is_server_alive(data_dir)
+
+
+def test_what_was_written_is_there_when_the_directory_is_opened_again(data_dir: Path) -> None:
+    server = EmbeddedServer(data_dir)
+    for expected in (None, "1"):
+        with server, closing(client(server)) as connection:
+            assert connection.get("key") == expected
+            connection.set("key", 1)
+
+
+def test_a_forked_child_that_closes_or_ends_does_not_stop_the_server(
+    data_dir: Path, start_program: StartProgram
+) -> None:
+    program = start_program()
+    program.call("open")
+
+    assert program.call("fork_a_child_that_closes") == 0
+
+    assert program.call("is_open")
+    assert is_server_alive(data_dir)
+    with EmbeddedServer(data_dir):
+        pass
+    assert is_server_alive(data_dir), "the parent's share of the directory was lost by the fork"
+
+
+def test_a_forked_child_does_not_hold_the_directory_for_its_parent(data_dir: Path, start_program: StartProgram) -> None:
+    program = start_program()
+    program.call("open")
+    child = program.call("fork_a_child_that_stays")
+    try:
+        program.kill()
+        with EmbeddedServer(data_dir):
+            pass
+        assert not is_server_alive(data_dir)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_forked_child_that_opens_keeps_the_server_beyond_its_parent(
+    data_dir: Path, start_program: StartProgram
+) -> None:
+    program = start_program()
+    program.call("open")
+    child = program.call("fork_a_child_that_opens")
+    try:
+        program.call("close")
+        assert is_server_alive(data_dir)
+    finally:
+        os.kill(child, signal.SIGKILL)
