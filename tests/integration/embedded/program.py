@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tickwheel.embedded import EmbeddedServer
 
-server = EmbeddedServer(Path(sys.argv[1]), appendfsync=sys.argv[2])
+server = EmbeddedServer(Path(sys.argv[1]), appendfsync="always" if sys.argv[2] == "always" else "everysec")
 
 
 def fork_a_child_that_closes() -> int:

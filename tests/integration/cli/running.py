@@ -1,0 +1,27 @@
+"""How a command is run in tests, and how its output is read."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from typer.testing import Result
+
+Run = Callable[..., Result]
+ENCODE = ("--exclusive-key", "project")
+
+
+def documents(result: Result) -> list[Any]:
+    """Each line of the output as JSON."""
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def document(result: Result) -> Any:
+    [found] = documents(result)
+    return found
+
+
+def lines_file(folder: Path, *lines: str) -> Path:
+    path = folder / "messages.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return path

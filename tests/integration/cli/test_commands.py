@@ -1,0 +1,167 @@
+"""What commands print, as text and as JSON, and what they do."""
+
+import json
+from datetime import datetime, timedelta
+
+import pytest
+
+from tests.integration.cli.running import ENCODE, Run, document, documents
+from tickwheel import Tickwheel
+
+pytestmark = pytest.mark.integration
+
+
+def test_help_has_examples_and_exit_codes(run: Run) -> None:
+    overview = run("--help").stdout
+    assert "Exit codes:" in overview
+    for name in (
+        *("demo", "events", "queue", "enqueue", "dequeue", "complete", "fail", "extend", "cancel", "reschedule"),
+        *("get", "explain", "redrive", "counts", "depth", "forecast", "doctor", "bench"),
+    ):
+        assert f" {name} " in overview
+        if name != "queue":
+            assert "Examples:" in run(name, "--help").stdout, name
+    for name in ("create", "list", "show", "block", "unblock"):
+        assert "Examples:" in run("queue", name, "--help").stdout, name
+
+
+def test_the_version_is_printed(run: Run) -> None:
+    assert run("--version").stdout.startswith("tickwheel ")
+
+
+def test_a_message_goes_from_enqueue_to_complete_by_what_is_printed(run: Run, place: Tickwheel) -> None:
+    run("queue", "create", "encode", *ENCODE)
+    added = document(
+        run("enqueue", "encode", "film", "--id", "f1", "--meta", "project=p 1", "--meta", "gpu=a100", "--json")
+    )
+    assert added == {"id": "f1", "state": "pending", "created": True}
+
+    message = document(run("dequeue", "encode", "--where", "gpu=a100", "--worker", "w", "--lease", "2m", "--json"))
+    assert (message["id"], message["payload"], message["metadata"]) == ("f1", "film", {"project": "p 1", "gpu": "a100"})
+    assert (message["attempt"], message["exclusive_value"], message["queue"]) == (1, "p 1", "encode")
+    assert datetime.fromisoformat(message["lease_until"]) > datetime.fromisoformat(message["due"]) + timedelta(
+        minutes=1
+    )
+
+    owner = ("--token", message["token"], "--exclusive-value", "p 1")
+    done = document(run("complete", "encode", "f1", *owner, "--json"))
+    assert done == {"id": "f1", "state": "completed"}
+    assert document(run("complete", "encode", "f1", *owner, "--json")) == done
+    assert place.queue("encode").counts()["completed"] == 1
+
+
+def test_json_lines_of_dequeue_are_what_complete_reads(run: Run, place: Tickwheel) -> None:
+    place.create_queue("encode", exclusive_key="project")
+    for n in range(3):
+        place.queue("encode").enqueue(b"\xff%d" % n, id=f"f{n}", metadata={"project": f"p{n}"})
+    printed = run("dequeue", "encode", "--limit", 10, "--json").stdout
+    assert [message["payload_base64"] for message in map(json.loads, printed.splitlines())] == ["/zA=", "/zE=", "/zI="]
+    done = documents(run("complete", "encode", "-", "--json", stdin=printed))
+    assert [each["id"] for each in done] == ["f0", "f1", "f2"]
+    assert place.queue("encode").counts()["completed"] == 3
+
+
+def test_text_shows_what_complete_needs(run: Run) -> None:
+    run("enqueue", "jobs", "hello", "--id", "j1")
+    shown = run("dequeue", "jobs").stdout
+    assert shown.splitlines()[0] == "j1"
+    token = next(line.split()[1] for line in shown.splitlines() if line.split()[0] == "token")
+    assert run("complete", "jobs", "j1", "--token", token).stdout == "j1 completed\n"
+
+
+def test_raw_output_is_the_payload_and_nothing_else(run: Run, place: Tickwheel) -> None:
+    run("enqueue", "jobs", "two\nlines")
+    assert run("dequeue", "jobs", "--raw", "--complete").stdout_bytes == b"two\nlines\n"
+    assert place.queue("jobs").counts()["completed"] == 1
+
+
+def test_fail_gives_back_and_redrive_tries_again(run: Run, place: Tickwheel) -> None:
+    for n in range(3):
+        run("enqueue", "jobs", f"x{n}", "--id", f"j{n}", "--max-attempts", 1)
+    for message in documents(run("dequeue", "jobs", "--limit", 3, "--json")):
+        failed = document(
+            run("fail", "jobs", message["id"], "--token", message["token"], "--error", "no card", "--json")
+        )
+        assert failed == {"id": message["id"], "state": "errored"}
+    assert "no card" in run("explain", "jobs", "j0").stdout
+    assert document(run("get", "jobs", "j0", "--json"))["error"] == "no card"
+    assert document(run("redrive", "jobs", "j0", "--json"))["state"] == "pending"
+    assert run("redrive", "jobs", "--all").stdout == "2 redriven\n"
+    assert place.queue("jobs").counts()["pending"] == 3
+
+
+def test_extend_holds_a_lease_longer(run: Run) -> None:
+    run("enqueue", "jobs", "x", "--id", "j")
+    message = document(run("dequeue", "jobs", "--json"))
+    until = document(run("extend", "jobs", "j", "10m", "--token", message["token"], "--json"))["lease_until"]
+    longer = datetime.fromisoformat(until) - datetime.fromisoformat(message["lease_until"])
+    assert longer > timedelta(minutes=9)
+
+
+def test_cancel_tries_every_id_and_tells_the_first_refusal(run: Run) -> None:
+    run("enqueue", "jobs", "x", "--id", "a", "--delay", "1h")
+    run("enqueue", "jobs", "x", "--id", "b", "--delay", "1h")
+    result = run("cancel", "jobs", "a", "missing", "b", "--json", code=4)
+    assert [(each["id"], each["state"], each["changed"]) for each in documents(result)] == [
+        ("a", "cancelled", True),
+        ("b", "cancelled", True),
+    ]
+    assert "'missing'" in result.stderr
+    assert run("cancel", "jobs", "a").stdout == "a cancelled, as before\n"
+
+
+def test_reschedule_moves_a_message(run: Run) -> None:
+    run("enqueue", "jobs", "x", "--id", "a", "--delay", "1h")
+    moved = document(run("reschedule", "jobs", "a", "--due", "2030-01-01T00:00:00Z", "--json"))
+    assert (moved["state"], moved["at"]) == ("invisible", "2030-01-01T00:00:00.000+00:00")
+    assert document(run("reschedule", "jobs", "a", "--delay", "0s", "--json"))["state"] == "pending"
+
+
+def test_a_payload_comes_from_standard_input_byte_for_byte(run: Run, place: Tickwheel) -> None:
+    run("enqueue", "jobs", "-", stdin=b"\x00\xff\n")
+    [message] = place.queue("jobs").dequeue()
+    assert message.payload == b"\x00\xff\n"
+
+
+def test_a_queue_is_created_listed_shown_blocked_and_unblocked(run: Run) -> None:
+    shown = document(
+        run("queue", "create", "encode", *ENCODE, "--lease", "2m", "--indexed", "gpu", "--max-attempts", 3, "--json")
+    )
+    assert (shown["exclusive_key"], shown["lease_ms"], shown["indexed"]) == ("project", 120_000, ["gpu"])
+    run("queue", "create", "encode", *ENCODE, "--lease", "2m", "--indexed", "gpu", "--max-attempts", 3)
+    assert "another configuration" in run("queue", "create", "encode", *ENCODE, code=1).stderr
+    assert (
+        document(run("queue", "create", "encode", *ENCODE, "--indexed", "gpu", "--update", "--json"))["lease_ms"]
+        == 120_000
+    )
+    run("queue", "create", "once", "--max-attempts", 1, "--forecast")
+    run("queue", "create", "once", "--max-attempts", 1, "--lease", "1m", "--update")
+    assert "max attempts       1\n" in run("queue", "show", "once").stdout
+    assert document(run("queue", "block", "encode", "--dequeue", "--json"))["dequeue_blocked"] is True
+    [listed, _] = document(run("queue", "list", "--json"))
+    assert (listed["queue"], listed["blocked"]) == ("encode", ["dequeue"])
+    unblocked = document(run("queue", "unblock", "encode", "--json"))
+    assert (unblocked["enqueue_blocked"], unblocked["dequeue_blocked"]) == (False, False)
+    assert "exclusive key" in run("queue", "show", "encode").stdout
+
+
+def test_counts_depth_and_forecast(run: Run) -> None:
+    run("queue", "create", "jobs", "--forecast")
+    for region in ("eu", "eu", "us"):
+        run("enqueue", "jobs", "x", "--meta", f"region={region}")
+    run("enqueue", "jobs", "x", "--delay", "90s")
+    counted = document(run("counts", "jobs", "--json"))
+    assert (counted["pending"], counted["invisible"], counted["deadlines"]["given"]) == (3, 1, 0)
+    assert [each["queue"] for each in document(run("counts", "--json"))] == ["jobs"]
+    assert run("depth", "jobs", "--where", "region=eu").stdout == "2\n"
+    assert document(run("depth", "jobs", "--json"))["pending"] == 3
+    coming = document(run("forecast", "jobs", "--minutes", 5, "--json"))
+    assert sum(minute["due"] for minute in coming) == 1
+    assert "▇" in run("forecast", "jobs").stdout
+
+
+def test_options_may_stand_before_the_command_and_win_over_the_environment(run: Run, place: Tickwheel) -> None:
+    run("enqueue", "jobs", "x")
+    assert document(run("--json", "queue", "list"))[0]["queue"] == "jobs"
+    assert document(run("--namespace", "cli-other", "queue", "list", "--json")) == []
+    assert document(run("--namespace", "cli-other", "queue", "list", "--namespace", place._core.namespace, "--json"))

@@ -1,0 +1,78 @@
+"""Messages as JSON lines, from files and pipes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.running import Run, documents, lines_file
+from tickwheel import Tickwheel
+
+pytestmark = pytest.mark.integration
+
+
+def test_what_is_refused_is_code_1_with_one_line(run: Run) -> None:
+    run("queue", "create", "jobs")
+    run("queue", "block", "jobs", "--enqueue")
+    result = run("enqueue", "jobs", "x", code=1)
+    assert result.stdout == ""
+    assert result.stderr.startswith("tickwheel: queue 'jobs'")
+    assert result.stderr.count("\n") == 1
+
+
+def test_deadline_decides_who_is_first(run: Run) -> None:
+    for id, deadline in (("late", "2h"), ("soon", "1m"), ("past", "1999-01-01T00:00:00Z")):
+        run("enqueue", "jobs", "x", "--id", id, "--deadline", deadline)
+    order = [message["id"] for message in documents(run("dequeue", "jobs", "--limit", 3, "--json"))]
+    assert order == ["past", "soon", "late"]
+
+
+def test_json_lines_are_enqueued_from_a_file_and_from_a_pipe(run: Run, place: Tickwheel, tmp_path: Path) -> None:
+    file = lines_file(tmp_path, *(json.dumps({"id": f"m{n}", "payload": "x", "delay": "1h"}) for n in range(2_500)))
+    assert run("enqueue", "jobs", "--from", file).stdout == "2,500 added\n"
+    assert run("enqueue", "jobs", "--from", "-", stdin=file.read_bytes()).stdout == "0 added, 2,500 were there before\n"
+    results = documents(run("enqueue", "jobs", "--from", file, "--json"))
+    assert len(results) == 2_500
+    assert results[7] == {"id": "m7", "state": "invisible", "created": False}
+    assert place.queue("jobs").counts()["invisible"] == 2_500
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ('{"paylod": "x"}', "a message has no setting 'paylod'"),
+        ('{"metadata": {"other": "1"}}', "is exclusive by 'project'"),
+        ('{"metadata": {"project": "1"}, "id": ""}', "id must be 1 to 128 bytes"),
+    ],
+)
+def test_a_bad_line_is_named_and_exactly_what_stands_before_it_is_in(
+    run: Run, place: Tickwheel, tmp_path: Path, bad: str, said: str
+) -> None:
+    place.create_queue("encode", exclusive_key="project")
+    good = [json.dumps({"payload": "x" * 20_000, "metadata": {"project": str(n)}}) for n in range(150)]
+    file = lines_file(tmp_path, *good[:120], bad, *good[120:])
+    result = run("enqueue", "encode", "--from", file, code=1)
+    assert result.stderr.startswith("tickwheel: line 121: ")
+    assert said in result.stderr
+    assert place.queue("encode").counts()["pending"] == 120
+
+
+def test_a_line_whose_id_is_taken_is_told_after_all_others_are_in(run: Run, place: Tickwheel, tmp_path: Path) -> None:
+    place.queue("jobs").enqueue(b"first", id="m1")
+    file = lines_file(tmp_path, *(json.dumps({"id": f"m{n}", "payload": "second"}) for n in range(3)))
+    result = run("enqueue", "jobs", "--from", file, code=1)
+    assert result.stdout == "2 added\n"
+    assert "line 2: queue 'jobs' has a message 'm1' with other content" in result.stderr
+    assert place.queue("jobs").counts()["pending"] == 3
+
+
+def test_a_line_that_is_due_too_far_ahead_is_told_after_all_others_are_in(
+    run: Run, place: Tickwheel, tmp_path: Path
+) -> None:
+    file = lines_file(
+        tmp_path, *(json.dumps({"id": f"m{n}", "due": f"{y}-01-01T00:00Z"}) for n, y in enumerate((2020, 9000, 2021)))
+    )
+    result = run("enqueue", "jobs", "--from", file, code=1)
+    assert result.stdout == "2 added\n"
+    assert "line 2: due of message 'm1' must be within 1825 days" in result.stderr
+    assert place.queue("jobs").counts()["pending"] == 2

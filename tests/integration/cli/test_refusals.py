@@ -1,0 +1,93 @@
+"""What is refused, with which words and which exit code."""
+
+import pytest
+
+from tests.integration.cli.running import Run, document
+from tickwheel import Tickwheel
+
+pytestmark = pytest.mark.integration
+
+
+def test_control_characters_never_reach_a_terminal(run: Run) -> None:
+    run("enqueue", "jobs", "\x1b[31mred", "--id", "\x1bid", "--meta", "k=\x07")
+    for shown in (run("get", "jobs", "\x1bid").stdout, run("dequeue", "jobs").stdout):
+        assert "\x1b" not in shown
+        assert "\\x1b[31mred" in shown
+
+
+def test_nothing_to_deliver_is_code_4(run: Run) -> None:
+    run("queue", "create", "jobs")
+    result = run("dequeue", "jobs", code=4)
+    assert (result.stdout, result.stderr) == ("", "tickwheel: queue 'jobs' has nothing to deliver\n")
+
+
+def test_what_is_not_there_is_code_4(run: Run) -> None:
+    run("queue", "create", "jobs")
+    for command in (("get", "jobs", "x"), ("explain", "jobs", "x"), ("cancel", "jobs", "x"), ("counts", "none"),
+                    ("queue", "show", "none"), ("queue", "block", "none"), ("depth", "none")):  # fmt: skip
+        result = run(*command, code=4)
+        assert result.stderr.count("\n") == 1, command
+
+
+def test_a_server_that_does_not_answer_is_code_3(run: Run) -> None:
+    result = run("--url", "redis://127.0.0.1:1", "--timeout", "100ms", "counts", code=3)
+    assert result.stdout == ""
+    assert result.stderr.startswith("tickwheel: no answer from redis://127.0.0.1:1")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("enqueue", "jobs", "x", "--delay", "15"), "a duration is written like"),
+        (("enqueue", "jobs", "x", "--due", "later"), "a time is written like"),
+        (("enqueue", "jobs", "x", "--meta", "novalue"), "a pair is written key=value"),
+        (("enqueue", "jobs", "x", "--delay", "1s", "--due", "2030-01-01T00:00:00Z"), "a delay or a due time, not both"),
+        (("enqueue", "jobs", "x", "--max-attempts", "0"), "max_attempts must be a whole number"),
+        (("enqueue", "jobs", "x", "--from", "file"), "with --from, payload and fields are those of the lines"),
+        (("enqueue", "jobs", "--from", "/nowhere/file"), "cannot read /nowhere/file"),
+        (("enqueue", "no/slashes", "x"), "a queue's name must be"),
+        (("dequeue", "jobs", "--limit", "0"), "limit must be a whole number"),
+        (("dequeue", "jobs", "--raw"), "--raw does not print tokens"),
+        (("complete", "jobs", "x"), "--token is missing"),
+        (("complete", "jobs", "x", "--token", "nothex"), "a token is 32 hexadecimal digits"),
+        (("redrive", "jobs"), "give the id of a message, or --all"),
+        (("reschedule", "jobs", "x"), "give a new delay"),
+        (("queue", "create", "jobs", "--lease", "1ms"), "lease must be from"),
+        (("--timeout", "soon", "counts"), "a duration is written like"),
+        (("demo", "--file", "/nowhere/day.csv"), "cannot read /nowhere/day.csv"),
+        (("nosuch",), "No such command"),
+    ],
+)  # fmt: skip
+def test_a_wrong_argument_is_code_2_and_says_what_is_allowed(run: Run, command: tuple[str, ...], said: str) -> None:
+    result = run(*command, code=2)
+    assert result.stdout == ""
+    assert said in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_a_lost_lease_is_code_1(run: Run) -> None:
+    run("enqueue", "jobs", "x", "--id", "j")
+    token = document(run("dequeue", "jobs", "--json"))["token"]
+    run("fail", "jobs", "j", "--token", token, "--retry-in", "0s")
+    assert "its lease ended" in run("complete", "jobs", "j", "--token", token, code=1).stderr
+
+
+def test_a_timeout_of_nothing_is_refused(run: Run) -> None:
+    assert "timeout must be from 0:00:00.001000 to 0:00:30" in run("counts", "--timeout", "0s", code=2).stderr
+    assert "timeout must be from" in run("doctor", "--timeout", "0s", code=2).stderr
+
+
+def test_a_data_directory_without_a_name_is_refused(run: Run) -> None:
+    assert "the name of a directory is empty" in run("counts", "--data-dir", "", code=2).stderr
+
+
+@pytest.mark.parametrize("token", ["abcd", "x" * 32, "00" * 17, ""])
+def test_a_token_that_is_none_is_shown_as_it_was_written(run: Run, place: Tickwheel, token: str) -> None:
+    place.queue("jobs").enqueue(id="m")
+    stderr = run("complete", "jobs", "m", "--token", token, code=2).stderr
+    assert f"a token is 32 hexadecimal digits, as dequeue prints it, not '{token}'" in stderr
+
+
+def test_a_forecast_that_is_not_kept_names_the_option_that_keeps_it(run: Run, place: Tickwheel) -> None:
+    place.create_queue("jobs")
+    assert "create it with `tickwheel queue create --forecast`" in run("forecast", "jobs", code=2).stderr
