@@ -1,5 +1,6 @@
 """What a whole delayed life costs the server, from enqueue to retire, stale lease timer included."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,7 +11,7 @@ from bench.calibration import ZADDS, zadd_us
 from bench.figures import Figure, Scale
 from bench.server import BenchServer
 from bench.turned import TurnedShard
-from tickwheel import NewMessage
+from tickwheel import Message, NewMessage
 from tickwheel.scripts import load
 
 BATCH = 100
@@ -20,6 +21,8 @@ DELAY = timedelta(minutes=15)
 PAYLOAD = bytes(200)
 # Few enough that the history is cut all the time, as it is on a shard that has run for a while.
 HISTORY = 200
+# How long the work takes: by then the lease timers are filed, and are read and found stale when they are due.
+WORK_MS = 5_000
 QUEUE = "lives"
 
 
@@ -44,6 +47,7 @@ def cost_of_lives(shard: TurnedShard, lives: int, payload: bytes = PAYLOAD) -> C
         parts[name] = parts.get(name, 0.0) + server.process_cpu_us() - shard.turning_us - before
         return done
 
+    fired = shard.driver._stats.fired_timers
     started_us = server.cpu_us() - shard.turning_us
     for _ in range(batches):
         new = [NewMessage(payload, delay=DELAY) for _ in range(BATCH)]
@@ -52,21 +56,29 @@ def cost_of_lives(shard: TurnedShard, lives: int, payload: bytes = PAYLOAD) -> C
     part("file", shard.file)
     due_ms = shard.clock.now_ms - 3 * 1_000 - batches * STEP_MS + int(DELAY.total_seconds() * 1000)
     part("cascade and read slots", lambda: shard.pass_to(due_ms - STEP_MS))
-    finished = 0
+    working: deque[tuple[int, list[Message]]] = deque()
+    finished = delivered_ms = 0
     while finished < lives:
         part("promote", lambda: shard.turn(STEP_MS))
         if messages := part("dequeue", lambda: queue.dequeue(BATCH, worker="bench")):
+            delivered_ms = shard.clock.now_ms
+            working.append((delivered_ms + WORK_MS, messages))
+        if working and working[0][0] <= shard.clock.now_ms:
+            _, messages = working.popleft()
             part("complete", lambda messages=messages: queue.complete_many(messages))  # type: ignore[misc]
             finished += len(messages)
     done_ms = shard.clock.now_ms
-    for name, after_ms in (("lease timer", config.lease_ms), ("retire", config.retention_ms)):
+    for name, last_ms in (("lease timer", delivered_ms + config.lease_ms), ("retire", done_ms + config.retention_ms)):
         part(f"{name}: file, cascade, read", shard.file)
-        begin = done_ms + after_ms - batches * STEP_MS - STEP_MS
+        begin = last_ms - batches * STEP_MS - STEP_MS
         part(f"{name}: file, cascade, read", lambda begin=begin: shard.pass_to(begin))  # type: ignore[misc]
-        while shard.clock.now_ms < done_ms + after_ms + STEP_MS:
+        while shard.clock.now_ms < last_ms + STEP_MS:
             part(name, lambda: shard.turn(STEP_MS))
         part(name, shard.settle)
     total_us = server.cpu_us() - shard.turning_us - started_us
+    fired = shard.driver._stats.fired_timers - fired
+    if fired != 3 * lives:
+        raise AssertionError(f"{lives} lives fired {fired} timers: promote, lease and retire are 3 each")
     left = {state: count for state, count in queue.counts().items() if count}
     if left:
         raise AssertionError(f"lives that should be over are left: {left}")

@@ -21,7 +21,7 @@ from tickwheel.event_process.queues import Queues
 from tickwheel.event_process.shard import Shard, epoch_of, pack_fence
 from tickwheel.event_process.slots import Slot, Slots
 from tickwheel.event_process.stats import WheelStats
-from tickwheel.timers import Kind, message_of, split
+from tickwheel.timers import Kind, split
 
 # Timers moved by one command of each duty: a millisecond or two of the server's time or of ours.
 READ_TIMERS: Final = 2_000
@@ -209,7 +209,6 @@ class ShardDriver:
         now = self._clock.now()
         near: list[bytes] = []
         far: list[bytes] = []
-        ended: list[bytes] = []
         for time_ms, _, kind, timer in split(packed):
             if is_near(time_ms, now) and self._memory.count < MEMORY_TIMERS:
                 self._memory.hold_one(time_ms, kind, timer)
@@ -217,8 +216,8 @@ class ShardDriver:
             else:
                 far.append(timer)
             if kind is Kind.RETIRE:
-                ended.append(message_of(timer))
-        return Entry(entry_id, b"".join(far), near, len(near) + len(far), ended)
+                self._memory.ended.finished(timer)
+        return Entry(entry_id, b"".join(far), near, len(near) + len(far))
 
     def _file_prefix(self, prefix: list[Entry]) -> Steps:
         filing = Filing()
@@ -234,7 +233,7 @@ class ShardDriver:
 
     def _to_file(self, prefix: list[Entry]) -> list[bytes]:
         """Near timers, too, where they are not answered: they must outlive the process."""
-        return list(to_file(prefix, self._unfiled.unanswered, self._unfiled.ended))
+        return list(to_file(prefix, self._unfiled.unanswered, self._memory.ended))
 
     def _cut_before(self, prefix: list[Entry]) -> bytes:
         """Exactly the prefix goes from the inbox."""

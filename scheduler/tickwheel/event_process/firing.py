@@ -64,8 +64,19 @@ class Firing:
             taken = near.take(self._clock.now(), FIRE_BATCH)
             if taken is None:
                 return sent > 0
-            yield from self._fire_batch(kind, *taken)
+            queue_number, timers = taken
+            timers = self._without_ended(timers) if kind is Kind.EXPIRE else timers
+            if timers:
+                yield from self._fire_batch(kind, queue_number, timers)
         return True
+
+    def _without_ended(self, timers: list[bytes]) -> list[bytes]:
+        """Of due lease timers those whose lease may not be over; the others are answered."""
+        over = [timer for timer in timers if self._memory.ended.has(timer)]
+        if not over:
+            return timers
+        self._answered(over)
+        return [timer for timer in timers if not self._memory.ended.has(timer)]
 
     def _fire_batch(self, kind: Kind, queue_number: int, timers: list[bytes]) -> Steps:
         queue = self._queues.lookup(queue_number)

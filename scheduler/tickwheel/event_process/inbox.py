@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tickwheel.timers import Kind, message_of, split
+from tickwheel.event_process.ended import EndedLeases
+from tickwheel.timers import Kind, split
 
 ROTATE_MS = 1_000
 # With more timers than this in the buckets, all is filed at once: the inbox is being caught up with. So it is when a
@@ -26,8 +27,6 @@ class Entry:
     far: bytes
     near: list[bytes]
     count: int
-    ended: list[bytes] = field(default_factory=list)
-    """The messages that retention timers of this entry say are finished: their leases are over."""
 
 
 @dataclass(slots=True)
@@ -47,9 +46,6 @@ class Unfiled:
         self.read_up_to = FROM_START
         # Invariant: a near timer of the buckets is in here until it has its final answer.
         self.unanswered: set[bytes] = set()
-        # Messages with a retention timer in the buckets. A lease timer that comes before it is stale and is not filed:
-        # a message that is completed within a second or two costs the wheel one timer, not two.
-        self.ended: set[bytes] = set()
         self._young = _Bucket()
         self._older = _Bucket()
         self._filing = _Bucket()
@@ -64,7 +60,6 @@ class Unfiled:
             self._rotate_at = monotonic_ms + ROTATE_MS
         self._young.add(entry)
         self.unanswered.update(entry.near)
-        self.ended.update(entry.ended)
         self.read_up_to = entry.id
 
     def rotate(self, monotonic_ms: float) -> None:
@@ -110,18 +105,10 @@ def id_after(entry_id: bytes) -> bytes:
     return b"%s-%d" % (milliseconds, int(sequence) + 1)
 
 
-def to_file(prefix: list[Entry], unanswered: set[bytes], ended: set[bytes]) -> Iterator[bytes]:
-    """What the filing of the prefix must carry, in packed pieces; takes off ``ended`` what the prefix ends."""
+def to_file(prefix: list[Entry], unanswered: set[bytes], ended: EndedLeases) -> Iterator[bytes]:
+    """What the filing of the prefix must carry, in packed pieces: of a message that is finished no lease timer."""
     for entry in prefix:
-        # In the order of the inbox: what follows a retention timer belongs to a message that was redriven since.
-        ended.difference_update(entry.ended)
-        if entry.far:
-            yield _without_ended_leases(entry.far, ended) if ended else entry.far
+        yield b"".join([t for _, _, kind, t in split(entry.far) if kind is not Kind.EXPIRE or not ended.has(t)])
         for timer in entry.near:
             if timer in unanswered:
                 yield timer
-
-
-def _without_ended_leases(packed: bytes, ended: set[bytes]) -> bytes:
-    kept = [t for _, _, kind, t in split(packed) if kind is not Kind.EXPIRE or message_of(t) not in ended]
-    return b"".join(kept)

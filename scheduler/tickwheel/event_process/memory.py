@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from tickwheel.event_process.ended import EndedLeases
 from tickwheel.event_process.levels import LOWEST, number
 from tickwheel.event_process.near import NearTimers
 from tickwheel.timers import Kind, split
@@ -16,6 +17,7 @@ class Memory:
         self._open: dict[int, int] = {}
         # Slots whose last open timer was answered, or that were found to have none.
         self.quiet: set[int] = set()
+        self.ended = EndedLeases()
         self.count = 0
 
     def hold(self, packed: bytes) -> int:

@@ -1,0 +1,41 @@
+"""Leases that are known to be over because their messages are finished: their timers need not ask the server.
+
+A message that is completed, cancelled while it runs or out of attempts leaves a retention timer, which the inbox brings
+here, and a lease timer that is stale from then on. What is known here saves filing it, or a look at the message when it
+fires. Nothing depends on it: a lease that is not known here is looked at.
+"""
+
+from struct import Struct
+from typing import Final
+
+from tickwheel.timers import Kind
+
+# Two sets of so many leases, of about 110 bytes each; the older is forgotten when the younger is full.
+ENDED_LEASES: Final = 150_000
+
+_TIME_BYTES: Final = 6
+_GENERATION = Struct(">IH")
+_VERSION: Final = 0xFFFF
+_LENGTH: Final = 0x3FFF
+
+
+class EndedLeases:
+    """The leases that the last retention timers say are over."""
+
+    def __init__(self) -> None:
+        self._young: set[bytes] = set()
+        self._older: set[bytes] = set()
+
+    def finished(self, retention_timer: bytes) -> None:
+        """The message of this timer is finished: the lease of the version before is over, if there was one."""
+        generation, kind = _GENERATION.unpack_from(retention_timer, _TIME_BYTES)
+        before = generation & ~_VERSION | (generation - 1) & _VERSION
+        lease = _GENERATION.pack(before, Kind.EXPIRE << 14 | kind & _LENGTH)
+        if len(self._young) >= ENDED_LEASES:
+            self._older, self._young = self._young, set()
+        self._young.add(lease + retention_timer[_TIME_BYTES + _GENERATION.size :])
+
+    def has(self, lease_timer: bytes) -> bool:
+        """Whether the lease of this timer is over."""
+        lease = lease_timer[_TIME_BYTES:]
+        return lease in self._young or lease in self._older
