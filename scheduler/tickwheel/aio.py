@@ -211,8 +211,9 @@ class Tickwheel:
         opening = self._opening
         where = await asyncio.to_thread(opening.open)
         try:
-            self._io = AsyncIO(pool(where), opening.shown, opening.seconds, opening.durability.replicas, opening.revive)
-            self._io.wakes = WakeTask(pool(where, socket_timeout=None), self._core.channels)
+            connections, replicas = pool(where, opening.answer_s), opening.durability.replicas
+            self._io = AsyncIO(connections, opening.shown, opening.seconds, replicas, opening.revive)
+            self._io.wakes = WakeTask(pool(where, opening.answer_s, socket_timeout=None), self._core.channels)
             await self._run(opening.prepare(self._core, *self._asked))
             await asyncio.to_thread(opening.start_driving, self._core)
         except BaseException:

@@ -7,7 +7,8 @@ import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex, cast
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument, PayloadTooLarge
@@ -87,9 +88,13 @@ def pairs(what: str, value: object) -> dict[str, str]:
 
 def integer(what: str, value: object, least: int, most: int) -> int:
     """A whole number from ``least`` to ``most``."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+    try:
+        number = None if isinstance(value, bool) else index(cast(SupportsIndex, value))
+    except TypeError:
+        number = None
+    if number is None or not least <= number <= most:
         raise InvalidArgument(f"{what} must be a whole number from {least} to {most}, not {shown(value)}")
-    return int(value)
+    return int(number)
 
 
 def boolean(what: str, value: object) -> bool:

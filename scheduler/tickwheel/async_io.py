@@ -8,6 +8,7 @@ from redis.asyncio.connection import ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from tickwheel.gate import Gate
 from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch
 from tickwheel.sync_io import ANSWER_S
 from tickwheel.transport import (
@@ -26,13 +27,13 @@ from tickwheel.wake_task import WakeTask
 T = TypeVar("T")
 
 
-def pool(url: str, **options: Any) -> ConnectionPool:
+def pool(url: str, answer_s: float = ANSWER_S, **options: Any) -> ConnectionPool:
     """Connections to one server, without redis-py's own retries."""
     settings = {
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0),
-        "socket_timeout": ANSWER_S,
-        "socket_connect_timeout": ANSWER_S,
+        "socket_timeout": min(ANSWER_S, answer_s),
+        "socket_connect_timeout": min(ANSWER_S, answer_s),
         "max_connections": 65_536,
     }
     return ConnectionPool.from_url(url, **settings | options)
@@ -51,6 +52,7 @@ class AsyncIO:
     ) -> None:
         self._pool: Any = connections
         self._where = where
+        self._gate = Gate(where)
         self._seconds = seconds
         self._revive = revive
         self._replicas = replicas
@@ -103,6 +105,7 @@ class AsyncIO:
         attempts = Attempts(self._where, self._seconds)
         while True:
             waiting = [n for n, reply in enumerate(replies) if reply is None]
+            self._gate.check(attempts.sent)
             try:
                 await self._attempt(requests, waiting, replies, attempts)
                 return replies  # type: ignore[return-value]  # all are answered
@@ -146,7 +149,10 @@ class AsyncIO:
         await self.round(loads)
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection, and end every call. Those of a process that this one was forked from stay."""
+        self._gate.close()
+        if not self._gate.is_ours:
+            return
         if self.wakes is not None:
             await self.wakes.stop()
         await self._pool.disconnect()

@@ -5,6 +5,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from weakref import WeakSet
 
 _log = logging.getLogger("tickwheel")
 
@@ -22,8 +23,12 @@ class Child:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self._command = list(command)
         self._environment = os.environ | dict(environment or {})
+        self._pid = os.getpid()
         self._stopping = threading.Event()
+        # Our end of the pipe that is its standard input.
+        self._end: int | None = None
         self._process = self._start()
+        _children.add(self)
         self._watcher = threading.Thread(target=self._watch, name="tickwheel-child", daemon=True)
         self._watcher.start()
 
@@ -32,7 +37,9 @@ class Child:
         return self._process.pid
 
     def stop(self) -> None:
-        """End the child, and wait until it has ended."""
+        """End the child, and wait until it has ended. Does nothing in a process that was forked from its parent."""
+        if os.getpid() != self._pid:
+            return
         self._stopping.set()
         self._close_input()
         try:
@@ -42,11 +49,16 @@ class Child:
         self._watcher.join()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self._command, stdin=subprocess.PIPE, start_new_session=True, env=self._environment)
+        theirs, self._end = os.pipe()
+        try:
+            return subprocess.Popen(self._command, stdin=theirs, start_new_session=True, env=self._environment)
+        finally:
+            os.close(theirs)
 
     def _close_input(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        end, self._end = self._end, None
+        if end is not None:
+            os.close(end)
 
     def _watch(self) -> None:
         pause, longest = _AGAIN_S
@@ -65,3 +77,16 @@ class Child:
                 self._close_input()
                 self._process.wait()
                 return
+
+
+# A process that is forked from this one must not hold our end of the pipes: a child would outlive us with it.
+_children: WeakSet[Child] = WeakSet()
+
+
+def _in_forked_process() -> None:
+    for child in list(_children):
+        child._close_input()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_process)

@@ -9,7 +9,6 @@ from typing import Any, Self, TypeVar
 from tickwheel import arguments
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
-from tickwheel.errors import TickwheelError
 from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.opening import Opening
 from tickwheel.operations import change, explain, finish, look, queues, scan
@@ -211,7 +210,8 @@ class Tickwheel:
     ``timeout`` is how long a call goes on trying to get an answer, by default 30 s. ``clock`` is for tests that turn
     the time (`tickwheel.testing.VirtualClock`): leave it.
 
-    Safe to share between threads; not across a fork. Close it, or use it in a ``with`` statement.
+    Safe to share between threads. A process that is forked opens a client of its own. Close it, or use it in a
+    ``with`` statement: calls under way, waiting ones too, end with an error then.
     """
 
     def __init__(
@@ -231,17 +231,16 @@ class Tickwheel:
     ) -> None:
         self._opening = Opening(url, namespace, data_dir, durability, drive, timeout)
         self._core = Core(self._opening.namespace, clock=clock)
-        self._closed = False
         where = self._opening.open()
         try:
             self._io = SyncIO(
-                pool(where),
+                pool(where, self._opening.answer_s),
                 self._opening.shown,
                 self._opening.seconds,
                 self._opening.durability.replicas,
                 self._opening.revive,
             )
-            self._io.wakes = WakeThread(pool(where, socket_timeout=None), self._core.channels)
+            self._io.wakes = WakeThread(pool(where, self._opening.answer_s, socket_timeout=None), self._core.channels)
             self._run(self._opening.prepare(self._core, shards, history, auto_create, clock_guard))
             self._opening.start_driving(self._core)
         except BaseException:
@@ -271,7 +270,6 @@ class Tickwheel:
 
     def close(self) -> None:
         """Let go of the server; messages stay. May be called twice."""
-        self._closed = True
         self._io.close()
         self._opening.close()
 
@@ -287,9 +285,6 @@ class Tickwheel:
         return f"<Tickwheel {self._opening.shown} namespace={self._core.namespace!r} shards={self._core.shards}>"
 
     def _run(self, plan: Plan[T]) -> T:
-        if self._closed:
-            plan.close()
-            raise TickwheelError(f"{self!r} is closed: open another")
         return self._io.run(plan)
 
     def _message(self, queue: str, field: bytes, record: bytes, body: bytes, exclusive: bool) -> Message:

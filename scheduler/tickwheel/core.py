@@ -11,8 +11,8 @@ from datetime import timedelta
 from tickwheel import limits
 from tickwheel.config import BLOCKED, HEADS, QueueConfig
 from tickwheel.errors import InvalidArgument, QueueBlocked, QueueNotFound, SessionExpired, TickwheelError
-from tickwheel.keys import QUEUE_KEYS, SHARD_KEYS, queue_key, queues_key, shard_key
-from tickwheel.plan import Heads, Plan, Reply, Request, Round, one
+from tickwheel.keys import QUEUE_KEYS, SHARD_KEYS, namespace_key, queue_key, queues_key, shard_key
+from tickwheel.plan import Heads, Plan, Reply, Request, Round
 from tickwheel.scripts import Call, load
 from tickwheel.session import Slot, Slots
 
@@ -57,14 +57,29 @@ class Core:
         return [queue_key(self.namespace, shard, queue, "wake") for shard in range(self.shards)]
 
     def load_config(self, queue: str) -> Plan[QueueConfig | None]:
-        """Read a queue's configuration from its home, and keep it."""
-        reply = yield from one(Request(0, command=("HGET", queues_key(self.namespace), queue)))
-        if reply.value is None:
+        """Read a queue's configuration from its home, and keep it. Raises TickwheelError where home lost its state."""
+        home = namespace_key(self.namespace)
+        found, shards = yield Round(
+            [
+                Request(0, command=("HGET", queues_key(self.namespace), queue)),
+                Request(0, command=("HEXISTS", home, "shards")),
+            ]
+        )
+        if found.value is None:
             self.configs.pop(queue, None)
+            if not shards.value:
+                raise self.lost_its_state()
             return None
-        config = QueueConfig.restored(reply.value)
+        config = QueueConfig.restored(found.value)
         self.configs[queue] = config
         return config
+
+    def lost_its_state(self) -> TickwheelError:
+        """Why nothing can be done in a namespace that is not there any more: how many shards it has is not known."""
+        return TickwheelError(
+            f"namespace {self.namespace!r} is gone: its server has lost its state, or is another one; close this client"
+            " and open another, which makes the namespace anew"
+        )
 
     def config(self, queue: str) -> Plan[QueueConfig]:
         """A queue's configuration, from memory or from home; QueueNotFound where there is none."""

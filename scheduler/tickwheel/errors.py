@@ -105,6 +105,6 @@ class Unavailable(TickwheelError):
     ``may_have_happened`` is False where the call certainly had no effect.
     """
 
-    def __init__(self, text: str, *, may_have_happened: bool) -> None:
+    def __init__(self, text: str, *, may_have_happened: bool = True) -> None:
         super().__init__(text)
         self.may_have_happened = may_have_happened

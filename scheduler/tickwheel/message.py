@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from struct import Struct
+from typing import Any
 
 from tickwheel import arguments
+from tickwheel.errors import TickwheelError
 from tickwheel.record import BIAS, BODY, ERROR, EXPLICIT, FIXED, HEAD, OVERRIDES, PAIRS, State, decode_pairs, split_name
 
 _U16 = Struct(">H")
@@ -135,8 +137,29 @@ class LeasedMessage:
         """When the lease ends unless it is extended, in UTC, by the shard's clock."""
         return arguments.from_ms(self._lease_until_ms)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (type(self), {name: getattr(self, name) for name in LeasedMessage.__slots__})
+
     def __repr__(self) -> str:
         return f"<Message {self.queue}/{self.id} attempt={self.attempt} lease_until={self.lease_until:%FT%T.%fZ}>"
+
+
+class _Elsewhere:
+    """In place of the client, in a message that was pickled: its connections stay where it was dequeued."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise TickwheelError(
+            "this message was dequeued by another client, and pickled: finish it here by queue.complete_many([message])"
+            " or queue.leased(message.id, message.token)"
+        )
+
+
+def _unpickled(kind: type[LeasedMessage], values: dict[str, Any]) -> LeasedMessage:
+    message = kind.__new__(kind)
+    for name, value in values.items():
+        setattr(message, name, value)
+    message._tickwheel = _Elsewhere()  # type: ignore[attr-defined]  # both clients' messages have one
+    return message
 
 
 def label(state: int) -> str:

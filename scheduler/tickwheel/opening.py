@@ -13,6 +13,7 @@ from tickwheel.limits import RETRY_MS
 from tickwheel.namespace import open_namespace
 from tickwheel.plan import Plan
 from tickwheel.server_checks import check_server, parse_durability
+from tickwheel.transport import REPLICA_ANSWER_S
 
 _PLACE_BYTES = 4_096
 
@@ -46,6 +47,8 @@ class Opening:
             raise InvalidArgument("the embedded server has no replicas: durability is 'fsync' or 'memory' there")
         self.drives = url is None if drive is None else arguments.boolean("drive", drive)
         self.seconds = (RETRY_MS if timeout is None else arguments.duration_ms("timeout", timeout, 1, RETRY_MS)) / 1000
+        # One answer takes no longer than the whole call; WAIT for replicas has its own time.
+        self.answer_s = max(self.seconds, REPLICA_ANSWER_S) if self.durability.replicas else self.seconds
         self.server: EmbeddedServer | None = None
         if url is None:
             always = self.durability.name == "fsync"

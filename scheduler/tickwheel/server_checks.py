@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tickwheel import arguments
-from tickwheel.errors import InvalidArgument, NotDurable, TickwheelError
-from tickwheel.keys import queue_key
-from tickwheel.plan import Command, Plan, Reply, Request, Round
+from tickwheel.errors import Forbidden, InvalidArgument, NotDurable, TickwheelError
+from tickwheel.keys import queue_key, shard_key
+from tickwheel.plan import Plan, Reply, Request, Round, one
+from tickwheel.scripts import Call, load
 
 # Sharded publish/subscribe and `#!lua` script flags came with Redis 7.0; Valkey reports 7.2.4 there.
 VERSION_MIN = (7, 0)
@@ -34,12 +35,9 @@ def parse_durability(value: object) -> Durability:
 
 
 def check_server(durability: Durability, namespace: str) -> Plan[None]:
-    """Refuse a server that would lose or evict what it acknowledged, and a user who may not wake who waits."""
-    # A script publishes at its end: without the right to, its work would be done and its call refused.
-    may_wake = ("SPUBLISH", queue_key(namespace, 0, "", "wake"), 0)
-    asked: list[Command] = [may_wake, ("INFO", "server"), ("INFO", "memory")]
-    replies: list[Reply] = yield Round([Request(0, command=command) for command in asked])
-    server, memory = (_fields(reply.value) for reply in replies[1:])
+    """Refuse a server that would lose or evict what it acknowledged, and a user who may not do what scripts do."""
+    replies: list[Reply] = yield Round([Request(0, command=("INFO", "server")), Request(0, command=("INFO", "memory"))])
+    server, memory = (_fields(reply.value) for reply in replies)
     version = tuple(int(part) for part in server["redis_version"].split(".")[:2])
     if version < VERSION_MIN:
         raise TickwheelError(f"the server is Redis {server['redis_version']}; Redis 7.0 or Valkey 7.2 is the least")
@@ -48,6 +46,14 @@ def check_server(durability: Durability, namespace: str) -> Plan[None]:
         raise NotDurable(
             f"the server evicts keys when its memory is full (maxmemory-policy {policy}), messages among them:"
             " set it to noeviction"
+        )
+    keys = [shard_key(namespace, 0, "clock"), queue_key(namespace, 0, "", "wake")]
+    reply = yield from one(Request(0, Call(load("rights"), keys, [])))
+    if reply.value:
+        denied = ", ".join(name.decode() for name in reply.value)
+        raise Forbidden(
+            f"the server's user may not run {denied} on the keys and channels of namespace {namespace!r}, which scripts"
+            " need: docs/operations.md names all rights"
         )
     if durability.name == "fsync":
         replies = yield Round([Request(0, command=("CONFIG", "GET", name)) for name in ("appendonly", "appendfsync")])

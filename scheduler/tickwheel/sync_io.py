@@ -8,6 +8,7 @@ from redis.backoff import NoBackoff
 from redis.connection import ConnectionPool
 from redis.retry import Retry
 
+from tickwheel.gate import Gate
 from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch
 from tickwheel.transport import (
     LOST_CONNECTION,
@@ -27,13 +28,13 @@ T = TypeVar("T")
 ANSWER_S = 5.0
 
 
-def pool(url: str, **options: Any) -> ConnectionPool:
+def pool(url: str, answer_s: float = ANSWER_S, **options: Any) -> ConnectionPool:
     """Connections to one server, without redis-py's own retries."""
     settings = {
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0),
-        "socket_timeout": ANSWER_S,
-        "socket_connect_timeout": ANSWER_S,
+        "socket_timeout": min(ANSWER_S, answer_s),
+        "socket_connect_timeout": min(ANSWER_S, answer_s),
         "max_connections": 65_536,
     }
     return ConnectionPool.from_url(url, **settings | options)
@@ -52,6 +53,7 @@ class SyncIO:
     ) -> None:
         self._pool = connections
         self._where = where
+        self._gate = Gate(where)
         self._seconds = seconds
         self._revive = revive
         self.replicas = replicas
@@ -95,6 +97,7 @@ class SyncIO:
         attempts = Attempts(self._where, self._seconds)
         while True:
             waiting = [n for n, reply in enumerate(replies) if reply is None]
+            self._gate.check(attempts.sent)
             try:
                 self._attempt(requests, waiting, replies, attempts)
                 return replies  # type: ignore[return-value]  # all are answered
@@ -137,7 +140,10 @@ class SyncIO:
         self.round([Request(0, command=("SCRIPT", "LOAD", source)) for source in sources(requests, self.replicas)])
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection, and end every call. Those of a process that this one was forked from stay."""
+        self._gate.close()
+        if not self._gate.is_ours:
+            return
         if self.wakes is not None:
             self.wakes.stop()
         self._pool.disconnect()

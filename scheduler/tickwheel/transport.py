@@ -14,6 +14,7 @@ from redis.exceptions import (
     AuthenticationError,
     ClusterDownError,
     ConnectionError,
+    InvalidResponse,
     MasterDownError,
     NoPermissionError,
     NoScriptError,
@@ -33,11 +34,24 @@ log = logging.getLogger("tickwheel")
 
 # A script's own refusals, which plans deal with; everything else that a server refuses is an error for the caller.
 _CODES = frozenset(
-    ("STALECONFIG", "BLOCKED", "SESSIONEXPIRED", "SESSIONOLD", "TOOFAR", "TOOMANYQUEUES", "FENCED", "ELECTION")
+    (
+        "STALECONFIG",
+        "BLOCKED",
+        "SESSIONEXPIRED",
+        "SESSIONOLD",
+        "TOOFAR",
+        "TOOMANYQUEUES",
+        "FENCED",
+        "ELECTION",
+        "NAMESPACEGONE",
+    )
 )
 _LATER = (ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError)
-LOST_CONNECTION = (ConnectionError, TimeoutError, OSError)
+# What is no answer of this protocol is none at all: another kind of server, or a connection that is out of step.
+LOST_CONNECTION = (ConnectionError, TimeoutError, OSError, InvalidResponse)
 _WAIT_MS = 2_000
+# So that the answer to WAIT arrives, whatever it is.
+REPLICA_ANSWER_S = 3.0
 
 
 class ScriptMissing(Exception):
@@ -156,12 +170,16 @@ class Attempts:
                 may_have_happened=self.sent,
             ) from error
         pause = random.uniform(0, min(0.5, 0.01 * 2 ** min(self._count, 10)))
-        log.warning("no answer from %s (attempt %d): %s; again in %.3f s", self.where, self._count, error, pause)
+        # The first, the second, the fourth and so on: a server that is away for long fills no log.
+        often = self._count & (self._count - 1) != 0
+        level = logging.DEBUG if often else logging.WARNING
+        log.log(level, "no answer from %s (attempt %d): %s; again in %.3f s", self.where, self._count, error, pause)
         return min(pause, max(self.seconds - spent, 0))
 
 
 __all__ = [
     "LOST_CONNECTION",
+    "REPLICA_ANSWER_S",
     "UNANSWERED",
     "Attempts",
     "RedisError",

@@ -4,7 +4,7 @@ import hashlib
 import re
 import tempfile
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from redis.connection import ConnectionPool
 
@@ -34,11 +34,17 @@ def check(url: object) -> None:
 
 def without_password(url: str) -> str:
     """As it may stand in a log: the password, before the host or among the options, is ``***``."""
-    shown = re.sub(r"(?<=[?&]password=)[^&#]*", "***", url)
-    parts = urlsplit(shown)
-    if parts.password is None:
-        return shown
-    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")).geturl()
+    parts = urlsplit(url)
+    # An option's name may be written with escapes, as the library that reads it understands them.
+    options = [option.partition("=") for option in parts.query.split("&")]
+    query = "&".join(
+        f"{name}=***" if "password" in unquote(name).lower() else f"{name}{equals}{value}"
+        for name, equals, value in options
+    )
+    user, at, host = parts.netloc.rpartition("@")
+    name, colon, _ = user.partition(":")
+    shown = f"{parts.scheme}://{name}{colon}{'***' if colon else ''}{at}{host}{parts.path}"
+    return f"{shown}?{query}" if query else shown
 
 
 def default_lock(url: str, namespace: str) -> Path:
@@ -51,6 +57,9 @@ def _is_understood(url: str) -> bool:
     try:
         arguments.text("url", url, _BYTES, nul=False)
         parts = urlsplit(url)
+        # A '#' or '?' that stands unescaped in a password cuts the URL short: then it names another server.
+        if "#" in url or not all("=" in option for option in parts.query.split("&") if parts.query):
+            return False
         if parts.scheme == "unix":
             named = bool(parts.path)
         else:

@@ -69,10 +69,18 @@ class EmbeddedServerError(TickwheelError, RuntimeError):
     """
 
     def __init__(self, text: str, *, data_dir: Path, log_tail: str = "") -> None:
-        text = f"Embedded server of {data_dir}: {text}."
-        super().__init__(f"{text} The end of its log:\n{log_tail}" if log_tail else text)
+        said = f"Embedded server of {data_dir}: {text}."
+        super().__init__(f"{said} The end of its log:\n{log_tail}" if log_tail else said)
+        self._text = text
         self.data_dir = data_dir
         self.log_tail = log_tail
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _error, (type(self), self._text, self.data_dir, self.log_tail)
+
+
+def _error(kind: type[EmbeddedServerError], text: str, data_dir: Path, log_tail: str) -> EmbeddedServerError:
+    return kind(text, data_dir=data_dir, log_tail=log_tail)
 
 
 class ServerEnded(EmbeddedServerError):

@@ -78,11 +78,14 @@ class WakeTask:
         return TaskWaiter(self._waiters, queue, self._check)
 
     async def stop(self) -> None:
-        """End the task. Who still waits sleeps to the end of its time."""
+        """End the task, and wake everybody."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        for confirmed in self._queues.values():
+            confirmed.set()
+        self._waiters.wake_all()
 
     async def _run(self) -> None:
         while True:

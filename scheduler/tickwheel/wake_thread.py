@@ -72,11 +72,14 @@ class WakeThread:
         return ThreadWaiter(self._waiters, queue, self._check)
 
     def stop(self) -> None:
-        """End the thread. Who still waits sleeps to the end of its time."""
+        """End the thread, and wake everybody."""
         self._stopped.set()
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join()
+        for confirmed in list(self._queues.values()):
+            confirmed.set()
+        self._waiters.wake_all()
 
     def _run(self) -> None:
         while not self._stopped.is_set():

@@ -146,9 +146,11 @@ class Resent(logging.Handler):
 
 
 @pytest.fixture
-def resent() -> Iterator[Resent]:
+def resent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Resent]:
     handler = Resent()
-    logging.getLogger("tickwheel").addHandler(handler)
+    logger = logging.getLogger("tickwheel")
+    logger.addHandler(handler)
+    monkeypatch.setattr(logger, "level", logging.DEBUG)
     yield handler
     logging.getLogger("tickwheel").removeHandler(handler)
 
@@ -176,6 +178,20 @@ def test_a_server_frozen_in_the_middle_of_a_call_does_it_once_and_answers_it(
             # The fault was one: the server did get the call more than once. A configuration is read before it is set.
             assert call.script == "configure" or scripts_run(client) >= ran + 3
             assert told(client, "frozen") == told(client, "undisturbed")
+
+
+def test_a_call_under_way_ends_when_its_client_is_closed_and_may_have_happened(
+    faulty: FaultyServer, resent: Resent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync_io, "ANSWER_S", 0.05)
+    with Tickwheel(faulty.url) as tickwheel, ThreadPoolExecutor() as threads, faulty.frozen():
+        queue = tickwheel.queue("q")
+        under_way = threads.submit(queue.enqueue, id="m")
+        eventually(lambda: resent.count >= 2, "it was sent")
+        tickwheel.close()
+        with pytest.raises(Unavailable, match="was closed before the call had its answer") as raised:
+            under_way.result(timeout=20)
+        assert raised.value.may_have_happened
 
 
 @contextmanager

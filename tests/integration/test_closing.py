@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from tests.conditions import eventually
 from tests.integration.blocking_aio import aio_sandbox
 from tickwheel import Tickwheel, TickwheelError, aio
 from tickwheel.testing import PrivateServer, sandbox
@@ -25,6 +28,37 @@ def test_a_closed_client_refuses_calls_and_leaves_its_messages(
         tickwheel.close()
         with Tickwheel(tickwheel_server.url, namespace=tickwheel._core.namespace) as other:
             assert other.queue("q").get("m").payload == b"stays"
+
+
+def test_a_client_that_is_closed_ends_who_waits_and_takes_nothing_more(tickwheel_server: PrivateServer) -> None:
+    with sandbox(tickwheel_server) as (tickwheel, _), ThreadPoolExecutor() as threads:
+        namespace = tickwheel._core.namespace
+        closed = Tickwheel(tickwheel_server.url, namespace=namespace)
+        waiting = [threads.submit(closed.queue("q").dequeue, wait=timedelta(hours=1)) for _ in range(3)]
+        with tickwheel_server.client() as client:
+            eventually(lambda: client.pubsub_shardchannels(f"{namespace}:*"), "they wait")
+        closed.close()
+        for each in waiting:
+            with pytest.raises(TickwheelError, match="is closed: open another"):
+                each.result(timeout=20)
+        tickwheel.queue("q").enqueue(id="m")
+        assert tickwheel.queue("q").counts()["pending"] == 1
+
+
+def test_an_asyncio_client_that_is_closed_ends_who_waits(tickwheel_server: PrivateServer) -> None:
+    async def closed() -> None:
+        async with aio.Tickwheel(tickwheel_server.url, namespace="closed") as tickwheel:
+            queue = await tickwheel.create_queue("q")
+            waiting = [asyncio.create_task(queue.dequeue(wait=timedelta(hours=1))) for _ in range(3)]
+            with tickwheel_server.client() as client:
+                while not client.pubsub_shardchannels("closed:*"):
+                    await asyncio.sleep(0.001)
+        for each in waiting:
+            with pytest.raises(TickwheelError, match="closed"):
+                await each
+
+    asyncio.run(asyncio.wait_for(closed(), 60))
+    tickwheel_server.clear("closed")
 
 
 def test_an_asyncio_client_that_was_never_opened_says_so(tickwheel_server: PrivateServer) -> None:

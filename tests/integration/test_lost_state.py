@@ -113,6 +113,32 @@ def test_a_number_is_not_given_twice_where_the_counter_is_lost(
     assert client.create_queue("c").config().number == max(numbers) + 1
 
 
+def test_every_call_says_so_where_the_namespace_is_gone(
+    open_client: Callable[[], Tickwheel], tickwheel_server: PrivateServer
+) -> None:
+    old = open_client()
+    queue = old.create_queue("q")
+    assert queue.dequeue() == []
+    tickwheel_server.clear(old._core.namespace)
+    calls: list[Callable[[], object]] = [
+        queue.dequeue,
+        lambda: queue.dequeue(wait=timedelta(hours=1)),
+        lambda: old.queue("another").dequeue(),
+        queue.counts,
+        lambda: old.create_queue("q"),
+        *(lambda call=call: call(queue) for call in CALLS.values()),
+    ]
+    for _ in range(2):
+        for call in calls:
+            with pytest.raises(TickwheelError, match="is gone: its server has lost its state") as raised:
+                call()
+            assert type(raised.value) is TickwheelError
+    # Whoever opens it anew makes it whole again, for all.
+    open_client()
+    assert queue.enqueue().created
+    assert len(queue.dequeue()) == 1
+
+
 def test_a_queue_is_not_made_in_a_namespace_whose_shards_are_not_known(
     open_client: Callable[[], Tickwheel], tickwheel_server: PrivateServer, contents: Contents
 ) -> None:

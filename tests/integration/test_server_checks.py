@@ -5,14 +5,16 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.conditions import eventually
-from tickwheel import Forbidden, NotDurable, Queue, Tickwheel, TickwheelError, aio
+from tickwheel import Forbidden, NotDurable, Queue, Tickwheel, TickwheelError, Unavailable, aio
 from tickwheel.cli.app import app
 from tickwheel.testing import PrivateServer
 
@@ -56,18 +58,38 @@ def test_a_wrong_password_is_forbidden_at_once(private: PrivateServer, admin: An
     assert "wrong" not in str(refused.value).replace("WRONGPASS", "")
 
 
-def test_a_user_without_the_right_to_write_is_forbidden_and_changes_nothing(private: PrivateServer, admin: Any) -> None:
-    with Tickwheel(private.url) as tickwheel:
-        tickwheel.queue("jobs").enqueue(id="m")
-    admin.execute_command("ACL", "SETUSER", "reader", "on", ">p", "~*", "&*", "+@all", "-@scripting")
-    before = {key: admin.dump(key) for key in admin.scan_iter()}
+@pytest.mark.parametrize(
+    ("rights", "said"),
+    [
+        (["~*", "&*", "+@all", "-@scripting"], "no permissions to run the 'evalsha' command"),
+        (["~*", "&*", "+@all", "-set"], r"may not run SET on"),
+        (["~*", "&*", "+@all", "-@write"], r"may not run .*HSET.*ZADD"),
+        (["~*", "&*", "+@all", "-exec"], r"may not run EXEC on"),
+        (["%R~*", "&*", "+@all"], r"No permissions to access a key"),
+        (["~*", "resetchannels", "+@all"], r"may not run SPUBLISH on"),
+        (["~other:*", "&*", "+@all"], r"No permissions to access a key"),
+    ],
+)
+def test_a_user_without_every_right_that_scripts_need_is_forbidden_before_anything_is_written(
+    private: PrivateServer, admin: Any, rights: list[str], said: str
+) -> None:
+    admin.execute_command("ACL", "SETUSER", "short", "reset", "on", ">p", *rights)
+    with pytest.raises(Forbidden, match=said):
+        Tickwheel(url_of(private, "short", "p"))
+    assert admin.dbsize() == 0
+
+
+def test_a_user_who_loses_a_right_is_forbidden(private: PrivateServer, admin: Any) -> None:
+    admin.execute_command("ACL", "SETUSER", "reader", "on", ">p", "~*", "&*", "+@all")
     with Tickwheel(url_of(private, "reader", "p")) as tickwheel:
         queue = tickwheel.queue("jobs")
-        assert queue.config().max_attempts == 5
+        queue.enqueue(id="m")
+        before = {key: admin.dump(key) for key in admin.scan_iter()}
+        admin.execute_command("ACL", "SETUSER", "reader", "-@scripting")
         for refused in (queue.enqueue, queue.dequeue, queue.counts, lambda: queue.cancel("m")):
             with pytest.raises(Forbidden, match=r"the server refused this user: .*no permissions"):
                 refused()
-    assert {key: admin.dump(key) for key in admin.scan_iter()} == before
+        assert {key: admin.dump(key) for key in admin.scan_iter()} == before
 
 
 def test_a_user_of_other_keys_is_forbidden(private: PrivateServer, admin: Any) -> None:
@@ -76,6 +98,45 @@ def test_a_user_of_other_keys_is_forbidden(private: PrivateServer, admin: Any) -
         assert tickwheel.queue("jobs").enqueue().created
     with pytest.raises(Forbidden):
         Tickwheel(url_of(private, "other", "p"), namespace="tw")
+
+
+class Quiet(BaseHTTPRequestHandler):
+    """Refuses everything, and says nothing of it."""
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture
+def web_server() -> Iterator[str]:
+    """The URL of something that is no Redis."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as httpd:
+        serving = Thread(target=httpd.serve_forever)
+        serving.start()
+        yield f"redis://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+        serving.join()
+
+
+def test_another_kind_of_server_is_no_server(web_server: str) -> None:
+    with pytest.raises(Unavailable, match="Protocol"):
+        Tickwheel(web_server, timeout=timedelta(milliseconds=100))
+
+    async def opened() -> None:
+        async with aio.Tickwheel(web_server, timeout=timedelta(milliseconds=100)):
+            pass
+
+    with pytest.raises(Unavailable, match="Protocol"):
+        asyncio.run(opened())
+    result = CliRunner().invoke(app, ["counts", "--url", web_server, "--timeout", "100ms"])
+    assert (result.exit_code, result.stderr.count("\n")) == (3, 1)
+
+
+def test_an_answer_takes_no_longer_than_the_call_may(private: PrivateServer) -> None:
+    for timeout, answer_s in ((timedelta(milliseconds=300), 0.3), (timedelta(seconds=20), 5.0), (None, 5.0)):
+        with Tickwheel(private.url, timeout=timeout) as tickwheel:
+            settings = tickwheel._io._pool.connection_kwargs
+            assert (settings["socket_timeout"], settings["socket_connect_timeout"]) == (answer_s, answer_s)
 
 
 def test_a_database_that_the_server_does_not_have_is_refused_at_once(private: PrivateServer) -> None:
@@ -88,13 +149,6 @@ def test_a_database_that_the_server_does_not_have_is_refused_at_once(private: Pr
 
     with pytest.raises(TickwheelError, match=r"refused the call: .*out of range"):
         asyncio.run(opened())
-
-
-def test_who_may_use_no_channels_is_forbidden_before_anything_is_written(private: PrivateServer, admin: Any) -> None:
-    admin.execute_command("ACL", "SETUSER", "mute", "on", ">p", "~*", "resetchannels", "+@all")
-    with pytest.raises(Forbidden, match="the server refused this user: No permissions to access a channel"):
-        Tickwheel(url_of(private, "mute", "p"))
-    assert admin.dbsize() == 0
 
 
 def test_the_rights_that_the_docs_name_are_enough(private: PrivateServer, admin: Any) -> None:

@@ -176,8 +176,8 @@ def watched(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> 
 
 
 def test_every_script_is_used_by_python(watched: list[Watched]) -> None:
-    # Only with several shards their orders are compared before.
-    assert {call.name for call in watched} | {"peek"} == set(scripts.names())
+    # Only with several shards their orders are compared before; rights are asked for when a client is opened.
+    assert {call.name for call in watched} | {"peek", "rights"} == set(scripts.names())
 
 
 def test_a_script_touches_no_key_that_it_did_not_declare(watched: list[Watched], server: Any) -> None:
@@ -202,7 +202,7 @@ def test_all_keys_of_a_call_are_of_one_shard(watched: list[Watched]) -> None:
 
 def test_scripts_that_only_read_write_nothing(watched: list[Watched], server: Any) -> None:
     reading = {name for name in scripts.names() if "no-writes" in scripts.load(name).source.splitlines()[0]}
-    assert reading == {"counts", "depth", "explain", "forecast", "get"}
+    assert reading == {"counts", "depth", "explain", "forecast", "get", "rights"}
     used = {command[0].decode().lower() for call in watched if call.name in reading for command in call.commands}
     flags = {name: about["flags"] for name, about in server.command().items() if name in used}
     assert flags.keys() == used

@@ -128,6 +128,12 @@ def test_keys_are_called_by_the_names_declared_and_never_made_up(name: str) -> N
         assert called is None, f"line {number}: a key that is a literal"
 
 
+def test_the_rights_that_are_asked_for_are_those_that_scripts_need() -> None:
+    others = [name for name in [*NAMES, *FRAGMENTS] if name not in ("rights", "barrier")]
+    run = {command for name in others for command in re.findall(r"call\(\s*'([A-Z]+)'", text(name))}
+    assert set(re.findall(r"\{ '([A-Z]+)'", text("rights"))) == run | {"MULTI", "EXEC"}
+
+
 @pytest.mark.parametrize("name", [*NAMES, *FRAGMENTS])
 def test_no_script_tells_orders_apart_by_the_locale_of_the_server(name: str) -> None:
     assert not re.search(r"table\.sort|os\.|math\.random", "\n".join(line for _, line in code(name)))

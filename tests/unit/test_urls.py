@@ -16,6 +16,9 @@ pytestmark = pytest.mark.unit
         ("unix://user@/a/b.sock?password=secret&db=1", "unix://user@/a/b.sock?password=***&db=1"),
         ("unix:///a/b.sock?db=1&password=se%26cret", "unix:///a/b.sock?db=1&password=***"),
         ("redis://u:secret@h?password=secret", "redis://u:***@h?password=***"),
+        ("rediss://h?ssl_password=secret&ssl_ca_certs=a", "rediss://h?ssl_password=***&ssl_ca_certs=a"),
+        ("redis://h?%70assword=secret", "redis://h?%70assword=***"),
+        ("redis://h?username=a&PassWord=b%26c", "redis://h?username=a&PassWord=***"),
     ],
 )
 def test_a_password_is_not_shown(url: str, shown: str) -> None:

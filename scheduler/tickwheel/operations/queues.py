@@ -95,5 +95,5 @@ def _configure(core: Core, queue: str, config: QueueConfig, seen: int) -> Plan[b
     call = Call(script, [keys[key] for key in script.keys], args)
     reply = yield from one(Request(0, call, durable=True))
     if reply.error is not None:
-        raise TickwheelError(reply.error[1])
+        raise core.lost_its_state() if reply.error[0] == "NAMESPACEGONE" else TickwheelError(reply.error[1])
     return bool(reply.value[0])

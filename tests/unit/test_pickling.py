@@ -1,0 +1,34 @@
+"""Errors and messages go through pickle, as they do on their way out of a pool of worker processes."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from tickwheel import EnqueueResult, InvalidArgument, LeaseLost, TickwheelError, Unavailable, errors
+from tickwheel.valkey_process import EmbeddedServerError, ServerEnded
+
+pytestmark = pytest.mark.unit
+
+EVERY = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TickwheelError)]
+EMBEDDED = {EmbeddedServerError, ServerEnded}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EVERY if kind not in EMBEDDED])
+def test_an_error_comes_out_as_it_went_in(kind: type[TickwheelError]) -> None:
+    found = pickle.loads(pickle.dumps(kind("what was wrong")))
+    assert (type(found), str(found)) == (kind, "what was wrong")
+
+
+@pytest.mark.parametrize("kind", EMBEDDED)
+def test_an_error_of_the_embedded_server_does_too(kind: type[EmbeddedServerError]) -> None:
+    error = kind("it ended", data_dir=Path("data"), log_tail="why")
+    found = pickle.loads(pickle.dumps(error))
+    assert (type(found), str(found), found.data_dir, found.log_tail) == (kind, str(error), Path("data"), "why")
+
+
+def test_what_an_error_says_to_programs_comes_along() -> None:
+    assert not pickle.loads(pickle.dumps(Unavailable("x", may_have_happened=False))).may_have_happened
+    results = [EnqueueResult("a", "pending", created=True), None]
+    assert pickle.loads(pickle.dumps(InvalidArgument("x", results))).results == results
+    assert pickle.loads(pickle.dumps(LeaseLost("x", ["m"]))).lost == ["m"]
