@@ -33,8 +33,8 @@ class Core:
         self.configs: dict[str, QueueConfig] = {}
         self.slots = Slots()
         self.heads: dict[str, Heads] = {}
-        # Queues that had nothing ready when they were last asked.
-        self.idle: set[str] = set()
+        # Queues that had nothing ready when they were last asked, or nothing with certain pairs.
+        self.idle: set[tuple[str, bytes]] = set()
         self._keys: dict[tuple[int, str], dict[str, str]] = {}
 
     def keys(self, shard: int, queue: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from itertools import starmap
 from struct import Struct
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ from tickwheel.keys import queue_key, session_key
 from tickwheel.message import LeasedMessage
 from tickwheel.operations.exact import shares
 from tickwheel.operations.finish import fail
-from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch, one
+from tickwheel.plan import Command, Leave, Park, PassOn, Plan, Reply, Request, Round, Watch, one
 from tickwheel.session import Slot, parse_request_id
 
 _PARAMS = Struct(">HIIIII16s")
@@ -26,6 +27,8 @@ _NO_DEADLINE = 2**53 - 1
 _FINAL, _MORE, _SHORT = 0, 1, 3
 # DESIGN: heads known from the last answers, at most 100 ms old.
 _HEADS_S = 0.1
+# Of so many queues and filters is it known that nothing was there; then all is forgotten.
+_IDLE_MOST = 1_000
 
 M = TypeVar("M", bound=LeasedMessage)
 Maker = Callable[[str, bytes, bytes, bytes, bool], M]
@@ -51,6 +54,8 @@ class Dequeue:
         self._limit = arguments.integer("limit", limit, 1, limits.CALL_MESSAGES)
         self._filters = {} if where is None else arguments.pairs("where", where)
         self._where = record.where(self._filters) if self._filters else b""
+        # What is known of the queue, and of these pairs in it: that nothing was there (`Core.idle`).
+        self._empty, self._unmatched = (queue, b""), (queue, self._where)
         self._lease_ms = (
             0 if lease is None else arguments.duration_ms("lease", lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
         )
@@ -81,7 +86,7 @@ class Dequeue:
                     if self._filters:
                         yield PassOn(waiter)
                     yield Park(waiter, left)
-                    self._core.idle.discard(self._queue)
+                    self._core.idle -= {self._empty, self._unmatched}
             finally:
                 yield Leave(waiter)
         finally:
@@ -152,9 +157,9 @@ class Dequeue:
         """The shards to ask, most urgent head first, as far as that is known."""
         core = self._core
         if core.shards == 1:
-            # A poller that found nothing ready the last time asks for the cost of a PING before it calls the script.
+            # A poller that found nothing the last time asks for the cost of a PING or two before it calls the script.
             ordinary = self._request is None and not slot.unanswered(0) and not config.dequeue_blocked
-            if ordinary and self._queue in core.idle and not (yield from self._may_deliver(config)):
+            if ordinary and not (yield from self._may_deliver(config)):
                 return []
             return [0]
         if self._request is not None:
@@ -201,10 +206,23 @@ class Dequeue:
         return found, version.value != config.packed_version
 
     def _may_deliver(self, config: QueueConfig) -> Plan[bool]:
-        """Whether something is ready, or the queue has another configuration by now: it may be blocked, or gone."""
-        ready = Request(0, command=("EXISTS", self._core.keys(0, self._queue)["ready"]))
-        found, version = yield Round([ready, self._version()])
-        return bool(found.value) or version.value != config.packed_version
+        """Whether something may be there for this call, as where the last one found something; or the queue has another
+        configuration by now: it may be blocked, or gone.
+        """
+        keys = self._core.keys(0, self._queue)
+        asked: list[Command]
+        if self._empty in self._core.idle:
+            asked = [("EXISTS", keys["ready"])]
+        elif self._unmatched in self._core.idle:
+            # Whoever can be delivered is in the index with each of its pairs.
+            pairs = [packed for packed, _ in starmap(record.pair, self._filters.items())]
+            asked = [
+                ("ZRANGE", keys["pairs"], b"[" + pair, b"(" + pair + b"\xff", "BYLEX", "LIMIT", 0, 1) for pair in pairs
+            ]
+        else:
+            return True
+        *found, version = yield Round([*(Request(0, command=command) for command in asked), self._version()])
+        return all(reply.value for reply in found) or version.value != config.packed_version
 
     def _version(self) -> Request:
         return Request(0, command=("HGET", self._core.keys(0, self._queue)["config"], "version"))
@@ -248,15 +266,24 @@ class Dequeue:
     def _read(self, shard: int, reply: Reply) -> tuple[int, list[tuple[bytes, bytes]]]:
         """The status, and field and record of each message."""
         answer = reply.value
-        if answer is None:
-            self._core.idle.add(self._queue)
         if not answer:
+            self._found_nothing(self._empty if answer is None else self._unmatched)
             return _FINAL, []
-        self._core.idle.discard(self._queue)
         status, head = _HEAD.unpack(answer[0])
+        if status == _FINAL and len(answer) == 2 and self._where:
+            self._found_nothing(self._unmatched)
+        else:
+            self._core.idle -= {self._empty, self._unmatched}
         if self._core.shards > 1:
             self._core.hear_head(self._queue, shard, None if head == _NO_DEADLINE else head - record.BIAS)
         return status, [(field, stored) for field, stored in zip(answer[2::2], answer[3::2], strict=True) if stored]
+
+    def _found_nothing(self, what: tuple[str, bytes]) -> None:
+        idle = self._core.idle
+        if len(idle) >= _IDLE_MOST:
+            idle.clear()
+        idle -= {self._empty}
+        idle.add(what)
 
     def _made(self, shard: int, found: list[tuple[bytes, bytes]], make: Maker[M]) -> Plan[list[M]]:
         """The messages; large payloads are read now, past the script, which would have hashed them."""
