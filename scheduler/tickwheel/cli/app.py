@@ -2,7 +2,6 @@
 
 import inspect
 import logging
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +10,7 @@ import tickwheel
 from tickwheel.cli import bench, change, demo, doctor, enqueue, events, lease, look, queues
 from tickwheel.cli.command import remember, top_signature
 from tickwheel.cli.failures import EXIT_CODES_HELP
+from tickwheel.cli.streams import prepare_streams
 
 _HELP = f"""A delay scheduler and priority queue: work happens later, in order of urgency, and never twice at once.
 
@@ -55,9 +55,7 @@ app.add_typer(queues.commands, name="queue", rich_help_panel="Queues")
 
 def main() -> None:
     """The console script."""
+    prepare_streams()
     # Of what goes wrong a command tells once, in its own line; `events` alone keeps a log.
     logging.getLogger("tickwheel").addHandler(logging.NullHandler())
-    for stream in (sys.stdout, sys.stderr):
-        # An id or payload that the terminal's encoding lacks is escaped, not a crash.
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     app()

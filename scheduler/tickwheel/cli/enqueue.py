@@ -1,6 +1,5 @@
 """`tickwheel enqueue`: one message from the command line, or many from JSON lines."""
 
-import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +13,7 @@ from tickwheel.cli.enqueue_file import enqueue_file, print_result
 from tickwheel.cli.notation import duration, moment, option, pairs
 from tickwheel.cli.place import Place
 from tickwheel.cli.queues import Name
+from tickwheel.cli.streams import standard_input
 
 commands = typer.Typer()
 
@@ -74,7 +74,7 @@ def enqueue(
             enqueue_file(tickwheel.queue(queue), source, json=place.json)
         return
     new = NewMessage(
-        sys.stdin.buffer.read() if payload == "-" else payload.encode(errors="surrogateescape"),
+        standard_input().read() if payload == "-" else payload.encode(errors="surrogateescape"),
         id,
         delay,
         due,

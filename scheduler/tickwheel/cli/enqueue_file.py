@@ -14,6 +14,7 @@ from tickwheel import EnqueueResult, IdConflict, InvalidArgument, NewMessage, Qu
 from tickwheel.cli.failures import Refusal
 from tickwheel.cli.jsonl import Line, LineRefused, lines
 from tickwheel.cli.output import print_json
+from tickwheel.cli.streams import standard_input
 
 _BATCH = 1_000
 
@@ -117,7 +118,7 @@ def _opened(source: Path) -> Iterator[tuple[BinaryIO, Callable[[int], None]]]:
     with Progress(*columns, console=Console(stderr=True), disable=not seen, transient=True) as bar:
         if str(source) == "-":
             task = bar.add_task("", total=None)
-            yield sys.stdin.buffer, lambda count: bar.advance(task, count)
+            yield standard_input(), lambda count: bar.advance(task, count)
         else:
             with _readable(source) as file:
                 total = sum(1 for line in file if line.strip()) if seen else None

@@ -24,6 +24,7 @@ from tickwheel.cli.output import (
 )
 from tickwheel.cli.place import Place
 from tickwheel.cli.queues import Name
+from tickwheel.cli.streams import standard_input
 
 commands = typer.Typer()
 Id = Annotated[str, typer.Argument(help="The message's id.", metavar="ID", show_default=False)]
@@ -198,7 +199,7 @@ def _leased(queue: Queue, id: str, token: str | None, exclusive_value: str | Non
 
 def _printed() -> Iterator[tuple[str, str, str | None]]:
     """Id, token and exclusive value of each line that `dequeue --json` printed."""
-    for number, line in enumerate(sys.stdin.buffer, 1):
+    for number, line in enumerate(standard_input(), 1):
         if not line.strip():
             continue
         try:

@@ -192,6 +192,41 @@ def test_commands_are_joined_by_pipes(run: Run, environment: dict[str, str]) -> 
     assert done.stdout.strip() == "20"
 
 
+def in_shell(environment: dict[str, str], command: str) -> tuple[int, str, str]:
+    """Exit code, output and error output of a command line, which ends with its redirections."""
+    line = f"{' '.join(TICKWHEEL)} {command}"
+    done = subprocess.run(
+        ["sh", "-c", line], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("command", ["enqueue orders -", "enqueue orders --from -", "complete orders -"])
+def test_a_closed_input_that_is_to_be_read_is_code_2_and_one_line(environment: dict[str, str], command: str) -> None:
+    closed = "tickwheel: there is nothing to read: standard input is closed; pipe or redirect something into it\n"
+    assert in_shell(environment, f"{command} <&-") == (2, "", closed)
+
+
+def test_a_closed_input_that_is_not_read_does_no_harm(environment: dict[str, str]) -> None:
+    assert in_shell(environment, "enqueue orders x --id o1 <&-") == (0, "o1\n", "")
+    # The server and the event process, started meanwhile, have one like any other.
+    assert in_shell(environment, "dequeue orders --raw --complete <&-") == (0, "x\n", "")
+
+
+def test_a_closed_output_is_refused_before_anything_is_done(run: Run, environment: dict[str, str]) -> None:
+    run("queue", "create", "orders")
+    code, _, complained = in_shell(environment, "enqueue orders x >&-")
+    assert (code, complained.count("\n")) == (1, 1)
+    assert complained.startswith("tickwheel: standard output is closed, so nothing was done")
+    assert in_shell(environment, "enqueue orders x >&- 2>&-") == (1, "", "")
+    assert json.loads(run("counts", "orders", "--json").stdout)["pending"] == 0
+
+
+def test_a_closed_error_output_is_no_problem(environment: dict[str, str]) -> None:
+    assert in_shell(environment, "enqueue orders x --id o1 2>&-") == (0, "o1\n", "")
+    assert in_shell(environment, "get orders missing 2>&-") == (4, "", "")
+
+
 def test_there_is_no_colour_and_no_cut_line_where_there_is_no_terminal(run: Run) -> None:
     long = "n" * 60
     run("enqueue", long, "x")
