@@ -1,7 +1,7 @@
 """Explain: why a message is not running, and when it will."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -12,6 +12,10 @@ from tickwheel.testing import VirtualClock
 pytestmark = pytest.mark.integration
 
 SECOND = timedelta(seconds=1)
+
+
+def text(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d} UTC"
 
 
 @pytest.fixture
@@ -33,7 +37,7 @@ def test_it_is_not_due(queue: Queue, clock: VirtualClock) -> None:
         "invisible",
         clock.now + 3600 * SECOND,
     )
-    assert found.reason == f"it is not due until {found.until:%Y-%m-%d %H:%M:%S}.{clock.now.microsecond // 1000:03} UTC"
+    assert found.reason == f"it is not due until {text(clock.now + 3600 * SECOND)}"
 
 
 def test_it_waits_for_its_back_off(queue: Queue, clock: VirtualClock) -> None:
@@ -42,6 +46,86 @@ def test_it_waits_for_its_back_off(queue: Queue, clock: VirtualClock) -> None:
     found = queue.explain("m")
     assert (found.code, found.until) == ("invisible", clock.now + SECOND)
     assert found.reason.startswith("its next attempt waits for its back-off until ")
+
+
+def test_a_failed_message_that_was_rescheduled_does_not_wait_for_its_back_off(
+    queue: Queue, clock: VirtualClock
+) -> None:
+    queue.enqueue(id="m")
+    queue.dequeue()[0].fail(retry_in=SECOND)
+    queue.reschedule("m", deadline=clock.now)
+    assert queue.explain("m").reason.startswith("its next attempt waits for its back-off until ")
+    queue.reschedule("m", delay=timedelta(hours=1))
+    assert queue.explain("m").reason == f"it is not due until {text(clock.now + 3600 * SECOND)}"
+
+
+def test_it_has_been_due_and_nobody_has_promoted_it(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m", delay=SECOND)
+    due = clock.now + SECOND
+    clock.set(due)
+    found = queue.explain("m")
+    assert (found.state, found.code, found.until) == ("invisible", "invisible", due)
+    assert found.reason == (
+        f"it has been due since {text(due)}, and no event process has promoted it yet (is one running?)"
+    )
+    clock.run_due()
+    assert queue.explain("m").code == "next"
+
+
+def test_its_back_off_is_over_and_nobody_has_promoted_it(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m")
+    queue.dequeue()[0].fail(retry_in=SECOND)
+    end = clock.now + SECOND
+    clock.set(end + SECOND)
+    assert queue.explain("m").reason == (
+        f"its back-off ended at {text(end)}, and no event process has promoted it yet (is one running?)"
+    )
+
+
+def test_its_lease_is_over_and_nobody_has_taken_it_back(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m")
+    queue.dequeue(worker="worker 7")
+    end = clock.now + 30 * SECOND
+    clock.set(end + SECOND)
+    found = queue.explain("m")
+    assert (found.state, found.code, found.until) == ("running", "running", end)
+    assert found.reason == (
+        f"the lease of worker 'worker 7' ended at {text(end)} (attempt 1), and no event process has taken it back yet"
+        " (is one running?)"
+    )
+    clock.run_due()
+    assert queue.explain("m").code == "next"
+
+
+def test_the_lease_of_its_values_holder_is_over_and_nobody_has_taken_it_back(
+    exclusive: Queue, clock: VirtualClock
+) -> None:
+    for n in range(3):
+        exclusive.enqueue(id=f"m{n}", metadata={"of": "a"})
+    exclusive.dequeue(worker="worker 7")
+    end = clock.now + 30 * SECOND
+    clock.set(end)
+    found = exclusive.explain("m2", "a")
+    assert (found.code, found.holder, found.ahead_in_value, found.until) == ("behind_value", "m0", 1, end)
+    assert found.reason == (
+        f"message 'm0' holds its exclusive value: the lease of worker 'worker 7' ended at {text(end)}, and no event"
+        " process has taken it back yet (is one running?), and 1 other of its value goes first"
+    )
+    exclusive.cancel("m0", "a")
+    sees = f"calls again or an event process (is one running?) sees that its lease ended at {text(end)}"
+    for id in ("m0", "m1"):
+        assert sees in exclusive.explain(id, "a").reason
+
+
+def test_its_retention_is_over_and_nobody_has_removed_it(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="done")
+    queue.dequeue()[0].complete()
+    end = clock.now + timedelta(minutes=10)
+    clock.set(end)
+    assert queue.explain("done").reason == (
+        f"it was completed; its retention ended at {text(end)}, and no event process has removed it yet"
+        " (is one running?)"
+    )
 
 
 def test_it_is_next(queue: Queue) -> None:
@@ -134,7 +218,7 @@ def test_its_attempts_are_used_up(queue: Queue, clock: VirtualClock) -> None:
     queue.dequeue()[0].fail("boom")
     found = queue.explain("m")
     assert (found.state, found.code, found.until) == ("errored", "errored", clock.now + timedelta(days=7))
-    assert found.reason.startswith("its 1 attempts are used up: boom; redrive it to try again; kept until ")
+    assert found.reason.startswith("its 1 attempt is used up: boom; redrive it to try again; kept until ")
 
 
 def test_it_was_cancelled_while_it_ran_and_holds_its_value(exclusive: Queue, clock: VirtualClock) -> None:
@@ -148,10 +232,10 @@ def test_it_was_cancelled_while_it_ran_and_holds_its_value(exclusive: Queue, clo
 
     found = exclusive.explain("m", "a")
     assert (found.state, found.code, found.until, found.worker) == ("cancelled", "cancelled", lease_end, "worker 7")
-    end = f"{lease_end:%Y-%m-%d %H:%M:%S}.{lease_end.microsecond // 1000:03d} UTC"
+    end = text(lease_end)
     assert found.reason == (
         "it was cancelled while it ran: its exclusive value is held until worker 'worker 7', which gets LeaseLost,"
-        f" calls again, or its lease ends at {end}; then the next of its value may run, and this one is kept"
+        f" calls again or its lease ends at {end}; then the next of its value may run, and this one is kept"
         " for 0:10:00"
     )
     behind = exclusive.explain("next", "a")

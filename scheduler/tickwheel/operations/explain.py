@@ -13,6 +13,7 @@ from tickwheel.record import State
 
 _PLACE = Struct(">HIHIHI")
 _NONE = 2**48 - 1
+_IS_ONE = "(is one running?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,30 +51,31 @@ def explain(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Pl
             f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over"
         )
     config = yield from core.config(queue)
-    _, _, a1, a2, b1, b2 = _PLACE.unpack(place)
+    n1, n2, a1, a2, b1, b2 = _PLACE.unpack(place)
+    now_ms = n1 << 32 | n2
     ahead, behind = (None if n == _NONE else n for n in (a1 << 32 | a2, b1 << 32 | b2))
     found = record.decode(stored)
-    until, when = arguments.from_ms(found.until_ms), _moment(found.until_ms)
+    until = arguments.from_ms(found.until_ms)
     state = found.state.label
     if found.state is State.INVISIBLE:
-        why = "its next attempt waits for its back-off" if found.attempts else "it is not due"
-        return Explanation(id_, state, "invisible", f"{why} until {when}", until)
+        return Explanation(id_, state, "invisible", _not_pending_yet(found, now_ms), until)
     if found.state is State.RUNNING:
-        reason = f"{_worker(found)} holds its lease until {when} (attempt {found.attempts})"
+        reason = f"{_lease(found, now_ms)} (attempt {found.attempts}){_not_taken_back(found, now_ms)}"
         return Explanation(id_, state, "running", reason, until, worker=found.worker or None)
     if found.state is State.ERRORED:
-        reason = f"its {found.attempts} attempts are used up" + (f": {found.error}" if found.error else "")
-        return Explanation(id_, state, "errored", f"{reason}; redrive it to try again; kept until {when}", until)
+        used = f"its {found.attempts} attempt{'s are' if found.attempts != 1 else ' is'} used up"
+        reason = used + (f": {found.error}" if found.error else "")
+        kept = _kept(found, now_ms)
+        return Explanation(id_, state, "errored", f"{reason}; redrive it to try again; {kept}", until)
     if found.held:
-        kept = timedelta(milliseconds=config.retention_ms)
         reason = (
-            f"it was cancelled while it ran: its exclusive value is held until {_worker(found)}, which gets LeaseLost,"
-            f" calls again, or its lease ends at {when}; then the next of its value may run, and this one is kept for"
-            f" {kept}"
+            "it was cancelled while it ran: its exclusive value is held until"
+            f" {_worker(found)}, which gets LeaseLost, {_calls_or_lease_ends(found, now_ms)}; then the next of its"
+            f" value may run, and this one is kept for {timedelta(milliseconds=config.retention_ms)}"
         )
         return Explanation(id_, state, "cancelled", reason, until, worker=found.worker or None)
     if found.state is not State.PENDING:
-        return Explanation(id_, state, state, f"it was {state}; kept until {when}", until)
+        return Explanation(id_, state, state, f"it was {state}; {_kept(found, now_ms)}", until)
     if ahead is not None and core.shards > 1:
         ahead += yield from _ahead_elsewhere(core, queue, shard, found.deadline_ms)
     if config.dequeue_blocked:
@@ -92,8 +94,11 @@ def explain(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Pl
     if holder.held:
         reason = (
             f"message {holder_id!r} of its exclusive value was cancelled while it ran, and holds the value until"
-            f" {_worker(holder)} calls again or its lease ends at {_moment(holder.until_ms)}"
+            f" {_worker(holder)} {_calls_or_lease_ends(holder, now_ms)}"
         )
+    elif _is_over(holder, now_ms):
+        lease = _lease(holder, now_ms) + _not_taken_back(holder, now_ms)
+        reason = f"message {holder_id!r} holds its exclusive value: {lease}"
     else:
         reason = (
             f"message {holder_id!r} of its exclusive value is held by {_worker(holder)} until"
@@ -114,6 +119,47 @@ def _ahead_elsewhere(core: Core, queue: str, here: int, deadline_ms: int) -> Pla
         ]
     )
     return sum(reply.value for reply in replies)
+
+
+def _is_over(found: record.Record, now_ms: int) -> bool:
+    """What it waits for has come: from here on it is the event process that it waits for."""
+    return found.until_ms <= now_ms
+
+
+def _not_pending_yet(found: record.Record, now_ms: int) -> str:
+    # A back-off leaves the due time as it is, which a new due time does not.
+    backs_off = found.until_ms != found.due_ms
+    when = _moment(found.until_ms)
+    if _is_over(found, now_ms):
+        since = f"its back-off ended at {when}" if backs_off else f"it has been due since {when}"
+        return f"{since}, and no event process has promoted it yet {_IS_ONE}"
+    return f"{'its next attempt waits for its back-off' if backs_off else 'it is not due'} until {when}"
+
+
+def _lease(found: record.Record, now_ms: int) -> str:
+    when = _moment(found.until_ms)
+    if _is_over(found, now_ms):
+        return f"the lease of {_worker(found)} ended at {when}"
+    return f"{_worker(found)} holds its lease until {when}"
+
+
+def _not_taken_back(found: record.Record, now_ms: int) -> str:
+    return f", and no event process has taken it back yet {_IS_ONE}" if _is_over(found, now_ms) else ""
+
+
+def _calls_or_lease_ends(found: record.Record, now_ms: int) -> str:
+    """What frees the value that a cancelled message holds."""
+    when = _moment(found.until_ms)
+    if _is_over(found, now_ms):
+        return f"calls again or an event process {_IS_ONE} sees that its lease ended at {when}"
+    return f"calls again or its lease ends at {when}"
+
+
+def _kept(found: record.Record, now_ms: int) -> str:
+    when = _moment(found.until_ms)
+    if _is_over(found, now_ms):
+        return f"its retention ended at {when}, and no event process has removed it yet {_IS_ONE}"
+    return f"kept until {when}"
 
 
 def _worker(found: record.Record) -> str:
