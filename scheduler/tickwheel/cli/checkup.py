@@ -1,7 +1,7 @@
 """What a server and a namespace say of themselves, read without changing anything, and what is to be thought of it."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Literal
 
@@ -14,7 +14,8 @@ from tickwheel.plan import Plan, Request, Round
 from tickwheel.server_checks import VERSION_MIN
 
 Verdict = Literal["ok", "warning", "bad"]
-# A driver files a new timer within two seconds, and drops a slot of the wheel soon after its end.
+# A driver files a new timer two seconds after reading it at most, and drops a slot of the wheel soon after its end. But
+# what it finds when it starts may be as old as its absence was long: age alone does not say that nobody is at work.
 _INBOX_MS = 5_000
 _SLOT_MS = 10_000
 _MEMORY_SHARE = 0.8
@@ -42,17 +43,37 @@ class ServerFacts:
 
 @dataclass(slots=True)
 class ShardFacts:
-    """One shard. ``locked``: a process of this host holds its election's lock."""
+    """One shard. ``locked``: a process of this host holds its election's lock. ``served``: it was seen at work."""
 
     number: int
-    epoch: int
+    fence: bytes
     election: str
     high_ms: int
     inbox: int
-    oldest_new_ms: int | None
+    oldest_new: bytes
     oldest_slot_end_ms: int | None
     outbox: int
     locked: bool
+    served: bool = False
+
+    @property
+    def epoch(self) -> int:
+        return int(_FENCE.unpack(self.fence)[0]) if self.fence else 0
+
+    def waiting_ms(self, now_ms: int) -> int | None:
+        """How long work has waited that a driver would have done; None where none has."""
+        waits = []
+        if self.oldest_new and now_ms - _ms(self.oldest_new) > _INBOX_MS:
+            waits.append(now_ms - _ms(self.oldest_new))
+        if self.oldest_slot_end_ms is not None and now_ms - self.oldest_slot_end_ms > _SLOT_MS:
+            waits.append(now_ms - self.oldest_slot_end_ms)
+        return max(waits, default=None)
+
+    def has_moved(self, before: "ShardFacts") -> bool:
+        """Whether a driver has done anything since: claimed, fired, dropped a slot, or filed. Nobody else does."""
+        acts = [(each.fence, each.high_ms, each.oldest_slot_end_ms) for each in (before, self)]
+        # Into an empty inbox the first enqueue comes.
+        return acts[0] != acts[1] or (before.oldest_new != b"" and before.oldest_new != self.oldest_new)
 
 
 def read_server() -> Plan[ServerFacts]:
@@ -98,15 +119,26 @@ def read_shard(core: Core, number: int, is_locked: Callable[[int], bool]) -> Pla
         slot_end = start(level, slot) + length(level)
     return ShardFacts(
         number=number,
-        epoch=_FENCE.unpack(fence)[0] if fence else 0,
+        fence=fence or b"",
         election=election.decode() if election else "",
         high_ms=int(high or 0),
         inbox=inbox,
-        oldest_new_ms=int(oldest[0][0].partition(b"-")[0]) if oldest else None,
+        oldest_new=oldest[0][0] if oldest else b"",
         oldest_slot_end_ms=slot_end,
         outbox=outbox,
         locked=is_locked(number),
     )
+
+
+def unserved(shards: list[ShardFacts], now_ms: int) -> list[ShardFacts]:
+    """Those with work that waits, and that were not seen at work."""
+    return [shard for shard in shards if not shard.served and shard.waiting_ms(now_ms) is not None]
+
+
+def look_again(core: Core, shard: ShardFacts, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
+    """What the shard says now, with ``served`` where a driver has moved anything since."""
+    now = yield from read_shard(core, shard.number, is_locked)
+    return replace(now, served=True) if now.has_moved(shard) else shard
 
 
 def judge_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms: int) -> Iterator[Finding]:
@@ -189,7 +221,7 @@ def _durability(facts: ServerFacts) -> Finding:
 
 
 def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> Finding:
-    late = [shard for shard in shards if _waiting_ms(shard, facts.now_ms) is not None]
+    late = unserved(shards, facts.now_ms)
     unlocked = [shard for shard in shards if not shard.locked]
     epochs = f"epoch {max(shard.epoch for shard in shards)}"
     if embedded and not any(shard.locked for shard in late) and unlocked:
@@ -200,29 +232,26 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
             "no program has the directory open to drive it: what falls due waits for one, or for `tickwheel events`",
         )
     if late:
-        longest = max(_waiting_ms(shard, facts.now_ms) or 0 for shard in late)
+        longest = max(shard.waiting_ms(facts.now_ms) or 0 for shard in late)
         which = ", ".join(str(shard.number) for shard in late)
-        text = f"the wheel of shard {which} has not been served for {longest / 1000:,.0f} s"
+        text = (
+            f"timers of shard {which} have waited for {longest / 1000:,.0f} s, and its wheel stood still while it was"
+            " looked at"
+        )
         if any(shard.locked for shard in late):
-            text += ": a process of this host holds its lock, and is catching up or stuck; look again in a moment"
+            text += ": a process of this host holds its lock, and is frozen or stuck; look into its log"
             return Finding("driver", "warning", text)
         return Finding("driver", "bad", f"{text}: no event process drives it; run `tickwheel events`")
     if not unlocked:
         return Finding("driver", "ok", f"a process of this host drives every shard, {epochs}")
     if not any(shard.epoch for shard in shards):
         return Finding("driver", "warning", "no event process has ever driven it; run `tickwheel events`")
-    if facts.blocked_readers:
+    if facts.blocked_readers or any(shard.served for shard in shards):
         return Finding(
             "driver", "ok", f"readers that follow an inbox of this server: {facts.blocked_readers}; {epochs}"
         )
     return Finding("driver", "warning", f"no event process is in sight, and nothing waits for one; {epochs}")
 
 
-def _waiting_ms(shard: ShardFacts, now_ms: int) -> int | None:
-    """How long work has waited that a driver would have done; None where none has."""
-    waits = []
-    if shard.oldest_new_ms is not None and now_ms - shard.oldest_new_ms > _INBOX_MS:
-        waits.append(now_ms - shard.oldest_new_ms)
-    if shard.oldest_slot_end_ms is not None and now_ms - shard.oldest_slot_end_ms > _SLOT_MS:
-        waits.append(now_ms - shard.oldest_slot_end_ms)
-    return max(waits, default=None)
+def _ms(entry_id: bytes) -> int:
+    return int(entry_id.partition(b"-")[0])

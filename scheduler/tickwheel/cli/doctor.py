@@ -10,7 +10,17 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from tickwheel.cli.checkup import Finding, judge_queues, judge_server, judge_shards, read_server, read_shard
+from tickwheel.cli.checkup import (
+    Finding,
+    ShardFacts,
+    judge_queues,
+    judge_server,
+    judge_shards,
+    look_again,
+    read_server,
+    read_shard,
+    unserved,
+)
 from tickwheel.cli.command import command
 from tickwheel.cli.failures import ExitCode, Refusal
 from tickwheel.cli.output import console, print_json, printable
@@ -29,6 +39,8 @@ from tickwheel.urls import default_lock
 commands = typer.Typer()
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "bad": ("BAD", "bold red")}
 _LINES = 20
+# A driver that has read an entry of the inbox files it within two seconds, unless its host is very busy.
+_LOOK_S, _PAUSE_S = 4.0, 0.1
 
 
 @command(commands, "doctor", "tickwheel doctor", "tickwheel doctor --url redis://prod:6379 --quick", panel="Looking")
@@ -61,7 +73,7 @@ def doctor(
             io.run(open_namespace(core, None))
         tell(judge_server(facts, host_ms, answered_ms, core.guard_ms))
         if there.value:
-            shards = [io.run(read_shard(core, number, _is_locked(opening))) for number in range(core.shards)]
+            shards = _shards(core, io, opening, facts.now_ms)
             tell(iter([Finding("namespace", "ok", f"{core.namespace}, shards: {core.shards}")]))
             tell(judge_shards(core, shards, facts, embedded=opening.server is not None))
             tell(judge_queues(io.run(listed(core))))
@@ -74,6 +86,22 @@ def doctor(
     bad = [finding for finding in found if finding.verdict == "bad"]
     if bad:
         raise Refusal(f"{len(bad)} of {len(found)} checks are bad")
+
+
+def _shards(core: Core, io: SyncIO, opening: Opening, now_ms: int) -> list[ShardFacts]:
+    """What the shards say. Those where work waits are looked at until it moves, for as long as a driver may take."""
+    is_locked = _is_locked(opening)
+    shards = [io.run(read_shard(core, number, is_locked)) for number in range(core.shards)]
+    until = time.monotonic() + _LOOK_S
+    while time.monotonic() < until:
+        # An embedded wheel that nobody turns is as it should be.
+        waiting = [shard for shard in unserved(shards, now_ms) if shard.locked or opening.server is None]
+        if not waiting:
+            break
+        time.sleep(_PAUSE_S)
+        for shard in waiting:
+            shards[shard.number] = io.run(look_again(core, shard, is_locked))
+    return shards
 
 
 def _audit(core: Core, io: SyncIO) -> Iterator[Finding]:

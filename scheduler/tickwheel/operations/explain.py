@@ -30,7 +30,7 @@ class Explanation:
     reason: str
     until: datetime | None = None
     """When that changes by itself: due, end of the lease that holds it up (of a message that was cancelled while it
-    ran: of its own, which holds its exclusive value), end of retention."""
+    ran: of its own, which holds its exclusive value), end of retention. Past, where no event process has seen to it."""
     ahead: int | None = None
     """Deliverable messages that are more urgent; on other shards those with an earlier deadline."""
     ahead_in_value: int | None = None

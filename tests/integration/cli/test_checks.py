@@ -1,7 +1,12 @@
 """Commands that look at a whole namespace or measure it: doctor and bench."""
 
+import os
+import signal
+from collections.abc import Callable
+
 import pytest
 
+from tests.conditions import eventually
 from tests.integration.cli.running import Run, document
 from tickwheel import Tickwheel
 from tickwheel.testing import PrivateServer
@@ -36,18 +41,60 @@ def test_doctor_does_not_create_what_it_looks_for(run: Run, tickwheel_server: Pr
         assert list(client.scan_iter(match="cli-nowhere*")) == []
 
 
-def test_doctor_says_that_nobody_drives(run: Run, place: Tickwheel, tickwheel_server: PrivateServer) -> None:
-    run("enqueue", "jobs", "x", "--delay", "1h")
-    with tickwheel_server.client() as client:
-        inbox = f"{place._core.namespace}:{{0}}:inbox"
-        [(_, fields)] = client.xrange(inbox)
-        client.delete(inbox)
-        # As if it had been there for ten seconds.
-        seconds, _ = client.time()
-        client.xadd(inbox, fields, id=f"{(seconds - 10) * 1000}-1")
-    found = document(run("doctor", "--quick", "--json", code=1))
+@pytest.fixture
+def old_timer(run: Run, place: Tickwheel, tickwheel_server: PrivateServer) -> Callable[[], None]:
+    """Puts a timer into the inbox as if it had been there for ten seconds."""
+
+    def put() -> None:
+        run("enqueue", "jobs", "x", "--delay", "1h")
+        with tickwheel_server.client() as client:
+            inbox = f"{place._core.namespace}:{{0}}:inbox"
+            [(_, fields)] = client.xrange(inbox)
+            client.delete(inbox)
+            seconds, _ = client.time()
+            client.xadd(inbox, fields, id=f"{(seconds - 10) * 1000}-1")
+
+    return put
+
+
+def driver_finding(run: Run, code: int = 0) -> tuple[str, str]:
+    """What doctor says of who drives."""
+    found = document(run("doctor", "--quick", "--json", code=code))
     [driver] = [finding for finding in found if finding["check"] == "driver"]
-    assert "no event process drives it; run `tickwheel events`" in driver["text"]
+    return driver["verdict"], driver["text"]
+
+
+def test_doctor_says_that_nobody_drives(run: Run, old_timer: Callable[[], None]) -> None:
+    old_timer()
+    verdict, text = driver_finding(run, code=1)
+    assert verdict == "bad"
+    assert "no event process drives it; run `tickwheel events`" in text
+
+
+def test_doctor_raises_no_alarm_when_an_event_process_has_just_started(
+    place: Tickwheel, run: Run, old_timer: Callable[[], None], tickwheel_server: PrivateServer
+) -> None:
+    old_timer()
+    with Tickwheel(tickwheel_server.url, namespace=place._core.namespace, drive=True):
+        verdict, text = driver_finding(run)
+    assert (verdict, text.split(",")[0]) == ("ok", "a process of this host drives every shard")
+
+
+def test_doctor_says_that_an_event_process_stands_still(
+    place: Tickwheel, run: Run, old_timer: Callable[[], None], tickwheel_server: PrivateServer
+) -> None:
+    with Tickwheel(tickwheel_server.url, namespace=place._core.namespace, drive=True) as driving:
+        eventually(lambda: driver_finding(run)[1].startswith("a process of this host drives"), "it drives")
+        child = driving._opening._child
+        assert child is not None
+        os.kill(child.pid, signal.SIGSTOP)
+        try:
+            old_timer()
+            verdict, text = driver_finding(run)
+        finally:
+            os.kill(child.pid, signal.SIGCONT)
+    assert verdict == "warning"
+    assert "a process of this host holds its lock, and is frozen or stuck" in text
 
 
 def test_bench_measures_and_leaves_nothing(
