@@ -7,24 +7,32 @@ import argparse
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from redis import Redis
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from tickwheel import urls
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.embedded import EmbeddedServer
+from tickwheel.errors import TickwheelError
 from tickwheel.event_process import EventProcess, LockFileElection, QueueRef
 from tickwheel.namespace import open_namespace
 from tickwheel.operations import queues
 from tickwheel.sync_io import ANSWER_S, SyncIO, pool
 
 _HOME_S = 5.0
+# What the world does to an event process: a full disk, a server that is gone. Anything else is a mistake of ours, whose
+# traceback is wanted.
+_FROM_OUTSIDE = (TickwheelError, RedisError, OSError)
+
+_log = logging.getLogger("tickwheel.driving")
 
 
 class HomeQueues:
@@ -130,8 +138,21 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--until-eof", action="store_true")
     given = parser.parse_args()
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    drive(os.environ[urls.VARIABLE], given.namespace, given.lock, given.data_dir, given.until_eof)
+    handler = logging.StreamHandler()
+    handler.addFilter(_is_told_only_here)
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s", handlers=[handler]
+    )
+    try:
+        drive(os.environ[urls.VARIABLE], given.namespace, given.lock, given.data_dir, given.until_eof)
+    except _FROM_OUTSIDE as error:
+        _log.error("the event process of namespace %s cannot go on: %s", given.namespace, error)
+        sys.exit(1)
+
+
+def _is_told_only_here(record: logging.LogRecord) -> bool:
+    """Not what ended a shard's loop from outside: it ends the process, and is told then, in one line."""
+    return not (record.exc_info and isinstance(record.exc_info[1], _FROM_OUTSIDE))
 
 
 if __name__ == "__main__":

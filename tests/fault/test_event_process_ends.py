@@ -1,0 +1,37 @@
+"""An event process that cannot go on says why in one line: its log is the terminal of whoever runs the program."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.fault
+
+
+def ended(url: str, lock: Path, *more: str) -> tuple[int, list[str]]:
+    """Exit code and log of an event process that ends by itself."""
+    command = [sys.executable, "-m", "tickwheel.driving", "--namespace", "ends", "--lock", str(lock), *more]
+    environment = os.environ | {"TICKWHEEL_URL": url}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == ""
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_a_directory_that_cannot_be_used_is_told_in_one_line(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "data"
+    in_the_way.write_text("")
+    code, [line] = ended("unix:///nowhere", tmp_path / "lock", "--data-dir", str(in_the_way))
+    assert code == 1
+    assert "ERROR the event process of namespace ends cannot go on: " in line
+    assert str(in_the_way) in line
+
+
+def test_a_lock_that_cannot_be_written_is_told_in_one_line(tickwheel_server: PrivateServer, tmp_path: Path) -> None:
+    code, [line] = ended(tickwheel_server.url, tmp_path / "missing" / "lock")
+    tickwheel_server.clear("ends")
+    assert code == 1
+    assert "cannot go on: [Errno 2] No such file or directory" in line
