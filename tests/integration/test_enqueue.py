@@ -293,6 +293,8 @@ def test_a_due_time_too_far_ahead_stops_no_other_and_the_error_says_which_it_is(
     results = refused.value.results
     assert [n for n, result in enumerate(results) if result is None] == [7, 30, 1_500]
     assert queue.counts()["pending"] == 1_998
+    with pytest.raises(InvalidArgument, match="; 0 of 2000 messages were enqueued, 1997 were there before"):
+        queue.enqueue_many(new)
     # Sent again without them, nothing changes.
     again = queue.enqueue_many(one for n, one in enumerate(new) if results[n] is not None)
     assert not any(result.created for result in again)

@@ -1,7 +1,7 @@
 """Many messages from a file or a pipe, in batches; where it stops, it says exactly how far it came."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from tickwheel.cli.failures import Refusal
 from tickwheel.cli.jsonl import Line, LineRefused, lines
 from tickwheel.cli.output import print_json
 from tickwheel.cli.streams import standard_input
+from tickwheel.operations.enqueue import others
 
 _BATCH = 1_000
 
@@ -48,7 +49,9 @@ def enqueue_file(queue: Queue, source: Path, *, json: bool) -> None:
                 line = batch[invalid.place]
                 stopped = LineRefused(line.number, str(invalid.__cause__))
             if stopped is not None:
-                raise Refusal(f"{stopped}; all before it are in: put it right and go on from there") from stopped
+                raise Refusal(
+                    f"{stopped}; {_before(added + there, refused)}: put it right and go on from there"
+                ) from stopped
             if not batch:
                 break
             advance(len(batch))
@@ -64,6 +67,15 @@ def enqueue_file(queue: Queue, source: Path, *, json: bool) -> None:
 
 def print_result(result: EnqueueResult) -> None:
     print_json({"id": result.id, "state": result.state, "created": result.created})
+
+
+def _before(count: int, refused: Sequence[tuple[Line, str]]) -> str:
+    """What became of the lines before the one where it stopped."""
+    told = f"{count:,} message{' before it is' if count == 1 else 's before it are'} in" if count else "nothing is in"
+    if refused:
+        first, why = refused[0]
+        told += f", {len(refused):,} refused (line {first.number}: {why})"
+    return told
 
 
 def _next_batch(reading: Iterator[Line]) -> tuple[list[Line], LineRefused | None]:
@@ -100,7 +112,8 @@ def _send(queue: Queue, batch: list[Line]) -> tuple[list[EnqueueResult | None], 
     except (IdConflict, InvalidArgument) as error:
         if not error.results:
             raise _LineInvalid(taken - 1) from error
-        return error.results, str(error)
+        # Of a batch; what became of the lines of the file is told in the end.
+        return error.results, str(error).removesuffix(others(error.results))
 
 
 def _readable(source: Path) -> BinaryIO:

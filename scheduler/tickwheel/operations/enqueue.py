@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from struct import Struct
@@ -154,17 +154,24 @@ def enqueue_many(core: Core, queue: str, messages: Iterable[NewMessage]) -> Plan
 
 def _check(queue: str, results: list[EnqueueResult | None], conflicts: list[str], too_far: list[str]) -> None:
     """Raise for the messages that were refused, saying what became of the others."""
-    done = len(results) - len(conflicts) - len(too_far)
-    others = f"; {done} of {len(results)} messages were enqueued" if len(results) > 1 else ""
     if too_far:
         most = timedelta(milliseconds=limits.DELAY_MS_MAX).days
         text = f"due of {_named(too_far)} must be within {most} days from now, by the clock of its shard's server"
         if conflicts:
             text += f"; and the queue has a {_named(conflicts)} with other content"
-        raise InvalidArgument(text + others, results)
+        raise InvalidArgument(text + others(results), results)
     if conflicts:
         text = f"queue {queue!r} has a {_named(conflicts)} with other content"
-        raise IdConflict(f"{text}; an id stands for one message until its retention is over{others}", results)
+        raise IdConflict(f"{text}; an id stands for one message until its retention is over{others(results)}", results)
+
+
+def others(results: Sequence[EnqueueResult | None]) -> str:
+    """How an error for refused messages ends: what became of those that were not."""
+    if len(results) == 1:
+        return ""
+    created = sum(1 for result in results if result is not None and result.created)
+    there = sum(1 for result in results if result is not None and not result.created)
+    return f"; {created} of {len(results)} messages were enqueued" + (f", {there} were there before" if there else "")
 
 
 def _named(ids: list[str]) -> str:

@@ -54,7 +54,37 @@ def test_a_bad_line_is_named_and_exactly_what_stands_before_it_is_in(
     result = run("enqueue", "encode", "--from", file, code=1)
     assert result.stderr.startswith("tickwheel: line 121: ")
     assert said in result.stderr
+    assert result.stderr.endswith("; 120 messages before it are in: put it right and go on from there\n")
     assert place.queue("encode").counts()["pending"] == 120
+
+
+def test_a_bad_line_is_told_with_what_is_in_and_what_was_refused(run: Run, place: Tickwheel, tmp_path: Path) -> None:
+    ids = [json.dumps({"id": f"m{n}", "payload": "x"}) for n in range(4)]
+    run("enqueue", "jobs", "--from", lines_file(tmp_path, *ids[:2]))
+    taken = json.dumps({"id": "m1", "payload": "other"})
+    result = run("enqueue", "jobs", "--from", lines_file(tmp_path, ids[0], taken, *ids[2:], "no"), code=1)
+    assert "line 5: not JSON" in result.stderr
+    assert "; 3 messages before it are in, 1 refused (line 2: queue 'jobs' has a message 'm1' with" in result.stderr
+
+
+def test_a_first_line_that_is_bad_means_that_nothing_was_enqueued(run: Run, place: Tickwheel, tmp_path: Path) -> None:
+    result = run("enqueue", "jobs", "--from", lines_file(tmp_path, "no", "{}"), code=1)
+    assert result.stderr.startswith("tickwheel: line 1: not JSON")
+    assert result.stderr.endswith("; nothing is in: put it right and go on from there\n")
+
+
+def test_lines_that_are_sent_again_are_told_apart_from_those_that_are_added(
+    run: Run, place: Tickwheel, tmp_path: Path
+) -> None:
+    ids = [json.dumps({"id": f"m{n}", "payload": "x"}) for n in range(3)]
+    run("enqueue", "jobs", "--from", lines_file(tmp_path, *ids[:2]))
+    taken = json.dumps({"id": "m1", "payload": "other"})
+    result = run("enqueue", "jobs", "--from", lines_file(tmp_path, *ids, taken), code=1)
+    assert result.stdout == "1 added, 2 were there before\n"
+    assert result.stderr == (
+        "tickwheel: line 4: queue 'jobs' has a message 'm1' with other content; an id stands for one message until its"
+        " retention is over\n"
+    )
 
 
 def test_a_line_whose_id_is_taken_is_told_after_all_others_are_in(run: Run, place: Tickwheel, tmp_path: Path) -> None:
