@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tickwheel import Tickwheel
+from tickwheel.datadir_lock import is_free
 
 pytestmark = pytest.mark.fault
 
@@ -55,5 +56,25 @@ def test_the_event_process_ends_with_a_program_that_is_killed(tmp_path: Path) ->
         child = int(program.stdout.readline())
         program.kill()
     wait_until(lambda: not Path(f"/proc/{child}").exists(), "the child of a killed program has ended")
+    # As the last to leave it has stopped the server, too.
+    assert is_free(tmp_path / "server.lock")
     with Tickwheel(data_dir=tmp_path, drive=False) as tickwheel:
         assert tickwheel.queues() == []
+
+
+def test_a_killed_program_without_event_process_leaves_the_server_to_the_next(tmp_path: Path) -> None:
+    code = (
+        "import sys, tickwheel\n"
+        "tw = tickwheel.Tickwheel(data_dir=sys.argv[1], drive=False)\n"
+        "print(tw._opening.server.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        server = int(program.stdout.readline())
+        program.kill()
+    with Tickwheel(data_dir=tmp_path, drive=False) as tickwheel:
+        assert tickwheel._opening.server is not None
+        assert tickwheel._opening.server.pid == server
+    assert is_free(tmp_path / "server.lock")
