@@ -1,17 +1,19 @@
-"""What only reads: `tickwheel get`, `explain`, `counts`, `depth`, `forecast`."""
+"""What only reads: `tickwheel get`, `messages`, `explain`, `counts`, `depth`, `forecast`."""
 
 from dataclasses import asdict
+from itertools import islice
 from typing import Annotated
 
 import typer
 
-from tickwheel import Lateness, Queue
+from tickwheel import Lateness, MessageView, Queue
 from tickwheel.cli.command import command
 from tickwheel.cli.failures import ExitCode, Refusal
 from tickwheel.cli.lease import ExclusiveValue, Id
 from tickwheel.cli.notation import pairs
 from tickwheel.cli.output import (
     moment,
+    note,
     pairs_text,
     payload_fields,
     payload_text,
@@ -32,9 +34,7 @@ def get(place: Place, queue: Name, id: Id, exclusive_value: ExclusiveValue = Non
     with place.open() as tickwheel:
         found = tickwheel.queue(queue).get(id, exclusive_value)
     if place.json:
-        fields = asdict(found)
-        del fields["payload"]
-        print_json(fields | payload_fields(found.payload))
+        _print_view(found)
         return
     print_fields(
         [
@@ -52,6 +52,44 @@ def get(place: Place, queue: Name, id: Id, exclusive_value: ExclusiveValue = Non
         ],
         title=found.id,
     )
+
+
+@command(
+    commands,
+    "messages",
+    "tickwheel messages orders --state errored",
+    "tickwheel messages orders --limit 20 --json",
+    "tickwheel messages orders --state errored --json | jq -r .id | xargs -r -n 1 tickwheel redrive orders",
+    panel="Looking",
+)
+def messages(
+    place: Place,
+    queue: Name,
+    state: Annotated[
+        str | None,
+        typer.Option(help="Only these: invisible, pending, running, completed, cancelled or errored. Default: all."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="So many at most. Default: all.")] = None,
+) -> None:
+    """List the messages of a queue, in no order.
+
+    Reads every message of the namespace: for people and tools, not for workers. With --json a line each, as `get`
+    prints it.
+    """
+    with place.open() as tickwheel:
+        asked = tickwheel.queue(queue)
+        found = islice(asked.messages(state), limit)
+        if place.json:
+            for view in found:
+                _print_view(view)
+            return
+        rows = [_row(view) for view in found]
+        exclusive = asked.config().exclusive_key is not None
+    if rows:
+        columns = ("id", "state", "due", "attempt", "error", *(["exclusive value"] if exclusive else []))
+        print_table(columns, (row[: len(columns)] for row in rows), right=("attempt",))
+    else:
+        note(f"queue {queue!r} has no {f'{state} ' if state else ''}messages")
 
 
 @command(
@@ -96,6 +134,8 @@ def counts(
         states = tuple(found[0][1])
         columns = ("queue", *states, "late p50", "late p99", "deadlines missed")
         print_table(columns, rows, right=columns[1:])
+    else:
+        note("no queues")
 
 
 @command(
@@ -153,6 +193,16 @@ def forecast(
         print_table(("minute", "due", ""), rows, right=("due",))
     else:
         print(f"nothing falls due in the coming {minutes} minutes")
+
+
+def _print_view(view: MessageView) -> None:
+    fields = asdict(view)
+    del fields["payload"]
+    print_json(fields | payload_fields(view.payload))
+
+
+def _row(view: MessageView) -> tuple[object, ...]:
+    return view.id, view.state, moment(view.due), view.attempt, view.error, view.exclusive_value
 
 
 def _counted(queue: Queue, states: dict[str, int], late: Lateness) -> dict[str, object]:

@@ -18,6 +18,11 @@ def print_json(value: object) -> None:
     print(json.dumps(value, default=_plain))
 
 
+def note(text: str) -> None:
+    """For people, where a program that reads the output would be misled."""
+    print(text, file=sys.stderr)
+
+
 def moment(at: datetime) -> str:
     """A time for people, in UTC."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC"

@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from tickwheel import Queue, Tickwheel
+from tickwheel import Queue, QueueConfigConflict, Tickwheel
 from tickwheel.cli.command import command
+from tickwheel.cli.failures import Refusal
 from tickwheel.cli.notation import duration, option, written
-from tickwheel.cli.output import print_fields, print_json, print_table, printable
+from tickwheel.cli.output import note, print_fields, print_json, print_table, printable
 from tickwheel.cli.place import Place
 from tickwheel.config import QueueConfig
 
@@ -68,7 +69,12 @@ def create(
         "forecast": forecast or None,
     }
     with place.open(shards=shards) as tickwheel:
-        _show(place, tickwheel.create_queue(queue, update=update, **config))
+        try:
+            created = tickwheel.create_queue(queue, update=update, **config)
+        except QueueConfigConflict as error:
+            # Said as it is done here.
+            raise Refusal(str(error).replace("pass update=True to change it", "give --update to change it")) from error
+        _show(place, created)
 
 
 @command(commands, "list", "tickwheel queue list", "tickwheel queue list --json | jq -r '.[].queue'")
@@ -78,7 +84,9 @@ def list_(place: Place) -> None:
         found = [(queue, queue.config(), queue.counts()) for queue in tickwheel.queues()]
     if place.json:
         print_json([{"queue": queue.name, "blocked": _blocked(config), "counts": n} for queue, config, n in found])
-    elif found:
+    elif not found:
+        note("no queues")
+    else:
         rows = [(queue.name, *n.values(), ", ".join(_blocked(config))) for queue, config, n in found]
         print_table(("queue", *_COUNTED, "blocked"), rows, right=_COUNTED)
 

@@ -16,7 +16,7 @@ def test_help_has_examples_and_exit_codes(run: Run) -> None:
     assert "Exit codes:" in overview
     for name in (
         *("demo", "events", "queue", "enqueue", "dequeue", "complete", "fail", "extend", "cancel", "reschedule"),
-        *("get", "explain", "redrive", "counts", "depth", "forecast", "doctor", "bench"),
+        *("get", "messages", "explain", "redrive", "counts", "depth", "forecast", "doctor", "bench"),
     ):
         assert f" {name} " in overview
         if name != "queue":
@@ -129,7 +129,9 @@ def test_a_queue_is_created_listed_shown_blocked_and_unblocked(run: Run) -> None
     )
     assert (shown["exclusive_key"], shown["lease_ms"], shown["indexed"]) == ("project", 120_000, ["gpu"])
     run("queue", "create", "encode", *ENCODE, "--lease", "2m", "--indexed", "gpu", "--max-attempts", 3)
-    assert "another configuration" in run("queue", "create", "encode", *ENCODE, code=1).stderr
+    refused = run("queue", "create", "encode", *ENCODE, code=1).stderr
+    assert "another configuration" in refused
+    assert refused.endswith("; give --update to change it\n")
     assert (
         document(run("queue", "create", "encode", *ENCODE, "--indexed", "gpu", "--update", "--json"))["lease_ms"]
         == 120_000
@@ -158,6 +160,45 @@ def test_counts_depth_and_forecast(run: Run) -> None:
     coming = document(run("forecast", "jobs", "--minutes", 5, "--json"))
     assert sum(minute["due"] for minute in coming) == 1
     assert "▇" in run("forecast", "jobs").stdout
+
+
+def test_messages_are_listed_of_one_state_or_all(run: Run, place: Tickwheel) -> None:
+    run("queue", "create", "jobs", "--max-attempts", 1)
+    for id in ("done", "lost", "waits"):
+        run("enqueue", "jobs", "x", "--id", id)
+    done, lost = place.queue("jobs").dequeue(limit=2)
+    done.complete()
+    lost.fail("no\ncard")
+    listed = run("messages", "jobs").stdout.splitlines()
+    assert listed[0].split() == ["id", "state", "due", "attempt", "error"]
+    assert sorted(line.split()[0] for line in listed[1:]) == ["done", "lost", "waits"]
+    [_, line] = run("messages", "jobs", "--state", "errored").stdout.splitlines()
+    assert line.split()[:2] == ["lost", "errored"]
+    assert line.endswith("        1  no\\ncard")
+    found = document(run("messages", "jobs", "--state", "errored", "--json"))
+    assert (found["id"], found["error"], found["payload"]) == ("lost", "no\ncard", "x")
+    assert found == document(run("get", "jobs", "lost", "--json"))
+    assert len(documents(run("messages", "jobs", "--limit", 2, "--json"))) == 2
+    run("redrive", "jobs", found["id"])
+    nothing = run("messages", "jobs", "--state", "errored")
+    assert (nothing.stdout, nothing.stderr) == ("", "queue 'jobs' has no errored messages\n")
+
+
+def test_messages_of_an_exclusive_queue_are_listed_with_their_values(run: Run) -> None:
+    run("queue", "create", "encode", *ENCODE)
+    run("enqueue", "encode", "film", "--id", "f1", "--meta", "project=p1")
+    head, line = run("messages", "encode").stdout.splitlines()
+    assert head.endswith("  exclusive value")
+    assert line.endswith("  p1")
+    assert document(run("messages", "encode", "--json"))["exclusive_value"] == "p1"
+
+
+@pytest.mark.parametrize("command", [("queue", "list"), ("counts",)])
+def test_a_namespace_without_queues_says_so_to_people_only(run: Run, command: tuple[str, ...]) -> None:
+    shown = run(*command)
+    assert (shown.stdout, shown.stderr) == ("", "no queues\n")
+    shown = run(*command, "--json")
+    assert (shown.stdout, shown.stderr) == ("[]\n", "")
 
 
 def test_options_may_stand_before_the_command_and_win_over_the_environment(run: Run, place: Tickwheel) -> None:

@@ -192,6 +192,19 @@ def test_commands_are_joined_by_pipes(run: Run, environment: dict[str, str]) -> 
     assert done.stdout.strip() == "20"
 
 
+def test_what_messages_prints_is_what_redrive_takes(run: Run, environment: dict[str, str]) -> None:
+    run("queue", "create", "jobs", "--max-attempts", "1")
+    run("enqueue", "jobs", "--from", "-", stdin="{}\n" * 3)
+    for line in run("dequeue", "jobs", "--limit", "2", "--json").stdout.splitlines():
+        message = json.loads(line)
+        run("fail", "jobs", message["id"], "--token", message["token"])
+    id_of = f"{sys.executable} -c 'import json, sys; [print(json.loads(line)[\"id\"]) for line in sys.stdin]'"
+    command = " ".join(TICKWHEEL)
+    script = f"{command} messages jobs --state errored --json | {id_of} | xargs -n 1 {command} redrive jobs"
+    subprocess.run(["sh", "-c", script], env=environment, capture_output=True, timeout=TIMEOUT_S, check=True)
+    assert json.loads(run("counts", "jobs", "--json").stdout)["pending"] == 3
+
+
 def in_shell(environment: dict[str, str], command: str) -> tuple[int, str, str]:
     """Exit code, output and error output of a command line, which ends with its redirections."""
     line = f"{' '.join(TICKWHEEL)} {command}"

@@ -24,7 +24,8 @@ def test_nothing_to_deliver_is_code_4(run: Run) -> None:
 def test_what_is_not_there_is_code_4(run: Run) -> None:
     run("queue", "create", "jobs")
     for command in (("get", "jobs", "x"), ("explain", "jobs", "x"), ("cancel", "jobs", "x"), ("counts", "none"),
-                    ("queue", "show", "none"), ("queue", "block", "none"), ("depth", "none")):  # fmt: skip
+                    ("messages", "none"), ("depth", "none"), ("queue", "show", "none"),
+                    ("queue", "block", "none")):  # fmt: skip
         result = run(*command, code=4)
         assert result.stderr.count("\n") == 1, command
 
@@ -53,6 +54,8 @@ def test_a_server_that_does_not_answer_is_code_3(run: Run) -> None:
         (("complete", "jobs", "x", "--token", "nothex"), "a token is 32 hexadecimal digits"),
         (("redrive", "jobs"), "give the id of a message, or --all"),
         (("reschedule", "jobs", "x"), "give a new delay"),
+        (("messages", "jobs", "--state", "lost"), "state must be one of invisible, pending"),
+        (("messages", "jobs", "--limit", "0"), "greater than or equal to 1"),
         (("queue", "create", "jobs", "--lease", "1ms"), "lease must be from"),
         (("--timeout", "soon", "counts"), "a duration is written like"),
         (("demo", "--file", "/nowhere/day.csv"), "cannot read /nowhere/day.csv"),
