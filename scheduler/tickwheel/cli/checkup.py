@@ -246,7 +246,9 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
         return Finding("driver", "ok", f"a process of this host drives every shard, {epochs}")
     if not any(shard.epoch for shard in shards):
         return Finding("driver", "warning", "no event process has ever driven it; run `tickwheel events`")
-    if facts.blocked_readers or any(shard.served for shard in shards):
+    if any(shard.served for shard in unlocked):
+        return Finding("driver", "ok", f"an event process drives it, with another lock file than this host's; {epochs}")
+    if facts.blocked_readers:
         return Finding(
             "driver", "ok", f"readers that follow an inbox of this server: {facts.blocked_readers}; {epochs}"
         )

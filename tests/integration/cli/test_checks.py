@@ -2,7 +2,10 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +60,17 @@ def old_timer(run: Run, place: Tickwheel, tickwheel_server: PrivateServer) -> Ca
     return put
 
 
+@pytest.fixture
+def wait_for_claim(place: Tickwheel, tickwheel_server: PrivateServer) -> Callable[[], None]:
+    """Waits until an event process has claimed the shard: it files what is in the inbox within seconds."""
+
+    def wait() -> None:
+        with tickwheel_server.client() as client:
+            eventually(lambda: client.hget(f"{place._core.namespace}:{{0}}:clock", "fence"), "claimed")
+
+    return wait
+
+
 def driver_finding(run: Run, code: int = 0) -> tuple[str, str]:
     """What doctor says of who drives."""
     found = document(run("doctor", "--quick", "--json", code=code))
@@ -72,12 +86,41 @@ def test_doctor_says_that_nobody_drives(run: Run, old_timer: Callable[[], None])
 
 
 def test_doctor_raises_no_alarm_when_an_event_process_has_just_started(
-    place: Tickwheel, run: Run, old_timer: Callable[[], None], tickwheel_server: PrivateServer
+    place: Tickwheel,
+    run: Run,
+    old_timer: Callable[[], None],
+    wait_for_claim: Callable[[], None],
+    tickwheel_server: PrivateServer,
 ) -> None:
     old_timer()
     with Tickwheel(tickwheel_server.url, namespace=place._core.namespace, drive=True):
+        wait_for_claim()
         verdict, text = driver_finding(run)
     assert (verdict, text.split(",")[0]) == ("ok", "a process of this host drives every shard")
+
+
+def test_doctor_sees_an_event_process_of_another_lock_file_at_work(
+    place: Tickwheel,
+    run: Run,
+    old_timer: Callable[[], None],
+    wait_for_claim: Callable[[], None],
+    tickwheel_server: PrivateServer,
+    tmp_path: Path,
+) -> None:
+    old_timer()
+    command = [sys.executable, "-m", "tickwheel.driving", "--until-eof", "--namespace", place._core.namespace]
+    environment = os.environ | {"TICKWHEEL_URL": tickwheel_server.url}
+    process = subprocess.Popen(
+        [*command, "--lock", str(tmp_path / "lock")], stdin=subprocess.PIPE, env=environment, start_new_session=True
+    )
+    try:
+        wait_for_claim()
+        verdict, text = driver_finding(run)
+    finally:
+        process.communicate()
+    assert verdict == "ok"
+    # The second where it has filed everything before doctor looks.
+    assert text.startswith(("an event process drives it, with another lock file", "readers that follow an inbox"))
 
 
 def test_doctor_says_that_an_event_process_stands_still(
