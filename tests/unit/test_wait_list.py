@@ -1,0 +1,195 @@
+"""Who is woken: as many as there are messages, in turn, and no wake-up ends with somebody who has no use for it."""
+
+from functools import partial
+
+import pytest
+
+from tickwheel.waiting import Waiter, WaitList
+
+pytestmark = pytest.mark.unit
+
+
+class Line:
+    """Waiters by name, and whom the list told to wake up, in that order."""
+
+    def __init__(self, names: str, queue: str = "q", waiters: WaitList | None = None) -> None:
+        self.list = WaitList() if waiters is None else waiters
+        self.told: list[str] = []
+        self._waiters = {name: self.list.add(queue, partial(self.told.append, name)) for name in names}
+
+    def __getitem__(self, name: str) -> Waiter:
+        return self._waiters[name]
+
+    def looks(self, names: str) -> None:
+        """They were woken, and look."""
+        assert all(self.list.consume(self[name]) for name in names)
+
+
+def test_as_many_are_woken_as_messages_became_ready_who_came_first_before_the_others() -> None:
+    line = Line("abc")
+
+    line.list.wake("q", 2)
+
+    assert line.told == ["a", "b"]
+
+
+def test_for_more_messages_than_waiters_each_is_woken_once() -> None:
+    line = Line("abc")
+
+    line.list.wake("q", 10)
+
+    assert line.told == ["a", "b", "c"]
+
+
+def test_who_is_woken_and_has_not_looked_yet_is_not_woken_for_another_message() -> None:
+    line = Line("abc")
+
+    for count in (1, 2, 1):
+        line.list.wake("q", count)
+
+    assert line.told == ["a", "b", "c"]
+
+
+def test_waiters_take_turns() -> None:
+    line = Line("abc")
+
+    for name in "abca":
+        line.list.wake("q", 1)
+        line.looks(name)
+
+    assert line.told == ["a", "b", "c", "a"]
+
+
+def test_a_message_wakes_nobody_who_waits_for_another_queue() -> None:
+    line = Line("ab")
+
+    line.list.wake("another", 1)
+
+    assert line.told == []
+
+
+def test_a_waiter_is_woken_until_it_looks() -> None:
+    line = Line("a")
+    assert not line.list.consume(line["a"])
+
+    line.list.wake("q", 1)
+
+    assert line.list.consume(line["a"])
+    assert not line.list.consume(line["a"])
+
+
+def test_a_wake_up_that_a_leaving_waiter_did_not_use_goes_to_another() -> None:
+    line = Line("abc")
+    line.list.wake("q", 1)
+
+    line.list.remove(line["a"])
+
+    assert line.told == ["a", "b"]
+    line.looks("b")
+
+
+def test_a_wake_up_that_a_leaving_waiter_used_goes_to_nobody() -> None:
+    line = Line("abc")
+    line.list.wake("q", 1)
+    line.looks("a")
+
+    line.list.remove(line["a"])
+
+    assert line.told == ["a"]
+
+
+def test_whoever_gets_the_wake_up_of_one_that_left_passes_it_on() -> None:
+    line = Line("abc")
+    line.list.wake("q", 1)
+    line.list.remove(line["a"])
+    line.looks("b")
+
+    line.list.pass_on(line["b"])
+
+    assert line.told == ["a", "b", "c"]
+
+
+def test_a_wake_up_ends_with_the_last_waiter_that_leaves() -> None:
+    line = Line("ab")
+    line.list.wake("q", 1)
+
+    for name in "ab":
+        line.list.remove(line[name])
+
+    assert line.list.queues() == []
+    assert line.told == ["a", "b"]
+
+
+def test_to_leave_twice_is_to_leave_once() -> None:
+    line = Line("abc")
+    line.list.wake("q", 1)
+
+    for name in "aabccc":
+        line.list.remove(line[name])
+
+    assert line.told == ["a", "b", "c"]
+
+
+def test_who_has_left_is_not_woken() -> None:
+    line = Line("abc")
+    line.list.remove(line["a"])
+
+    line.list.wake("q", 1)
+
+    assert line.told == ["b"]
+
+
+def test_a_wake_up_is_passed_on_to_each_of_the_others_once() -> None:
+    line = Line("abc")
+    line.list.wake("q", 1)
+
+    for name in "abc":
+        line.looks(name)
+        line.list.pass_on(line[name])
+
+    assert line.told == ["a", "b", "c"]
+
+
+def test_who_has_passed_a_wake_up_on_has_none_left() -> None:
+    line = Line("abc")
+    line.list.wake("q", 1)
+    line.looks("a")
+
+    line.list.pass_on(line["a"])
+    line.list.pass_on(line["a"])
+
+    assert line.told == ["a", "b"]
+
+
+def test_a_wake_up_is_still_passed_on_after_everybody_was_asked_to_look() -> None:
+    line = Line("abc")
+    line.list.wake("q", 1)
+    line.list.wake_all()
+    line.looks("abc")
+    line.told.clear()
+
+    line.list.pass_on(line["a"])
+
+    assert line.told == ["b"]
+
+
+def test_a_sweep_asks_the_next_waiter_of_each_queue_and_nobody_passes_it_on() -> None:
+    line = Line("abc")
+    others = Line("de", "another", line.list)
+
+    line.list.sweep()
+    line.looks("a")
+    line.list.pass_on(line["a"])
+    line.list.sweep()
+
+    assert line.told == ["a", "b"]
+    assert others.told == ["d", "e"]
+
+
+def test_everybody_is_asked_to_look_when_wake_ups_may_be_lost() -> None:
+    line = Line("abc")
+    others = Line("de", "another", line.list)
+
+    line.list.wake_all()
+
+    assert (line.told, others.told) == (["a", "b", "c"], ["d", "e"])
