@@ -61,6 +61,19 @@ class FilesNoNearTimers(ShardDriver):
         return [entry.far for entry in prefix if entry.far]
 
 
+class TakesTheRedrivenForEnded(ShardDriver):
+    """Rule 3: the lease of a message that was redriven after its end is one to be filed."""
+
+    def take_over(self) -> Steps:
+        yield from super().take_over()
+        self._unfiled.ended = _NeverLess()
+
+
+class _NeverLess(set[bytes]):
+    def difference_update(self, *_: Iterable[Any]) -> None:
+        """What ended once has ended for good."""
+
+
 class KeepsPositions(ShardDriver):
     """Rule 10: positions are dropped with the memory that they speak of."""
 
@@ -100,6 +113,17 @@ class TrustsItsOwnClock(ShardDriver):
         firing._scripts = {
             kind: _edited(script, r"now = math.min\(now, bound\)", "now = bound")
             for kind, script in firing._scripts.items()
+        }
+
+
+class BelievesTheServer(ShardDriver):
+    """Rule 7: what is due by the server's clock is not, beyond the bound that the clock guard gives."""
+
+    def take_over(self) -> Steps:
+        yield from super().take_over()
+        firing = self._firing
+        firing._scripts = {
+            kind: _edited(script, r"now = math.min\(now, bound\)", "") for kind, script in firing._scripts.items()
         }
 
 
@@ -201,9 +225,11 @@ MUTANTS: list[Any] = [
     StartsAtTheEndOfTheInbox,
     DropsSlotsWithoutAnswers,
     FilesNoNearTimers,
+    TakesTheRedrivenForEnded,
     KeepsPositions,
     SkipsOwnPushes,
     TrustsItsOwnClock,
+    BelievesTheServer,
     ForgetsMovedTimers,
     TakesEarlyForAnswered,
     TakesSentForAnswered,

@@ -81,8 +81,11 @@ class World:
         return self._link.execute(command)
 
     def _fire(self, call: Call) -> bytes:
-        """A call of a leader that may make messages Pending: it must not take the time for later than it is."""
-        packed = call.args[3]
+        """A call of a leader that may make messages Pending: it must not take the time for later than it is, by the
+        server's clock and by the leader's bound.
+        """
+        limits, packed = call.args[1], call.args[3]
+        assert isinstance(limits, bytes)
         assert isinstance(packed, bytes)
         timers = unpack(packed)
         assert 0 < len(timers) <= 1_000
@@ -91,6 +94,8 @@ class World:
         reply: bytes = self._link.execute(call)
         shown = int.from_bytes(reply[:6], "big")
         assert shown <= self.server_ms, f"{call.script.name} took the time for {shown}, it is {self.server_ms}"
+        bound = int.from_bytes(limits[:6], "big")
+        assert shown <= bound, f"{call.script.name} took the time for {shown}, beyond the leader's bound of {bound}"
         for old, record in zip(before, self.redis.hmget(self._shard_keys["messages"], names), strict=True):
             if old != record and record is not None and record[0] == State.PENDING:
                 assert decode(record).until_ms <= self.server_ms, "promoted early"
@@ -102,8 +107,8 @@ class World:
         """Let a client do something, now."""
         self._show_time()
         chosen = self.random.choices(
-            [self.enqueue, self._dequeue, self._finish, self._extend, self._cancel, self._reschedule],
-            weights=[50, 20, 15, 5, 6, 4],
+            [self.enqueue, self._dequeue, self._finish, self._extend, self._cancel, self._reschedule, self._redrive],
+            weights=[50, 20, 15, 5, 6, 4, 8],
         )[0]
         try:
             chosen()
@@ -122,7 +127,8 @@ class World:
             id_ = f"m{len(self._ids)}"
             self._ids.append((queue, id_, value))
             metadata = {"v": value} if value else None
-            new.append(NewMessage(id=id_, delay=timedelta(milliseconds=delay), metadata=metadata))
+            most = self.random.choice([None, 1])
+            new.append(NewMessage(id=id_, delay=timedelta(milliseconds=delay), metadata=metadata, max_attempts=most))
         queue.enqueue_many(new)
 
     def make_cancelled(self, count: int) -> None:
@@ -173,6 +179,13 @@ class World:
             queue, id_, value = self.random.choice(self._ids)
             delay = timedelta(milliseconds=self._some_delay())
             queue.reschedule(id_, value, delay=delay)
+
+    def _redrive(self) -> None:
+        queue = self.random.choice([self._plain, self._exclusive])
+        # The server walks them in an order that a seed does not decide.
+        errored = sorted((message.id, message.exclusive_value) for message in queue.messages("errored"))
+        if errored:
+            queue.redrive(*self.random.choice(errored))
 
     # The laws.
 
