@@ -210,6 +210,19 @@ def test_a_redriven_message_is_not_retired_by_the_timer_of_its_error(queue: Queu
     assert queue.get("m").state == "pending"
 
 
+def test_the_lease_of_a_redriven_message_ends_when_it_should(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m", max_attempts=1)
+    take(queue).fail("boom")
+    # Long enough for what the error left to be filed.
+    clock.advance(5 * SECOND)
+    queue.redrive("m")
+    take(queue)
+    clock.advance(30 * SECOND - MS)
+    assert queue.get("m").state == "running"
+    clock.advance(MS)
+    assert queue.get("m").state == "errored"
+
+
 def test_the_back_off_doubles_up_to_its_bound_with_full_jitter(tw: Tickwheel, clock: VirtualClock) -> None:
     queue = tw.create_queue("retry", max_attempts=1000, backoff=SECOND, backoff_max=8 * SECOND)
     queue.enqueue(id="m")
@@ -254,6 +267,17 @@ def test_the_end_of_a_lease_keeps_the_error_of_the_attempt_before(queue: Queue, 
     take(queue)
     clock.advance(30 * SECOND)
     assert (queue.get("m").state, queue.get("m").error) == ("errored", "boom")
+
+
+def test_a_request_that_is_repeated_never_hands_out_what_another_worker_has_by_now(
+    queue: Queue, clock: VirtualClock
+) -> None:
+    queue.enqueue(id="m")
+    first = take(queue, request_id="caller:1")
+    clock.advance(30 * SECOND)
+    other = take(queue)
+    assert other.token != first.token
+    assert queue.dequeue(request_id="caller:1") == []
 
 
 def test_a_worker_is_named_as_long_as_it_holds_the_lease(queue: Queue, clock: VirtualClock) -> None:
