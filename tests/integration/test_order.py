@@ -1,12 +1,16 @@
 """Earliest deadline first; ties by first enqueue; a message without a deadline never outranks one that has it."""
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.conditions import eventually
 from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel
-from tickwheel.testing import VirtualClock
+from tickwheel.routing import shard_of
+from tickwheel.testing import PrivateServer, VirtualClock
+from tickwheel.testing.clock import FRAGMENT
 
 pytestmark = pytest.mark.integration
 
@@ -144,6 +148,22 @@ def test_over_shards_the_most_urgent_head_is_first(queue: Queue, clock: VirtualC
     queue.enqueue_many(NewMessage(id=f"m{n}", deadline=clock.now + n * 7919 % 100 * SECOND) for n in range(100))
     expected = sorted(range(100), key=lambda n: n * 7919 % 100)
     assert drained(queue) == [f"m{n}" for n in expected]
+
+
+@pytest.mark.tickwheel(shards=4)
+def test_over_shards_what_others_make_more_urgent_is_first_a_tenth_of_a_second_later(
+    tw: Tickwheel, clock: VirtualClock, tickwheel_server: PrivateServer
+) -> None:
+    queue, ids = tw.queue("q"), [f"m{n}" for n in range(100)]
+    queue.enqueue_many(NewMessage(id=id, deadline=clock.now + n * SECOND) for n, id in enumerate(ids))
+    # From now on this client knows the heads of all shards, and that m1 is the most urgent.
+    assert [message.id for message in queue.dequeue()] == ["m0"]
+    elsewhere = next(id for id in reversed(ids) if shard_of("q", id.encode(), 4) != shard_of("q", b"m1", 4))
+    with Tickwheel(tickwheel_server.url, namespace=tw._core.namespace, clock=FRAGMENT) as other:
+        other.queue("q").reschedule(elsewhere, deadline=clock.now)
+    known_since = time.monotonic()
+    eventually(lambda: time.monotonic() > known_since + 0.1, "what was known is too old")
+    assert [message.id for message in queue.dequeue()] == [elsewhere]
 
 
 def test_a_limit_beyond_what_is_there_empties_all_shards(queue: Queue) -> None:
