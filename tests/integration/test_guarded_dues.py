@@ -1,0 +1,77 @@
+"""A due time that only a step of the server's clock has reached: the caller's script leaves it to the event process."""
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+from datetime import datetime, timedelta
+
+import pytest
+
+from tickwheel import Queue, Tickwheel
+from tickwheel.testing import PrivateServer, VirtualClock
+from tickwheel.testing.clock import FRAGMENT
+
+pytestmark = pytest.mark.integration
+
+Call = Callable[[Queue, str, datetime], str]
+Neighbours = Callable[[str, int], list[str]]
+MS = timedelta(milliseconds=1)
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+
+
+def enqueue(queue: Queue, id: str, due: datetime) -> str:
+    return queue.enqueue(id=id, due=due).state
+
+
+def reschedule(queue: Queue, id: str, due: datetime) -> str:
+    queue.enqueue(id=id, delay=2 * HOUR)
+    return queue.reschedule(id, due=due).state
+
+
+CALLS = pytest.mark.parametrize("call", [enqueue, reschedule])
+
+
+def driven_and_stepped(queue: Queue, clock: VirtualClock, id: str) -> datetime:
+    """Up to which time an event process drove the shard of this id, before the clock stepped ahead by an hour."""
+    queue.enqueue(id=id, delay=MS)
+    clock.advance(MS)
+    driven_to = clock.now
+    clock.set(driven_to + HOUR)
+    return driven_to
+
+
+@CALLS
+def test_a_due_time_is_taken_for_reached_as_far_as_the_clock_guard_allows(
+    tw: Tickwheel, clock: VirtualClock, neighbours: Neighbours, call: Call
+) -> None:
+    queue, (driven, within, beyond) = tw.queue("q"), neighbours("q", 3)
+    driven_to = driven_and_stepped(queue, clock, driven)
+    assert call(queue, within, driven_to + SECOND) == "pending"
+    assert call(queue, beyond, driven_to + SECOND + MS) == "invisible"
+    clock.run_due()
+    assert queue.get(beyond).state == "pending"
+
+
+@CALLS
+def test_the_guard_is_as_wide_as_the_namespace_says(tickwheel_server: PrivateServer, call: Call) -> None:
+    namespace, guard = f"guarded-{os.urandom(6).hex()}", timedelta(minutes=1)
+    with (
+        Tickwheel(tickwheel_server.url, namespace=namespace, clock_guard=guard, clock=FRAGMENT) as tickwheel,
+        closing(VirtualClock(tickwheel_server.url, namespace)) as clock,
+    ):
+        queue = tickwheel.queue("q")
+        driven_to = driven_and_stepped(queue, clock, "driven")
+        assert call(queue, "within", driven_to + guard) == "pending"
+        assert call(queue, "beyond", driven_to + guard + MS) == "invisible"
+    tickwheel_server.clear(namespace)
+
+
+def test_delays_count_from_the_servers_time_whatever_it_shows(
+    tw: Tickwheel, clock: VirtualClock, neighbours: Neighbours
+) -> None:
+    queue, (driven, at_once, delayed) = tw.queue("q"), neighbours("q", 3)
+    driven_and_stepped(queue, clock, driven)
+    assert queue.enqueue(id=at_once).state == "pending"
+    assert queue.enqueue(id=delayed, delay=MS).state == "invisible"
+    assert queue.reschedule(delayed, delay=timedelta(0)).state == "pending"
