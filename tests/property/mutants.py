@@ -111,10 +111,18 @@ MUTANTS = [
     Mutant("a lease has no timer", "dequeue", "    timer(1,", "    select(1, 1,"),
     Mutant("what is completed is kept for ever", "complete", "        timer(2,", "        select(1, 2,"),
     Mutant("the clock guard is not asked", "enqueue", "and not (absolute and high and due > high + guard)", ""),
+    Mutant("the clock guard is a hundred times as wide", "enqueue", "due > high + guard", "due > high + 100 * guard"),
+    Mutant("reschedule asks no clock guard", "reschedule", "and high and due > high + guard", "and false"),
     Mutant("the forecast forgets the cancelled", "cancel", "expect(until_ms, -1)", ""),
     # Sessions and repeated calls
     Mutant("a request is done again", "_session", "elseif kept and last == sequence then", "elseif false then"),
     Mutant("an old request is done again", "_session", "if last > sequence then", "if false then"),
+    Mutant(
+        "a request is answered with what another worker has",
+        "dequeue",
+        "(byte(record) ~= RUNNING or sub(record, UNOWNED, 30) ~= token)",
+        "byte(record) ~= RUNNING",
+    ),
     Mutant("other content is the same", "enqueue", "sub(record, at, at + 7) ~= sub(tail, 1, 8)", "false"),
     Mutant("what is there is created again", "enqueue", "char(ALREADY, state)", "char(DONE, state)"),
     # The rest
