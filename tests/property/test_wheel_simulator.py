@@ -130,6 +130,19 @@ def test_no_duty_waits_until_promotion_has_caught_up(world: World, in_memory: bo
         assert scripts[: scripts.index(duty)].count("promote") <= most, duty
 
 
+def test_an_extended_lease_outlives_a_step_of_the_clock_that_nobody_has_seen_yet(world: World) -> None:
+    process = Process(world, ShardDriver, None, 0)
+    world.make_leases(1, timedelta(seconds=5))
+    world.extend_leases(timedelta(minutes=1))
+    run_until(process, world, world.monotonic + 4_999)
+
+    world.clock_step = 3_600_000
+    carried_out = run_until(process, world, world.monotonic + 10)
+
+    assert "expire" in [command.script.name for command in carried_out if isinstance(command, Call)]
+    assert world.pending() == 0
+
+
 def test_after_days_away_promotion_starts_at_once_with_the_oldest(world: World) -> None:
     process = Process(world, ShardDriver, None, 0)
     for _ in range(6):

@@ -143,6 +143,12 @@ class World:
         self._plain.enqueue_many([NewMessage() for _ in range(count)])
         self._leased += self._plain.dequeue(count, lease=lease)
 
+    def extend_leases(self, longer: timedelta) -> None:
+        """All of them."""
+        self._show_time()
+        for message in self._leased:
+            message.extend(longer)
+
     def _some_delay(self) -> int:
         if self.random.random() < 0.4:
             # At -1, 0 or +1 ms of an edge of some level, this one or one of the next.
