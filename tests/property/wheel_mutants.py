@@ -8,12 +8,13 @@ from typing import Any
 
 from tickwheel.event_process.commands import Duty, Moving, ReadInbox, Steps
 from tickwheel.event_process.driver import ShardDriver
+from tickwheel.event_process.ended import EndedLeases
 from tickwheel.event_process.firing import Firing
 from tickwheel.event_process.inbox import Entry, id_after
 from tickwheel.event_process.memory import Memory, time_of
 from tickwheel.event_process.slots import Slot, Slots
 from tickwheel.scripts import Script
-from tickwheel.timers import Kind
+from tickwheel.timers import Kind, message_of
 
 
 class TrimsBeforeFiling(ShardDriver):
@@ -66,12 +67,21 @@ class TakesTheRedrivenForEnded(ShardDriver):
 
     def take_over(self) -> Steps:
         yield from super().take_over()
-        self._unfiled.ended = _NeverLess()
+        self._memory.ended = _OfAnyVersion()
 
 
-class _NeverLess(set[bytes]):
-    def difference_update(self, *_: Iterable[Any]) -> None:
-        """What ended once has ended for good."""
+class _OfAnyVersion(EndedLeases):
+    """What ended once has ended for good."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._messages: set[bytes] = set()
+
+    def finished(self, retention_timer: bytes) -> None:
+        self._messages.add(message_of(retention_timer))
+
+    def has(self, lease_timer: bytes) -> bool:
+        return message_of(lease_timer) in self._messages
 
 
 class KeepsPositions(ShardDriver):

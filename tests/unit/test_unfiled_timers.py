@@ -2,8 +2,10 @@
 
 import pytest
 
+from tickwheel.event_process import ended as event_process_ended
+from tickwheel.event_process.ended import EndedLeases
 from tickwheel.event_process.inbox import HURRY_TIMERS, ROTATE_MS, Entry, Unfiled, id_after, to_file
-from tickwheel.timers import Kind, Timer, message_of, pack, split
+from tickwheel.timers import Kind, Timer, generation, pack, split
 
 pytestmark = pytest.mark.unit
 
@@ -15,10 +17,7 @@ def timer(kind: Kind, name: str = "m", version: int = 1) -> bytes:
 
 
 def entry(number: int, *far: bytes, near: tuple[bytes, ...] = ()) -> Entry:
-    """An entry with these timers: retention timers say that the lease of their message has ended."""
-    packed = b"".join(far)
-    ended = [message_of(each) for _, _, kind, each in split(packed) if kind is Kind.RETIRE]
-    return Entry(b"%d-0" % number, packed, list(near), len(far) + len(near), ended)
+    return Entry(b"%d-0" % number, b"".join(far), list(near), len(far) + len(near))
 
 
 def unfiled(*entries: Entry) -> Unfiled:
@@ -29,9 +28,19 @@ def unfiled(*entries: Entry) -> Unfiled:
     return found
 
 
-def filed(found: Unfiled, entries: list[Entry]) -> bytes:
+def ended(*entries: Entry) -> EndedLeases:
+    """The leases that are over by the retention timers of these."""
+    found = EndedLeases()
+    for each in entries:
+        for _, _, kind, own in split(each.far):
+            if kind is Kind.RETIRE:
+                found.finished(own)
+    return found
+
+
+def filed(found: Unfiled, entries: list[Entry], over: EndedLeases) -> bytes:
     """What a filing of these carries."""
-    return b"".join(to_file(entries, found.unanswered, found.ended))
+    return b"".join(to_file(entries, found.unanswered, over))
 
 
 # When it is filed
@@ -99,33 +108,18 @@ def test_what_is_being_filed_is_finished_before_anything_else() -> None:
 
 
 def test_the_timer_of_a_lease_that_has_ended_is_not_filed() -> None:
-    at_work, promotion, retention = timer(Kind.EXPIRE, "at work"), timer(Kind.PROMOTE), timer(Kind.RETIRE)
-    read = [entry(1, promotion, timer(Kind.EXPIRE), at_work), entry(2, retention)]
+    at_work, promotion = timer(Kind.EXPIRE, "at work", 2), timer(Kind.PROMOTE, version=1)
+    retention = timer(Kind.RETIRE, version=3)
+    read = [entry(1, promotion, timer(Kind.EXPIRE, version=2), at_work), entry(2, retention)]
 
-    assert filed(unfiled(*read), read) == promotion + at_work + retention
-
-
-def test_the_timer_of_a_lease_is_not_filed_where_the_retention_timer_was_read_and_is_not_filed_yet() -> None:
-    lease = entry(1, timer(Kind.EXPIRE))
-    found = unfiled(lease, entry(2, timer(Kind.RETIRE)))
-
-    assert filed(found, [lease]) == b""
+    assert filed(unfiled(*read), read, ended(*read)) == promotion + at_work + retention
 
 
-def test_the_lease_of_a_message_that_was_redriven_is_filed_with_its_end_before() -> None:
+def test_the_lease_of_a_message_that_was_redriven_is_filed() -> None:
     retention, lease = timer(Kind.RETIRE, version=3), timer(Kind.EXPIRE, version=5)
     read = [entry(1, timer(Kind.EXPIRE, version=2)), entry(2, retention), entry(3, lease)]
 
-    assert filed(unfiled(*read), read) == retention + lease
-
-
-def test_the_lease_of_a_message_that_was_redriven_is_filed_after_its_end_was() -> None:
-    finished, lease = entry(1, timer(Kind.RETIRE, version=3)), entry(2, timer(Kind.EXPIRE, version=5))
-    found = unfiled(finished)
-    filed(found, [finished])
-    found.add(lease, ROTATE_MS)
-
-    assert filed(found, [lease]) == lease.far
+    assert filed(unfiled(*read), read, ended(*read)) == retention + lease
 
 
 def test_near_timers_are_filed_unless_they_are_answered() -> None:
@@ -134,7 +128,41 @@ def test_near_timers_are_filed_unless_they_are_answered() -> None:
     found = unfiled(read)
     found.unanswered.discard(answered)
 
-    assert filed(found, [read]) == open_one
+    assert filed(found, [read], ended()) == open_one
+
+
+# Which leases are over
+
+
+@pytest.mark.parametrize(
+    ("lease", "is_over"),
+    [
+        (Timer(NOW, 1, 6, Kind.EXPIRE, b"m"), True),
+        (Timer(NOW + 5, 1, 6, Kind.EXPIRE, b"m"), True),
+        (Timer(NOW, 1, 5, Kind.EXPIRE, b"m"), False),
+        (Timer(NOW, 1, 7, Kind.EXPIRE, b"m"), False),
+        (Timer(NOW, 1, 8, Kind.EXPIRE, b"m"), False),
+        (Timer(NOW, 2, 6, Kind.EXPIRE, b"m"), False),
+        (Timer(NOW, 1, 6, Kind.EXPIRE, b"mm"), False),
+        (Timer(NOW, 1, generation(1, 6), Kind.EXPIRE, b"m"), False),
+    ],
+)
+def test_the_lease_of_the_version_before_is_over_and_no_other(lease: Timer, is_over: bool) -> None:
+    assert ended(entry(1, timer(Kind.RETIRE, version=7))).has(pack(lease)) == is_over
+
+
+def test_versions_start_again_at_their_end() -> None:
+    over = ended(entry(1, pack(Timer(NOW, 1, generation(3, 0x10000), Kind.RETIRE, b"m"))))
+
+    assert over.has(pack(Timer(NOW, 1, generation(3, 0xFFFF), Kind.EXPIRE, b"m")))
+
+
+def test_the_oldest_half_is_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_process_ended, "ENDED_LEASES", 2)
+    over = ended(*(entry(n, timer(Kind.RETIRE, f"m{n}", 3)) for n in range(5)))
+
+    known = [over.has(timer(Kind.EXPIRE, f"m{n}", 2)) for n in range(5)]
+    assert known == [False, False, True, True, True]
 
 
 def test_the_inbox_is_cut_right_behind_an_entry() -> None:
