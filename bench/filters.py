@@ -1,5 +1,6 @@
 """Filtered dequeues: rare pairs, conjunctions that hardly ever meet, and leased values in the way."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 from itertools import count as numbers
@@ -15,6 +16,8 @@ from tickwheel.client import Queue
 
 LIMITS = (1, 20)
 CALLS = 20
+# Half of the messages are even and right, half odd and left, and the last of all is even and left.
+HARDLY_MET, NEVER_MET = {"half": "even", "side": "left"}, {"half": "odd", "side": "right"}
 
 
 class CallTimer:
@@ -171,7 +174,7 @@ def exclusive_filtered(scale: Scale) -> list[Figure]:
 
 
 def longest_call(scale: Scale) -> list[Figure]:
-    """The dearest walks there are: conjunctions of common pairs that hardly ever meet, a call limited by its budget."""
+    """The dearest calls there are: conjunctions of common pairs that hardly ever meet, and batches of a thousand."""
     pending = scale.size(300_000, 2_000)
     spread = scale.size(1_000, 50)
     longest: dict[str, float] = {}
@@ -179,29 +182,13 @@ def longest_call(scale: Scale) -> list[Figure]:
         with BenchServer() as server, Tickwheel(server.url, drive=False) as tickwheel:
             queue = tickwheel.create_queue(name, exclusive_key=exclusive)
             _fill_apart(queue, pending if exclusive is None else pending // 3, spread)
-            server.redis.config_set("commandlog-execution-slower-than", 0)
-            server.redis.config_set("commandlog-slow-execution-max-len", 10_000)
-            for what, limit, where in (
-                ("conjunction that one message at the far end meets", 1, {"half": "even", "side": "left"}),
-                ("conjunction that none meets", 1, {"half": "odd", "side": "left"}),
-                ("one pair, limit 1,000", 1_000, {"half": "even"}),
-            ):
-                for _ in range(scale.runs()):
-                    server.redis.execute_command("COMMANDLOG", "RESET", "slow")
-                    before = server.process_cpu_us()
-                    messages = queue.dequeue(limit, where=where)
-                    spent = server.process_cpu_us() - before
-                    log = server.redis.execute_command("COMMANDLOG", "GET", -1, "slow")
-                    calls = [entry[2] for entry in log if entry[3][0].upper() == b"EVALSHA"]
-                    # The log tells the time of each call; the CPU of the walk, shared out by it, is free of waits.
-                    longest_us = max(calls) * min(1.0, spent / sum(calls))
-                    longest[f"{name}: {what}"] = min(longest.get(f"{name}: {what}", 1e9), longest_us / 1000)
-                    if messages:
-                        queue.complete_many(messages)
+            for _ in range(scale.runs()):
+                for what, ms in _longest_calls(server, queue, min(1_000, spread)).items():
+                    longest[f"{name}: {what}"] = min(longest.get(f"{name}: {what}", 1e9), ms)
     return [
         Figure(
             "longest_call",
-            "the longest script call of filtered dequeues",
+            "the longest script call: filtered dequeues, and batches of 1,000",
             "ms",
             list(longest.values()),
             None,
@@ -213,6 +200,41 @@ def longest_call(scale: Scale) -> list[Figure]:
             },
         )
     ]
+
+
+def _longest_calls(server: BenchServer, queue: Queue, batch: int) -> dict[str, float]:
+    """The longest script call of each kind, in ms; a batch is of as many messages as there are values to deliver."""
+    few_ms, few = _longest_ms(server, lambda: queue.dequeue(1, where=HARDLY_MET))
+    none_ms, none = _longest_ms(server, lambda: queue.dequeue(1, where=NEVER_MET))
+    many_ms, many = _longest_ms(server, lambda: queue.dequeue(1_000, where={"half": "even"}))
+    created_ms, created = _longest_ms(server, lambda: queue.enqueue_many(_batch(batch)))
+    assert (len(few) <= 1, none, len(created)) == (True, [], batch)
+    complete_ms, _ = _longest_ms(server, lambda: queue.complete_many([*few, *many]))
+    return {
+        "conjunction that hardly any meets": few_ms,
+        "conjunction that none meets": none_ms,
+        "one pair, limit 1,000": many_ms,
+        f"enqueue {batch:,}": created_ms,
+        f"complete {len(many):,}": complete_ms,
+    }
+
+
+def _longest_ms(server: BenchServer, action: Callable[[], Any]) -> tuple[float, Any]:
+    """The longest script call of what is done, in milliseconds of the server's CPU; and what it answered."""
+    server.redis.config_set("commandlog-execution-slower-than", 0)
+    server.redis.config_set("commandlog-slow-execution-max-len", 10_000)
+    server.redis.execute_command("COMMANDLOG", "RESET", "slow")
+    before = server.process_cpu_us()
+    answer = action()
+    spent = server.process_cpu_us() - before
+    log = server.redis.execute_command("COMMANDLOG", "GET", -1, "slow")
+    calls = [entry[2] for entry in log if entry[3][0].upper() == b"EVALSHA"]
+    # The log tells the time of each call; the CPU of all, shared out by it, is free of waits.
+    return max(calls) * min(1.0, spent / sum(calls)) / 1000, answer
+
+
+def _batch(count: int) -> list[NewMessage]:
+    return [NewMessage(PAYLOAD, metadata={KEY: f"project-{n}", "half": "neither"}) for n in range(count)]
 
 
 def _fill_apart(queue: Queue, pending: int, values: int) -> None:

@@ -8,8 +8,9 @@
 -- bytes it sorts as deadline, then first enqueue. In Lua orders are compared as numbers: `<` on strings follows the
 -- server's locale.
 local enter, leave, take, release, within, park
--- What an entry counts for in the budget of a call: an exclusive queue touches about four where a plain one touches one.
-local WEIGHT = exclusive and 4 or 1
+-- What an entry that is written counts for in the budget of a call: it takes as long as to walk past four of them, and an
+-- exclusive queue touches about four where a plain one touches one.
+local WEIGHT = exclusive and 16 or 4
 local function order_of(deadline, rank)
     return pack('>I8I6', deadline + BIAS, rank)
 end

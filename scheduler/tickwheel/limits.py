@@ -13,7 +13,9 @@ NAME_CHARS = 64
 WORKER_BYTES = 64
 ERROR_BYTES = 1024
 
-CALL_MESSAGES = 1_000
+DEQUEUE_MESSAGES = 1_000
+# Of one script call: some two milliseconds of the server's time, and other clients wait no longer.
+CALL_MESSAGES = 250
 CALL_BYTES = 1024 * 1024
 # Of large payloads, which go beside a script's call and not through it.
 BESIDE_BYTES = 4 * 1024 * 1024

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from struct import Struct
-from typing import Any
+from typing import Any, Self
 
 from tickwheel import arguments
 from tickwheel.errors import TickwheelError
@@ -136,6 +136,15 @@ class LeasedMessage:
     def lease_until(self) -> datetime:
         """When the lease ends unless it is extended, in UTC, by the shard's clock."""
         return arguments.from_ms(self._lease_until_ms)
+
+    def __copy__(self) -> Self:
+        copied = type(self).__new__(type(self))
+        for name in (*LeasedMessage.__slots__, "_tickwheel"):
+            setattr(copied, name, getattr(self, name))
+        return copied
+
+    def __deepcopy__(self, _: object) -> Self:
+        return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (type(self), {name: getattr(self, name) for name in LeasedMessage.__slots__})

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from tickwheel import InvalidArgument, LeaseLost, Message, MessageNotFound, Queue, Tickwheel
+from tickwheel import InvalidArgument, LeaseLost, Message, MessageNotFound, NewMessage, Queue, Tickwheel
+from tickwheel.event_process.commands import Command
+from tickwheel.event_process.link import Link
+from tickwheel.scripts import Call
 from tickwheel.testing import VirtualClock
 
 pytestmark = pytest.mark.integration
@@ -330,3 +333,32 @@ def test_retention_is_never_shorter_than_a_call_may_be_repeated(tw: Tickwheel, c
     clock.advance(MS)
     with pytest.raises(MessageNotFound):
         queue.get("m")
+
+
+def test_the_timer_of_a_lease_that_ended_in_order_asks_the_server_nothing(
+    tw: Tickwheel, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    execute = Link.execute
+
+    def noted(link: Link, command: Command) -> Any:
+        if isinstance(command, Call):
+            sent.append(command.script.name)
+        return execute(link, command)
+
+    monkeypatch.setattr(Link, "execute", noted)
+    queue = tw.create_queue("q", max_attempts=1, errored_retention=timedelta(minutes=5))
+    queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(4))
+    completed, failed, cancelled, died = sorted(queue.dequeue(4), key=lambda message: message.id)
+    # Longer than a timer waits in the inbox: those of the leases are filed by now.
+    clock.advance(timedelta(seconds=5))
+    completed.complete()
+    failed.fail()
+    queue.cancel(cancelled.id)
+    clock.advance(timedelta(seconds=20))
+    assert "expire" not in sent
+    clock.advance(timedelta(minutes=20))
+    assert sent.count("expire") == 1
+    assert "drop_slot" in sent
+    assert not any(queue.counts().values())
+    assert died.attempt == 1

@@ -1,6 +1,7 @@
 """What reaches another process: a fork opens a client of its own; messages go through pickle, without their client."""
 
 import asyncio
+import copy
 import os
 import pickle
 import signal
@@ -27,12 +28,22 @@ def test_a_message_that_was_pickled_is_finished_by_a_client_of_the_other_process
         queue.enqueue_many(NewMessage(bytes(2_000), id=id, metadata={"a": "b"}) for id in ("a", "b"))
         messages = queue.dequeue(2)
         found = pickle.loads(pickle.dumps(messages))
-        for message, copy in zip(messages, found, strict=True):
+        for message, twin in zip(messages, found, strict=True):
             for name in ("id", "payload", "metadata", "token", "due", "deadline", "lease_until", "attempt", "version"):
-                assert getattr(copy, name) == getattr(message, name)
+                assert getattr(twin, name) == getattr(message, name)
             with pytest.raises(TickwheelError, match=r"finish it here by queue\.complete_many"):
-                copy.complete()
+                twin.complete()
         queue.complete_many(found)
+        assert queue.counts()["completed"] == 2
+
+
+def test_a_copy_of_a_message_is_as_good(tickwheel_server: PrivateServer) -> None:
+    with sandbox(tickwheel_server) as (tickwheel, _):
+        queue = tickwheel.create_queue("q")
+        queue.enqueue_many([NewMessage(), NewMessage()])
+        first, second = queue.dequeue(2)
+        copy.copy(first).complete()
+        copy.deepcopy(second).complete()
         assert queue.counts()["completed"] == 2
 
 

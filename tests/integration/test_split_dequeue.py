@@ -37,6 +37,8 @@ def after_each_call(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[int], obj
 @pytest.mark.parametrize(
     ("limit", "most", "new", "exclusive_key", "at_most"),
     [
+        ("CALL_MESSAGES", 5, NewMessage(), None, 5),
+        ("CALL_MESSAGES", 5, NewMessage(metadata=PAIRS), "k0", 5),
         ("BESIDE_BYTES", 100 * KIB, NewMessage(bytes(32 * KIB)), None, 3),
         ("CALL_BYTES", 10 * KIB, NewMessage(bytes(KIB)), None, 9),
         ("CALL_ENTRIES", 50, NewMessage(metadata=PAIRS), None, 2),

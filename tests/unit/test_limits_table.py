@@ -17,6 +17,7 @@ ROWS = {
     "name of a queue or namespace": f"{limits.NAME_CHARS} of letters, digits, `.`, `_`, `-`",
     "queues": f"{limits.QUEUES_MAX:,} a namespace",
     "shards": f"{limits.SHARDS_MAX:,}",
+    "`limit` of a dequeue": f"1 to {limits.DEQUEUE_MESSAGES:,}",
     "one script call": f"{limits.CALL_MESSAGES:,} messages, {limits.CALL_BYTES // 2**20} MiB, "
     f"{limits.CALL_ENTRIES:,} index entries, {limits.BESIDE_BYTES // 2**20} MiB of large payloads beside it;"
     " the client splits",

@@ -28,7 +28,7 @@ def held(timers: Iterable[bytes], now_ms: int = NOW) -> NearTimers:
 
 def take_all(near: NearTimers, now_ms: int, most: int = 1_000) -> list[bytes]:
     taken = []
-    while batch := near.take(now_ms, most):
+    while batch := near.take(now_ms, lambda _: most):
         taken += batch[1]
     return taken
 
@@ -53,7 +53,7 @@ def test_a_batch_is_of_one_queue_and_the_queues_take_turns() -> None:
     near = held(timer(NOW, queue, f"m{n}") for queue in (1, 2) for n in range(5))
 
     batches = []
-    while batch := near.take(NOW, 3):
+    while batch := near.take(NOW, lambda _: 3):
         batches.append((batch[0], len(batch[1])))
 
     assert batches == [(1, 3), (2, 3), (1, 2), (2, 2)]
@@ -61,7 +61,7 @@ def test_a_batch_is_of_one_queue_and_the_queues_take_turns() -> None:
 
 def test_timers_that_are_given_back_come_first_again_in_their_order() -> None:
     near = held(timer(NOW, name=f"m{n}") for n in range(6))
-    _, taken = near.take(NOW, 4) or (0, [])
+    _, taken = near.take(NOW, lambda _: 4) or (0, [])
 
     near.give_back(1, taken[1:])
 
@@ -74,7 +74,7 @@ def test_giving_nothing_back_leaves_nothing_to_take() -> None:
 
     near.give_back(1, [])
 
-    assert near.take(NOW, 10) is None
+    assert near.take(NOW, lambda _: 10) is None
 
 
 def test_a_clock_that_went_back_makes_the_rest_wait_for_its_time() -> None:
@@ -92,7 +92,7 @@ def test_a_clock_that_went_back_makes_the_rest_wait_for_its_time() -> None:
 def test_a_hundred_thousand_timers_of_one_tick_are_taken_apart_piece_by_piece() -> None:
     near = held(timer(NOW + 5, name=f"m{n}") for n in range(100_000))
 
-    first = near.take(NOW + 5, 200)
+    first = near.take(NOW + 5, lambda _: 200)
 
     assert first is not None
     assert len(near._ready[1]) < 5_000

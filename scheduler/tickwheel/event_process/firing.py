@@ -56,12 +56,14 @@ class Firing:
         self._scripts = {kind: shard.script(kind.name.lower()) for kind in Kind}
         # How often a queue's configuration was renewed since it answered.
         self._renewed: Counter[int] = Counter()
+        # Timers to a call, by queue, where the last one did not get through as many: the server works by a budget.
+        self._batches: dict[int, int] = {}
 
     def fire(self, kind: Kind, calls: int) -> Duty:
         """Send up to ``calls`` batches of due timers; whether there were any."""
         near = self._memory.near[kind]
         for sent in range(calls):
-            taken = near.take(self._clock.now(), FIRE_BATCH)
+            taken = near.take(self._clock.now(), self._batch)
             if taken is None:
                 return sent > 0
             queue_number, timers = taken
@@ -69,6 +71,16 @@ class Firing:
             if timers:
                 yield from self._fire_batch(kind, queue_number, timers)
         return True
+
+    def _batch(self, queue_number: int) -> int:
+        return self._batches.get(queue_number, FIRE_BATCH)
+
+    def _learn(self, queue_number: int, sent: int, unhandled: int) -> None:
+        """So that the next call brings about as many timers as it gets through."""
+        if unhandled:
+            self._batches[queue_number] = max(1, sent - unhandled)
+        elif sent == self._batches.get(queue_number):
+            self._batches[queue_number] = min(2 * sent, FIRE_BATCH)
 
     def _without_ended(self, timers: list[bytes]) -> list[bytes]:
         """Of due lease timers those whose lease may not be over; the others are answered."""
@@ -112,9 +124,12 @@ class Firing:
                 by_answer[answer].append(timer)
             final = by_answer[_FINAL]
             near.give_back(queue_number, by_answer[_UNHANDLED])
+            self._learn(queue_number, len(timers), len(by_answer[_UNHANDLED]))
             for timer in by_answer[_EARLY]:
                 near.add(time_of(timer), timer)
             self._stats.early_answers += len(by_answer[_EARLY])
+        else:
+            self._learn(queue_number, len(timers), 0)
         self._answered(final)
 
     def _answered(self, timers: list[bytes]) -> None:

@@ -5,7 +5,7 @@ where a list of bytes objects takes 140 B).
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tickwheel.timers import Kind, split
 from timing_wheel import TimingWheel
@@ -40,8 +40,8 @@ class NearTimers:
             packed += timer
         self.count += 1
 
-    def take(self, now_ms: int, most: int) -> tuple[int, list[bytes]] | None:
-        """Take due timers of one queue: its number and up to ``most`` of them. The queues take turns.
+    def take(self, now_ms: int, most: Callable[[int], int]) -> tuple[int, list[bytes]] | None:
+        """Take due timers of one queue: its number, and as many as ``most`` says of it. The queues take turns.
 
         Who takes them answers for them: what has no final answer is given back by `add` or `give_back`.
         """
@@ -50,7 +50,7 @@ class NearTimers:
             return None
         queue_number = next(iter(self._ready))
         waiting = self._ready.pop(queue_number)
-        taken = [waiting.popleft() for _ in range(min(most, len(waiting)))]
+        taken = [waiting.popleft() for _ in range(min(most(queue_number), len(waiting)))]
         if waiting:
             self._ready[queue_number] = waiting
         self._ready_count -= len(taken)

@@ -15,7 +15,7 @@ from tickwheel.routing import shard_of
 
 _CANCEL = Struct(">HIB")
 # A cancelled message that was Pending leaves up to 16 indexes, so a call takes fewer than others do.
-_CANCEL_MESSAGES = 250
+_CANCEL_MESSAGES = 100
 _RESCHEDULE = Struct(">IHI")
 _NEW_TIMES = Struct(">BHIQ")
 _UNFINISHED = "invisible, pending or running"

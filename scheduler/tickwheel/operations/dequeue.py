@@ -51,7 +51,7 @@ class Dequeue:
     ) -> None:
         self._core = core
         self._queue = queue
-        self._limit = arguments.integer("limit", limit, 1, limits.CALL_MESSAGES)
+        self._limit = arguments.integer("limit", limit, 1, limits.DEQUEUE_MESSAGES)
         self._filters = {} if where is None else arguments.pairs("where", where)
         self._where = record.where(self._filters) if self._filters else b""
         # What is known of the queue, and of these pairs in it: that nothing was there (`Core.idle`).
@@ -245,11 +245,13 @@ class Dequeue:
         """What one shard has, and whether it may have more."""
         core, cursor = self._core, b""
         token = os.urandom(16)
+        # A request is one call on each shard, so that it has one answer.
+        share = limit if self._request is not None else min(limit, limits.CALL_MESSAGES)
 
         def build(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
             context = config.context(core.history, core.options(config.dequeue_blocked))
             room = limits.CALL_BYTES, limits.BESIDE_BYTES
-            params = _PARAMS.pack(limit, self._lease_ms, config.lease_ms, *room, limits.CALL_ENTRIES, token)
+            params = _PARAMS.pack(share, self._lease_ms, config.lease_ms, *room, limits.CALL_ENTRIES, token)
             return "dequeue", [context, session, params + self._worker, *filter(None, (self._where, cursor))]
 
         while True:
@@ -260,7 +262,8 @@ class Dequeue:
             status, found = self._read(shard, reply)
             slot.answered(shard, kept=bool(found) or reply.resent)
             if status != _MORE:
-                return (yield from self._made(shard, found, make)), status == _SHORT and self._request is None
+                more = self._request is None and (status == _SHORT or len(found) == share < limit)
+                return (yield from self._made(shard, found, make)), more
             cursor = reply.value[1]
 
     def _read(self, shard: int, reply: Reply) -> tuple[int, list[tuple[bytes, bytes]]]:

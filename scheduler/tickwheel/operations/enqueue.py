@@ -26,8 +26,8 @@ _DEADLINE = Struct(">Q")
 _OVERRIDES = Struct(">IH")
 _CALL = Struct(">IHI")
 _ABSOLUTE, _RELATIVE_DEADLINE = 1, 2
-# As in `lua/_pending.lua`: an exclusive queue touches about four index entries where a plain one touches one.
-_EXCLUSIVE_WEIGHT = 4
+# What an entry counts for in the budget of a call, as in `lua/_pending.lua`.
+_WEIGHT, _EXCLUSIVE_WEIGHT = 4, 16
 
 
 @dataclass(slots=True)
@@ -89,15 +89,14 @@ class Packer:
         if new.lease is not None or new.max_attempts is not None:
             flags |= OVERRIDES
             sections = _overrides(new)
-        value, units = None, 1
+        value, units = None, _WEIGHT if config.exclusive_key is None else _EXCLUSIVE_WEIGHT
         metadata = {} if new.metadata is None else arguments.pairs("metadata", new.metadata)
         if metadata:
             flags |= PAIRS
             sections += pairs_section(metadata, config.indexed_keys)
-            units += len(metadata)
+            units *= 1 + len(metadata)
         if config.exclusive_key is not None:
             value = self._value(new.id, metadata, config.exclusive_key)
-            units *= _EXCLUSIVE_WEIGHT
         large = len(payload) > limits.INLINE_BYTES
         if large:
             flags |= BODY

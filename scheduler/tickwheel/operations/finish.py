@@ -16,8 +16,8 @@ from tickwheel.plan import Plan, Request
 from tickwheel.routing import shard_of
 
 _TIME = Struct(">HI")
-# Letting go of an exclusive value touches its parked groups too, so a call does it for fewer messages.
-_EXCLUSIVE_MESSAGES = 200
+# Letting go of an exclusive value makes its next message ready, with all its pairs, so a call takes fewer of them.
+_EXCLUSIVE_MESSAGES = 50
 _U16 = Struct(">H")
 _U32 = Struct(">I")
 
