@@ -4,13 +4,11 @@ The first one after a message calls the script; those after it only ask whether 
 latter, which is what polling is made of; the details have both.
 """
 
-import multiprocessing
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from bench.awake import cores_awake
 from bench.figures import Figure, Scale
 from bench.server import BenchServer
 from tickwheel import NewMessage, Queue, Tickwheel
@@ -45,7 +43,7 @@ def empty(scale: Scale) -> list[Figure]:
             call()
         for _ in range(scale.runs()):
             asleep.append(_dearest(_in_turns(server, calls, max(1, blocks // 4))))
-            with _cores_awake():
+            with cores_awake():
                 found = _in_turns(server, calls, blocks)
             for name, us in found.items():
                 costs.setdefault(name, []).append(us)
@@ -126,25 +124,3 @@ def _walks(server: BenchServer, tickwheel: Tickwheel) -> dict[str, float]:
             assert queue.dequeue(where=NEVER_MEET) == []
         found[kind] = round((server.process_cpu_us() - before) / BLOCK, 1)
     return found
-
-
-@contextmanager
-def _cores_awake() -> Iterator[None]:
-    """A process of the lowest priority on each core that never sleeps."""
-    spawn = multiprocessing.get_context("spawn")
-    spinners = [spawn.Process(target=_spin, args=(os.getpid(),), daemon=True) for _ in range(os.cpu_count() or 1)]
-    for spinner in spinners:
-        spinner.start()
-    try:
-        yield
-    finally:
-        for spinner in spinners:
-            spinner.kill()
-            spinner.join()
-
-
-def _spin(parent: int) -> None:
-    os.nice(19)
-    while os.getppid() == parent:
-        for _ in range(1_000_000):
-            pass

@@ -7,6 +7,7 @@ from datetime import timedelta
 from statistics import median
 from typing import Any
 
+from bench.awake import cores_awake
 from bench.calibration import ZADDS, zadd_us
 from bench.figures import Figure, Scale
 from bench.server import BenchServer
@@ -57,11 +58,13 @@ def cost_of_lives(shard: TurnedShard, lives: int, payload: bytes = PAYLOAD) -> C
     due_ms = shard.clock.now_ms - 3 * 1_000 - batches * STEP_MS + int(DELAY.total_seconds() * 1000)
     part("cascade and read slots", lambda: shard.pass_to(due_ms - STEP_MS))
     working: deque[tuple[int, list[Message]]] = deque()
-    finished = delivered_ms = 0
+    delivered = finished = delivered_ms = 0
     while finished < lives:
         part("promote", lambda: shard.turn(STEP_MS))
-        if messages := part("dequeue", lambda: queue.dequeue(BATCH, worker="bench")):
+        # A worker that has found nothing sleeps until it is woken.
+        if delivered < lives and (messages := part("dequeue", lambda: queue.dequeue(BATCH, worker="bench"))):
             delivered_ms = shard.clock.now_ms
+            delivered += len(messages)
             working.append((delivered_ms + WORK_MS, messages))
         if working and working[0][0] <= shard.clock.now_ms:
             _, messages = working.popleft()
@@ -123,7 +126,7 @@ def _fresh_zadd_us(scale: Scale) -> float:
 
 def _life(scale: Scale, name: str, what: str, payload: bytes, lives: int, bar: float) -> Figure:
     ratios, costs, zadds = [], [], []
-    with BenchServer() as server, TurnedShard(server, history=HISTORY) as shard:
+    with cores_awake(), BenchServer() as server, TurnedShard(server, history=HISTORY) as shard:
         # A server's first lives also pay the kernel for memory that it then keeps.
         cost_of_lives(shard, lives, payload)
         for _ in range(scale.runs()):
@@ -148,7 +151,7 @@ def _life(scale: Scale, name: str, what: str, payload: bytes, lives: int, bar: f
             "phases_us": phases,
             "history_entries": HISTORY,
             "against_a_fresh_server": round(median(cost.total_us for cost in costs) / fresh_us, 2),
-            "zadd": "on the same server before each run, the median of three sets",
+            "zadd": "on the same server before each run, the median of three sets; cores kept awake for both",
             "production_clock_costs_more_us_per_call": round(clock_us, 3),
             "note": "the test clock (one HGET) in place of TIME; a message has some 0.06 script calls in its life",
         },

@@ -45,6 +45,16 @@ local function pairs_of(record, flags, at)
     return read('>c8BI2c0', record, at)
 end
 
+-- Deadline, rank, signature, number of indexed pairs, pairs, and where OVERRIDES would be.
+local function sections_of(record, flags, at, incarnation, due)
+    if band(flags, ANY_SECTION) == 0 then
+        return due, incarnation + NO_DEADLINE_OF_ITS_OWN, '', 0, '', at + 24
+    end
+    local deadline, rank, after = order_in(record, flags, at, incarnation, due)
+    local signature, indexed, blob = pairs_of(record, flags, after)
+    return deadline, rank, signature, indexed, blob, after
+end
+
 -- Calls action(pair) for each indexed pair, with its length before it (I2c0), as in the record.
 local function each_pair(indexed, blob, action)
     local at = 1

@@ -57,11 +57,11 @@ local function timer(kind, time, incarnation, version, field)
     timers[timers_size] = pack('>I6I2I2I2c0', time, incarnation, version, kind * 16384 + #field, field)
 end
 
+-- What falls due in a minute; only where the queue keeps a forecast.
+local forecasts = band(options, 2) ~= 0
 local function expect(time, by)
-    if band(options, 2) ~= 0 then
-        local minute = math.floor(time / 60000)
-        minutes[minute] = (minutes[minute] or 0) + by
-    end
+    local minute = math.floor(time / 60000)
+    minutes[minute] = (minutes[minute] or 0) + by
 end
 
 -- Transitions. `from` and `to` are states, 0 is 'not there'.

@@ -26,13 +26,18 @@ for n = 1, #fields do
     elseif state == COMPLETED then
         results[n] = '\1'
     else
-        if band(flags, BODY) ~= 0 then
-            gone[#gone + 1] = body_of(field, record, at)
+        local last = at + 23
+        if band(flags, ANY_SECTION) ~= 0 then
+            if band(flags, BODY) ~= 0 then
+                gone[#gone + 1] = body_of(field, record, at)
+            end
+            last = band(flags, EXPLICIT) ~= 0 and at + 31 or last
+            flags = band(flags, EXPLICIT + OWNED + BORN_PENDING)
         end
-        local left = band(flags, EXPLICIT + OWNED + BORN_PENDING)
-        put(field, pack('>BBI4I2I6c0Bc0', COMPLETED, left, version + 1, attempts, kept_until, tokens[n], 0,
-            sub(record, at, band(flags, EXPLICIT) ~= 0 and at + 31 or at + 23)))
-        release(field)
+        put(field, pack('>BBI4I2I6c0Bc0', COMPLETED, flags, version + 1, attempts, kept_until, token, 0, sub(record, at, last)))
+        if exclusive then
+            release(field)
+        end
         timer(2, kept_until, incarnation, version + 1, field)
         event(field, incarnation, version + 1, RUNNING, COMPLETED, attempts)
         results[n] = '\0'

@@ -63,10 +63,9 @@ local answer, owner = { '', '' }, token .. pack('>Bc0', #worker, worker)
 -- What the session keeps: the token, and each field behind its length.
 local kept, lengths, leased = { token }, {}, 0
 for n = 1, #fields do
-    local field, record, body = fields[n], records[n], 0
+    local field, record, body, lease = fields[n], records[n], 0, call_lease
     local _, flags, version, attempts, _, incarnation, due = read(WHOLE, record)
-    local deadline, rank, at = order_in(record, flags, UNOWNED, incarnation, due)
-    local signature, indexed, blob = pairs_of(record, flags, at)
+    local deadline, rank, signature, indexed, blob, at = sections_of(record, flags, UNOWNED, incarnation, due)
     if band(flags, BODY) ~= 0 then
         body = call('HSTRLEN', bodies, body_of(field, record, UNOWNED))
     end
@@ -78,7 +77,6 @@ for n = 1, #fields do
     if indexed > 0 or not by_rank then
         take(field, deadline, rank, signature, indexed, blob)
     end
-    local lease = call_lease
     if lease == 0 and band(flags, OVERRIDES) ~= 0 then
         lease = read('>I4', record, at)
     end

@@ -46,21 +46,27 @@ for n = 1, most do
         -- Clock guard: a due time that only an unconfirmed step of the clock has reached is left to the event process.
         local state = due <= now and not (absolute and high and due > high + guard) and PENDING or INVISIBLE
         sequence = sequence + 1
-        local explicit, deadline = band(flags, EXPLICIT) ~= 0, due + BIAS
-        if explicit then
-            deadline = read('>I8', tail, 13)
-            if band(input, 2) ~= 0 then
-                deadline = deadline + now
-                tail = sub(tail, 1, 12) .. pack('>I8', deadline) .. sub(tail, 21)
+        local rank, deadline, signature, indexed, blob = sequence + NO_DEADLINE_OF_ITS_OWN, due + BIAS, '', 0, ''
+        if band(flags, ANY_SECTION) ~= 0 then
+            local explicit = band(flags, EXPLICIT) ~= 0
+            if explicit then
+                rank, deadline = sequence, read('>I8', tail, 13)
+                if band(input, 2) ~= 0 then
+                    deadline = deadline + now
+                    tail = sub(tail, 1, 12) .. pack('>I8', deadline) .. sub(tail, 21)
+                end
             end
+            signature, indexed, blob = pairs_of(tail, flags, explicit and 21 or 13)
         end
-        put(field, pack('>BBI4I2I6I6I6', state, state == PENDING and flags + BORN_PENDING or flags, 1, 0, due, sequence, due) .. tail)
-        local signature, indexed, blob = pairs_of(tail, flags, explicit and 21 or 13)
+        put(field, pack('>BBI4I2I6I6I6c0', state, state == PENDING and flags + BORN_PENDING or flags, 1, 0, due, sequence, due,
+            tail))
         if state == PENDING then
-            enter(field, deadline - BIAS, explicit and sequence or sequence + NO_DEADLINE_OF_ITS_OWN, signature, indexed, blob)
+            enter(field, deadline - BIAS, rank, signature, indexed, blob)
         else
             timer(0, due, sequence, 1, field)
-            expect(due, 1)
+            if forecasts then
+                expect(due, 1)
+            end
         end
         full_event(field, sequence, 1, 0, state, 0, due, deadline, blob)
         results[n] = char(DONE, state)

@@ -31,8 +31,7 @@ for n = 1, #fields do
             timer(2, now + retention, incarnation, version, field)
             answered[n] = FINAL
         else
-            local deadline, rank, at = order_in(record, flags, fixed, incarnation, due)
-            local signature, indexed, blob = pairs_of(record, flags, at)
+            local deadline, rank, signature, indexed, blob, at = sections_of(record, flags, fixed, incarnation, due)
             entries_left = entries_left - WEIGHT * (1 + indexed)
             if entries_left < 0 and n > 1 then
                 break

@@ -51,7 +51,9 @@ for n = 1, #fields do
         else
             timer(to == ERRORED and 2 or 0, when, incarnation, version + 1, field)
             if to == INVISIBLE then
-                expect(when, 1)
+                if forecasts then
+                    expect(when, 1)
+                end
             end
         end
         event(field, incarnation, version + 1, RUNNING, to, attempts)

@@ -18,15 +18,16 @@ for n = 1, #fields do
         elseif until_ms > now then
             answered[n] = not_yet(n, 0, until_ms, incarnation, version)
         else
-            local deadline, rank, at = order_in(record, flags, UNOWNED, incarnation, due)
-            local signature, indexed, blob = pairs_of(record, flags, at)
+            local deadline, rank, signature, indexed, blob = sections_of(record, flags, UNOWNED, incarnation, due)
             entries_left = entries_left - WEIGHT * (1 + indexed)
             if entries_left < 0 and n > 1 then
                 break
             end
             put(field, pack('>BBI4', PENDING, flags, version + 1) .. sub(record, 7))
             enter(field, deadline, rank, signature, indexed, blob)
-            expect(until_ms, -1)
+            if forecasts then
+                expect(until_ms, -1)
+            end
             local after = now - until_ms
             late[after] = (late[after] or 0) + 1
             late_event(field, incarnation, version + 1, INVISIBLE, PENDING, attempts, after)

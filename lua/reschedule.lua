@@ -33,12 +33,13 @@ for n = 1, #fields do
     else
         local input, when, wanted = read('>BI6I8', ARGV[n + 3])
         local incarnation, due = read('>I6I6', record, UNOWNED)
-        local deadline, rank, at = order_in(record, flags, UNOWNED, incarnation, due)
-        local signature, indexed, blob = pairs_of(record, flags, at)
+        local deadline, rank, signature, indexed, blob, at = sections_of(record, flags, UNOWNED, incarnation, due)
         if state == PENDING then
             leave(field, deadline, rank, signature, indexed, blob)
         else
-            expect(until_ms, -1)
+            if forecasts then
+                expect(until_ms, -1)
+            end
         end
         -- Without a new due time the moment it waits for stays what it is, a back-off included.
         local ready_at, absolute = until_ms, band(input, 1) ~= 0
@@ -61,7 +62,9 @@ for n = 1, #fields do
             enter(field, deadline, rank, signature, indexed, blob)
         else
             timer(0, ready_at, incarnation, version + 1, field)
-            expect(ready_at, 1)
+            if forecasts then
+                expect(ready_at, 1)
+            end
         end
         settle()
         full_event(field, incarnation, version + 1, state, to, attempts, due, deadline + BIAS, blob)
