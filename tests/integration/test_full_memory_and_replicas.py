@@ -32,12 +32,15 @@ def test_at_the_memory_limit_enqueue_is_refused_and_what_is_there_can_be_worked_
         with full(server):
             with pytest.raises(OutOfMemory):
                 producer.queue("jobs").enqueue(b"third")
+            with pytest.raises(OutOfMemory):
+                producer.create_queue("another")
             with Tickwheel(server.url) as worker:
                 queue = worker.queue("jobs")
                 first, second = queue.dequeue(limit=2)
                 first.extend(timedelta(minutes=1))
                 first.complete()
                 assert second.fail(retry_in=timedelta(0)) == "pending"
+                worker.create_queue("jobs", update=True, lease=timedelta(minutes=2))
                 queue.block()
                 queue.unblock()
                 assert queue.cancel("second").state == "cancelled"

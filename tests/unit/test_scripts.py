@@ -14,7 +14,7 @@ FRAGMENTS = sorted(entry.name[:-4] for entry in scripts.folder().iterdir() if en
 # Besides the keys of shards and queues: a client's session, what home alone has, and parts of the wheel.
 OTHER_KEYS = {"hash", "session", "namespace", "queues", "slot", "lists...", "children..."}
 # These bring new messages or queues, and are refused where memory is full; all others may free some.
-NEEDS_MEMORY = {"enqueue"}
+NEEDS_MEMORY = {"enqueue", "create"}
 
 
 def text(name: str) -> str:

@@ -21,7 +21,7 @@ def create(core: Core, queue: str, given: Mapping[str, Any], *, update: bool = F
     while True:
         there = yield from core.load_config(queue)
         if there is None:
-            changed = yield from _configure(core, queue, wanted, 0)
+            changed = yield from _create(core, queue, wanted)
         else:
             if update:
                 wanted = parse(given, there)
@@ -47,7 +47,7 @@ def ensure(core: Core, queue: str) -> Plan[QueueConfig]:
             f"there is no queue {queue!r} in namespace {core.namespace!r}, which does not create queues by itself:"
             f" call create_queue({queue!r}) first"
         )
-    yield from _configure(core, queue, QueueConfig(), 0)
+    yield from _create(core, queue, QueueConfig())
     return (yield from spread(core, queue))
 
 
@@ -88,12 +88,19 @@ def spread(core: Core, queue: str) -> Plan[QueueConfig]:
     return config
 
 
+def _create(core: Core, queue: str, config: QueueConfig) -> Plan[bool]:
+    return (yield from _at_home(core, "create", [queue, config.stored(), limits.QUEUES_MAX, os.urandom(4)]))
+
+
 def _configure(core: Core, queue: str, config: QueueConfig, seen: int) -> Plan[bool]:
-    script = load("configure", core.clock)
+    return (yield from _at_home(core, "configure", [queue, seen, config.stored()]))
+
+
+def _at_home(core: Core, name: str, args: list[bytes | int | str]) -> Plan[bool]:
+    """Whether the script did it; it did not where the queue is there, or has another version by now."""
+    script = load(name, core.clock)
     keys = {"namespace": namespace_key(core.namespace), "queues": queues_key(core.namespace)}
-    args: list[bytes | int | str] = [queue, seen, config.stored(), limits.QUEUES_MAX, os.urandom(4)]
-    call = Call(script, [keys[key] for key in script.keys], args)
-    reply = yield from one(Request(0, call, durable=True))
+    reply = yield from one(Request(0, Call(script, [keys[key] for key in script.keys], args), durable=True))
     if reply.error is not None:
         raise core.lost_its_state() if reply.error[0] == "NAMESPACEGONE" else TickwheelError(reply.error[1])
     return bool(reply.value[0])

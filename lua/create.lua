@@ -1,0 +1,31 @@
+#!lua
+-- Creates a queue at home.
+-- KEYS: namespace queues
+-- ARGV[1]  name of the queue
+-- ARGV[2]  settings, opaque
+-- ARGV[3]  how many queues a namespace may have
+-- ARGV[4]  stamp c4 of the new queue
+-- Reply    {1 created, else 0; what is stored now: version I4, stamp c4, number I2, settings}
+-- Errors   TOOMANYQUEUES, NAMESPACEGONE; out of memory, refused before it starts
+-- Cost     O(1), O(queues) for the first of a namespace
+local stored = redis.call('HGET', queues, ARGV[1])
+if stored then
+    return { 0, stored }
+end
+if redis.call('HEXISTS', namespace, 'shards') == 0 then
+    return redis.error_reply('NAMESPACEGONE the namespace has lost its state: close this client and open another')
+end
+local number = (tonumber(redis.call('HGET', namespace, 'queue_numbers')) or 0) + 1
+if number == 1 then
+    -- A number is never given twice, even where the counter was lost.
+    for _, other in next, redis.call('HVALS', queues) do
+        number = math.max(number, struct.unpack('>I2', other, 9) + 1)
+    end
+end
+if number > tonumber(ARGV[3]) then
+    return redis.error_reply('TOOMANYQUEUES a namespace has at most ' .. ARGV[3] .. ' queues')
+end
+redis.call('HSET', namespace, 'queue_numbers', number)
+stored = struct.pack('>I4c4I2', 1, ARGV[4], number) .. ARGV[2]
+redis.call('HSET', queues, ARGV[1], stored)
+return { 1, stored }
