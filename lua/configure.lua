@@ -1,11 +1,15 @@
 #!lua flags=allow-oom
 -- Changes a queue at home whose version the caller has seen.
--- KEYS: queues
+-- KEYS: namespace queues
 -- ARGV[1]  name of the queue
 -- ARGV[2]  version that the caller has seen
 -- ARGV[3]  settings, opaque
 -- Reply    {1 changed, else 0; what is stored now: version I4, stamp c4, number I2, settings; empty where nothing is}
+-- Errors   NAMESPACEGONE
 -- Cost     O(1)
+if redis.call('HEXISTS', namespace, 'shards') == 0 then
+    return redis.error_reply('NAMESPACEGONE the namespace has lost its state: close this client and open another')
+end
 local stored = redis.call('HGET', queues, ARGV[1])
 if not stored then
     return { 0, '' }

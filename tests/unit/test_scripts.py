@@ -96,6 +96,12 @@ def test_a_script_declares_keys_that_there_are_each_once(name: str) -> None:
     assert all(not key.endswith("...") for key in found[:-1])
 
 
+def test_what_waits_for_replicas_has_a_hash_first_that_a_barrier_may_be_counted_in() -> None:
+    # `queues` holds a field for each queue, and nothing else.
+    firsts = {declared(name, "KEYS")[0] for name in NAMES if name not in ("barrier", "rights")}
+    assert firsts <= {"clock", "namespace", "messages", "config"}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_includes_fragments_that_there_are_each_once(name: str) -> None:
     found = declared(name, "INCLUDE")
