@@ -57,7 +57,9 @@ def dump(tw: Tickwheel, contents: Contents) -> Dump:
 
 @pytest.fixture(autouse=True)
 def _leaves_everything_in_order(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After every test that uses the kit's namespace: no stray key, counters equal to a recount, indexes as the records imply, no timer lost."""
+    """After every test in a namespace of the kit's: no stray key, counters equal to a recount, indexes as the records
+    imply, no timer lost.
+    """
     if "tickwheel" not in request.fixturenames:
         yield
         return

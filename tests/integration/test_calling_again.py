@@ -1,0 +1,51 @@
+"""What a program may call again by itself: the table of the guide, row by row."""
+
+from datetime import timedelta
+
+import pytest
+
+from tickwheel import InvalidTransition, LeaseLost, Tickwheel
+from tickwheel.testing import VirtualClock
+
+pytestmark = pytest.mark.integration
+
+HOUR = timedelta(hours=1)
+
+
+def test_what_may_be_called_again_changes_nothing_more(tw: Tickwheel, clock: VirtualClock) -> None:
+    queue = tw.create_queue("q", max_attempts=1)
+    first = queue.enqueue(b"a", id="a")
+    assert queue.enqueue(b"a", id="a").id == first.id
+    assert queue.enqueue(b"a").id != queue.enqueue(b"a").id
+    [one] = queue.dequeue(request_id="r:1")
+    [again] = queue.dequeue(request_id="r:1")
+    assert again.token == one.token
+    assert queue.counts()["running"] == 1
+    until = one.extend(HOUR)
+    assert one.extend(HOUR) == until
+    for _ in range(2):
+        one.complete()
+        queue.complete_many([one])
+    [other] = queue.dequeue()
+    assert other.fail("why") == "errored"
+    with pytest.raises(LeaseLost):
+        other.fail("why")
+    queue.redrive(other.id)
+    with pytest.raises(InvalidTransition):
+        queue.redrive(other.id)
+    for _ in range(2):
+        queue.cancel(other.id)
+        queue.cancel_many([other.id])
+        queue.block()
+    assert queue.config().enqueue_blocked
+    for _ in range(2):
+        queue.unblock()
+        tw.create_queue("q", max_attempts=1)
+    later = queue.enqueue(b"later", delay=HOUR)
+    due = clock.now + 2 * HOUR
+    versions = [queue.reschedule(later.id, due=due).version for _ in range(2)]
+    assert versions == [2, 3]
+    assert queue.get(later.id).due == due
+    clock.advance(timedelta(minutes=1))
+    queue.reschedule(later.id, delay=HOUR)
+    assert queue.get(later.id).due == clock.now + HOUR
