@@ -17,7 +17,7 @@ from bench.server import BenchServer
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "peers.json"
-DOCUMENT = HERE.parents[1] / "docs" / "comparison.md"
+DOCUMENTS = [HERE.parents[1] / name for name in ("docs/comparison.md", "README.md")]
 RUNS, JOBS, DELAYED, LATE = 3, 20_000, 30_000, 5_000
 # Pinned: a figure is of one version.
 VERSIONS = {"Tickwheel": "", "BullMQ": "6.7.0", "Celery": "5.7.0"}
@@ -51,7 +51,8 @@ def main() -> None:
     print(document)
     if not quick:
         RESULTS.write_text(json.dumps({"versions": VERSIONS, "runs": RUNS, "results": results}, indent=1) + "\n")
-        between(DOCUMENT, document)
+        for path in DOCUMENTS:
+            between(path, document)
 
 
 def install(folder: Path) -> dict[str, Run]:
@@ -116,7 +117,7 @@ def table(results: dict[str, dict[str, list[float]]]) -> str:
     """The medians, a row for each peer."""
     lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---|" + "---|" * len(COLUMNS)]
     for name, samples in results.items():
-        cells = [f"{median(samples[key]):,.{0 if median(samples[key]) >= 100 else 1}f}" for key in COLUMNS]
+        cells = [f"{median(samples[key]):,.{1 if 0 < median(samples[key]) < 100 else 0}f}" for key in COLUMNS]
         told = [cell + UNITS.get(key, "") for key, cell in zip(COLUMNS, cells, strict=True)]
         lines.append(f"| {name} {VERSIONS[name]}".rstrip() + " | " + " | ".join(told) + " |")
     return "\n".join(lines) + "\n"

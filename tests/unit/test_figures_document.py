@@ -1,9 +1,11 @@
 """The documented figures are those that were measured."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from bench.peers.__main__ import DOCUMENTS, RESULTS, table
 from bench.report import BEGIN, END, load, markdown
 
 pytestmark = pytest.mark.unit
@@ -13,8 +15,14 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_table_is_that_of_the_results() -> None:
     document = (ROOT / "docs" / "figures.md").read_text()
-    table = document.partition(BEGIN)[2].partition(END)[0]
-    assert table == markdown(load(ROOT / "bench" / "results"))
+    shown = document.partition(BEGIN)[2].partition(END)[0]
+    assert shown == markdown(load(ROOT / "bench" / "results"))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_the_comparison_is_that_of_the_results(document: Path) -> None:
+    shown = document.read_text().partition(BEGIN)[2].partition(END)[0]
+    assert shown == table(json.loads(RESULTS.read_text())["results"])
 
 
 def test_the_results_are_of_a_full_run_and_no_row_is_missing() -> None:
