@@ -4,11 +4,12 @@
 -- ARGV[1]  name of the queue
 -- ARGV[2]  version that the caller has seen
 -- ARGV[3]  settings, opaque
+-- ARGV[4]  how many shards the caller knows of
 -- Reply    {1 changed, else 0; what is stored now: version I4, stamp c4, number I2, settings; empty where nothing is}
 -- Errors   NAMESPACEGONE
 -- Cost     O(1)
-if redis.call('HEXISTS', namespace, 'shards') == 0 then
-    return redis.error_reply('NAMESPACEGONE the namespace has lost its state: close this client and open another')
+if redis.call('HGET', namespace, 'shards') ~= ARGV[4] then
+    return redis.error_reply('NAMESPACEGONE the namespace has lost its state, or was made anew with other shards')
 end
 local stored = redis.call('HGET', queues, ARGV[1])
 if not stored then

@@ -5,6 +5,7 @@
 -- ARGV[2]  settings, opaque
 -- ARGV[3]  how many queues a namespace may have
 -- ARGV[4]  stamp c4 of the new queue
+-- ARGV[5]  how many shards the caller knows of
 -- Reply    {1 created, else 0; what is stored now: version I4, stamp c4, number I2, settings}
 -- Errors   TOOMANYQUEUES, NAMESPACEGONE; out of memory, refused before it starts
 -- Cost     O(1), O(queues) for the first of a namespace
@@ -12,8 +13,8 @@ local stored = redis.call('HGET', queues, ARGV[1])
 if stored then
     return { 0, stored }
 end
-if redis.call('HEXISTS', namespace, 'shards') == 0 then
-    return redis.error_reply('NAMESPACEGONE the namespace has lost its state: close this client and open another')
+if redis.call('HGET', namespace, 'shards') ~= ARGV[5] then
+    return redis.error_reply('NAMESPACEGONE the namespace has lost its state, or was made anew with other shards')
 end
 local number = (tonumber(redis.call('HGET', namespace, 'queue_numbers')) or 0) + 1
 if number == 1 then

@@ -6,7 +6,7 @@
 -- Cost     O(1)
 local commands = {
     { 'EXISTS', clock }, { 'GET', clock }, { 'SET', clock, '' }, { 'UNLINK', clock },
-    { 'HGET', clock, '' }, { 'HMGET', clock, '' }, { 'HGETALL', clock }, { 'HVALS', clock }, { 'HEXISTS', clock, '' },
+    { 'HGET', clock, '' }, { 'HMGET', clock, '' }, { 'HGETALL', clock }, { 'HVALS', clock },
     { 'HSTRLEN', clock, '' }, { 'HSET', clock, '', '' }, { 'HDEL', clock, '' }, { 'HINCRBY', clock, '', 1 },
     { 'LLEN', clock }, { 'LRANGE', clock, 0, 0 }, { 'LTRIM', clock, 0, 0 }, { 'RPUSH', clock, '' },
     { 'XADD', clock, '*', '', '' }, { 'XTRIM', clock, 'MAXLEN', 0 },

@@ -112,6 +112,7 @@ class AsyncIO:
             except ScriptMissing:
                 await self._load(requests)
             except UNANSWERED as error:
+                self._gate.check(attempts.sent)
                 await asyncio.sleep(attempts.pause(error))
                 if not isinstance(error, TryLater):
                     await asyncio.to_thread(self._revive)

@@ -77,7 +77,7 @@ class Queue:
         return self._tickwheel._run(enqueue_many(self._core, self.name, [new]))[0]
 
     def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
-        """Add many, one round trip for each 1,000 messages, or 1 MiB, or 4 MiB of payloads above 1 KiB.
+        """Add many, a round trip for each 250 messages; fewer with many pairs, or beyond 1 MiB.
 
         One that is wrong in itself ends it before its part is sent; parts sent before stay. What only the server can
         tell (IdConflict; InvalidArgument for a ``due`` more than five years ahead) comes after all others are added,
@@ -270,8 +270,10 @@ class Tickwheel:
 
     def close(self) -> None:
         """Let go of the server; messages stay. May be called twice."""
-        self._io.close()
-        self._opening.close()
+        try:
+            self._io.close()
+        finally:
+            self._opening.close()
 
     def __enter__(self) -> Self:
         return self

@@ -62,13 +62,14 @@ class Core:
         found, shards = yield Round(
             [
                 Request(0, command=("HGET", queues_key(self.namespace), queue)),
-                Request(0, command=("HEXISTS", home, "shards")),
+                Request(0, command=("HGET", home, "shards")),
             ]
         )
+        if shards.value != str(self.shards).encode():
+            self.configs.pop(queue, None)
+            raise self.lost_its_state()
         if found.value is None:
             self.configs.pop(queue, None)
-            if not shards.value:
-                raise self.lost_its_state()
             return None
         config = QueueConfig.restored(found.value)
         self.configs[queue] = config
@@ -77,8 +78,8 @@ class Core:
     def lost_its_state(self) -> TickwheelError:
         """Why nothing can be done in a namespace that is not there any more: how many shards it has is not known."""
         return TickwheelError(
-            f"namespace {self.namespace!r} is gone: its server has lost its state, or is another one; close this client"
-            " and open another, which makes the namespace anew"
+            f"namespace {self.namespace!r} is gone: its server has lost its state, or is another one, or it was made"
+            " anew with other shards; close this client and open another, which finds or makes it"
         )
 
     def config(self, queue: str) -> Plan[QueueConfig]:

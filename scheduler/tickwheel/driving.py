@@ -23,7 +23,8 @@ from tickwheel.core import Core
 from tickwheel.embedded import EmbeddedServer
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process import EventProcess, LockFileElection, QueueRef
-from tickwheel.namespace import open_namespace
+from tickwheel.event_process.queues import HomeChanged
+from tickwheel.namespace import open_namespace, shards_now
 from tickwheel.operations import queues
 from tickwheel.sync_io import ANSWER_S, SyncIO, pool
 
@@ -65,6 +66,12 @@ class HomeQueues:
 
     def _reload(self) -> None:
         with self._lock:
+            shards = self._io.run(shards_now(self._core))
+            if shards is not None and shards != self._core.shards:
+                raise HomeChanged(
+                    f"namespace {self._core.namespace!r} was made anew with {shards} shards, and this event process"
+                    f" drives {self._core.shards}: start it again"
+                )
             listed = self._io.run(queues.listed(self._core))
             self._configs = {config.number: (name, config) for name, config in listed.items()}
             self._known = {

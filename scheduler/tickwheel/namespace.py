@@ -6,7 +6,7 @@ from tickwheel import arguments, limits
 from tickwheel.core import ALL_HISTORY, Core
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.keys import namespace_key
-from tickwheel.plan import Plan, Reply, Request, Round
+from tickwheel.plan import Plan, Reply, Request, Round, one
 
 FORMAT = 1
 _FIELDS = ("format", "shards", "history", "auto_create", "clock_guard_ms")
@@ -64,3 +64,9 @@ def open_namespace(
     core.shards = int(stored["shards"])
     core.history = {"capped": limits.HISTORY_ENTRIES, "relay": ALL_HISTORY, "off": 0}[stored["history"]]
     core.auto_create = stored["auto_create"] == "1"
+
+
+def shards_now(core: Core) -> Plan[int | None]:
+    """How many shards home has written down; None where it has lost that, too."""
+    reply = yield from one(Request(0, command=("HGET", namespace_key(core.namespace), "shards")))
+    return None if reply.value is None else int(reply.value)

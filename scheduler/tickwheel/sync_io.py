@@ -104,6 +104,7 @@ class SyncIO:
             except ScriptMissing:
                 self._load(requests)
             except UNANSWERED as error:
+                self._gate.check(attempts.sent)
                 time.sleep(attempts.pause(error))
                 if self._revive is not None and not isinstance(error, TryLater):
                     self._revive()

@@ -14,6 +14,11 @@ from tickwheel.errors import InvalidArgument
 # The environment of a process, unlike its arguments, is for its own user to read.
 VARIABLE = "TICKWHEEL_URL"
 SCHEMES = ("redis", "rediss", "unix")
+# Of the many that redis-py knows those that are about the server. How a connection is used is ours to say.
+_OPTIONS = {"db", "username", "password", "client_name"}
+_TLS_OPTIONS = {
+    f"ssl_{name}" for name in ("ca_certs", "ca_path", "ca_data", "cert_reqs", "certfile", "keyfile", "password")
+} | {"ssl_check_hostname"}
 _BYTES = 4_096
 
 
@@ -57,6 +62,9 @@ def _is_understood(url: str) -> bool:
     try:
         arguments.text("url", url, _BYTES, nul=False)
         parts = urlsplit(url)
+        names = {option.partition("=")[0] for option in parts.query.split("&") if option}
+        if not names <= _OPTIONS | (_TLS_OPTIONS if parts.scheme == "rediss" else set()):
+            return False
         # A '#' or '?' that stands unescaped in a password cuts the URL short: then it names another server.
         if "#" in url or not all("=" in option for option in parts.query.split("&") if parts.query):
             return False

@@ -58,6 +58,9 @@ class WakeThread:
         Raises Forbidden, or another TickwheelError, where the server refuses the subscription.
         """
         with self._lock:
+            if self._stopped.is_set():
+                # The client is closed, and says so to the next call.
+                return ThreadWaiter(self._waiters, queue, self._check)
             confirmed = self._queues.get(queue)
             if confirmed is None:
                 confirmed = self._queues[queue] = threading.Event()
@@ -65,20 +68,22 @@ class WakeThread:
                 if self._connection is not None:
                     self._subscribe(self._connection, [queue])
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="tickwheel-wake", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="tickwheel-wake", daemon=True)
+                thread.start()
+                self._thread = thread
         confirmed.wait(_CONFIRM_S)
         self._check()
         return ThreadWaiter(self._waiters, queue, self._check)
 
     def stop(self) -> None:
         """End the thread, and wake everybody."""
-        self._stopped.set()
-        thread, self._thread = self._thread, None
+        with self._lock:
+            self._stopped.set()
+            thread, self._thread = self._thread, None
+            for confirmed in self._queues.values():
+                confirmed.set()
         if thread is not None:
             thread.join()
-        for confirmed in list(self._queues.values()):
-            confirmed.set()
         self._waiters.wake_all()
 
     def _run(self) -> None:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from tickwheel import QueueBlocked, SessionExpired, Tickwheel
+from tickwheel import NewMessage, QueueBlocked, SessionExpired, Tickwheel
 from tickwheel.routing import shard_of
 from tickwheel.testing import PrivateServer
 from tickwheel.testing.clock import FRAGMENT
@@ -29,6 +29,20 @@ def test_a_request_is_the_same_request_after_the_queue_was_changed(
 
 
 SHARDS = [pytest.param(n, marks=pytest.mark.tickwheel(shards=n)) for n in (1, 4)]
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+@pytest.mark.parametrize("consistency", ["heads", "exact"])
+def test_a_request_gets_the_same_messages_whatever_limit_it_names(
+    tickwheel: Tickwheel, shards: int, consistency: str
+) -> None:
+    queue = tickwheel.create_queue("q")
+    queue.enqueue_many(NewMessage() for _ in range(40))
+    first = {message.token + message.id.encode() for message in queue.dequeue(40, request_id="w:1")}
+    for limit in (1, 5, 40):
+        again = queue.dequeue(limit, request_id="w:1", consistency=consistency)
+        assert {message.token + message.id.encode() for message in again} == first
+    assert queue.counts()["running"] == len(first)
 
 
 @pytest.mark.parametrize("shards", SHARDS)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conditions import eventually
 from tests.property.mutants import Mutant, sown
-from tickwheel import Queue, Tickwheel
+from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.driving import event_process
 from tickwheel.errors import Fenced, TickwheelError
@@ -149,6 +149,20 @@ def test_timers_of_a_queue_that_home_has_lost_are_kept_until_it_is_there_again(
         server.hset(home, mapping=kept)
         [message] = jobs.dequeue(wait=10 * SECOND)
         message.complete()
+
+
+def test_a_namespace_that_is_made_anew_with_other_shards_ends_who_drives_those_of_before(
+    tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
+) -> None:
+    with driven(tickwheel_server, namespace, tmp_path / "lock") as driving:
+        eventually(driving.epoch, "driving")
+        tickwheel_server.clear(namespace)
+        with Tickwheel(tickwheel_server.url, namespace=namespace, shards=4) as tickwheel:
+            tickwheel.queue("q").enqueue_many(NewMessage(delay=timedelta(milliseconds=50)) for _ in range(40))
+            driving.thread.join(20)
+            assert "made anew with 4 shards" in str(driving.error)
+            with driven(tickwheel_server, namespace, tmp_path / "lock"):
+                eventually(lambda: tickwheel.queue("q").counts()["pending"] == 40, "the next one drives all four")
 
 
 SWAPPED: dict[str, dict[str, Any]] = {"first": {}, "second": {"exclusive_key": "of"}}

@@ -139,6 +139,26 @@ def test_every_call_says_so_where_the_namespace_is_gone(
     assert len(queue.dequeue()) == 1
 
 
+@pytest.mark.parametrize(("before", "after"), [(4, 1), (1, 4)])
+def test_a_client_of_other_shards_than_there_are_now_puts_nothing_anywhere(
+    tickwheel_server: PrivateServer, before: int, after: int
+) -> None:
+    namespace = f"lost-{os.urandom(6).hex()}"
+    with Tickwheel(tickwheel_server.url, namespace=namespace, shards=before) as old:
+        old.create_queue("known").enqueue()
+        tickwheel_server.clear(namespace)
+        with Tickwheel(tickwheel_server.url, namespace=namespace, shards=after) as new:
+            for name in ("fresh", "known"):
+                queue = new.create_queue(name)
+                for _ in range(3):
+                    with pytest.raises(TickwheelError, match="made anew with other shards"):
+                        old.queue(name).enqueue()
+                    with pytest.raises(TickwheelError, match="made anew with other shards"):
+                        old.create_queue(f"{name} of old".replace(" ", "-"))
+                assert not any(queue.counts().values())
+    tickwheel_server.clear(namespace)
+
+
 def test_a_queue_is_not_made_in_a_namespace_whose_shards_are_not_known(
     open_client: Callable[[], Tickwheel], tickwheel_server: PrivateServer, contents: Contents
 ) -> None:

@@ -98,8 +98,8 @@ def test_a_hundred_thousand_timers_of_one_tick_are_fired_in_bounded_calls_at_the
     carried_out += run_until(process, world, due + 2)
 
     assert world.pending() == 100_000
-    # Read, filed, cascaded and read again, promoted: each in pieces of some hundreds or thousands, those of the exclusive
-    # queue promoted by 62, and nothing twice. Each command is two steps.
+    # Read, filed, cascaded and read again, promoted: each in pieces of some hundreds or thousands, those of the
+    # exclusive queue by 62, and nothing twice. Each command is two steps.
     assert 500 < len(carried_out) < 3_000
     run_until(process, world, due + 10_000)
     world.check()

@@ -151,6 +151,15 @@ def test_the_lease_of_the_version_before_is_over_and_no_other(lease: Timer, is_o
     assert ended(entry(1, timer(Kind.RETIRE, version=7))).has(pack(lease)) == is_over
 
 
+def test_a_lease_that_begins_is_not_over_though_one_of_its_name_was() -> None:
+    over = ended(entry(1, timer(Kind.RETIRE, version=7)))
+    over.begun(timer(Kind.EXPIRE, version=6))
+    assert not over.has(timer(Kind.EXPIRE, version=6))
+
+    over.finished(timer(Kind.RETIRE, version=7))
+    assert over.has(timer(Kind.EXPIRE, version=6))
+
+
 def test_versions_start_again_at_their_end() -> None:
     over = ended(entry(1, pack(Timer(NOW, 1, generation(3, 0x10000), Kind.RETIRE, b"m"))))
 

@@ -215,7 +215,9 @@ class ShardDriver:
                 near.append(timer)
             else:
                 far.append(timer)
-            if kind is Kind.RETIRE:
+            if kind is Kind.EXPIRE:
+                self._memory.ended.begun(timer)
+            elif kind is Kind.RETIRE:
                 self._memory.ended.finished(timer)
         return Entry(entry_id, b"".join(far), near, len(near) + len(far))
 

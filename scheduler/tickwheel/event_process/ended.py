@@ -3,6 +3,9 @@
 A message that is completed, cancelled while it runs or out of attempts leaves a retention timer, which the inbox brings
 here, and a lease timer that is stale from then on. What is known here saves filing it, or a look at the message when it
 fires. Nothing depends on it: a lease that is not known here is looked at.
+
+A timer names its lease by 16 bits of its message's incarnation and version, so in 65,536 enqueues the same comes again.
+The inbox tells them apart: it brings a lease before the end of its message, so one that comes after is another.
 """
 
 from struct import Struct
@@ -34,6 +37,12 @@ class EndedLeases:
         if len(self._young) >= ENDED_LEASES:
             self._older, self._young = self._young, set()
         self._young.add(lease + retention_timer[_TIME_BYTES + _GENERATION.size :])
+
+    def begun(self, lease_timer: bytes) -> None:
+        """The inbox brought this lease timer: its lease is not one that ended before."""
+        lease = lease_timer[_TIME_BYTES:]
+        self._young.discard(lease)
+        self._older.discard(lease)
 
     def has(self, lease_timer: bytes) -> bool:
         """Whether the lease of this timer is over."""

@@ -3,6 +3,12 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from tickwheel.errors import TickwheelError
+
+
+class HomeChanged(TickwheelError):
+    """The namespace was made anew with other shards: who drives those of before must start again."""
+
 
 @dataclass(frozen=True, slots=True)
 class QueueRef:
@@ -13,7 +19,7 @@ class QueueRef:
 
 
 class Queues(Protocol):
-    """Looks queues up. Both may ask the server at home, and may fail as calls of a server do."""
+    """Looks queues up. Both may ask the server at home, and may fail as calls of a server do, or with HomeChanged."""
 
     def lookup(self, number: int) -> QueueRef | None:
         """The queue of this number; None if home does not know it either, when asked just now."""

@@ -15,7 +15,7 @@ from tickwheel.event_process.commands import Refused, Steps
 from tickwheel.event_process.driver import ShardDriver
 from tickwheel.event_process.election import Election, Leadership
 from tickwheel.event_process.link import Link
-from tickwheel.event_process.queues import Queues
+from tickwheel.event_process.queues import HomeChanged, Queues
 from tickwheel.event_process.server_clock import ServerClock, monotonic_ms
 from tickwheel.event_process.stats import WheelStats
 
@@ -110,7 +110,7 @@ class ShardLoop:
                 finally:
                     link.close()
             except (RedisError, OSError, TickwheelError) as error:
-                if driver.refused:
+                if driver.refused or isinstance(error, HomeChanged):
                     raise
                 if driver.claimed:
                     wait = shortest

@@ -14,8 +14,8 @@ from tickwheel.record import BIAS, name
 from tickwheel.routing import shard_of
 
 _CANCEL = Struct(">HIB")
-# A cancelled message that was Pending leaves up to 16 indexes, so a call takes fewer than others do.
-_CANCEL_MESSAGES = 100
+# A cancelled message that was Pending leaves up to 16 indexes, on an exclusive queue of four entries each.
+_CANCEL_MESSAGES, _EXCLUSIVE_MESSAGES = 50, 20
 _RESCHEDULE = Struct(">IHI")
 _NEW_TIMES = Struct(">BHIQ")
 _UNFINISHED = "invisible, pending or running"
@@ -56,7 +56,8 @@ def cancel_many(
     checks = []
     slot = core.slots.take()
     try:
-        for part in rounds(located, lambda item: item[0], _CANCEL_MESSAGES):
+        most = _CANCEL_MESSAGES if exclusive_value is None else _EXCLUSIVE_MESSAGES
+        for part in rounds(located, lambda item: item[0], most):
 
             def build(
                 config: QueueConfig,

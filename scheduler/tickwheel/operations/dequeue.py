@@ -117,7 +117,11 @@ class Dequeue:
         if self._exact and self._core.shards > 1:
             yield from self._most_urgent_of_all(found, slot, config, make, final)
             return
-        for shard in (yield from self._shards(slot, config)):
+        answered = [] if self._request is None or self._core.shards == 1 else (yield from self._answered(slot))
+        for shard in answered:
+            # The same request again gets the same messages, whatever limit it names.
+            yield from self._take(found, slot, shard, len(found) + self._limit, make, final)
+        for shard in [] if answered else (yield from self._shards(slot, config)):
             yield from self._take(found, slot, shard, self._limit, make, final)
 
     def _most_urgent_of_all(
@@ -162,10 +166,6 @@ class Dequeue:
             if ordinary and not (yield from self._may_deliver(config)):
                 return []
             return [0]
-        if self._request is not None:
-            answered = yield from self._answered(slot)
-            if answered:
-                return answered
         known = core.heads[self._queue].deadlines if self._queue in core.heads else {}
         fresh_since = time.monotonic() - _HEADS_S
         ready = {

@@ -17,7 +17,7 @@ from tickwheel.routing import shard_of
 
 _TIME = Struct(">HI")
 # Letting go of an exclusive value makes its next message ready, with all its pairs, so a call takes fewer of them.
-_EXCLUSIVE_MESSAGES = 50
+_EXCLUSIVE_MESSAGES = 20
 _U16 = Struct(">H")
 _U32 = Struct(">I")
 

@@ -89,11 +89,13 @@ def spread(core: Core, queue: str) -> Plan[QueueConfig]:
 
 
 def _create(core: Core, queue: str, config: QueueConfig) -> Plan[bool]:
-    return (yield from _at_home(core, "create", [queue, config.stored(), limits.QUEUES_MAX, os.urandom(4)]))
+    return (
+        yield from _at_home(core, "create", [queue, config.stored(), limits.QUEUES_MAX, os.urandom(4), core.shards])
+    )
 
 
 def _configure(core: Core, queue: str, config: QueueConfig, seen: int) -> Plan[bool]:
-    return (yield from _at_home(core, "configure", [queue, seen, config.stored()]))
+    return (yield from _at_home(core, "configure", [queue, seen, config.stored(), core.shards]))
 
 
 def _at_home(core: Core, name: str, args: list[bytes | int | str]) -> Plan[bool]:
