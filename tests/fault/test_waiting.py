@@ -16,7 +16,7 @@ from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_cla
 from tests.fault.faulty_server import FaultyServer
 from tests.property.mutants import Mutant, sown
 from tickwheel import Message, NewMessage, Queue, Tickwheel, aio
-from tickwheel.waiting import SWEEP_S
+from tickwheel.waiting import SWEEP_S, WaitList
 
 pytestmark = pytest.mark.fault
 
@@ -130,6 +130,13 @@ def test_who_is_woken_for_nothing_lets_another_look(tickwheel: Tickwheel, server
         assert looks(server) - first <= 2 * len(wheres)
 
 
+@pytest.fixture
+def no_backstop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks without being woken."""
+    monkeypatch.setattr(WaitList, "sweep", lambda _: None)
+
+
+@pytest.mark.usefixtures("no_backstop")
 def test_a_sleeper_is_woken_when_an_exclusive_value_is_free_again(tickwheel: Tickwheel, server: Any) -> None:
     work = tickwheel.create_queue("work", exclusive_key="of")
     work.enqueue(b"", id="first", metadata={"of": "1"})
@@ -140,6 +147,31 @@ def test_a_sleeper_is_woken_when_an_exclusive_value_is_free_again(tickwheel: Tic
         assert [message.id for message in waiting.result(20)] == ["second"]
 
 
+@pytest.mark.usefixtures("no_backstop")
+def test_a_sleeper_is_woken_by_what_comes_behind_the_head_of_its_value(tickwheel: Tickwheel, server: Any) -> None:
+    work = tickwheel.create_queue("work", exclusive_key="of")
+    with parked(work, server, [{"of": "1", "region": "eu"}]) as [waiting]:
+        first = looks(server)
+        work.enqueue(b"", id="head", metadata={"of": "1"})
+        eventually(lambda: looks(server) > first, "it has looked, and found nothing for itself")
+        work.enqueue(b"", id="behind", metadata={"of": "1", "region": "eu"})
+        assert [message.id for message in waiting.result(20)] == ["behind"]
+
+
+@pytest.mark.usefixtures("no_backstop")
+@pytest.mark.parametrize("exclusive_key", [None, "of"])
+def test_a_sleeper_is_woken_when_a_lease_ends(
+    tickwheel: Tickwheel, server: Any, faulty: FaultyServer, tmp_path: Path, exclusive_key: str | None
+) -> None:
+    work = tickwheel.create_queue("work", exclusive_key=exclusive_key, lease=timedelta(seconds=1))
+    work.enqueue(b"", id="m", metadata={"of": "1"})
+    with EventProcessChild(faulty.url, "waiting", tmp_path / "lock"):
+        assert len(work.dequeue()) == 1
+        with parked(work, server, [{}]) as [waiting]:
+            assert [message.attempt for message in waiting.result(20)] == [2]
+
+
+@pytest.mark.usefixtures("no_backstop")
 def test_a_sleeper_is_woken_at_due(tickwheel: Tickwheel, server: Any, faulty: FaultyServer, tmp_path: Path) -> None:
     work = tickwheel.create_queue("work")
     with EventProcessChild(faulty.url, "waiting", tmp_path / "lock"), parked(work, server, [{}]) as [waiting]:

@@ -1,0 +1,52 @@
+"""What doctor thinks of what a server and its shards say."""
+
+from dataclasses import replace
+
+import pytest
+
+from tickwheel.cli.checkup import ServerFacts, ShardFacts, judge_server, judge_shards
+from tickwheel.core import Core
+
+pytestmark = pytest.mark.unit
+
+NOW = 1_700_000_000_000
+INFO = {"server_name": "valkey", "redis_version": "7.2.4", "role": "master", "used_memory": "100", "maxmemory": "0"}
+SETTINGS = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+SHARD = ShardFacts(0, b"", "", NOW, 0, b"", None, 0, locked=True)
+
+
+@pytest.mark.parametrize(
+    ("info", "settings", "check", "verdict"),
+    [
+        ({}, {}, "memory", "ok"),
+        ({"redis_version": "6.2.0"}, {}, "server", "bad"),
+        ({"role": "slave"}, {}, "role", "bad"),
+        ({"used_memory": "79", "maxmemory": "100"}, {}, "memory", "ok"),
+        ({"used_memory": "81", "maxmemory": "100"}, {}, "memory", "warning"),
+        ({"maxmemory": "1000"}, {"maxmemory-policy": "allkeys-lru"}, "memory", "bad"),
+        ({"aof_enabled": "1", "aof_last_write_status": "err"}, {}, "durability", "bad"),
+        ({}, {"appendonly": None}, "durability", "warning"),
+    ],
+)
+def test_a_server_is_judged_by_what_it_says(
+    info: dict[str, str], settings: dict[str, str | None], check: str, verdict: str
+) -> None:
+    known = {name: value for name, value in (SETTINGS | settings).items() if value is not None}
+    found = {f.check: f.verdict for f in judge_server(ServerFacts(INFO | info, known, 0, NOW), NOW, 1.0, 1_000)}
+    assert found[check] == verdict
+    assert [other for other, told in found.items() if told != "ok"] == ([] if verdict == "ok" else [check])
+
+
+@pytest.mark.parametrize(
+    ("apart_ms", "verdict"), [(1_000, "ok"), (-1_000, "ok"), (1_001, "warning"), (-1_001, "warning")]
+)
+def test_a_clock_is_near_within_its_guard(apart_ms: int, verdict: str) -> None:
+    facts = ServerFacts(INFO, SETTINGS, 0, NOW + apart_ms)
+    assert {f.check: f.verdict for f in judge_server(facts, NOW, 1.0, 1_000)}["clock"] == verdict
+
+
+@pytest.mark.parametrize(("back_ms", "is_told"), [(1_000, False), (1_001, True)])
+def test_a_clock_that_was_set_back_is_known_by_the_mark_of_the_wheel(back_ms: int, is_told: bool) -> None:
+    shards = [SHARD, replace(SHARD, number=1, high_ms=NOW + back_ms)]
+    found = {f.check: f.verdict for f in judge_shards(Core("tw"), shards, ServerFacts(now_ms=NOW), embedded=False)}
+    assert found.get("clock mark") == ("bad" if is_told else None)
