@@ -1,0 +1,75 @@
+"""What a dequeue sends first: the script or, where nothing was there the last time, plain commands that cost less."""
+
+from typing import Any
+
+import pytest
+
+from tickwheel.config import QueueConfig
+from tickwheel.core import Core
+from tickwheel.operations import dequeue
+from tickwheel.operations.dequeue import Dequeue
+from tickwheel.plan import Round
+
+pytestmark = pytest.mark.unit
+
+WHERE = {"region": "eu", "gpu": "a100"}
+
+
+def core(**config: Any) -> Core:
+    """One that knows of a queue, and of nothing in it."""
+    made = Core("tw")
+    made.configs["q"] = QueueConfig(number=1, version=1, stamp=b"same", **config)
+    return made
+
+
+def asked(known: Core, where: dict[str, str] | None = None, request_id: str | None = None) -> Dequeue:
+    return Dequeue(known, "q", 1, where, None, None, None, request_id, "heads")
+
+
+def first(call: Dequeue) -> list[str]:
+    """The commands or scripts of the first round."""
+    step = next(call.plan(lambda *_: pytest.fail("nothing is there")))
+    assert isinstance(step, Round)
+    return [each.call.script.name if each.call else str(each.command[0]) for each in step.requests if each]  # type: ignore[index]
+
+
+def test_the_script_is_called_where_something_was_there_the_last_time() -> None:
+    assert first(asked(core())) == first(asked(core(), WHERE)) == ["dequeue"]
+
+
+def test_a_queue_that_was_empty_is_asked_by_plain_commands_whatever_the_pairs() -> None:
+    known = core()
+    known.idle.add(("q", b""))
+    assert first(asked(known)) == first(asked(known, WHERE)) == ["EXISTS", "HGET"]
+
+
+def test_pairs_that_matched_nothing_are_asked_for_one_by_one_and_only_they() -> None:
+    known = core()
+    call = asked(known, WHERE)
+    call._found_nothing(call._unmatched)
+    assert first(asked(known, WHERE)) == ["ZRANGE", "ZRANGE", "HGET"]
+    assert first(asked(known)) == first(asked(known, {"region": "eu"})) == ["dequeue"]
+
+
+def test_a_call_that_must_leave_a_trace_is_a_script_call() -> None:
+    known = core()
+    known.idle.add(("q", b""))
+    assert first(asked(known, request_id="w:1")) == ["dequeue"]
+    assert first(asked(core(dequeue_blocked=True))) == ["dequeue"]
+    # The slot's last call had no answer: a copy of it may still come, and must be refused then.
+    slot = known.slots.take()
+    slot.next("tw", 0)
+    known.slots.give(slot)
+    assert first(asked(known)) == ["dequeue"]
+    slot.answered(0, kept=False)
+    known.slots.give(slot)
+    assert first(asked(known)) == ["EXISTS", "HGET"]
+
+
+def test_of_too_many_queues_and_pairs_all_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dequeue, "_IDLE_MOST", 3)
+    known = core()
+    for n in range(4):
+        call = asked(known, {"n": str(n)})
+        call._found_nothing(call._unmatched)
+    assert known.idle == {call._unmatched}
