@@ -91,6 +91,8 @@ class WakeThread:
             try:
                 self._listen()
             except UNANSWERED as error:
+                if self._stopped.is_set():
+                    return
                 log.warning("wake-ups interrupted, subscribing again: %s", error)
                 self._error = error
                 if refused(error) is None:
