@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.figures import Figure, Scale
 from bench.plots import draw
-from bench.report import save, show, write_into
+from bench.report import between, markdown, save, show
 from bench.rows import ROWS
 from bench.server import BenchServer
 
@@ -38,7 +38,7 @@ def main() -> None:
         results = save(folder, figures, given.quick, about)
     draw(results["figures"], folder)
     if folder == RESULTS:
-        write_into(FIGURES, results)
+        between(FIGURES, markdown(results))
     show(figures, given.quick)
     print(f"Written to {folder}")
 

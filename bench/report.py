@@ -72,11 +72,6 @@ def markdown(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_into(document: Path, results: dict[str, Any]) -> None:
-    """Put the table into its document."""
-    between(document, markdown(results))
-
-
 def between(document: Path, text: str) -> None:
     """Put a text between the marks of a document."""
     before, _, rest = document.read_text().partition(BEGIN)

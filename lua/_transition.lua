@@ -60,8 +60,10 @@ end
 -- What falls due in a minute; only where the queue keeps a forecast.
 local forecasts = band(options, 2) ~= 0
 local function expect(time, by)
-    local minute = math.floor(time / 60000)
-    minutes[minute] = (minutes[minute] or 0) + by
+    if forecasts then
+        local minute = math.floor(time / 60000)
+        minutes[minute] = (minutes[minute] or 0) + by
+    end
 end
 
 -- Transitions. `from` and `to` are states, 0 is 'not there'.

@@ -35,9 +35,7 @@ for n = 1, #fields do
             local left, kind, when = band(flags, EXPLICIT + BORN_PENDING), 2, now + retention
             local holds = state == RUNNING and exclusive and at_once == 0
             if state == INVISIBLE then
-                if forecasts then
-                    expect(until_ms, -1)
-                end
+                expect(until_ms, -1)
             elseif state == PENDING then
                 leave(field, deadline, rank, pairs_of(record, flags, at))
             elseif holds then

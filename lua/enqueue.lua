@@ -64,9 +64,7 @@ for n = 1, most do
             enter(field, deadline - BIAS, rank, signature, indexed, blob)
         else
             timer(0, due, sequence, 1, field)
-            if forecasts then
-                expect(due, 1)
-            end
+            expect(due, 1)
         end
         full_event(field, sequence, 1, 0, state, 0, due, deadline, blob)
         results[n] = char(DONE, state)

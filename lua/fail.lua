@@ -51,9 +51,7 @@ for n = 1, #fields do
         else
             timer(to == ERRORED and 2 or 0, when, incarnation, version + 1, field)
             if to == INVISIBLE then
-                if forecasts then
-                    expect(when, 1)
-                end
+                expect(when, 1)
             end
         end
         event(field, incarnation, version + 1, RUNNING, to, attempts)

@@ -25,9 +25,7 @@ for n = 1, #fields do
             end
             put(field, pack('>BBI4', PENDING, flags, version + 1) .. sub(record, 7))
             enter(field, deadline, rank, signature, indexed, blob)
-            if forecasts then
-                expect(until_ms, -1)
-            end
+            expect(until_ms, -1)
             local after = now - until_ms
             late[after] = (late[after] or 0) + 1
             late_event(field, incarnation, version + 1, INVISIBLE, PENDING, attempts, after)

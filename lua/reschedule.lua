@@ -37,9 +37,7 @@ for n = 1, #fields do
         if state == PENDING then
             leave(field, deadline, rank, signature, indexed, blob)
         else
-            if forecasts then
-                expect(until_ms, -1)
-            end
+            expect(until_ms, -1)
         end
         -- Without a new due time the moment it waits for stays what it is, a back-off included.
         local ready_at, absolute = until_ms, band(input, 1) ~= 0
@@ -62,9 +60,7 @@ for n = 1, #fields do
             enter(field, deadline, rank, signature, indexed, blob)
         else
             timer(0, ready_at, incarnation, version + 1, field)
-            if forecasts then
-                expect(ready_at, 1)
-            end
+            expect(ready_at, 1)
         end
         settle()
         full_event(field, incarnation, version + 1, state, to, attempts, due, deadline + BIAS, blob)

@@ -14,7 +14,7 @@ for n = 1, #fields do
     if record then
         state, flags, version, attempts, until_ms = read(HEAD, record)
     end
-    if state < COMPLETED or flags >= HELD then
+    if state < COMPLETED or band(flags, HELD) ~= 0 then
         answered[n] = FINAL
     else
         local fixed = fixed_at(record, flags)

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 _HEAD = Struct(">HIIHH")
 HEAD_BYTES = _HEAD.size
+_TIME_BYTES = 6
+_GENERATION = Struct(">IH")
 
 
 class Kind(IntEnum):
@@ -47,9 +49,17 @@ def pack(timer: Timer) -> bytes:
     return _HEAD.pack(high, low, timer.generation, kind, timer.queue_number) + timer.name
 
 
-def message_of(timer: bytes) -> bytes:
-    """Which message a packed timer is for: the queue's number and the name, its field in `messages`."""
-    return timer[HEAD_BYTES - 2 :]
+def lease_of(lease_timer: bytes) -> bytes:
+    """Which lease a packed timer is for, whenever it ends: generation, kind, queue and name."""
+    return lease_timer[_TIME_BYTES:]
+
+
+def lease_before(retention_timer: bytes) -> bytes:
+    """The lease, as `lease_of` has it, that is over by this packed timer: the one of the version before its own."""
+    generation, kind = _GENERATION.unpack_from(retention_timer, _TIME_BYTES)
+    before = generation & ~0xFFFF | (generation - 1) & 0xFFFF
+    length = kind & 0x3FFF
+    return _GENERATION.pack(before, Kind.EXPIRE << 14 | length) + retention_timer[_TIME_BYTES + _GENERATION.size :]
 
 
 def split(chunk: bytes) -> Iterator[tuple[int, int, Kind, bytes]]:

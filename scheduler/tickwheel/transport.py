@@ -145,6 +145,13 @@ def refused(error: BaseException) -> TickwheelError | None:
     return refusal(said) if final and isinstance(said, Exception) else None
 
 
+def raise_refused(error: BaseException | None) -> None:
+    """Raise the error of ours where this one says that it is for good."""
+    final = None if error is None else refused(error)
+    if final is not None:
+        raise final from error
+
+
 @dataclass(slots=True)
 class Attempts:
     """When a round that got no answer is sent again: exponential back-off with full jitter, until the time is up."""
@@ -159,9 +166,7 @@ class Attempts:
         """Seconds to wait before the next attempt; Unavailable where the time is up."""
         self._count += 1
         spent = time.monotonic() - self._started
-        final = refused(error)
-        if final is not None:
-            raise final from error
+        raise_refused(error)
         if spent >= self.seconds:
             raise Unavailable(
                 f"no answer from {self.where} in {spent:.1f} s and {self._count} attempts:"
@@ -188,6 +193,7 @@ __all__ = [
     "commands",
     "interpret",
     "log",
+    "raise_refused",
     "refused",
     "sources",
 ]

@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 SWEEP_S = 1.0
+# For a subscription to stand, and before the next try where it was lost, or refused.
+CONFIRM_S, RECONNECT_S, REFUSED_S = 5.0, 0.1, 1.0
 
 
 class Waiter:

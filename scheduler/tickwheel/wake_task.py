@@ -7,11 +7,8 @@ from typing import Any
 
 from redis.asyncio.connection import ConnectionPool
 
-from tickwheel.transport import UNANSWERED, log, refused
-from tickwheel.waiting import SWEEP_S, WaitList
-
-_CONFIRM_S = 5.0
-_RECONNECT_S, _REFUSED_S = 0.1, 1.0
+from tickwheel.transport import UNANSWERED, log, raise_refused, refused
+from tickwheel.waiting import CONFIRM_S, RECONNECT_S, REFUSED_S, SWEEP_S, WaitList
 
 
 class TaskWaiter:
@@ -70,7 +67,7 @@ class WakeTask:
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="tickwheel-wake")
         try:
-            async with asyncio.timeout(_CONFIRM_S):
+            async with asyncio.timeout(CONFIRM_S):
                 await confirmed.wait()
         except TimeoutError:
             log.warning("no subscription to queue %r yet: a dequeue waits for the sweep", queue)
@@ -95,18 +92,15 @@ class WakeTask:
                 log.warning("wake-ups interrupted, subscribing again: %s", error)
                 self._error = error
                 if refused(error) is None:
-                    await asyncio.sleep(_RECONNECT_S)
+                    await asyncio.sleep(RECONNECT_S)
                     continue
                 for confirmed in self._queues.values():
                     confirmed.set()
                 self._waiters.wake_all()
-                await asyncio.sleep(_REFUSED_S)
+                await asyncio.sleep(REFUSED_S)
 
     def _check(self) -> None:
-        error = self._error
-        final = None if error is None else refused(error)
-        if final is not None:
-            raise final from error
+        raise_refused(self._error)
 
     async def _listen(self) -> None:
         connection = await self._pool.get_connection()

@@ -7,11 +7,8 @@ from typing import Any
 
 from redis.connection import ConnectionPool
 
-from tickwheel.transport import UNANSWERED, log, refused
-from tickwheel.waiting import SWEEP_S, WaitList
-
-_CONFIRM_S = 5.0
-_RECONNECT_S, _REFUSED_S = 0.1, 1.0
+from tickwheel.transport import UNANSWERED, log, raise_refused, refused
+from tickwheel.waiting import CONFIRM_S, RECONNECT_S, REFUSED_S, SWEEP_S, WaitList
 
 
 class ThreadWaiter:
@@ -71,7 +68,7 @@ class WakeThread:
                 thread = threading.Thread(target=self._run, name="tickwheel-wake", daemon=True)
                 thread.start()
                 self._thread = thread
-        confirmed.wait(_CONFIRM_S)
+        confirmed.wait(CONFIRM_S)
         self._check()
         return ThreadWaiter(self._waiters, queue, self._check)
 
@@ -96,18 +93,15 @@ class WakeThread:
                 log.warning("wake-ups interrupted, subscribing again: %s", error)
                 self._error = error
                 if refused(error) is None:
-                    self._stopped.wait(_RECONNECT_S)
+                    self._stopped.wait(RECONNECT_S)
                     continue
                 for confirmed in list(self._queues.values()):
                     confirmed.set()
                 self._waiters.wake_all()
-                self._stopped.wait(_REFUSED_S)
+                self._stopped.wait(REFUSED_S)
 
     def _check(self) -> None:
-        error = self._error
-        final = None if error is None else refused(error)
-        if final is not None:
-            raise final from error
+        raise_refused(self._error)
 
     def _listen(self) -> None:
         connection: Any = self._pool.get_connection()

@@ -14,7 +14,7 @@ from tickwheel.event_process.inbox import Entry, id_after
 from tickwheel.event_process.memory import Memory, time_of
 from tickwheel.event_process.slots import Slot, Slots
 from tickwheel.scripts import Script
-from tickwheel.timers import Kind, message_of
+from tickwheel.timers import HEAD_BYTES, Kind
 
 
 class TrimsBeforeFiling(ShardDriver):
@@ -68,6 +68,11 @@ class TakesTheRedrivenForEnded(ShardDriver):
     def take_over(self) -> Steps:
         yield from super().take_over()
         self._memory.ended = _OfAnyVersion()
+
+
+def message_of(timer: bytes) -> bytes:
+    """The queue's number and the name."""
+    return timer[HEAD_BYTES - 2 :]
 
 
 class _OfAnyVersion(EndedLeases):

@@ -8,18 +8,12 @@ A timer names its lease by 16 bits of its message's incarnation and version, so 
 The inbox tells them apart: it brings a lease before the end of its message, so one that comes after is another.
 """
 
-from struct import Struct
 from typing import Final
 
-from tickwheel.timers import Kind
+from tickwheel.timers import lease_before, lease_of
 
 # Two sets of so many leases, of about 110 bytes each; the older is forgotten when the younger is full.
 ENDED_LEASES: Final = 150_000
-
-_TIME_BYTES: Final = 6
-_GENERATION = Struct(">IH")
-_VERSION: Final = 0xFFFF
-_LENGTH: Final = 0x3FFF
 
 
 class EndedLeases:
@@ -31,20 +25,17 @@ class EndedLeases:
 
     def finished(self, retention_timer: bytes) -> None:
         """The message of this timer is finished: the lease of the version before is over, if there was one."""
-        generation, kind = _GENERATION.unpack_from(retention_timer, _TIME_BYTES)
-        before = generation & ~_VERSION | (generation - 1) & _VERSION
-        lease = _GENERATION.pack(before, Kind.EXPIRE << 14 | kind & _LENGTH)
         if len(self._young) >= ENDED_LEASES:
             self._older, self._young = self._young, set()
-        self._young.add(lease + retention_timer[_TIME_BYTES + _GENERATION.size :])
+        self._young.add(lease_before(retention_timer))
 
     def begun(self, lease_timer: bytes) -> None:
         """The inbox brought this lease timer: its lease is not one that ended before."""
-        lease = lease_timer[_TIME_BYTES:]
+        lease = lease_of(lease_timer)
         self._young.discard(lease)
         self._older.discard(lease)
 
     def has(self, lease_timer: bytes) -> bool:
         """Whether the lease of this timer is over."""
-        lease = lease_timer[_TIME_BYTES:]
+        lease = lease_of(lease_timer)
         return lease in self._young or lease in self._older

@@ -84,11 +84,12 @@ class Firing:
 
     def _without_ended(self, timers: list[bytes]) -> list[bytes]:
         """Of due lease timers those whose lease may not be over; the others are answered."""
-        over = [timer for timer in timers if self._memory.ended.has(timer)]
-        if not over:
-            return timers
+        over: list[bytes] = []
+        left: list[bytes] = []
+        for timer in timers:
+            (over if self._memory.ended.has(timer) else left).append(timer)
         self._answered(over)
-        return [timer for timer in timers if not self._memory.ended.has(timer)]
+        return left
 
     def _fire_batch(self, kind: Kind, queue_number: int, timers: list[bytes]) -> Steps:
         queue = self._queues.lookup(queue_number)

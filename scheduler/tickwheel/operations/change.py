@@ -14,8 +14,8 @@ from tickwheel.record import BIAS, name
 from tickwheel.routing import shard_of
 
 _CANCEL = Struct(">HIB")
-# A cancelled message that was Pending leaves up to 16 indexes, on an exclusive queue of four entries each.
-_CANCEL_MESSAGES, _EXCLUSIVE_MESSAGES = 50, 20
+# A cancelled message that was Pending leaves up to 16 indexes.
+_CANCEL_MESSAGES = 50
 _RESCHEDULE = Struct(">IHI")
 _NEW_TIMES = Struct(">BHIQ")
 _UNFINISHED = "invisible, pending or running"
@@ -56,7 +56,7 @@ def cancel_many(
     checks = []
     slot = core.slots.take()
     try:
-        most = _CANCEL_MESSAGES if exclusive_value is None else _EXCLUSIVE_MESSAGES
+        most = _CANCEL_MESSAGES if exclusive_value is None else limits.CALL_EXCLUSIVE
         for part in rounds(located, lambda item: item[0], most):
 
             def build(

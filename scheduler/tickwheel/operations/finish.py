@@ -16,8 +16,6 @@ from tickwheel.plan import Plan, Request
 from tickwheel.routing import shard_of
 
 _TIME = Struct(">HI")
-# Letting go of an exclusive value makes its next message ready, with all its pairs, so a call takes fewer of them.
-_EXCLUSIVE_MESSAGES = 20
 _U16 = Struct(">H")
 _U32 = Struct(">I")
 
@@ -32,7 +30,7 @@ def complete(core: Core, messages: Sequence[LeasedMessage]) -> Plan[None]:
     lost: list[LeasedMessage] = []
     for queue, of_queue in groupby(messages, lambda message: message.queue):
         config = yield from core.config(queue)
-        most = limits.CALL_MESSAGES if config.exclusive_key is None else _EXCLUSIVE_MESSAGES
+        most = limits.CALL_MESSAGES if config.exclusive_key is None else limits.CALL_EXCLUSIVE
         for part in rounds(list(of_queue), lambda message: _shard(core, message), most):
 
             def build(
