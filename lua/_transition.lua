@@ -51,10 +51,17 @@ local function put(field, record)
     writes[writes_size] = record
 end
 
--- Kinds of timer: 0 promote, 1 expire, 2 retire. A generation is the low halves of incarnation and version.
-local function timer(kind, time, incarnation, version, field)
+-- A message's `until`, generation (the low halves of incarnation and version) and field: what its timer is made of, and
+-- the head of the event that tells how it came to be. Kinds of timer: 0 promote, 1 expire, 2 retire.
+local function mark(kind, until_ms, incarnation, version, field)
+    return pack('>I6I2I2I2c0', until_ms, incarnation, version, kind * 16384 + #field, field)
+end
+
+local function timer(kind, until_ms, incarnation, version, field)
+    local made = mark(kind, until_ms, incarnation, version, field)
     timers_size = timers_size + 1
-    timers[timers_size] = pack('>I6I2I2I2c0', time, incarnation, version, kind * 16384 + #field, field)
+    timers[timers_size] = made
+    return made
 end
 
 -- What falls due in a minute; only where the queue keeps a forecast.
@@ -66,29 +73,29 @@ local function expect(time, by)
     end
 end
 
--- Transitions. `from` and `to` are states, 0 is 'not there'.
-local function event(field, incarnation, version, from, to, attempts)
-    local change = from * 8 + to
+-- A transition: the mark of what the message is now, then what is mostly the same for the messages of a call and made anew
+-- only where it differs. `from` and `to` are states, 0 is 'not there'; `after` how many ms late it came, where that is told.
+local tail, tail_change, tail_attempts, tail_after, tail_incarnation, tail_version
+local function event(marked, incarnation, version, from, to, attempts, after)
+    local change, above, older = from * 8 + to, incarnation - incarnation % 65536, version - version % 65536
     moved[change] = (moved[change] or 0) + 1
-    happened_size = happened_size + 1
-    happened[happened_size] = pack('>I2c0I6I4BI2', #field, field, incarnation, version, change, attempts)
-end
-
--- One that tells how many ms after its time it came.
-local function late_event(field, incarnation, version, from, to, attempts, after)
-    local change = from * 8 + to
-    moved[change] = (moved[change] or 0) + 1
-    happened_size = happened_size + 1
-    happened[happened_size] = pack('>I2c0I6I4BI2I6', #field, field, incarnation, version, 128 + change, attempts, after)
+    if change ~= tail_change or attempts ~= tail_attempts or after ~= tail_after or above ~= tail_incarnation
+        or older ~= tail_version then
+        tail_change, tail_attempts, tail_after, tail_incarnation, tail_version = change, attempts, after, above, older
+        tail = pack('>I4I2I2B', above / 65536, older / 65536, attempts, after and 128 + change or change)
+        if after then
+            tail = tail .. pack('>I6', after)
+        end
+    end
+    happened[happened_size + 1] = marked
+    happened_size = happened_size + 2
+    happened[happened_size] = tail
 end
 
 -- One that tells due time, deadline (+ 2^52) and pairs.
-local function full_event(field, incarnation, version, from, to, attempts, due, deadline, blob)
-    local change = from * 8 + to
-    moved[change] = (moved[change] or 0) + 1
-    happened_size = happened_size + 1
-    happened[happened_size] = pack('>I2c0I6I4BI2I6I8I2c0', #field, field, incarnation, version, 64 + change, attempts,
-        due, deadline, #blob, blob)
+local function full_event(marked, incarnation, version, from, to, attempts, due, deadline, blob)
+    event(marked, incarnation, version, from, to, attempts)
+    happened[happened_size] = sub(tail, 1, 8) .. pack('>BI6I8I2c0', 64 + byte(tail, 9), due, deadline, #blob, blob)
 end
 
 -- Histograms count by powers of two: bucket n holds what is below 2^n ms.

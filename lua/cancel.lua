@@ -47,8 +47,7 @@ for n = 1, #fields do
                 gone[#gone + 1] = body_of(field, record, fixed)
             end
             put(field, pack(HEAD, CANCELLED, left, version + 1, attempts, when) .. sub(record, holds and UNOWNED or fixed, at - 1))
-            timer(kind, when, incarnation, version + 1, field)
-            event(field, incarnation, version + 1, state, CANCELLED, attempts)
+            event(timer(kind, when, incarnation, version + 1, field), incarnation, version + 1, state, CANCELLED, attempts)
             results[n] = pack(RESULT, DONE, CANCELLED, version + 1, when)
         end
     end

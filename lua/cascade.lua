@@ -9,37 +9,52 @@
 -- Reply    chunks left in the slot, then for each child written to: its place (from 0) and its length
 -- Errors   FENCED; CORRUPT: a timer does not belong to the slot, nothing was changed
 -- Cost     O(1) for each timer, O(log slots) for each child
+local read, sub = struct.unpack, string.sub
 local level, first, enough, chunk_size = tonumber(ARGV[2]), ARGV[3] * 64, tonumber(ARGV[4]), tonumber(ARGV[5])
-local width, head = 64 ^ (level - 1), '>I6I4I2'
+local width = 64 ^ (level - 1)
 local moved, taken, window = 0, 0, 16
-local under_way, finished = {}, {}
+local under_way, sizes, finished = {}, {}, {}
 
 local function close(place)
     local chunks = finished[place] or {}
     chunks[#chunks + 1] = table.concat(under_way[place])
-    finished[place], under_way[place] = chunks, {}
+    finished[place], under_way[place], sizes[place] = chunks, {}, 0
+end
+
+-- Timers that stand together and go to the same child are moved as one piece.
+local function move(place, piece, count)
+    local pieces = under_way[place]
+    if not pieces then
+        pieces = {}
+        under_way[place], sizes[place] = pieces, 0
+    end
+    pieces[#pieces + 1] = piece
+    sizes[place] = sizes[place] + count
+    if sizes[place] >= chunk_size then
+        close(place)
+    end
 end
 
 repeat
     local chunks = redis.call('LRANGE', slot, taken, taken + window - 1)
     for n = 1, #chunks do
-        local chunk, at = chunks[n], 1
+        local chunk, at, begin, count, place = chunks[n], 1, 1, 0, nil
         while at <= #chunk do
-            local time, _, kind = struct.unpack(head, chunk, at)
-            local after, place = at + 12 + kind % 16384, math.floor(time / width) - first
-            if place < 0 or place > 63 then
+            local time, _, kind = read('>I6I4I2', chunk, at)
+            local to = (time - time % width) / width - first
+            if to < 0 or to > 63 then
                 return redis.error_reply('CORRUPT slot ' .. level .. ':' .. ARGV[3] .. ' holds a timer of another slot')
             end
-            local timers = under_way[place]
-            if not timers then
-                timers = {}
-                under_way[place] = timers
+            if to ~= place or count + (sizes[to] or 0) >= chunk_size then
+                if count > 0 then
+                    move(place, sub(chunk, begin, at - 1), count)
+                end
+                place, begin, count = to, at, 0
             end
-            timers[#timers + 1] = string.sub(chunk, at, after - 1)
-            if #timers == chunk_size then
-                close(place)
-            end
-            at, moved = after, moved + 1
+            at, count, moved = at + 12 + kind % 16384, count + 1, moved + 1
+        end
+        if count > 0 then
+            move(place, sub(chunk, begin), count)
         end
         taken = taken + 1
         if moved >= enough then
@@ -48,8 +63,8 @@ repeat
     end
 until #chunks < window or moved >= enough
 
-for place, timers in pairs(under_way) do
-    if #timers > 0 then
+for place, pieces in pairs(under_way) do
+    if #pieces > 0 then
         close(place)
     end
 end

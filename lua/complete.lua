@@ -34,12 +34,11 @@ for n = 1, #fields do
             last = band(flags, EXPLICIT) ~= 0 and at + 31 or last
             flags = band(flags, EXPLICIT + OWNED + BORN_PENDING)
         end
-        put(field, pack('>BBI4I2I6c0Bc0', COMPLETED, flags, version + 1, attempts, kept_until, token, 0, sub(record, at, last)))
+        put(field, pack(HEAD, COMPLETED, flags, version + 1, attempts, kept_until) .. token .. '\0' .. sub(record, at, last))
         if exclusive then
             release(field)
         end
-        timer(2, kept_until, incarnation, version + 1, field)
-        event(field, incarnation, version + 1, RUNNING, COMPLETED, attempts)
+        event(timer(2, kept_until, incarnation, version + 1, field), incarnation, version + 1, RUNNING, COMPLETED, attempts)
         results[n] = '\0'
     end
 end

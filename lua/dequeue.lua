@@ -83,8 +83,8 @@ for n = 1, #fields do
     local lease_until = now + (lease > 0 and lease or queue_lease)
     record = pack(HEAD, RUNNING, flags + OWNED, version + 1, attempts + 1, lease_until) .. owner .. sub(record, UNOWNED)
     put(field, record)
-    timer(1, lease_until, incarnation, version + 1, field)
-    late_event(field, incarnation, version + 1, PENDING, RUNNING, attempts + 1, now > due and now - due or 0)
+    event(timer(1, lease_until, incarnation, version + 1, field), incarnation, version + 1, PENDING, RUNNING, attempts + 1,
+        now > due and now - due or 0)
     if band(flags, EXPLICIT) ~= 0 then
         with_deadline = with_deadline + 1
         if now > deadline then

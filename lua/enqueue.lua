@@ -20,6 +20,7 @@ local records = fetch(fields)
 local kept = call('HMGET', clock, 'seq', 'high')
 local sequence, high = tonumber(kept[1]) or 0, tonumber(kept[2])
 local first, results, char, left_over = sequence, {}, string.char, false
+local DONE_INVISIBLE, DONE_PENDING = char(DONE, INVISIBLE), char(DONE, PENDING)
 
 for n = 1, most do
     local field, tail = fields[n], ARGV[n * 2 + 3]
@@ -33,7 +34,7 @@ for n = 1, most do
             results[n] = char(CONFLICT, state)
         elseif sub(record, at + 8, at + 11) == sub(tail, 9, 12) then
             -- The same call, sent again: the first answer.
-            results[n] = char(DONE, band(was, BORN_PENDING) ~= 0 and PENDING or INVISIBLE)
+            results[n] = band(was, BORN_PENDING) ~= 0 and DONE_PENDING or DONE_INVISIBLE
         else
             results[n] = char(ALREADY, state)
         end
@@ -58,16 +59,22 @@ for n = 1, most do
             end
             signature, indexed, blob = pairs_of(tail, flags, explicit and 21 or 13)
         end
-        put(field, pack('>BBI4I2I6I6I6c0', state, state == PENDING and flags + BORN_PENDING or flags, 1, 0, due, sequence, due,
-            tail))
+        put(field, pack(WHOLE, state, state == PENDING and flags + BORN_PENDING or flags, 1, 0, due, sequence, due) .. tail)
+        local marked
         if state == PENDING then
+            marked = mark(0, due, sequence, 1, field)
             enter(field, deadline - BIAS, rank, signature, indexed, blob)
         else
-            timer(0, due, sequence, 1, field)
+            marked = timer(0, due, sequence, 1, field)
             expect(due, 1)
         end
-        full_event(field, sequence, 1, 0, state, 0, due, deadline, blob)
-        results[n] = char(DONE, state)
+        -- Without a deadline of its own or metadata, what `marked` says is all.
+        if band(flags, EXPLICIT + PAIRS) == 0 then
+            event(marked, sequence, 1, 0, state, 0)
+        else
+            full_event(marked, sequence, 1, 0, state, 0, due, deadline, blob)
+        end
+        results[n] = state == PENDING and DONE_PENDING or DONE_INVISIBLE
     end
 end
 if sequence ~= first then

@@ -28,7 +28,7 @@ for n = 1, #fields do
             expect(until_ms, -1)
             local after = now - until_ms
             late[after] = (late[after] or 0) + 1
-            late_event(field, incarnation, version + 1, INVISIBLE, PENDING, attempts, after)
+            event(mark(0, until_ms, incarnation, version + 1, field), incarnation, version + 1, INVISIBLE, PENDING, attempts, after)
             answered[n] = FINAL
         end
     end

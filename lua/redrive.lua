@@ -23,7 +23,7 @@ for n = 1, #fields do
             local deadline, rank, at = order_in(record, flags, UNOWNED, incarnation, due)
             put(field, pack(HEAD, PENDING, flags, version + 1, 0, now) .. sub(record, UNOWNED))
             enter(field, deadline, rank, pairs_of(record, flags, at))
-            event(field, incarnation, version + 1, ERRORED, PENDING, 0)
+            event(mark(0, now, incarnation, version + 1, field), incarnation, version + 1, ERRORED, PENDING, 0)
             results[n] = pack(RESULT, DONE, PENDING, version + 1, now)
         end
     end

@@ -29,7 +29,7 @@ for n = 1, #fields do
             if band(flags, BODY) ~= 0 then
                 gone[#gone + 1] = body_of(field, record, fixed)
             end
-            event(field, incarnation, version + 1, state, 0, attempts)
+            event(mark(2, until_ms, incarnation, version + 1, field), incarnation, version + 1, state, 0, attempts)
             answered[n] = FINAL
         end
     end

@@ -3,9 +3,13 @@
 An entry of the stream `events` is one script call; its field `e` holds
 
     format B (1 plain, 2 exclusive queue), time I6, queue number I2, worker Bc0
-    then for each transition: queue number and name I2c0, incarnation I6, version I4, parts B, attempt I2
-        parts: bits 0-2 to, 3-5 from (0: not there); 64: due I6, deadline I8 + 2^52 and pairs I2c0 follow;
-        128: lateness in ms I6 follows
+    then for each transition
+        mark     until I6, low halves of incarnation and version I2 I2, kind and length I2, queue number and name: the
+                 bytes of the timer that the message waits for in its new state, if it waits for one (`timers.py`)
+        tail     high parts of incarnation I4 and version I2, attempt I2, parts B: bits 0-2 to, 3-5 from (0: not there)
+        64       due I6, deadline I8 + 2^52 and pairs I2c0 follow. Of a new message without it, due time and deadline
+                 are `until`, and it has no pairs
+        128      lateness in ms I6 follows
 
 (queue, name, incarnation, version) names one transition for ever.
 """
@@ -17,8 +21,8 @@ from struct import Struct
 from tickwheel.record import BIAS, State, decode_pairs, split_name
 
 _ENTRY = Struct(">BHIHB")
-_U16 = Struct(">H")
-_EVENT = Struct(">HIIBH")
+_MARK = Struct(">HIHHHH")
+_TAIL = Struct(">IHHB")
 _DETAIL = Struct(">HIQH")
 _TIME = Struct(">HI")
 _DETAILED, _LATE = 64, 128
@@ -36,6 +40,7 @@ class Transition:
     from_state: State | None
     to_state: State | None
     time_ms: int
+    until_ms: int
     attempt: int
     worker: str = ""
     lateness_ms: int | None = None
@@ -51,11 +56,16 @@ def decode(entry: bytes) -> Iterator[Transition]:
     worker = entry[_ENTRY.size : at].decode()
     time_ms = high << 32 | low
     while at < len(entry):
-        end = at + 2 + _U16.unpack_from(entry, at)[0]
-        id_, value = split_name(entry[at + 4 : end], kind == 2)
-        i1, i2, version, parts, attempt = _EVENT.unpack_from(entry, end)
-        at = end + _EVENT.size
+        u1, u2, incarnation, version, length, _ = _MARK.unpack_from(entry, at)
+        end = at + _MARK.size - 2 + (length & 0x3FFF)
+        id_, value = split_name(entry[at + _MARK.size : end], kind == 2)
+        above, older, attempt, parts = _TAIL.unpack_from(entry, end)
+        at = end + _TAIL.size
+        until = u1 << 32 | u2
+        before, after = parts >> 3 & 7, parts & 7
         due = deadline = late = metadata = None
+        if not before:
+            due, deadline, metadata = until, until, {}
         if parts & _DETAILED:
             d1, d2, biased, length = _DETAIL.unpack_from(entry, at)
             at += _DETAIL.size
@@ -66,16 +76,16 @@ def decode(entry: bytes) -> Iterator[Transition]:
             l1, l2 = _TIME.unpack_from(entry, at)
             late = l1 << 32 | l2
             at += _TIME.size
-        before, after = parts >> 3 & 7, parts & 7
         yield Transition(
             number,
             id_,
             value,
-            i1 << 32 | i2,
-            version,
+            above << 16 | incarnation,
+            older << 16 | version,
             State(before) if before else None,
             State(after) if after else None,
             time_ms,
+            until,
             attempt,
             worker,
             late,

@@ -100,7 +100,7 @@ def test_no_two_messages_of_a_value_are_ever_with_workers_at_once(faulty: Faulty
 
 def test_an_overlap_would_be_noticed() -> None:
     def step(id: str, value: str, before: State, after: State) -> Transition:
-        return Transition(1, id, value, 1, 1, before, after, 0, 1)
+        return Transition(1, id, value, 1, 1, before, after, 0, 0, 1)
 
     taken, taken_too = (step(id, "p1", State.PENDING, State.RUNNING) for id in ("a", "b"))
     done = step("a", "p1", State.RUNNING, State.COMPLETED)

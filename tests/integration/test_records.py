@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tickwheel import LeaseLost, Message, Queue, Tickwheel, limits, record
+from tickwheel import LeaseLost, Message, NewMessage, Queue, Tickwheel, limits, record
 from tickwheel.keys import shard_key
 from tickwheel.record import BODY, BORN_PENDING, ERROR, EXPLICIT, HELD, OVERRIDES, OWNED, PAIRS, Record, State
 from tickwheel.testing import VirtualClock
@@ -191,6 +191,7 @@ def test_an_event_is_as_python_reads_it(
         from_state=None,
         to_state=State.INVISIBLE,
         time_ms=now_ms,
+        until_ms=now_ms + 1_000,
         attempt=0,
         due_ms=now_ms + 1_000,
         deadline_ms=-1,
@@ -202,6 +203,7 @@ def test_an_event_is_as_python_reads_it(
         from_state=State.INVISIBLE,
         to_state=State.PENDING,
         time_ms=now_ms + 3_000,
+        until_ms=now_ms + 1_000,
         attempt=0,
         lateness_ms=2_000,
     )
@@ -211,6 +213,7 @@ def test_an_event_is_as_python_reads_it(
         from_state=State.PENDING,
         to_state=State.RUNNING,
         time_ms=now_ms + 3_000,
+        until_ms=now_ms + 3_000 + 30_000,
         attempt=1,
         worker="w é",
         lateness_ms=2_000,
@@ -221,6 +224,7 @@ def test_an_event_is_as_python_reads_it(
         from_state=State.RUNNING,
         to_state=State.COMPLETED,
         time_ms=now_ms + 3_000,
+        until_ms=now_ms + 3_000 + 600_000,
         attempt=1,
     )
 
@@ -234,6 +238,33 @@ def test_generations_wrap_around(tw: Tickwheel, clock: VirtualClock, server: Any
         queue.enqueue(id=f"m{n}", delay=timedelta(seconds=1))
     clock.advance(timedelta(seconds=1))
     assert queue.counts()["pending"] == 9
+
+
+def test_events_tell_whole_incarnations_and_versions(
+    tw: Tickwheel, server: Any, history: Callable[[str], list[Transition]]
+) -> None:
+    queue = tw.queue("q")
+    queue.enqueue(id="warm up")
+    first, of_version = 2**33 + 2**16 - 3, 2**16 - 1
+    for shard in range(tw._core.shards):
+        server.hset(shard_key(tw._core.namespace, shard, "clock"), "seq", first)
+    ids = [f"m{n}" for n in range(40)]
+    queue.enqueue_many([NewMessage(id=id) for id in ids])
+    # As after 65,534 transitions, which only the first of them had.
+    [(field, packed)] = [(field, packed) for field, packed in stored(tw, server, "messages") if field.endswith(b"m0")]
+    for shard in range(tw._core.shards):
+        if server.hexists(key := shard_key(tw._core.namespace, shard, "messages"), field):
+            server.hset(key, field, packed[:2] + of_version.to_bytes(4, "big") + packed[6:])
+    assert len(queue.dequeue(limit=41)) == 41
+    expected = {field[2:].decode(): record.decode(packed) for field, packed in stored(tw, server, "messages")}
+    for id in ids:
+        enqueued, dequeued = history(id)
+        assert enqueued.incarnation == dequeued.incarnation == expected[id].incarnation > first
+        assert dequeued.version == expected[id].version == (of_version + 1 if id == "m0" else 2)
+    assert len({id for id in ids if expected[id].incarnation >= first + 3}) >= 20
+    # The audit replays whole histories only.
+    for shard in range(tw._core.shards):
+        server.xtrim(shard_key(tw._core.namespace, shard, "events"), maxlen=0, approximate=False)
 
 
 def test_a_record_whose_worker_has_no_name_is_read_back(tw: Tickwheel) -> None:

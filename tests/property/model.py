@@ -83,7 +83,7 @@ class QueueModel:
                 self.missed.append(now - entry.deadline)
         entry.attempts += 1
         entry.token, entry.worker, entry.until = token, worker, now + duration
-        entry.becomes(RUNNING, now)
+        entry.becomes(RUNNING, now, lateness=max(0, now - entry.due))
 
     def complete(self, key: Key, token: bytes) -> None:
         entry = self.messages.get(key)
@@ -120,10 +120,7 @@ class QueueModel:
             raise InvalidTransition("", entry.state)
         if entry.state == RUNNING and self.settings.exclusive_key is not None and not release:
             entry.held = True
-            until = entry.until
-            token, worker = entry.token, entry.worker
-            self._finish(entry, CANCELLED)
-            entry.until, entry.token, entry.worker = until, token, worker
+            self._finish(entry, CANCELLED, entry.until)
         else:
             entry.token, entry.worker = None, ""
             self._finish(entry, CANCELLED)
@@ -152,7 +149,7 @@ class QueueModel:
         if deadline is not None or deadline_in is not None:
             entry.deadline = deadline if deadline_in is None else now + deadline_in
         held_back = delay is None and due is not None and self._is_beyond(due, high)
-        entry.becomes(PENDING if entry.until <= now and not held_back else INVISIBLE, now)
+        entry.becomes(PENDING if entry.until <= now and not held_back else INVISIBLE, now, **entry.times())
         return entry.state, entry.version, entry.due
 
     def redrive(self, key: Key) -> tuple[str, int, int]:
@@ -227,7 +224,7 @@ class QueueModel:
         state = PENDING if due <= now and not held_back else INVISIBLE
         entry = Entry(key, shard, self._orders[shard], given, due, deadline, state, due)
         entry.payload, entry.metadata = given.payload, dict(given.metadata)
-        entry.history.append(Event(1, None, state, now, 0))
+        entry.history.append(Event(1, None, state, now, due, 0, **entry.times()))
         self.messages[key] = entry
         return entry
 
@@ -251,10 +248,10 @@ class QueueModel:
     def _most(self, entry: Entry) -> int:
         return entry.given.max_attempts or self.settings.max_attempts
 
-    def _finish(self, entry: Entry, state: str) -> None:
-        """Completed or cancelled: only the header is kept."""
+    def _finish(self, entry: Entry, state: str, until: int | None = None) -> None:
+        """Completed or cancelled: only the header is kept, for the retention or until then."""
         entry.payload, entry.metadata = b"", {}
-        entry.until = self._now() + self.settings.retention
+        entry.until = self._now() + self.settings.retention if until is None else until
         entry.becomes(state, self._now())
 
     def _give_back(self, entry: Entry, state: str, until: int) -> None:
@@ -269,7 +266,7 @@ class QueueModel:
         now = self._now()
         if entry.state == INVISIBLE:
             self.lateness.append(now - entry.until)
-            entry.becomes(PENDING, now)
+            entry.becomes(PENDING, now, lateness=now - entry.until)
         elif entry.state == RUNNING and entry.attempts >= self._most(entry):
             entry.error = entry.error or "lease expired"
             self._give_back(entry, ERRORED, now + self.settings.errored_retention)

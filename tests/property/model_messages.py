@@ -1,6 +1,7 @@
 """What the model keeps of a message, as it was given and as it stands. Times are integer milliseconds."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 INVISIBLE, PENDING, RUNNING = "invisible", "pending", "running"
 COMPLETED, CANCELLED, ERRORED = "completed", "cancelled", "errored"
@@ -48,7 +49,14 @@ class Event:
     before: str | None
     after: str | None
     time: int
+    until: int
     attempt: int
+    lateness: int | None = None
+    """Told where it becomes Pending at its time, or Running."""
+    due: int | None = None
+    deadline: int | None = None
+    metadata: dict[str, str] | None = None
+    """These three are told where they are set."""
 
 
 @dataclass
@@ -91,8 +99,13 @@ class Entry:
         """Earliest deadline first; at the same one those that were given it, then first come."""
         return (self.due if self.deadline is None else self.deadline, self.deadline is None, self.order)
 
-    def becomes(self, state: str | None, now: int) -> None:
-        """One transition."""
+    def times(self) -> dict[str, Any]:
+        """What an event tells that sets them."""
+        deadline = self.due if self.deadline is None else self.deadline
+        return {"due": self.due, "deadline": deadline, "metadata": dict(self.metadata)}
+
+    def becomes(self, state: str | None, now: int, **told: Any) -> None:
+        """One transition, and what its event tells besides."""
         self.version += 1
-        self.history.append(Event(self.version, self.state, state, now, self.attempts))
+        self.history.append(Event(self.version, self.state, state, now, self.until, self.attempts, **told))
         self.state = state or "gone"

@@ -108,8 +108,8 @@ MUTANTS = [
     Mutant("the message's own lease is ignored", "dequeue", "if lease == 0 and", "if false and"),
     # Time
     Mutant("a moved timer is forgotten", "_fired", "    timer(kind,", "    select(1, kind,"),
-    Mutant("a lease has no timer", "dequeue", "    timer(1,", "    select(1, 1,"),
-    Mutant("what is completed is kept for ever", "complete", "        timer(2,", "        select(1, 2,"),
+    Mutant("a lease has no timer", "dequeue", "event(timer(1,", "event(mark(1,"),
+    Mutant("what is completed is kept for ever", "complete", "event(timer(2,", "event(mark(2,"),
     Mutant("the clock guard is not asked", "enqueue", "and not (absolute and high and due > high + guard)", ""),
     Mutant("the clock guard is a hundred times as wide", "enqueue", "due > high + guard", "due > high + 100 * guard"),
     Mutant("reschedule asks no clock guard", "reschedule", "and high and due > high + guard", "and false"),
@@ -128,7 +128,11 @@ MUTANTS = [
     # The rest
     Mutant("a blocked queue delivers", "_context", "if band(options, BLOCKED) ~= 0 then", "if false then"),
     Mutant("another configuration is accepted", "_context", "~= sub(ARGV[1], 1, 8)", "== ''"),
-    Mutant("a retired message leaves no event", "retire", "event(field,", "select(1, field,"),
+    Mutant("a retired message leaves no event", "retire", "event(mark(", "select(1, mark("),
+    Mutant("an event tells the attempts of the one before", "_transition", "or attempts ~= tail_attempts", ""),
+    Mutant("an event tells the lateness of the one before", "_transition", "or after ~= tail_after", ""),
+    Mutant("an event tells the change of the one before", "_transition", "if change ~= tail_change or", "if"),
+    Mutant("an event forgets the deadline", "enqueue", "EXPLICIT + PAIRS) == 0", "PAIRS) == 0"),
     Mutant("the payload of a cancelled message stays", "cancel", "gone[#gone + 1] = body_of(field, record, fixed)", ""),
     Mutant("counts forget where a message came from", "_transition", "(depth[from] or 0) - by", "(depth[from] or 0)"),
 ]

@@ -105,7 +105,10 @@ class Stored:
         found: dict[tuple[int, str, str | None, int], list[Event]] = {}
         for _, fields in self._client.xrange(keys.shard_key(self._namespace, shard, "events")):
             for each in transitions.decode(fields[b"e"]):
-                event = Event(each.version, _label(each.from_state), _label(each.to_state), each.time_ms, each.attempt)
+                event = Event(
+                    *(each.version, _label(each.from_state), _label(each.to_state), each.time_ms, each.until_ms),
+                    *(each.attempt, each.lateness_ms, each.due_ms, each.deadline_ms, each.metadata),
+                )
                 found.setdefault((each.queue_number, each.id, each.exclusive_value, each.incarnation), []).append(event)
         return found
 

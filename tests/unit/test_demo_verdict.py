@@ -26,7 +26,7 @@ def departure(number: str, due_ms: int, *, cancelled: bool = False, aircraft: st
 def step(
     id: str, version: int, before: State | None, after: State | None, time_ms: int, aircraft: str | None = "N1"
 ) -> Transition:
-    return Transition(1, id, aircraft, 7, version, before, after, time_ms, 1 if version > 2 else 0, "worker-1")
+    return Transition(1, id, aircraft, 7, version, before, after, time_ms, 0, 1 if version > 2 else 0, "worker-1")
 
 
 class Day:
