@@ -73,8 +73,8 @@ local function expect(time, by)
     end
 end
 
--- A transition: the mark of what the message is now, then what is mostly the same for the messages of a call and made anew
--- only where it differs. `from` and `to` are states, 0 is 'not there'; `after` how many ms late it came, where that is told.
+-- A transition: the mark of what the message is now, then what is mostly the same for all messages of a call, made anew
+-- where it differs. `from` and `to` are states, 0 is 'not there'; `after` is how many ms late it came, where that is told.
 local tail, tail_change, tail_attempts, tail_after, tail_incarnation, tail_version
 local function event(marked, incarnation, version, from, to, attempts, after)
     local change, above, older = from * 8 + to, incarnation - incarnation % 65536, version - version % 65536

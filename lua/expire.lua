@@ -53,12 +53,11 @@ for n = 1, #fields do
             end
             put(field, pack(HEAD, to, flags, version + 1, attempts, when) .. sub(record, fixed, at - 1) .. rest)
             release(field)
-            local make = timer
             if to == PENDING then
                 enter(field, deadline, rank, signature, indexed, blob)
-                make = mark
             end
-            event(make(2, when, incarnation, version + 1, field), incarnation, version + 1, RUNNING, to, attempts)
+            local marked = (to == PENDING and mark or timer)(2, when, incarnation, version + 1, field)
+            event(marked, incarnation, version + 1, RUNNING, to, attempts)
             answered[n] = FINAL
         end
     end

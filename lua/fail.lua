@@ -46,14 +46,14 @@ for n = 1, #fields do
         local changed = pack(HEAD, to, flags, version + 1, attempts, when) .. sub(record, fixed, at - 1) .. overrides .. rest
         put(field, changed)
         release(field)
-        local make = timer
         if to == PENDING then
             enter(field, deadline, rank, pairs_of(changed, flags, UNOWNED + at - fixed))
-            make = mark
         elseif to == INVISIBLE then
             expect(when, 1)
         end
-        event(make(to == ERRORED and 2 or 0, when, incarnation, version + 1, field), incarnation, version + 1, RUNNING, to, attempts)
+        local kind = to == ERRORED and 2 or 0
+        local marked = (to == PENDING and mark or timer)(kind, when, incarnation, version + 1, field)
+        event(marked, incarnation, version + 1, RUNNING, to, attempts)
         results[n] = pack(RESULT, DONE, to, version + 1, when)
     end
 end

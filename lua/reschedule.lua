@@ -56,15 +56,14 @@ for n = 1, #fields do
         local to = ready_at <= now and not guarded and PENDING or INVISIBLE
         put(field, pack('>BBI4I2I6I6I6', to, flags, version + 1, attempts, ready_at, incarnation, due)
             .. sub(record, UNOWNED + 12, UNOWNED + 23) .. explicit .. sub(record, at))
-        local make = timer
         if to == PENDING then
             enter(field, deadline, rank, signature, indexed, blob)
-            make = mark
         else
             expect(ready_at, 1)
         end
         settle()
-        full_event(make(0, ready_at, incarnation, version + 1, field), incarnation, version + 1, state, to, attempts, due, deadline + BIAS, blob)
+        local marked = (to == PENDING and mark or timer)(0, ready_at, incarnation, version + 1, field)
+        full_event(marked, incarnation, version + 1, state, to, attempts, due, deadline + BIAS, blob)
         results[n] = pack(RESULT, DONE, to, version + 1, due)
     end
 end
