@@ -6,13 +6,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from tests.conftest import Dump
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.event_process.commands import Command, Refused
 from tickwheel.event_process.link import Link
-from tickwheel.scripts import Call
+from tickwheel.event_process.shard import pack_fence
+from tickwheel.keys import shard_key
+from tickwheel.scripts import Call, load
 from tickwheel.testing import VirtualClock
+from tickwheel.testing.clock import FRAGMENT
 
 pytestmark = pytest.mark.integration
 
@@ -51,3 +55,23 @@ def test_a_deposed_process_is_refused_before_every_call_of_its_successor(
     clock.advance(timedelta(hours=1))
     assert set(refused) == SCRIPTS
     assert queue.counts() | {"invisible": 0, "running": 0, "completed": 0, "pending": 50} == queue.counts()
+
+
+def test_no_claim_goes_below_the_fence_that_holds_the_shard(tw: Tickwheel, server: Any) -> None:
+    """A late claim, of an earlier epoch or of the connection before this one, changes nothing."""
+    script = load("claim", FRAGMENT)
+    key = shard_key("claimed", 0, "clock")
+    server.hset(key, "now", 1)
+
+    def claim(epoch: int, connection: int) -> bytes:
+        server.eval(script.source, 1, key, pack_fence(epoch, connection), "a lock", "")
+        return bytes(server.hget(key, "fence"))
+
+    assert claim(5, 2) == pack_fence(5, 2)
+    for epoch, connection in ((5, 1), (4, 9), (1, 2**40)):
+        with pytest.raises(ResponseError, match="^FENCED"):
+            claim(epoch, connection)
+        assert server.hget(key, "fence") == pack_fence(5, 2)
+    for epoch, connection in ((5, 2), (5, 3), (2**40, 1)):
+        assert claim(epoch, connection) == pack_fence(epoch, connection)
+    server.delete(key)

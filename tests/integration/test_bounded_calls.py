@@ -1,0 +1,122 @@
+"""One call of the event process does a bounded share, whatever there is to do: each call is looked at on its way."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tickwheel import NewMessage, Tickwheel, timers
+from tickwheel.event_process import driver, filing, firing
+from tickwheel.event_process.commands import Command
+from tickwheel.event_process.link import Link
+from tickwheel.scripts import Call
+from tickwheel.testing import VirtualClock
+
+pytestmark = pytest.mark.integration
+
+FINAL, UNHANDLED = b"\0", b"\2"
+MESSAGES = 300
+# What a message of a plain queue without pairs counts for.
+WEIGHT = 4
+Seen = Callable[[Call, Callable[[], Any]], Any]
+
+
+@contextmanager
+def calls_of(script: str, seen: Seen) -> Iterator[None]:
+    """``seen`` carries out each call of the script."""
+    execute = Link.execute
+
+    def looked_at(link: Link, command: Command) -> Any:
+        if isinstance(command, Call) and command.script.name == script:
+            return seen(command, lambda: execute(link, command))
+        return execute(link, command)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Link, "execute", looked_at)
+        yield
+
+
+@pytest.mark.parametrize("script", ["promote", "expire"])
+def test_a_call_handles_as_many_messages_as_its_entries_allow(
+    tw: Tickwheel, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    monkeypatch.setattr(firing, "CALL_ENTRIES", 5 * WEIGHT)
+    handled: list[int] = []
+    left: list[int] = []
+
+    def count(call: Call, execute: Callable[[], Any]) -> Any:
+        reply = execute()
+        handled.append(reply[6:].count(FINAL))
+        left.append(reply[6:].count(UNHANDLED))
+        return reply
+
+    queue = tw.create_queue("q", lease=timedelta(minutes=1))
+    queue.enqueue_many(NewMessage(delay=timedelta(minutes=2)) for _ in range(MESSAGES))
+    with calls_of(script, count):
+        clock.advance(timedelta(minutes=2))
+        assert len(queue.dequeue(limit=MESSAGES)) == MESSAGES
+        clock.advance(timedelta(minutes=1))
+    assert max(handled) == 5
+    assert max(left) > 0
+    assert sum(handled) == MESSAGES
+    assert queue.counts()["pending"] == MESSAGES
+
+
+def test_a_cascade_moves_as_many_timers_as_it_may_in_chunks_of_their_size(
+    tw: Tickwheel, clock: VirtualClock, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enough, chunk = 60, 10
+    monkeypatch.setattr(driver, "CASCADE_TIMERS", enough)
+    monkeypatch.setattr(driver, "CHUNK_TIMERS", chunk)
+    monkeypatch.setattr(filing, "CHUNK_TIMERS", chunk)
+    moved: list[int] = []
+    chunks: list[int] = []
+
+    def sizes(key: str) -> list[int]:
+        return [len(timers.unpack(packed)) for packed in server.lrange(key, 0, -1)]
+
+    def look(call: Call, execute: Callable[[], Any]) -> Any:
+        slot, *children = call.keys[2:]
+        before = sum(sizes(slot))
+        reply = execute()
+        moved.append(before - sum(sizes(slot)))
+        for child in children:
+            chunks.extend(sizes(child))
+        return reply
+
+    queue = tw.create_queue("q")
+    # In bursts of the same time, and scattered: neighbours go to the same child, or each to another.
+    delays = [timedelta(hours=3, milliseconds=n // 40 * 4_000 + n % 2 * n * 50) for n in range(MESSAGES)]
+    queue.enqueue_many(NewMessage(delay=delay) for delay in delays)
+    with calls_of("cascade", look):
+        clock.advance(timedelta(hours=4))
+    assert enough <= max(moved) < enough + chunk
+    assert max(chunks) == chunk
+    assert queue.counts()["pending"] == MESSAGES
+
+
+def test_a_slot_that_has_grown_is_not_dropped(
+    tw: Tickwheel, clock: VirtualClock, server: Any, dump: Callable[[], Any]
+) -> None:
+    dropped = 0
+
+    def behind(call: Call, execute: Callable[[], Any]) -> Any:
+        """As if it were called by one that has not read the last chunk."""
+        nonlocal dropped
+        slot = call.keys[2]
+        length = server.llen(slot)
+        server.rpush(slot, b"one more")
+        before = dump()
+        assert execute() == length + 1
+        assert dump() == before
+        server.rpop(slot)
+        dropped += 1
+        return execute()
+
+    queue = tw.create_queue("q")
+    queue.enqueue_many(NewMessage(delay=timedelta(hours=3)) for _ in range(3))
+    with calls_of("drop_slot", behind):
+        clock.advance(timedelta(hours=4))
+    assert dropped > 0
