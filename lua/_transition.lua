@@ -160,7 +160,7 @@ local function commit(worker)
         call('XADD', inbox, '*', 't', table.concat(timers))
     end
     if happened_size > 1 and history ~= 0 then
-        happened[1] = pack('>BI6c0Bc0', exclusive and 2 or 1, now, queue_number, #worker, worker)
+        happened[1] = pack('>BI6c0Bc0', exclusive and 4 or 3, now, queue_number, #worker, worker)
         local entry = table.concat(happened)
         if history == 4294967295 then
             call('XADD', events, '*', 'e', entry)

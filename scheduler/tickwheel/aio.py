@@ -237,9 +237,9 @@ class Tickwheel:
 
     async def close(self) -> None:
         """Let go of the server; messages stay. May be called twice."""
-        io, self._io = self._io, None
-        if io is not None:
-            await io.close()
+        if self._io is not None:
+            await self._io.close()
+            self._io = None
         await asyncio.to_thread(self._opening.close)
 
     async def __aenter__(self) -> Self:

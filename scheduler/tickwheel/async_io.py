@@ -8,6 +8,7 @@ from redis.asyncio.connection import ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from tickwheel.errors import TickwheelError
 from tickwheel.gate import Gate
 from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch
 from tickwheel.sync_io import ANSWER_S
@@ -56,10 +57,12 @@ class AsyncIO:
         self._seconds = seconds
         self._revive = revive
         self._replicas = replicas
+        self._loop = asyncio.get_running_loop()
         self.wakes: WakeTask | None = None
 
     async def run(self, plan: Plan[T]) -> T:
-        """Carry a plan out, step by step."""
+        """Carry a plan out, step by step. Raises TickwheelError in another event loop than the client's."""
+        self._check_loop()
         answer: Any = None
         error: BaseException | None = None
         task = asyncio.current_task()
@@ -149,10 +152,21 @@ class AsyncIO:
         loads = [Request(0, command=("SCRIPT", "LOAD", source)) for source in sources(requests, self._replicas)]
         await self.round(loads)
 
+    def _check_loop(self) -> None:
+        # Connections and waiters are bound to it: what another loop starts on them would end in neither.
+        if asyncio.get_running_loop() is not self._loop:
+            raise TickwheelError(
+                f"the client of {self._where} belongs to the event loop that opened it, and this is another: open a"
+                " client of its own in each"
+            )
+
     async def close(self) -> None:
         """Close every connection, and end every call. Those of a process that this one was forked from stay."""
+        if self._gate.is_ours and not self._loop.is_closed():
+            self._check_loop()
         self._gate.close()
-        if not self._gate.is_ours:
+        # Connections of a loop that has ended went with it.
+        if not self._gate.is_ours or self._loop.is_closed():
             return
         if self.wakes is not None:
             await self.wakes.stop()

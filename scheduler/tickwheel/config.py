@@ -86,14 +86,18 @@ class QueueConfig:
         known = {item.name for item in fields(cls)}
         return cls(**{k: v for k, v in settings.items() if k in known}, number=number, version=version, stamp=stamp)
 
-    def updated(self, queue: str, wanted: "QueueConfig") -> "QueueConfig":
-        """``wanted`` as the successor of this one; QueueConfigConflict where a fixed setting would change."""
+    def check_fixed(self, queue: str, wanted: "QueueConfig") -> None:
+        """Raises QueueConfigConflict where a setting differs that never changes."""
         for name in FIXED:
             if getattr(self, name) != getattr(wanted, name):
                 raise QueueConfigConflict(
                     f"queue {queue!r} has {name}={getattr(self, name)!r}, which never changes;"
                     f" {getattr(wanted, name)!r} needs a queue of another name"
                 )
+
+    def updated(self, queue: str, wanted: "QueueConfig") -> "QueueConfig":
+        """``wanted`` as the successor of this one; QueueConfigConflict where a fixed setting would change."""
+        self.check_fixed(queue, wanted)
         return replace(
             wanted,
             enqueue_blocked=self.enqueue_blocked,

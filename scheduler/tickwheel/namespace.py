@@ -8,7 +8,8 @@ from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.keys import namespace_key
 from tickwheel.plan import Plan, Reply, Request, Round, one
 
-FORMAT = 1
+# Rises with whatever the keys hold.
+FORMAT = 2
 _FIELDS = ("format", "shards", "history", "auto_create", "clock_guard_ms")
 HISTORIES = ("capped", "relay", "off")
 

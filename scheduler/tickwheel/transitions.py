@@ -2,7 +2,7 @@
 
 An entry of the stream `events` is one script call; its field `e` holds
 
-    format B (1 plain, 2 exclusive queue), time I6, queue number I2, worker Bc0
+    format B (3 plain, 4 exclusive queue), time I6, queue number I2, worker Bc0
     then for each transition
         mark     until I6, low halves of incarnation and version I2 I2, kind and length I2, queue number and name: the
                  bytes of the timer that the message waits for in its new state, if it waits for one (`timers.py`)
@@ -14,9 +14,9 @@ An entry of the stream `events` is one script call; its field `e` holds
 (queue, name, incarnation, version) names one transition for ever.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
+from struct import error as CutShort
 
 from tickwheel.record import BIAS, State, decode_pairs, split_name
 
@@ -26,6 +26,7 @@ _TAIL = Struct(">IHHB")
 _DETAIL = Struct(">HIQH")
 _TIME = Struct(">HI")
 _DETAILED, _LATE = 64, 128
+_PLAIN, _EXCLUSIVE = 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +50,26 @@ class Transition:
     metadata: dict[str, str] | None = None
 
 
-def decode(entry: bytes) -> Iterator[Transition]:
-    """The transitions of one entry's field `e`."""
+def decode(entry: bytes) -> list[Transition]:
+    """The transitions of one entry's field `e`. Raises ValueError where it is none: damaged, or of another version."""
+    if entry[:1] not in (bytes([_PLAIN]), bytes([_EXCLUSIVE])):
+        raise ValueError(f"not an event of this version, which reads formats {_PLAIN} and {_EXCLUSIVE}: {entry[:16]!r}")
+    try:
+        return _decode(entry)
+    except (CutShort, IndexError) as error:
+        raise ValueError(f"an event that is cut short: {len(entry)} bytes") from error
+
+
+def _decode(entry: bytes) -> list[Transition]:
     kind, high, low, number, length = _ENTRY.unpack_from(entry)
     at = _ENTRY.size + length
     worker = entry[_ENTRY.size : at].decode()
     time_ms = high << 32 | low
+    found = []
     while at < len(entry):
         u1, u2, incarnation, version, length, _ = _MARK.unpack_from(entry, at)
         end = at + _MARK.size - 2 + (length & 0x3FFF)
-        id_, value = split_name(entry[at + _MARK.size : end], kind == 2)
+        id_, value = split_name(entry[at + _MARK.size : end], kind == _EXCLUSIVE)
         above, older, attempt, parts = _TAIL.unpack_from(entry, end)
         at = end + _TAIL.size
         until = u1 << 32 | u2
@@ -76,20 +87,25 @@ def decode(entry: bytes) -> Iterator[Transition]:
             l1, l2 = _TIME.unpack_from(entry, at)
             late = l1 << 32 | l2
             at += _TIME.size
-        yield Transition(
-            number,
-            id_,
-            value,
-            above << 16 | incarnation,
-            older << 16 | version,
-            State(before) if before else None,
-            State(after) if after else None,
-            time_ms,
-            until,
-            attempt,
-            worker,
-            late,
-            due,
-            deadline,
-            metadata,
+        found.append(
+            Transition(
+                number,
+                id_,
+                value,
+                above << 16 | incarnation,
+                older << 16 | version,
+                State(before) if before else None,
+                State(after) if after else None,
+                time_ms,
+                until,
+                attempt,
+                worker,
+                late,
+                due,
+                deadline,
+                metadata,
+            )
         )
+    if not found or at > len(entry):
+        raise ValueError(f"an event that is cut short: {len(entry)} bytes")
+    return found

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from tickwheel import InvalidTransition, LeaseLost, Tickwheel
+from tickwheel import InvalidTransition, LeaseLost, NewMessage, Tickwheel
 from tickwheel.testing import VirtualClock
 
 pytestmark = pytest.mark.integration
@@ -49,3 +49,12 @@ def test_what_may_be_called_again_changes_nothing_more(tw: Tickwheel, clock: Vir
     clock.advance(timedelta(minutes=1))
     queue.reschedule(later.id, delay=HOUR)
     assert queue.get(later.id).due == clock.now + HOUR
+
+
+def test_a_request_that_is_sent_again_gets_its_messages_in_the_same_order(tw: Tickwheel) -> None:
+    queue = tw.create_queue("q")
+    queue.enqueue_many(NewMessage(deadline=timedelta(seconds=n * 7919 % 1_000)) for n in range(300))
+    for n in range(1, 11):
+        first, again = (queue.dequeue(30, request_id=f"r:{n}") for _ in range(2))
+        assert len(first) == 30
+        assert [message.id for message in again] == [message.id for message in first]

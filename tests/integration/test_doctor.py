@@ -14,6 +14,7 @@ import redis
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.doctor import LIVE_PASSES, audit
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
+from tickwheel.transitions import decode
 
 pytestmark = pytest.mark.integration
 
@@ -146,6 +147,44 @@ def test_the_audit_finds(patient: Patient, harm: str) -> None:
     do_harm, said = HARM[harm]
     do_harm(patient)
     assert any(said in finding for finding in patient.findings()), patient.findings()
+
+
+def damage(patient: Patient, name: str, junk: bytes) -> None:
+    """Bytes that no version writes, in a key of any type."""
+    server = patient.server
+    key = next(iter(server.scan_iter(match=patient.key(name))))
+    match server.type(key):
+        case b"hash":
+            server.hset(key, min(server.hkeys(key)), junk)
+        case b"zset":
+            server.zadd(key, {junk: 1})
+        case b"stream":
+            server.xadd(key, {next(iter(server.xrevrange(key, count=1)[0][1])): junk})
+        case b"list":
+            server.rpush(key, server.lindex(key, 0) + junk)
+
+
+@pytest.mark.parametrize("junk", [b"\xff", b"\3" + b"\xfe" * 30], ids=["a byte", "many"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("messages", "inbox", "events", "slots", "w[2-5]:*", "queues"),
+        *(f"q:plain:{kind}" for kind in ("counts", "forecast", "ready", "pairs", "config")),
+        *(f"q:exclusive:{kind}" for kind in ("ready", "waiting", "locks", "pairs", "vpairs", "parked")),
+    ],
+)
+def test_damage_is_a_finding_and_no_failure(patient: Patient, name: str, junk: bytes) -> None:
+    damage(patient, name, junk)
+    assert patient.findings()
+
+
+def test_an_event_cut_short_is_named(patient: Patient) -> None:
+    [(_, fields)] = patient.server.xrevrange(patient.key("events"), count=1)
+    for length in range(len(fields[b"e"])):
+        with pytest.raises(ValueError, match="event"):
+            decode(fields[b"e"][:length])
+    entry_id = patient.server.xadd(patient.key("events"), {b"e": fields[b"e"][:20]})
+    assert any(f"event {entry_id.decode()}" in finding and "cut short" in finding for finding in patient.findings())
 
 
 def test_what_every_pass_finds_is_found_on_a_live_system_too(patient: Patient) -> None:

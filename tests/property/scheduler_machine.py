@@ -111,7 +111,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         queue = self.model.queues[name]
         if queue.settings.dequeue_blocked:
             assert found[0] in ("QueueBlocked", SessionExpired.__name__)
-        elif any(sequence < other for other, *_ in self.requests):
+        elif any(sequence < other for other, of, *_ in self.requests if of == name):
             assert found == (SessionExpired.__name__, None)
         else:
             still = [each for each in first if self._is_live(each)]

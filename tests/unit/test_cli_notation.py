@@ -58,6 +58,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 def test_a_deadline_is_a_duration_or_a_time() -> None:
     assert deadline("15m") == timedelta(minutes=15)
+    assert deadline("-10d") == timedelta(days=-10)
     assert deadline("2026-05-17T16:00:00Z") == datetime(2026, 5, 17, 16, tzinfo=UTC)
 
 

@@ -45,7 +45,7 @@ def enqueue(
     ] = None,
     deadline: Annotated[
         str | None,
-        typer.Option(metavar="TIME|DURATION", help="Its urgency: the earliest goes first. Default: when it is due."),
+        typer.Option(metavar="TIME|DURATION", help="Its urgency: the earliest goes first; -10d is ten days ago."),
     ] = None,
     meta: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Metadata; may be repeated.")] = None,
     lease: Annotated[

@@ -62,7 +62,7 @@ def lines(source: Iterable[bytes]) -> Iterator[Line]:
 def parse(line: bytes) -> NewMessage:
     """One message. Raises InvalidArgument; what the client checks is left to it."""
     try:
-        given = json.loads(line, object_pairs_hook=_once)
+        given = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_once)
     except InvalidArgument:
         raise
     except (ValueError, RecursionError) as error:

@@ -208,7 +208,7 @@ def _printed() -> Iterator[tuple[str, str, str | None]]:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise Refusal(
                 f"line {number} of standard input is not what dequeue --json prints: an object with id, token and, of"
-                " an exclusive queue, exclusive_value"
+                " an exclusive queue, exclusive_value; nothing was done for any line: put it right and give all again"
             ) from error
 
 

@@ -49,9 +49,9 @@ def moment(text: str) -> datetime:
 
 
 def deadline(text: str) -> datetime | timedelta:
-    """A duration from now, or a time."""
-    if isinstance(text, str) and _DURATION.fullmatch(text):
-        return duration(text)
+    """A duration from now, or before now with a minus; or a time."""
+    if isinstance(text, str) and _DURATION.fullmatch(text.removeprefix("-")):
+        return -duration(text[1:]) if text.startswith("-") else duration(text)
     return moment(text)
 
 

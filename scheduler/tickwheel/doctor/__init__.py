@@ -41,12 +41,18 @@ def audit(core: Core, *, passes: int = 1) -> Plan[list[str]]:
 
 def _look(core: Core) -> Plan[Findings]:
     findings: Findings = {}
-    queues = {config.number: (name, config) for name, config in (yield from listed(core)).items()}
-    usable = yield from check_keys(core, queues, findings)
+    home = Shard(core, 0, {}, findings)
+    registry = yield from home.readable("queues", listed(core))
+    if registry is None:
+        return findings
+    queues = {config.number: (name, config) for name, config in registry.items()}
+    usable = yield from home.readable("keys", check_keys(core, queues, findings))
     for number in range(core.shards) if usable else ():
         shard = Shard(core, number, queues, findings)
-        timers = yield from check_wheel(shard)
-        yield from check_messages(shard, timers)
-        yield from check_indexes(shard)
-        yield from check_history(shard)
+        timers = yield from shard.readable("wheel", check_wheel(shard))
+        # Which timers there are decides what a message lacks.
+        if timers is not None:
+            yield from shard.readable("messages", check_messages(shard, timers))
+        yield from shard.readable("indexes", check_indexes(shard))
+        yield from shard.readable("events", check_history(shard))
     return findings

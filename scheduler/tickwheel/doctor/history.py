@@ -36,8 +36,14 @@ def check_history(shard: Shard) -> Plan[None]:
     while True:
         entries = (yield from shard.ask([("XRANGE", key, after, "+", "COUNT", PAGE)]))[0]
         for entry_id, fields in entries:
-            for transition in decode(fields[1]):
-                replayed += 1
+            try:
+                transitions = decode(fields[1])
+            except ValueError as error:
+                # What follows does not follow without it.
+                shard.find(f"event {entry_id.decode()}", str(error))
+                return
+            replayed += len(transitions)
+            for transition in transitions:
                 _apply(shard, lives, transition, f"event {entry_id.decode()}")
         if replayed > REPLAY_MAX:
             return

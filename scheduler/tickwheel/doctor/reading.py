@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from struct import error as CutShort
+from typing import Any, TypeVar
 
 from tickwheel import keys
 from tickwheel.config import QueueConfig
@@ -16,6 +17,10 @@ ROUND = 2_000
 # Where something is wrong, in words that stay the same from pass to pass -> what is wrong there.
 Findings = dict[str, str]
 Queues = dict[int, tuple[str, QueueConfig]]
+# What taking apart bytes of another shape raises.
+DAMAGE = (ValueError, LookupError, CutShort)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,14 @@ class Shard:
         """Something is wrong. ``where`` must not change from pass to pass as long as it is."""
         place = f"shard {self.number}, {where}"
         self.findings[place] = f"{place}: {text}"
+
+    def readable(self, what: str, check: Plan[T]) -> Plan[T | None]:
+        """Carry a check out; where it meets what no version writes, that is a finding, and the check ends there."""
+        try:
+            return (yield from check)
+        except DAMAGE as error:
+            self.find(what, f"damaged, and not examined further: {error}")
+            return None
 
     def ask(self, commands: Iterable[Command]) -> Plan[list[Any]]:
         """The answers to commands, sent in rounds of a bounded size."""

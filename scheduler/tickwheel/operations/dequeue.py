@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from itertools import starmap
+from itertools import chain, starmap
 from struct import Struct
 from typing import TypeVar
 
@@ -118,9 +118,8 @@ class Dequeue:
             yield from self._most_urgent_of_all(found, slot, config, make, final)
             return
         answered = [] if self._request is None or self._core.shards == 1 else (yield from self._answered(slot))
-        for shard in answered:
-            # The same request again gets the same messages, whatever limit it names.
-            yield from self._take(found, slot, shard, len(found) + self._limit, make, final)
+        if answered:
+            yield from self._again(found, slot, answered, make, final)
         for shard in [] if answered else (yield from self._shards(slot, config)):
             yield from self._take(found, slot, shard, self._limit, make, final)
 
@@ -129,8 +128,8 @@ class Dequeue:
     ) -> Plan[None]:
         """From each shard as many as it has of the most urgent; asked again where others were faster."""
         answered = [] if self._request is None else (yield from self._answered(slot))
-        for shard in answered:
-            yield from self._take(found, slot, shard, len(found) + self._limit, make, final)
+        if answered:
+            yield from self._again(found, slot, answered, make, final)
         while len(found) < self._limit and not answered:
             most, is_all = yield from shares(self._core, self._queue, self._where, self._limit - len(found))
             if not most and not found and self._must_ask(config):
@@ -140,6 +139,16 @@ class Dequeue:
             # What a request has left on a shard answers it the same from then on, so it is asked once.
             if is_all or (self._request is not None and (found or final)):
                 break
+
+    def _again(self, found: list[M], slot: Slot, answered: list[int], make: Maker[M], final: bool) -> Plan[None]:
+        """The same request again gets the same messages in the same order, whatever limit it names."""
+        of_shards: list[list[M]] = []
+        for shard in answered:
+            of_shards.append([])
+            yield from self._take(of_shards[-1], slot, shard, self._limit, make, final)
+        # The shards as they were asked: most urgent head first.
+        of_shards.sort(key=lambda messages: messages[0]._deadline_ms if messages else 0)
+        found += chain.from_iterable(of_shards)
 
     def _take(self, found: list[M], slot: Slot, shard: int, up_to: int, make: Maker[M], final: bool) -> Plan[None]:
         """Messages of one shard, until ``up_to`` are found in all."""

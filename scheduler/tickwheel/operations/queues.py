@@ -29,6 +29,7 @@ def create(core: Core, queue: str, given: Mapping[str, Any], *, update: bool = F
             if not differing:
                 return there
             if not update:
+                there.check_fixed(queue, parse(given, there))
                 raise QueueConfigConflict(
                     f"queue {queue!r} exists with another configuration: {differing}; pass update=True to change it"
                 )
