@@ -1,6 +1,7 @@
 """python -m bench: measure, print a table, write JSON and plots."""
 
 import argparse
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -41,6 +42,9 @@ def main() -> None:
         between(FIGURES, markdown(results))
     show(figures, given.quick)
     print(f"Written to {folder}")
+    missed = [figure.name for figure in figures if figure.passed is False]
+    if missed and not given.quick:
+        sys.exit(f"missed their goal: {', '.join(missed)}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 -- clock guard: 'now' goes no further, and the bound is the new high-water mark) and how many index entries to touch I4.
 local queue_number = sub(ARGV[3], 9, 10)
 local options, history, default_attempts, retention, errored_retention = read('>BI4I2I6I6', ARGV[3], 11)
-local exclusive = band(options, 1) ~= 0
+local exclusive = band(options, EXCLUSIVE) ~= 0
 if call('HGET', config, 'version') ~= sub(ARGV[3], 1, 8) then
     return redis.error_reply('STALECONFIG the queue has another configuration here')
 end

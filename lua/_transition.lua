@@ -65,7 +65,7 @@ local function timer(kind, until_ms, incarnation, version, field)
 end
 
 -- What falls due in a minute; only where the queue keeps a forecast.
-local forecasts = band(options, 2) ~= 0
+local forecasts = band(options, FORECAST) ~= 0
 local function expect(time, by)
     if forecasts then
         local minute = math.floor(time / 60000)

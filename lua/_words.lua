@@ -6,3 +6,5 @@ local EXPLICIT, OWNED, OVERRIDES, ERROR, PAIRS, BODY, BORN_PENDING, HELD = 1, 2,
 -- Most messages have none of these: asked for together, a call of `band` is saved for each.
 local ANY_SECTION = EXPLICIT + OVERRIDES + ERROR + PAIRS + BODY
 local refuse = redis.error_reply
+-- Options of a queue, and of a call on it.
+local EXCLUSIVE, FORECAST, BLOCKED, HEADS = 1, 2, 4, 8

@@ -69,7 +69,7 @@ def test_no_claim_goes_below_the_fence_that_holds_the_shard(tw: Tickwheel, serve
 
     assert claim(5, 2) == pack_fence(5, 2)
     for epoch, connection in ((5, 1), (4, 9), (1, 2**40)):
-        with pytest.raises(ResponseError, match="^FENCED"):
+        with pytest.raises(ResponseError, match="FENCED"):
             claim(epoch, connection)
         assert server.hget(key, "fence") == pack_fence(5, 2)
     for epoch, connection in ((5, 2), (5, 3), (2**40, 1)):
