@@ -6,7 +6,7 @@ import pytest
 
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
-from tickwheel.operations import dequeue
+from tickwheel.operations import readiness
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.plan import Round
 
@@ -46,7 +46,7 @@ def test_a_queue_that_was_empty_is_asked_by_plain_commands_whatever_the_pairs() 
 def test_pairs_that_matched_nothing_are_asked_for_one_by_one_and_only_they() -> None:
     known = core()
     call = asked(known, WHERE)
-    call._found_nothing(call._unmatched)
+    call._readiness.found_nothing(matching=True)
     assert first(asked(known, WHERE)) == ["ZRANGE", "ZRANGE", "HGET"]
     assert first(asked(known)) == first(asked(known, {"region": "eu"})) == ["dequeue"]
 
@@ -67,9 +67,9 @@ def test_a_call_that_must_leave_a_trace_is_a_script_call() -> None:
 
 
 def test_of_too_many_queues_and_pairs_all_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dequeue, "_IDLE_MOST", 3)
+    monkeypatch.setattr(readiness, "_IDLE_MOST", 3)
     known = core()
     for n in range(4):
         call = asked(known, {"n": str(n)})
-        call._found_nothing(call._unmatched)
-    assert known.idle == {call._unmatched}
+        call._readiness.found_nothing(matching=True)
+    assert known.idle == {call._readiness._unmatched}

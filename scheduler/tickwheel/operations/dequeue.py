@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from itertools import chain, starmap
+from itertools import chain
 from struct import Struct
 from typing import TypeVar
 
@@ -13,11 +13,12 @@ from tickwheel import arguments, limits, record
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.errors import InvalidArgument, LeaseLost, QueueNotFound, SessionExpired, TickwheelError
-from tickwheel.keys import queue_key, session_key
+from tickwheel.keys import session_key
 from tickwheel.message import LeasedMessage
 from tickwheel.operations.exact import shares
 from tickwheel.operations.finish import fail
-from tickwheel.plan import Command, Leave, Park, PassOn, Plan, Reply, Request, Round, Watch, one
+from tickwheel.operations.readiness import Readiness
+from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch, one
 from tickwheel.session import Slot, parse_request_id
 
 _PARAMS = Struct(">HIIIII16s")
@@ -25,10 +26,6 @@ _HEAD = Struct(">BQ")
 _SEQUENCE = Struct(">Q")
 _NO_DEADLINE = 2**53 - 1
 _FINAL, _MORE, _SHORT = 0, 1, 3
-# DESIGN: heads known from the last answers, at most 100 ms old.
-_HEADS_S = 0.1
-# Of so many queues and filters is it known that nothing was there; then all is forgotten.
-_IDLE_MOST = 1_000
 
 M = TypeVar("M", bound=LeasedMessage)
 Maker = Callable[[str, bytes, bytes, bytes, bool], M]
@@ -54,8 +51,6 @@ class Dequeue:
         self._limit = arguments.integer("limit", limit, 1, limits.DEQUEUE_MESSAGES)
         self._filters = {} if where is None else arguments.pairs("where", where)
         self._where = record.where(self._filters) if self._filters else b""
-        # What is known of the queue, and of these pairs in it: that nothing was there (`Core.idle`).
-        self._empty, self._unmatched = (queue, b""), (queue, self._where)
         self._lease_ms = (
             0 if lease is None else arguments.duration_ms("lease", lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
         )
@@ -64,6 +59,7 @@ class Dequeue:
         self._request = None if request_id is None else parse_request_id(request_id, queue)
         self._sequence = 0 if self._request is None else self._request.sequence
         self._exact = arguments.one_of("consistency", consistency, ("heads", "exact")) == "exact"
+        self._readiness = Readiness(core, queue, self._filters, self._where, is_request=self._request is not None)
         self._exclusive = False
 
     def plan(self, make: Maker[M]) -> Plan[list[M]]:
@@ -86,7 +82,7 @@ class Dequeue:
                     if self._filters:
                         yield PassOn(waiter)
                     yield Park(waiter, left)
-                    self._core.idle -= {self._empty, self._unmatched}
+                    self._readiness.found_something()
             finally:
                 yield Leave(waiter)
         finally:
@@ -120,7 +116,7 @@ class Dequeue:
         answered = [] if self._request is None or self._core.shards == 1 else (yield from self._answered(slot))
         if answered:
             yield from self._again(found, slot, answered, make, final)
-        for shard in [] if answered else (yield from self._shards(slot, config)):
+        for shard in [] if answered else (yield from self._readiness.shards(config, slot.unanswered(0))):
             yield from self._take(found, slot, shard, self._limit, make, final)
 
     def _most_urgent_of_all(
@@ -132,7 +128,7 @@ class Dequeue:
             yield from self._again(found, slot, answered, make, final)
         while len(found) < self._limit and not answered:
             most, is_all = yield from shares(self._core, self._queue, self._where, self._limit - len(found))
-            if not most and not found and self._must_ask(config):
+            if not most and not found and self._readiness.must_ask(config):
                 most[0] = self._limit
             for shard, count in most.items():
                 yield from self._take(found, slot, shard, len(found) + count, make, final)
@@ -165,76 +161,6 @@ class Dequeue:
                 raise InvalidArgument(
                     f"queue {self._queue!r} does not index {key!r}: it was created with indexed={list(config.indexed)}"
                 )
-
-    def _shards(self, slot: Slot, config: QueueConfig) -> Plan[list[int]]:
-        """The shards to ask, most urgent head first, as far as that is known."""
-        core = self._core
-        if core.shards == 1:
-            # A poller that found nothing the last time asks for the cost of a PING or two before it calls the script.
-            ordinary = self._request is None and not slot.unanswered(0) and not config.dequeue_blocked
-            if ordinary and not (yield from self._may_deliver(config)):
-                return []
-            return [0]
-        known = core.heads[self._queue].deadlines if self._queue in core.heads else {}
-        fresh_since = time.monotonic() - _HEADS_S
-        ready = {
-            shard: deadline
-            for shard, (deadline, heard) in known.items()
-            if deadline is not None and heard >= fresh_since
-        }
-        changed = False
-        if len(ready) < core.shards:
-            ready, changed = yield from self._heads(config)
-        found = sorted(ready, key=lambda shard: (ready[shard], shard))
-        return [0] if not found and (changed or self._must_ask(config)) else found
-
-    def _must_ask(self, config: QueueConfig) -> bool:
-        """Whether a shard is asked though nothing is ready: a request leaves a trace, so that a late copy of it leases
-        nothing to nobody; and a queue known as blocked says so.
-        """
-        return self._request is not None or config.dequeue_blocked
-
-    def _heads(self, config: QueueConfig) -> Plan[tuple[dict[int, int], bool]]:
-        """The most urgent deadline of every shard, and whether the queue has another configuration by now: one round,
-        which only reads.
-        """
-        core = self._core
-        commands = [
-            Request(
-                shard, command=("ZRANGE", queue_key(core.namespace, shard, self._queue, "ready"), 0, 0, "WITHSCORES")
-            )
-            for shard in range(core.shards)
-        ]
-        *replies, version = yield Round([*commands, self._version()])
-        found = {}
-        for shard, reply in enumerate(replies):
-            deadline = int(float(reply.value[1])) if reply.value else None
-            core.hear_head(self._queue, shard, deadline)
-            if deadline is not None:
-                found[shard] = deadline
-        return found, version.value != config.packed_version
-
-    def _may_deliver(self, config: QueueConfig) -> Plan[bool]:
-        """Whether something may be there for this call, as where the last one found something; or the queue has another
-        configuration by now: it may be blocked, or gone.
-        """
-        keys = self._core.keys(0, self._queue)
-        asked: list[Command]
-        if self._empty in self._core.idle:
-            asked = [("EXISTS", keys["ready"])]
-        elif self._unmatched in self._core.idle:
-            # Whoever can be delivered is in the index with each of its pairs.
-            pairs = [packed for packed, _ in starmap(record.pair, self._filters.items())]
-            asked = [
-                ("ZRANGE", keys["pairs"], b"[" + pair, b"(" + pair + b"\xff", "BYLEX", "LIMIT", 0, 1) for pair in pairs
-            ]
-        else:
-            return True
-        *found, version = yield Round([*(Request(0, command=command) for command in asked), self._version()])
-        return all(reply.value for reply in found) or version.value != config.packed_version
-
-    def _version(self) -> Request:
-        return Request(0, command=("HGET", self._core.keys(0, self._queue)["config"], "version"))
 
     def _answered(self, slot: Slot) -> Plan[list[int]]:
         """The shards that have answered this request before; SessionExpired where a newer one of its slot was answered.
@@ -279,23 +205,16 @@ class Dequeue:
         """The status, and field and record of each message."""
         answer = reply.value
         if not answer:
-            self._found_nothing(self._empty if answer is None else self._unmatched)
+            self._readiness.found_nothing(matching=answer is not None)
             return _FINAL, []
         status, head = _HEAD.unpack(answer[0])
         if status == _FINAL and len(answer) == 2 and self._where:
-            self._found_nothing(self._unmatched)
+            self._readiness.found_nothing(matching=True)
         else:
-            self._core.idle -= {self._empty, self._unmatched}
+            self._readiness.found_something()
         if self._core.shards > 1:
             self._core.hear_head(self._queue, shard, None if head == _NO_DEADLINE else head - record.BIAS)
         return status, [(field, stored) for field, stored in zip(answer[2::2], answer[3::2], strict=True) if stored]
-
-    def _found_nothing(self, what: tuple[str, bytes]) -> None:
-        idle = self._core.idle
-        if len(idle) >= _IDLE_MOST:
-            idle.clear()
-        idle -= {self._empty}
-        idle.add(what)
 
     def _made(self, shard: int, found: list[tuple[bytes, bytes]], make: Maker[M]) -> Plan[list[M]]:
         """The messages; large payloads are read now, past the script, which would have hashed them."""

@@ -1,0 +1,112 @@
+"""What a dequeue knows, or finds out by cheap reads, before it calls the script: where something may be for it."""
+
+import time
+from collections.abc import Mapping
+from itertools import starmap
+
+from tickwheel import record
+from tickwheel.config import QueueConfig
+from tickwheel.core import Core
+from tickwheel.keys import queue_key
+from tickwheel.plan import Command, Plan, Request, Round
+
+# DESIGN: heads known from the last answers, at most 100 ms old.
+_HEADS_S = 0.1
+# Of so many queues and filters is it known that nothing was there; then all is forgotten.
+_IDLE_MOST = 1_000
+
+
+class Readiness:
+    """Of one queue, for one dequeue call; what it learns is the client's (`Core.idle`, `Core.heads`)."""
+
+    def __init__(self, core: Core, queue: str, filters: Mapping[str, str], where: bytes, *, is_request: bool) -> None:
+        self._core = core
+        self._queue = queue
+        self._filters = filters
+        self._is_request = is_request
+        # That nothing was ready in the queue, and that nothing with these pairs was.
+        self._empty, self._unmatched = (queue, b""), (queue, where)
+
+    def shards(self, config: QueueConfig, unanswered: bool) -> Plan[list[int]]:
+        """The shards to ask, most urgent head first, as far as that is known. A call that was sent before, perhaps, and
+        is ``unanswered``, is asked again.
+        """
+        core = self._core
+        if core.shards == 1:
+            # A poller that found nothing the last time asks for the cost of a PING or two before it calls the script.
+            ordinary = not (self._is_request or unanswered or config.dequeue_blocked)
+            if ordinary and not (yield from self._may_deliver(config)):
+                return []
+            return [0]
+        known = core.heads[self._queue].deadlines if self._queue in core.heads else {}
+        fresh_since = time.monotonic() - _HEADS_S
+        ready = {
+            shard: deadline
+            for shard, (deadline, heard) in known.items()
+            if deadline is not None and heard >= fresh_since
+        }
+        changed = False
+        if len(ready) < core.shards:
+            ready, changed = yield from self._heads(config)
+        found = sorted(ready, key=lambda shard: (ready[shard], shard))
+        return [0] if not found and (changed or self.must_ask(config)) else found
+
+    def must_ask(self, config: QueueConfig) -> bool:
+        """Whether a shard is asked though nothing is ready: a request leaves a trace, so that a late copy of it leases
+        nothing to nobody; and a queue known as blocked says so.
+        """
+        return self._is_request or config.dequeue_blocked
+
+    def found_nothing(self, *, matching: bool) -> None:
+        """The script found nothing ready at all, or, where something was, nothing ``matching``."""
+        idle = self._core.idle
+        if len(idle) >= _IDLE_MOST:
+            idle.clear()
+        idle -= {self._empty}
+        idle.add(self._unmatched if matching else self._empty)
+
+    def found_something(self) -> None:
+        """Something was there, or has come since."""
+        self._core.idle -= {self._empty, self._unmatched}
+
+    def _heads(self, config: QueueConfig) -> Plan[tuple[dict[int, int], bool]]:
+        """The most urgent deadline of every shard, and whether the queue has another configuration by now: one round,
+        which only reads.
+        """
+        core = self._core
+        commands = [
+            Request(
+                shard, command=("ZRANGE", queue_key(core.namespace, shard, self._queue, "ready"), 0, 0, "WITHSCORES")
+            )
+            for shard in range(core.shards)
+        ]
+        *replies, version = yield Round([*commands, self._version()])
+        found = {}
+        for shard, reply in enumerate(replies):
+            deadline = int(float(reply.value[1])) if reply.value else None
+            core.hear_head(self._queue, shard, deadline)
+            if deadline is not None:
+                found[shard] = deadline
+        return found, version.value != config.packed_version
+
+    def _may_deliver(self, config: QueueConfig) -> Plan[bool]:
+        """Whether something may be there for this call, as where the last one found something; or the queue has another
+        configuration by now: it may be blocked, or gone.
+        """
+        keys = self._core.keys(0, self._queue)
+        asked: list[Command]
+        if self._empty in self._core.idle:
+            asked = [("EXISTS", keys["ready"])]
+        elif self._unmatched in self._core.idle:
+            # Whoever can be delivered is in the index with each of its pairs.
+            pairs = [packed for packed, _ in starmap(record.pair, self._filters.items())]
+            asked = [
+                ("ZRANGE", keys["pairs"], b"[" + pair, b"(" + pair + b"\xff", "BYLEX", "LIMIT", 0, 1) for pair in pairs
+            ]
+        else:
+            return True
+        *found, version = yield Round([*(Request(0, command=command) for command in asked), self._version()])
+        return all(reply.value for reply in found) or version.value != config.packed_version
+
+    def _version(self) -> Request:
+        return Request(0, command=("HGET", self._core.keys(0, self._queue)["config"], "version"))
