@@ -19,14 +19,8 @@ from urllib.parse import quote
 import platformdirs
 
 from tickwheel.datadir_lock import FileLock, is_free
-from tickwheel.valkey_process import (
-    SOCKET_FOLDER,
-    SOCKET_NAME,
-    Appendfsync,
-    EmbeddedServerError,
-    ServerEnded,
-    ValkeyProcess,
-)
+from tickwheel.valkey_process import EmbeddedServerError, ServerEnded, ValkeyProcess
+from tickwheel.valkey_settings import SOCKET_FOLDER, SOCKET_NAME, Appendfsync
 
 __all__ = ["EmbeddedServer", "EmbeddedServerError"]
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import redis
 from redis.backoff import NoBackoff
@@ -23,16 +23,10 @@ from redis.retry import Retry
 
 from tickwheel.datadir_lock import FileLock, holders, is_free, signal_holders
 from tickwheel.errors import TickwheelError
+from tickwheel.valkey_settings import ALLOCATOR, Appendfsync, settings
 
-Appendfsync = Literal["always", "everysec"]
 T = TypeVar("T")
 
-SOCKET_FOLDER = "run"
-SOCKET_NAME = "valkey.sock"
-
-# The bundled binary uses libc's allocator, and the strings that scripts make come and go by the thousand: kept in the
-# thread's own cache they cost a tenth less server time in all (docs/decisions/0006). Other platforms ignore it.
-_ALLOCATOR = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=30000:glibc.malloc.top_pad=16777216"}
 _PROGRAM = "valkey-server"
 _POLL_S = 0.005
 # A healthy server answers in microseconds; a slow disk's fsync or a long script takes seconds.
@@ -186,7 +180,7 @@ class ValkeyProcess:
                 return
 
     def _start(self, life: FileLock, appendfsync: Appendfsync) -> None:
-        command = [self._binary(), *_settings(self.data_dir, self.log_path, appendfsync)]
+        command = [self._binary(), *settings(self.data_dir, self.log_path, appendfsync)]
         free_bytes = shutil.disk_usage(self.data_dir).free
         if free_bytes < _FREE_BYTES_MIN:
             raise self._error(
@@ -202,7 +196,7 @@ class ValkeyProcess:
                 started = subprocess.run(
                     command,
                     cwd=self.data_dir,
-                    env=os.environ | _ALLOCATOR,
+                    env=os.environ | ALLOCATOR,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=log,
@@ -264,37 +258,6 @@ class ValkeyProcess:
 
     def _error(self, text: str) -> EmbeddedServerError:
         return EmbeddedServerError(text, data_dir=self.data_dir)
-
-
-def _settings(data_dir: Path, log_path: Path, appendfsync: Appendfsync) -> list[str]:
-    settings = {
-        # First, for the server goes there at once. The socket is named as seen from there, so that
-        # a long path does not exceed what a socket's address can hold.
-        "dir": str(data_dir),
-        "unixsocket": f"{SOCKET_FOLDER}/{SOCKET_NAME}",
-        "unixsocketperm": "700",
-        "port": "0",
-        "daemonize": "yes",
-        # For people; nothing is decided by it.
-        "pidfile": str(data_dir / "valkey.pid"),
-        "logfile": str(log_path),
-        "appendonly": "yes",
-        "appendfsync": appendfsync,
-        # A torn end was never acknowledged, under always.
-        "aof-load-truncated": "yes",
-        "save": "",
-        # Any other policy would drop messages when memory is full.
-        "maxmemory-policy": "noeviction",
-        # Wakes 10 times a second when idle, more often with many clients.
-        "hz": "10",
-        "dynamic-hz": "yes",
-        "busy-reply-threshold": "500",
-        # Of a batch of 100 each entry is looked for in all before it where indexes are kept as lists: a fifteenth of a
-        # life's server time, and a tenth of an exclusive one's (docs/decisions/0006).
-        "zset-max-listpack-entries": "16",
-        "hash-max-listpack-entries": "64",
-    }
-    return [text for name, value in settings.items() for text in (f"--{name}", value)]
 
 
 def _open_private(path: str, flags: int) -> int:
