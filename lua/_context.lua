@@ -1,10 +1,11 @@
 -- What the caller knows of the queue, in ARGV[1]: version of its configuration I4, stamp c4, queue number I2, options B,
--- entries of history to keep I4 (0: none, 2^32-1: all until relayed). Refuses a caller whose configuration is not the shard's.
+-- entries of history to keep I4 (0: none, 2^32-1: all until relayed).
 local queue_number, options, history = read('>c2BI4', ARGV[1], 9)
 local exclusive = band(options, EXCLUSIVE) ~= 0
-if call('HGET', config, 'version') ~= sub(ARGV[1], 1, 8) then
-    return refuse('STALECONFIG the queue has another configuration here')
-end
-if band(options, BLOCKED) ~= 0 then
-    return refuse('BLOCKED the queue is blocked for this operation')
+-- Why a caller is refused: its configuration is not the shard's, or the queue is blocked for what it does. A call that was
+-- answered before has its answer all the same, so scripts that know such calls look for them first; others take _current.
+local STALECONFIG, QUEUE_BLOCKED = 'STALECONFIG the queue has another configuration here', 'BLOCKED the queue is blocked for this operation'
+local is_blocked = band(options, BLOCKED) ~= 0
+local function is_stale()
+    return call('HGET', config, 'version') ~= sub(ARGV[1], 1, 8)
 end

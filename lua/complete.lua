@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Running -> Completed, by the holder of the lease. The payload and metadata go; the header is kept for the retention.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _transition _pending _lease
+-- INCLUDE: _words _record _clock _context _current _transition _pending _lease
 -- ARGV[1]  context (_context)
 -- ARGV[2]  not used (a complete is told apart by token and state)
 -- ARGV[3]  retention in ms I6

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Counts the Pending messages that carry every pair asked for, a bounded number of index entries a call.
 -- KEYS: config messages pairs vpairs
--- INCLUDE: _words _record _context _match
+-- INCLUDE: _words _record _context _current _match
 -- ARGV[1]  context (_context)
 -- ARGV[2]  signature c8 and the pairs asked for, each I2c0
 -- ARGV[3]  entries to walk

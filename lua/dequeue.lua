@@ -41,6 +41,11 @@ if replayed then
     return answer
 end
 
+if is_stale() then
+    return refuse(STALECONFIG)
+elseif is_blocked then
+    return refuse(QUEUE_BLOCKED)
+end
 local fields, cursor, short
 local by_rank = not ARGV[4] and not exclusive
 if not ARGV[4] then

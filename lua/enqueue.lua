@@ -17,6 +17,17 @@ for n = 1, most do
     fields[n] = ARGV[n * 2 + 2]
 end
 local records = fetch(fields)
+if is_stale() then
+    return refuse(STALECONFIG)
+end
+if is_blocked then
+    -- What is there is answered as ever, a call that was sent before too; what is not stays out, and all with it.
+    for n = 1, most do
+        if not records[n] then
+            return refuse(QUEUE_BLOCKED)
+        end
+    end
+end
 local kept = call('HMGET', clock, 'seq', 'high')
 local sequence, high = tonumber(kept[1]) or 0, tonumber(kept[2])
 local first, results, char, left_over = sequence, {}, string.char, false

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Moves the end of leases further away, never nearer. No new version, no event, no timer: the old one moves itself on.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _session _transition _pending _change _lease
+-- INCLUDE: _words _record _clock _context _current _session _transition _pending _change _lease
 -- ARGV[1]  context (_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention of cancelled I6, new lease in ms from now I4

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Running -> Invisible for a back-off, or Pending, or Errored where its attempts are used up; by the holder of the lease.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _session _transition _pending _change _lease
+-- INCLUDE: _words _record _clock _context _current _session _transition _pending _change _lease
 -- ARGV[1]  context (_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention of cancelled I6, of errored I6, the queue's max_attempts I2, error text I2c0, then the back-off I6 of each message

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Reads one message.
 -- KEYS: clock config messages bodies
--- INCLUDE: _words _record _clock _context
+-- INCLUDE: _words _record _clock _context _current
 -- ARGV[1]  context (_context)
 -- ARGV[2]  name
 -- Reply    {now I6, record, body}; an empty record where there is none

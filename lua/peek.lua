@@ -2,7 +2,7 @@
 -- Says the orders of the most urgent Pending messages, all of them or those that carry every pair asked for. Leases nothing;
 -- what its walk parks (_pending) is out of the way of the dequeue that follows.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _transition _pending _match _walk
+-- INCLUDE: _words _record _clock _context _current _transition _pending _match _walk
 -- ARGV[1]  context (_context)
 -- ARGV[2]  limit I2, entries to walk I4
 -- ARGV[3]  cursor of a split walk, else empty

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Errored -> Pending, with its attempts counted from zero.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _session _transition _pending _change
+-- INCLUDE: _words _record _clock _context _current _session _transition _pending _change
 -- ARGV[1]  context (_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]… fields

@@ -4,6 +4,7 @@ import random
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from types import TracebackType
@@ -16,7 +17,8 @@ class FlakyProxy:
     """Listens on a free port of this host and forwards to a server's unix socket. With ``tls`` it is the TLS end.
 
     ``loses`` is the chance that a piece of the server's answer is lost, and the connection cut then; the answer to a
-    request that holds ``loses_answer_to`` is always lost, or ``times`` times.
+    request that holds ``loses_answer_to`` is always lost, or ``times`` times. ``when_lost`` is called before the client
+    can know.
     """
 
     def __init__(self, target: str, *, tls: ssl.SSLContext | None = None, seed: int = 0) -> None:
@@ -24,6 +26,7 @@ class FlakyProxy:
         self.loses_answer_to = b""
         self.times = inf
         self.lost = 0
+        self.when_lost: Callable[[], object] = lambda: None
         self.requests: list[bytes] = []
         self._target = target
         self._tls = tls
@@ -96,6 +99,7 @@ class FlakyProxy:
             while answered := far.recv(_CHUNK):
                 if near in self._doomed or self._random.random() < self.loses:
                     self.lost += 1
+                    self.when_lost()
                     break
                 near.sendall(answered)
         self._doomed.discard(near)

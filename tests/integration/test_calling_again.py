@@ -51,10 +51,22 @@ def test_what_may_be_called_again_changes_nothing_more(tw: Tickwheel, clock: Vir
     assert queue.get(later.id).due == clock.now + HOUR
 
 
-def test_a_request_that_is_sent_again_gets_its_messages_in_the_same_order(tw: Tickwheel) -> None:
+@pytest.mark.parametrize("consistency", ["heads", "exact"])
+@pytest.mark.parametrize("deadlines", [3, 300], ids=["ties", "distinct"])
+@pytest.mark.parametrize("where", [None, {"odd": "1"}], ids=["all", "filter"])
+def test_a_request_that_is_sent_again_gets_its_messages_in_the_same_order(
+    tw: Tickwheel, where: dict[str, str] | None, deadlines: int, consistency: str
+) -> None:
     queue = tw.create_queue("q")
-    queue.enqueue_many(NewMessage(deadline=timedelta(seconds=n * 7919 % 1_000)) for n in range(300))
+    queue.enqueue_many(
+        NewMessage(deadline=timedelta(seconds=n * 7919 % deadlines), metadata={"odd": str(n % 2)}) for n in range(300)
+    )
+    other = tw.queue("q")
     for n in range(1, 11):
-        first, again = (queue.dequeue(30, request_id=f"r:{n}") for _ in range(2))
-        assert len(first) == 30
+        asked = {"where": where, "consistency": consistency, "request_id": f"r:{n}"}
+        first = queue.dequeue(10, **asked)  # type: ignore[arg-type]
+        # What another takes meanwhile changes what is known of the shards.
+        other.dequeue(3)
+        again = queue.dequeue(10, **asked)  # type: ignore[arg-type]
+        assert len(first) == 10
         assert [message.id for message in again] == [message.id for message in first]

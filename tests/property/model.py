@@ -48,7 +48,7 @@ class QueueModel:
 
         ``high`` is up to which time the clock guard of a shard has been: an explicit due time far beyond it waits.
         """
-        if self.settings.enqueue_blocked:
+        if self.settings.enqueue_blocked and not all(self.key_of(given) in self.messages for given in batch):
             raise QueueBlocked
         results: list[tuple[str, str, bool] | None] = []
         for given in batch:

@@ -108,10 +108,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def repeat_a_request(self, data: st.DataObject, client: int, newest: bool) -> None:
         sequence, name, asked, first = self.requests[-1] if newest else data.draw(st.sampled_from(self.requests))
         found = outcome(lambda: self._call(client, name, asked, request_id=f"caller:{sequence}"))
-        queue = self.model.queues[name]
-        if queue.settings.dequeue_blocked:
-            assert found[0] in ("QueueBlocked", SessionExpired.__name__)
-        elif any(sequence < other for other, of, *_ in self.requests if of == name):
+        if any(sequence < other for other, of, *_ in self.requests if of == name):
             assert found == (SessionExpired.__name__, None)
         else:
             still = [each for each in first if self._is_live(each)]
@@ -364,11 +361,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             (entry for shard in range(self.shards) for entry in queue.take(shard, limit, where)),
             key=lambda entry: (entry.urgency, entry.shard),
         )[:limit]
-        order = list(dict.fromkeys(entry.shard for entry in best))
         wanted: list[Entry] = []
         if asked.get("consistency") == "exact":
-            wanted = [entry for shard in order for entry in best if entry.shard == shard]
-            wanted.sort(key=lambda entry: entry.urgency[0])
+            wanted = sorted(best, key=lambda entry: (entry.urgency[0], entry.shard))
         else:
             # By what the client heard last of each shard; what comes from one shard is exact all the same.
             first = list(dict.fromkeys(entry.shard for entry in got))

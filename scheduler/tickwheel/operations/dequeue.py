@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from itertools import chain
 from struct import Struct
 from typing import TypeVar
 
@@ -16,7 +15,7 @@ from tickwheel.errors import InvalidArgument, LeaseLost, QueueNotFound, SessionE
 from tickwheel.keys import session_key
 from tickwheel.message import LeasedMessage
 from tickwheel.operations.exact import shares
-from tickwheel.operations.finish import fail
+from tickwheel.operations.finish import fail, shard_of_message
 from tickwheel.operations.readiness import Readiness
 from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch, one
 from tickwheel.session import Slot, parse_request_id
@@ -101,8 +100,9 @@ class Dequeue:
             # What is leased by then is handed out; what went wrong comes again with the next call.
             if not found:
                 raise
-        if self._exact:
-            found.sort(key=lambda message: message._deadline_ms)
+        if self._exact or self._request is not None:
+            # Of several shards, whichever was asked first: a request that is repeated has the same order.
+            found.sort(key=lambda message: (message._deadline_ms, shard_of_message(self._core, message)))
         return found
 
     def _collect(self, found: list[M], slot: Slot, make: Maker[M], final: bool) -> Plan[None]:
@@ -114,8 +114,9 @@ class Dequeue:
             yield from self._most_urgent_of_all(found, slot, config, make, final)
             return
         answered = [] if self._request is None or self._core.shards == 1 else (yield from self._answered(slot))
-        if answered:
-            yield from self._again(found, slot, answered, make, final)
+        for shard in answered:
+            # The same request again gets the same messages, whatever limit it names.
+            yield from self._take(found, slot, shard, len(found) + self._limit, make, final)
         for shard in [] if answered else (yield from self._readiness.shards(config, slot.unanswered(0))):
             yield from self._take(found, slot, shard, self._limit, make, final)
 
@@ -124,8 +125,8 @@ class Dequeue:
     ) -> Plan[None]:
         """From each shard as many as it has of the most urgent; asked again where others were faster."""
         answered = [] if self._request is None else (yield from self._answered(slot))
-        if answered:
-            yield from self._again(found, slot, answered, make, final)
+        for shard in answered:
+            yield from self._take(found, slot, shard, len(found) + self._limit, make, final)
         while len(found) < self._limit and not answered:
             most, is_all = yield from shares(self._core, self._queue, self._where, self._limit - len(found))
             if not most and not found and self._readiness.must_ask(config):
@@ -135,16 +136,6 @@ class Dequeue:
             # What a request has left on a shard answers it the same from then on, so it is asked once.
             if is_all or (self._request is not None and (found or final)):
                 break
-
-    def _again(self, found: list[M], slot: Slot, answered: list[int], make: Maker[M], final: bool) -> Plan[None]:
-        """The same request again gets the same messages in the same order, whatever limit it names."""
-        of_shards: list[list[M]] = []
-        for shard in answered:
-            of_shards.append([])
-            yield from self._take(of_shards[-1], slot, shard, self._limit, make, final)
-        # The shards as they were asked: most urgent head first.
-        of_shards.sort(key=lambda messages: messages[0]._deadline_ms if messages else 0)
-        found += chain.from_iterable(of_shards)
 
     def _take(self, found: list[M], slot: Slot, shard: int, up_to: int, make: Maker[M], final: bool) -> Plan[None]:
         """Messages of one shard, until ``up_to`` are found in all."""

@@ -31,7 +31,7 @@ def complete(core: Core, messages: Sequence[LeasedMessage]) -> Plan[None]:
     for queue, of_queue in groupby(messages, lambda message: message.queue):
         config = yield from core.config(queue)
         most = limits.CALL_MESSAGES if config.exclusive_key is None else limits.CALL_EXCLUSIVE
-        for part in rounds(list(of_queue), lambda message: _shard(core, message), most):
+        for part in rounds(list(of_queue), lambda message: shard_of_message(core, message), most):
 
             def build(
                 config: QueueConfig, shard: int, part: dict[int, list[LeasedMessage]] = part, queue: str = queue
@@ -89,7 +89,7 @@ def extend(core: Core, message: LeasedMessage, duration: timedelta) -> Plan[int]
 def _leased_call(
     core: Core, name: str, message: LeasedMessage, build: Callable[[QueueConfig], bytes]
 ) -> Plan[tuple[str, int]]:
-    shard = _shard(core, message)
+    shard = shard_of_message(core, message)
     slot = core.slots.take()
     try:
 
@@ -120,7 +120,8 @@ def _items(core: Core, queue: str, config: QueueConfig, messages: Sequence[Lease
     return [tokens, *(message._field for message in messages)]
 
 
-def _shard(core: Core, message: LeasedMessage) -> int:
+def shard_of_message(core: Core, message: LeasedMessage) -> int:
+    """Where the message is."""
     if core.shards == 1:
         return 0
     key = message.id if message.exclusive_value is None else message.exclusive_value

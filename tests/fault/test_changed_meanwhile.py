@@ -1,0 +1,98 @@
+"""An answer is lost, and before the call is sent again the queue is changed or blocked: the first answer is given."""
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.fault.flaky_proxy import FlakyProxy
+from tickwheel import NewMessage, Queue, QueueBlocked, Tickwheel
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.fault
+
+LEASE = timedelta(minutes=9)
+MARK = "the-mark"
+CHANGES: dict[str, Callable[[Tickwheel], Any]] = {
+    "another configuration": lambda other: other.create_queue("work", update=True, lease=LEASE),
+    "blocked": lambda other: other.queue("work").block(),
+    "blocked and open again": lambda other: (other.queue("work").block(), other.queue("work").unblock()),
+}
+DEQUEUES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "filter": {"where": {"region": "eu"}},
+    "request": {"request_id": "worker:1"},
+    "exact": {"consistency": "exact"},
+}
+
+
+@pytest.fixture
+def proxy(tickwheel_server: PrivateServer) -> Iterator[FlakyProxy]:
+    with FlakyProxy(str(tickwheel_server.folder / "valkey.sock")) as proxy:
+        yield proxy
+
+
+@pytest.fixture(params=[1, 4], ids=["1-shard", "4-shards"])
+def clients(
+    request: pytest.FixtureRequest, tickwheel_server: PrivateServer, proxy: FlakyProxy
+) -> Iterator[tuple[Tickwheel, Tickwheel]]:
+    """One through the proxy, and another."""
+    namespace = f"changed-{os.urandom(4).hex()}"
+    with (
+        Tickwheel(proxy.url, namespace=namespace, shards=request.param) as through,
+        Tickwheel(tickwheel_server.url, namespace=namespace) as other,
+    ):
+        yield through, other
+    tickwheel_server.clear(namespace)
+
+
+def lose_one(proxy: FlakyProxy, change: Callable[[], object]) -> None:
+    """The answer to the next call that bears the mark; then comes the change."""
+    proxy.loses_answer_to, proxy.times, proxy.when_lost = MARK.encode(), 1, change
+
+
+@pytest.mark.parametrize("how", DEQUEUES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_dequeue_gets_what_it_has_leased(
+    clients: tuple[Tickwheel, Tickwheel], proxy: FlakyProxy, change: str, how: str
+) -> None:
+    through, other = clients
+    queue = through.create_queue("work")
+    queue.enqueue(id="m", metadata={"region": "eu"})
+    lose_one(proxy, lambda: CHANGES[change](other))
+    [message] = queue.dequeue(limit=5, worker=MARK, **DEQUEUES[how])
+    assert proxy.lost == 1
+    assert (message.id, message.attempt, queue.counts()["running"]) == ("m", 1, 1)
+    message.complete()
+
+
+@pytest.mark.parametrize("id", [None, MARK])
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_enqueue_that_was_done_says_so(
+    clients: tuple[Tickwheel, Tickwheel], proxy: FlakyProxy, change: str, id: str | None
+) -> None:
+    through, other = clients
+    queue = through.create_queue("work")
+    lose_one(proxy, lambda: CHANGES[change](other))
+    results = queue.enqueue_many([NewMessage(MARK.encode(), id=id)])
+    assert proxy.lost == 1
+    assert [(each.state, each.created) for each in results] == [("pending", True)]
+    assert queue.counts()["pending"] == 1
+
+
+def test_of_a_blocked_queue_what_is_there_is_answered_and_what_is_not_stays_out(
+    clients: tuple[Tickwheel, Tickwheel],
+) -> None:
+    queue: Queue = clients[0].create_queue("work")
+    queue.enqueue_many([NewMessage(b"a", id="there")] * 2)
+    leased = queue.dequeue(request_id="worker:1")
+    queue.block()
+    assert not queue.enqueue(b"a", id="there").created
+    with pytest.raises(QueueBlocked):
+        queue.enqueue_many([NewMessage(b"a", id="there"), NewMessage(b"b", id="new")])
+    assert [each.token for each in queue.dequeue(request_id="worker:1")] == [each.token for each in leased]
+    with pytest.raises(QueueBlocked):
+        queue.dequeue(request_id="worker:2")
+    assert queue.counts() | {"running": 1, "pending": 0} == queue.counts()
