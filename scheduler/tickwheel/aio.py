@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tickwheel import arguments
-from tickwheel.async_io import AsyncIO, pool
+from tickwheel.async_io import AsyncIO, another_loop, in_thread, pool, to_its_end
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.errors import TickwheelError
@@ -183,7 +183,8 @@ class Queue:
 class Tickwheel:
     """A delay scheduler and priority queue for asyncio; the parameters are those of `tickwheel.Tickwheel`.
 
-    Use it in an ``async with`` statement, or call `open` and `close`. It belongs to the event loop that opened it.
+    Use it in an ``async with`` statement, or call `open` and `close`. It belongs to the event loop that opened it,
+    until it is closed.
     """
 
     def __init__(
@@ -205,20 +206,18 @@ class Tickwheel:
         self._core = Core(self._opening.namespace, clock=clock)
         self._asked = (shards, history, auto_create, clock_guard)
         self._io: AsyncIO | None = None
+        # The loop that opened it last, and the lock under which it is opened and closed there.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = asyncio.Lock()
 
     async def open(self) -> Self:
-        """Connect; start the embedded server and its event process where that is asked for."""
-        opening = self._opening
-        where = await asyncio.to_thread(opening.open)
-        try:
-            connections, replicas = pool(where, opening.answer_s), opening.durability.replicas
-            self._io = AsyncIO(connections, opening.shown, opening.seconds, replicas, opening.revive)
-            self._io.wakes = WakeTask(pool(where, opening.answer_s, socket_timeout=None), self._core.channels)
-            await self._run(opening.prepare(self._core, *self._asked))
-            await asyncio.to_thread(opening.start_driving, self._core)
-        except BaseException:
-            await self.close()
-            raise
+        """Connect; start the embedded server and its event process where that is asked for.
+
+        Does nothing where it is open. Raises TickwheelError where it is open in another event loop.
+        """
+        async with self._own_lock():
+            if self._io is None or not self._io.is_ours:
+                await self._open()
         return self
 
     def queue(self, name: str) -> Queue:
@@ -236,11 +235,12 @@ class Tickwheel:
         return [Queue(self, name) for name in await self._run(queues.listed(self._core))]
 
     async def close(self) -> None:
-        """Let go of the server; messages stay. May be called twice."""
-        if self._io is not None:
-            await self._io.close()
-            self._io = None
-        await asyncio.to_thread(self._opening.close)
+        """Let go of the server; messages stay. May be called twice.
+
+        Waits for an `open` that is under way. Raises TickwheelError in another event loop, unless its own has ended.
+        """
+        async with self._own_lock(closing=True):
+            await to_its_end(asyncio.create_task(self._let_go()))
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -252,6 +252,39 @@ class Tickwheel:
 
     def __repr__(self) -> str:
         return f"<Tickwheel {self._opening.shown} namespace={self._core.namespace!r}>"
+
+    def _own_lock(self, *, closing: bool = False) -> asyncio.Lock:
+        """The lock of who opens and closes it. Raises TickwheelError in another event loop than its own."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            taken = self._lock.locked() or (self._io is not None and self._io.is_ours)
+            ended = self._loop is not None and self._loop.is_closed()
+            if taken and not (closing and ended):
+                raise another_loop(self._opening.shown, closing=closing)
+            # A new lock: one for which tasks have waited is bound to their loop.
+            self._loop, self._lock = loop, asyncio.Lock()
+        return self._lock
+
+    async def _open(self) -> None:
+        opening = self._opening
+        try:
+            where = await in_thread(opening.open)
+            connections, replicas = pool(where, opening.answer_s), opening.durability.replicas
+            self._io = AsyncIO(connections, opening.shown, opening.seconds, replicas, opening.revive)
+            self._io.wakes = WakeTask(pool(where, opening.answer_s, socket_timeout=None), self._core.channels)
+            await self._run(opening.prepare(self._core, *self._asked))
+            await in_thread(lambda: opening.start_driving(self._core))
+        except BaseException:
+            await to_its_end(asyncio.create_task(self._let_go()))
+            raise
+
+    async def _let_go(self) -> None:
+        io, self._io = self._io, None
+        try:
+            if io is not None:
+                await io.close()
+        finally:
+            await in_thread(self._opening.close)
 
     async def _run(self, plan: Plan[T]) -> T:
         if self._io is None:

@@ -27,6 +27,9 @@ from tickwheel.wake_task import WakeTask
 
 T = TypeVar("T")
 
+_OPEN = "open a client of its own in each"
+_CLOSE = "close it in its own, or end that loop first"
+
 
 def pool(url: str, answer_s: float = ANSWER_S, **options: Any) -> ConnectionPool:
     """Connections to one server, without redis-py's own retries."""
@@ -38,6 +41,36 @@ def pool(url: str, answer_s: float = ANSWER_S, **options: Any) -> ConnectionPool
         "max_connections": 65_536,
     }
     return ConnectionPool.from_url(url, **settings | options)
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """What ``work`` returns or raises in a thread. It runs to its end, even where the task is cancelled meanwhile.
+
+    The cancellation follows then. So whoever hears of it can undo what was done, and nothing is done afterwards.
+    """
+    # Not to_thread in a task: the end of `asyncio.run` cancels every task, and the thread would go on alone.
+    return await to_its_end(asyncio.get_running_loop().run_in_executor(None, work))
+
+
+async def to_its_end(running: asyncio.Future[T]) -> T:
+    """What it returns or raises. A cancellation of the task that waits follows once it is done."""
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None or running.cancelled():
+        return running.result()
+    raise cancelled from running.exception()
+
+
+def another_loop(where: str, *, closing: bool = False) -> TickwheelError:
+    """The error of a client that is used, opened or closed in another event loop than its own."""
+    return TickwheelError(
+        f"the client of {where} belongs to the event loop that opened it, and this is another:"
+        f" {_CLOSE if closing else _OPEN}"
+    )
 
 
 class AsyncIO:
@@ -60,9 +93,18 @@ class AsyncIO:
         self._loop = asyncio.get_running_loop()
         self.wakes: WakeTask | None = None
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process opened it, and was not forked from the one that did."""
+        return self._gate.is_ours
+
     async def run(self, plan: Plan[T]) -> T:
         """Carry a plan out, step by step. Raises TickwheelError in another event loop than the client's."""
-        self._check_loop()
+        # Connections and waiters are bound to it: what another loop starts on them would end in neither.
+        if asyncio.get_running_loop() is not self._loop:
+            # A forked process has another loop as well, and hears of the fork.
+            self._gate.check()
+            raise another_loop(self._where)
         answer: Any = None
         error: BaseException | None = None
         task = asyncio.current_task()
@@ -152,18 +194,11 @@ class AsyncIO:
         loads = [Request(0, command=("SCRIPT", "LOAD", source)) for source in sources(requests, self._replicas)]
         await self.round(loads)
 
-    def _check_loop(self) -> None:
-        # Connections and waiters are bound to it: what another loop starts on them would end in neither.
-        if asyncio.get_running_loop() is not self._loop:
-            raise TickwheelError(
-                f"the client of {self._where} belongs to the event loop that opened it, and this is another: open a"
-                " client of its own in each"
-            )
-
     async def close(self) -> None:
-        """Close every connection, and end every call. Those of a process that this one was forked from stay."""
-        if self._gate.is_ours and not self._loop.is_closed():
-            self._check_loop()
+        """Close every connection, and end every call. Those of a process that this one was forked from stay.
+
+        In its own event loop, or after that has ended: the client sees to it.
+        """
         self._gate.close()
         # Connections of a loop that has ended went with it.
         if not self._gate.is_ours or self._loop.is_closed():
