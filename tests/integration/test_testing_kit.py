@@ -18,6 +18,7 @@ pytestmark = pytest.mark.integration
 MS = timedelta(milliseconds=1)
 
 USERS_TESTS = """
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -40,6 +41,21 @@ def test_each_test_has_a_namespace_of_its_own(tickwheel):
 def test_the_marker_gives_the_namespace_other_settings(tickwheel, tickwheel_clock):
     assert tickwheel_clock.now == datetime(2000, 1, 1, tzinfo=UTC)
     assert "shards=4" in repr(tickwheel)
+
+
+@pytest.mark.tickwheel(shards=4)
+def test_a_reminder_comes_after_a_week(tickwheel_aio, tickwheel_clock, tickwheel):
+    async def program():
+        async with tickwheel_aio as tw:
+            await tw.queue("mail").enqueue(b"reminder", delay=timedelta(days=7))
+            tickwheel_clock.advance(timedelta(days=7) - timedelta(milliseconds=1))
+            assert await tw.queue("mail").dequeue() == []
+            tickwheel_clock.advance(timedelta(milliseconds=1))
+            [message] = await tw.queue("mail").dequeue()
+            await message.complete()
+
+    asyncio.run(program())
+    assert tickwheel.queue("mail").counts()["completed"] == 1
 """
 
 
@@ -64,7 +80,7 @@ def test_the_fixtures_are_there_without_an_import(tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert "3 passed" in run.stdout, run.stdout + run.stderr
+    assert "4 passed" in run.stdout, run.stdout + run.stderr
 
 
 def test_the_clock_stands_still_until_it_is_turned(tw: Tickwheel, clock: VirtualClock) -> None:

@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures `tickwheel_server`, `tickwheel`, `tickwheel_clock`, and the marker `tickwheel`.
+"""The pytest plugin: `tickwheel_server`, `tickwheel`, `tickwheel_aio`, `tickwheel_clock`, and the marker `tickwheel`.
 
 Nothing of it is started, and little imported, in a run that does not use it.
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tickwheel import Tickwheel
+    from tickwheel import Tickwheel, aio
     from tickwheel.testing import PrivateServer, VirtualClock
 
 _MARKER = (
@@ -38,6 +38,14 @@ def tickwheel(_tickwheel_sandbox: "tuple[Tickwheel, VirtualClock]") -> "Tickwhee
     The marker ``@pytest.mark.tickwheel(shards=4, now=...)`` gives the namespace other settings.
     """
     return _tickwheel_sandbox[0]
+
+
+@pytest.fixture
+def tickwheel_aio(tickwheel_server: "PrivateServer", tickwheel: "Tickwheel") -> "aio.Tickwheel":
+    """An `aio.Tickwheel` of the same namespace and clock, not opened yet: ``async with tickwheel_aio as tw:``."""
+    from tickwheel.testing.sandbox import aio_client
+
+    return aio_client(tickwheel_server, tickwheel)
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
-"""A namespace for one test, with its client and its clock."""
+"""A namespace for one test, with its clients and its clock."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
+from tickwheel import aio
 from tickwheel.client import Tickwheel
 from tickwheel.testing.clock import FRAGMENT, VirtualClock
 from tickwheel.testing.server import PrivateServer
@@ -33,3 +34,8 @@ def sandbox(
         finally:
             clock.close()
             server.clear(namespace)
+
+
+def aio_client(server: PrivateServer, tickwheel: Tickwheel) -> aio.Tickwheel:
+    """A client for asyncio of a sandbox's namespace, under the same clock; not opened yet."""
+    return aio.Tickwheel(server.url, namespace=tickwheel._core.namespace, clock=FRAGMENT)
