@@ -121,8 +121,7 @@ class EmbeddedServer:
 
         Any number of programs may do so at once: one of them starts it, the others join it.
         """
-        if not self.is_open:
-            raise self._error("it is not open in this process. Call open() first")
+        self._check_open()
         if not self._membership.is_current():
             raise self._error("the directory was deleted while it was open. Close and open again")
         self._have_server()
@@ -156,10 +155,16 @@ class EmbeddedServer:
     ) -> None:
         self.close()
 
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise self._error("it is not open in this process. Call open() first")
+
     def _have_server(self) -> None:
         for chances in reversed(range(_CHANCES)):
             try:
                 with self._start_lock():
+                    # Closed by another thread meanwhile: whoever starts it now would leave it running for nobody.
+                    self._check_open()
                     alone = self._membership.is_only_holder()
                     self._process.join_or_start(self.appendfsync, alone=alone)
                 # Others may join while it loads.

@@ -79,6 +79,26 @@ def test_ensuring_that_a_running_server_runs_changes_nothing(data_dir: Path) -> 
         assert server.pid == before
 
 
+def test_a_server_that_is_closed_while_it_is_looked_after_stays_stopped(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that lost its connection looks after the server in one thread, another closes the client."""
+    server = EmbeddedServer(data_dir)
+    server.open()
+    looked = server._membership.is_current
+
+    def closed_then() -> bool:
+        current = looked()
+        server.close()
+        return current
+
+    monkeypatch.setattr(server._membership, "is_current", closed_then)
+    with pytest.raises(EmbeddedServerError, match="not open in this process"):
+        server.ensure_running()
+    assert not is_server_alive(data_dir)
+    assert starts(data_dir) == 1
+
+
 def test_a_torn_end_of_the_append_only_file_loses_only_what_was_torn(data_dir: Path) -> None:
     with EmbeddedServer(data_dir) as server, closing(client(server)) as connection:
         connection.set("first", 1)
