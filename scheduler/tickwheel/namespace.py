@@ -1,5 +1,6 @@
 """What a namespace fixed when it was first used: its shards, how much history it keeps, its clock guard."""
 
+import re
 from datetime import timedelta
 
 from tickwheel import arguments, limits
@@ -12,6 +13,11 @@ from tickwheel.plan import Plan, Reply, Request, Round, one
 FORMAT = 2
 _FIELDS = ("format", "shards", "history", "auto_create", "clock_guard_ms")
 HISTORIES = ("capped", "relay", "off")
+_NUMBERS = {
+    "shards": (1, limits.SHARDS_MAX),
+    "auto_create": (0, 1),
+    "clock_guard_ms": (limits.CLOCK_GUARD_MS_MIN, limits.CLOCK_GUARD_MS_MAX),
+}
 
 
 def open_namespace(
@@ -45,11 +51,7 @@ def open_namespace(
     if None in replies[0].value:
         requests = [Request(0, command=("HSETNX", key, name, given[name])) for name in _FIELDS]
         replies = yield Round([*requests, read])
-    stored = dict(zip(_FIELDS, (value.decode() for value in replies[-1].value), strict=True))
-    if int(stored["format"]) != FORMAT:
-        raise TickwheelError(
-            f"namespace {core.namespace!r} has format {stored['format']}, and this version reads {FORMAT}"
-        )
+    stored = _checked(core, replies[-1].value)
     if shards is not None and shards != int(stored["shards"]):
         raise InvalidArgument(
             f"namespace {core.namespace!r} has {stored['shards']} shards, fixed when it was created, not {shards}"
@@ -61,6 +63,19 @@ def open_namespace(
             f"namespace {core.namespace!r} has a clock guard of {stored['clock_guard_ms']} ms, fixed when it was"
             f" created, not {guard_ms} ms"
         )
+    _fill(core, stored)
+
+
+def read_namespace(core: Core) -> Plan[bool]:
+    """Fill the core from the namespace as it stands, and create nothing; whether there is one."""
+    reply = yield from one(Request(0, command=("HMGET", namespace_key(core.namespace), *_FIELDS)))
+    if not any(value is not None for value in reply.value):
+        return False
+    _fill(core, _checked(core, reply.value))
+    return True
+
+
+def _fill(core: Core, stored: dict[str, str]) -> None:
     core.guard_ms = int(stored["clock_guard_ms"])
     core.shards = int(stored["shards"])
     core.history = {"capped": limits.HISTORY_ENTRIES, "relay": ALL_HISTORY, "off": 0}[stored["history"]]
@@ -70,4 +85,35 @@ def open_namespace(
 def shards_now(core: Core) -> Plan[int | None]:
     """How many shards home has written down; None where it has lost that, too."""
     reply = yield from one(Request(0, command=("HGET", namespace_key(core.namespace), "shards")))
-    return None if reply.value is None else int(reply.value)
+    return None if reply.value is None else int(_number(core, "shards", reply.value))
+
+
+def _checked(core: Core, values: list[bytes | None]) -> dict[str, str]:
+    """The fields by name. Raises TickwheelError where one is not as this version writes it."""
+    fields = dict(zip(_FIELDS, values, strict=True))
+    # First: another format may allow other values.
+    if fields["format"] != str(FORMAT).encode():
+        raise _refusal(core, "format", fields["format"], f"this version reads {FORMAT}")
+    history = fields["history"]
+    if _text(history) not in HISTORIES:
+        raise _refusal(core, "history", history, f"allowed is one of {', '.join(HISTORIES)}")
+    return {name: _number(core, name, value) if name in _NUMBERS else _text(value) for name, value in fields.items()}
+
+
+def _number(core: Core, name: str, value: bytes | None) -> str:
+    least, most = _NUMBERS[name]
+    if value is None or not re.fullmatch(rb"[0-9]{1,9}", value) or not least <= int(value) <= most:
+        raise _refusal(core, name, value, f"allowed is a whole number from {least} to {most}")
+    return value.decode()
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode(errors="backslashreplace")
+
+
+def _refusal(core: Core, name: str, value: bytes | None, allowed: str) -> TickwheelError:
+    found = "is missing" if value is None else f"is {arguments.shown(value)}"
+    return TickwheelError(
+        f"namespace {core.namespace!r} cannot be opened: its field {name!r} {found}, and {allowed};"
+        f" it is in the hash {namespace_key(core.namespace)}"
+    )
