@@ -1,5 +1,6 @@
 """What only reads: get, counts, lateness, depth, forecast, and a walk over all messages."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,13 +8,15 @@ from struct import Struct
 
 from tickwheel import arguments, limits, record
 from tickwheel.core import Core
-from tickwheel.errors import InvalidArgument, MessageNotFound
+from tickwheel.errors import InvalidArgument, MessageNotFound, TickwheelError
 from tickwheel.message import MessageView
 from tickwheel.operations.change import locate
 from tickwheel.plan import Plan, Request, Round
 from tickwheel.record import State
 
 _TIME = Struct(">HI")
+# The fields of a queue's histograms: powers of two in ms, and how many had a deadline.
+BUCKET = re.compile(rb"(late|missed):[0-9]{1,2}|deadlines")
 _STATES = [state.label for state in State]
 
 
@@ -90,7 +93,7 @@ def counts(core: Core, queue: str) -> Plan[dict[str, int]]:
     totals = dict.fromkeys(_STATES, 0)
     for states, _ in (yield from _counted(core, queue)):
         for state, count in states.items():
-            totals[State(int(state)).label] += count
+            totals[state.label] += count
     return totals
 
 
@@ -100,14 +103,12 @@ def lateness(core: Core, queue: str) -> Plan[Lateness]:
     missed: dict[int, int] = {}
     deadlines = 0
     for _, late in (yield from _counted(core, queue)):
-        for field, count in late.items():
-            kind, _, exponent = field.partition(b":")
+        for (kind, exponent), count in late.items():
             if kind == b"deadlines":
                 deadlines += count
             else:
                 histogram = promoted if kind == b"late" else missed
-                end = 2 ** int(exponent)
-                histogram[end] = histogram.get(end, 0) + count
+                histogram[2**exponent] = histogram.get(2**exponent, 0) + count
     return Lateness(dict(sorted(promoted.items())), dict(sorted(missed.items())), deadlines)
 
 
@@ -150,12 +151,33 @@ def forecast(core: Core, queue: str, minutes: int) -> Plan[list[ForecastMinute]]
     return [ForecastMinute(arguments.from_ms((first + n) * 60_000), count) for n, count in enumerate(totals)]
 
 
-def _counted(core: Core, queue: str) -> Plan[Iterable[tuple[dict[bytes, int], dict[bytes, int]]]]:
+def _counted(core: Core, queue: str) -> Plan[list[tuple[dict[State, int], dict[tuple[bytes, int], int]]]]:
+    """Of each shard: state -> how many; kind and exponent of a bucket -> how many."""
     yield from core.config(queue)
     requests = [Request(shard, core.call("counts", shard, queue, [])) for shard in range(core.shards)]
-    replies = yield Round(requests)
-    return [(_fields(reply.value[1]), _fields(reply.value[2])) for reply in replies]
+    found = []
+    for shard, reply in enumerate((yield Round(requests))):
+        _, states, late = reply.value
+        try:
+            found.append(
+                (
+                    {State(int(state)): int(count) for state, count in _pairs(states)},
+                    {_bucket(field): int(count) for field, count in _pairs(late)},
+                )
+            )
+        except ValueError as error:
+            raise TickwheelError(
+                f"counters of queue {queue!r} are damaged on shard {shard}: {error}; `tickwheel doctor` names them all"
+            ) from error
+    return found
 
 
-def _fields(flat: list[bytes]) -> dict[bytes, int]:
-    return dict(zip(flat[::2], map(int, flat[1::2]), strict=True))
+def _bucket(field: bytes) -> tuple[bytes, int]:
+    if not BUCKET.fullmatch(field):
+        raise ValueError(f"there is no bucket {field!r}")
+    kind, _, exponent = field.partition(b":")
+    return kind, int(exponent or 0)
+
+
+def _pairs(flat: list[bytes]) -> Iterable[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)
