@@ -72,7 +72,9 @@ def reschedule(
         datetime | None,
         typer.Option(parser=option(moment), metavar="TIME", help="Due at this ISO time; local without offset."),
     ] = None,
-    deadline: Annotated[str | None, typer.Option(metavar="TIME|DURATION", help="Its new urgency.")] = None,
+    deadline: Annotated[
+        str | None, typer.Option(metavar="TIME|DURATION", help="Its new urgency; -10d is ten days ago.")
+    ] = None,
 ) -> None:
     """Give a message that is not delivered yet a new due time, a new deadline, or both."""
     until = None if deadline is None else notation.deadline(deadline)
