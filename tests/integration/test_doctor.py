@@ -131,6 +131,15 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
         lambda p: p.server.xadd(p.key("events"), p.server.xrevrange(p.key("events"), count=1)[0][1]),
         "it does not follow",
     ),
+    "an infinite score": (
+        lambda p: p.server.zadd(p.key("q:exclusive:ready"), {p.member("q:exclusive:ready"): float("inf")}),
+        "score",
+    ),
+    "a slot that is none": (lambda p: p.server.zadd(p.key("slots"), {"7:1": 1}), "b'7:1' of slots is not LEVEL"),
+    "a fence": (lambda p: p.server.hset(p.key("clock"), "fence", b"zz"), "clock, fence: it is b'zz', not 16 bytes"),
+    "a mark of the clock": (lambda p: p.server.hset(p.key("clock"), "high", "abc"), "clock, high: it is b'abc'"),
+    "a lateness": (lambda p: p.server.hset(p.key("q:plain:lateness"), "late:3", "x"), "late:3': it is b'x', not a"),
+    "a bucket of lateness": (lambda p: p.server.hset(p.key("q:plain:lateness"), "late:x", 1), "lateness b'late:x'"),
     "a copy of a configuration ahead of home": (
         lambda p: p.server.hset(p.key("q:plain:config"), "version", b"\0\0\0\7" + bytes(4)),
         "and home 1",

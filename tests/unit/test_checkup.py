@@ -1,11 +1,14 @@
 """What doctor thinks of what a server and its shards say."""
 
+import struct
 from dataclasses import replace
 
 import pytest
 
 from tickwheel.cli.checkup import ServerFacts, ShardFacts, judge_server, judge_shards
 from tickwheel.core import Core
+from tickwheel.doctor.reading import damage_told
+from tickwheel.errors import Forbidden, TickwheelError, Unavailable
 
 pytestmark = pytest.mark.unit
 
@@ -50,3 +53,22 @@ def test_a_clock_that_was_set_back_is_known_by_the_mark_of_the_wheel(back_ms: in
     shards = [SHARD, replace(SHARD, number=1, high_ms=NOW + back_ms)]
     found = {f.check: f.verdict for f in judge_shards(Core("tw"), shards, ServerFacts(now_ms=NOW), embedded=False)}
     assert found.get("clock mark") == ("bad" if is_told else None)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("x"), KeyError("x"), OverflowError("x"), TypeError("x"), struct.error("x"), TickwheelError("x")],
+)
+def test_damage_is_told_and_ends_the_block_alone(error: Exception) -> None:
+    told: list[str] = []
+    with damage_told(told.append):
+        raise error
+    assert [text.startswith("damaged, and not examined further: ") for text in told] == [True]
+
+
+@pytest.mark.parametrize("error", [Unavailable("x"), Forbidden("x"), OSError("x")])
+def test_what_says_nothing_of_the_bytes_is_no_damage(error: Exception) -> None:
+    told: list[str] = []
+    with pytest.raises(type(error)), damage_told(told.append):
+        raise error
+    assert told == []

@@ -7,8 +7,10 @@ from typing import Literal
 
 from tickwheel.config import QueueConfig
 from tickwheel.core import ALL_HISTORY, Core
+from tickwheel.doctor.values import FENCE_BYTES
+from tickwheel.doctor.wheel import slot_of
 from tickwheel.errors import TickwheelError
-from tickwheel.event_process.levels import length, parse, start
+from tickwheel.event_process.levels import length, start
 from tickwheel.keys import shard_key
 from tickwheel.plan import Plan, Request, Round
 from tickwheel.server_checks import VERSION_MIN
@@ -98,7 +100,7 @@ def read_server() -> Plan[ServerFacts]:
 
 
 def read_shard(core: Core, number: int, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
-    """What one shard says."""
+    """What one shard says. Raises ValueError where what it says has not the shape that scripts write."""
 
     def key(name: str) -> str:
         return shard_key(core.namespace, number, name)
@@ -113,9 +115,13 @@ def read_shard(core: Core, number: int, is_locked: Callable[[int], bool]) -> Pla
         ]
     )
     (fence, election, high), inbox, oldest, slots, outbox = (reply.value for reply in replies)
+    if fence is not None and len(fence) != FENCE_BYTES:
+        raise ValueError(f"the fence of its clock is {fence!r}, not {FENCE_BYTES} bytes")
+    if high is not None and not high.isdigit():
+        raise ValueError(f"the field 'high' of its clock is {high!r}, not a whole number")
     slot_end = None
     if slots:
-        level, slot = parse(slots[0])
+        level, slot = slot_of(slots[0])
         slot_end = start(level, slot) + length(level)
     return ShardFacts(
         number=number,
@@ -163,7 +169,9 @@ def judge_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms:
 
 
 def judge_shards(core: Core, shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> Iterator[Finding]:
-    """Who drives, what waits, how far the clock had come."""
+    """Who drives, what waits, how far the clock had come; nothing where no shard could be read."""
+    if not shards:
+        return
     yield _driver(shards, facts, embedded=embedded)
     inbox = sum(shard.inbox for shard in shards)
     yield Finding("inbox", "ok", f"entries of new timers that wait to be filed: {inbox:,}")

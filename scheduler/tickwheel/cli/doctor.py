@@ -1,8 +1,8 @@
 """`tickwheel doctor`: is the server fit, is the namespace driven, and is everything in it as its own records say?"""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -28,11 +28,10 @@ from tickwheel.cli.place import TIMEOUT, Place
 from tickwheel.core import Core
 from tickwheel.datadir_lock import is_free
 from tickwheel.doctor import LIVE_PASSES, audit
-from tickwheel.keys import namespace_key
-from tickwheel.namespace import open_namespace
+from tickwheel.doctor.reading import damage_told
+from tickwheel.namespace import read_namespace
 from tickwheel.opening import Opening
 from tickwheel.operations.queues import listed
-from tickwheel.plan import Request, one
 from tickwheel.sync_io import SyncIO, pool
 from tickwheel.urls import default_lock
 
@@ -54,54 +53,76 @@ def doctor(
 
     Changes nothing. Exit code 1 where something is bad; a warning is not.
     """
-    found: list[Finding] = []
-
-    def tell(findings: Iterator[Finding]) -> None:
-        for finding in findings:
-            found.append(finding)
-            if not place.json:
-                _print(finding)
-
+    report = _Report(place.json)
     with _opened(place) as (opening, io):
         core = Core(opening.namespace)
         asked = time.perf_counter()
         facts = io.run(read_server())
         answered_ms = (time.perf_counter() - asked) * 1000
         host_ms = time.time_ns() // 1_000_000
-        there = io.run(one(Request(0, command=("EXISTS", namespace_key(core.namespace)))))
-        if there.value:
-            io.run(open_namespace(core, None))
-        tell(judge_server(facts, host_ms, answered_ms, core.guard_ms))
-        if there.value:
-            shards = _shards(core, io, opening, facts.now_ms)
-            tell(iter([Finding("namespace", "ok", f"{core.namespace}, shards: {core.shards}")]))
-            tell(judge_shards(core, shards, facts, embedded=opening.server is not None))
-            tell(judge_queues(io.run(listed(core))))
-            if not quick:
-                tell(_audit(core, io))
+        there, usable = True, False
+        with report.phase("namespace"):
+            there = usable = io.run(read_namespace(core))
+        with report.phase("server"):
+            report.add(judge_server(facts, host_ms, answered_ms, core.guard_ms))
+        if usable:
+            report.add([Finding("namespace", "ok", f"{core.namespace}, shards: {core.shards}")])
+            shards = _shards(core, io, opening, facts.now_ms, report)
+            with report.phase("driver"):
+                report.add(judge_shards(core, shards, facts, embedded=opening.server is not None))
+        if there:
+            with report.phase("queues"):
+                report.add(judge_queues(io.run(listed(core))))
+        if usable and not quick:
+            with report.phase("records"):
+                report.add(_audit(core, io))
     if place.json:
-        print_json([asdict(finding) for finding in found])
-    if not there.value:
+        print_json([asdict(finding) for finding in report.found])
+    if not there:
         raise Refusal(f"there is no namespace {core.namespace!r} on this server", ExitCode.NOT_FOUND)
-    bad = [finding for finding in found if finding.verdict == "bad"]
+    bad = [finding for finding in report.found if finding.verdict == "bad"]
     if bad:
-        raise Refusal(f"{len(bad)} of {len(found)} checks are bad")
+        raise Refusal(f"{len(bad)} of {len(report.found)} checks are bad")
 
 
-def _shards(core: Core, io: SyncIO, opening: Opening, now_ms: int) -> list[ShardFacts]:
+class _Report:
+    """The findings, each shown as it comes, or kept for one document."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.found: list[Finding] = []
+        self._quiet = quiet
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self.found.append(finding)
+            if not self._quiet:
+                _print(finding)
+
+    def phase(self, check: str) -> AbstractContextManager[None]:
+        """A part of the work. Where it meets damage that is a finding, and the other parts go on."""
+        return damage_told(lambda text: self.add([Finding(check, "bad", text)]))
+
+
+def _shards(core: Core, io: SyncIO, opening: Opening, now_ms: int, report: _Report) -> list[ShardFacts]:
     """What the shards say. Those where work waits are looked at until it moves, for as long as a driver may take."""
     is_locked = _is_locked(opening)
-    shards = [io.run(read_shard(core, number, is_locked)) for number in range(core.shards)]
+    shards: dict[int, ShardFacts] = {}
+    for number in range(core.shards):
+        with report.phase(f"shard {number}"):
+            shards[number] = io.run(read_shard(core, number, is_locked))
     until = time.monotonic() + _LOOK_S
     while time.monotonic() < until:
         # An embedded wheel that nobody turns is as it should be.
-        waiting = [shard for shard in unserved(shards, now_ms) if shard.locked or opening.server is None]
+        late = unserved(list(shards.values()), now_ms)
+        waiting = [shard for shard in late if shard.locked or opening.server is None]
         if not waiting:
             break
         time.sleep(_PAUSE_S)
         for shard in waiting:
-            shards[shard.number] = io.run(look_again(core, shard, is_locked))
-    return shards
+            del shards[shard.number]
+            with report.phase(f"shard {shard.number}"):
+                shards[shard.number] = io.run(look_again(core, shard, is_locked))
+    return [shards[number] for number in sorted(shards)]
 
 
 def _audit(core: Core, io: SyncIO) -> Iterator[Finding]:

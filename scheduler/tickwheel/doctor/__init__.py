@@ -5,6 +5,7 @@ keyspace    no key outside the declared shapes, each of its type
 messages    each record, and every index entry, counter and body that it implies
 indexes     the way back: each index entry, and the record that it comes from
 wheel       every message that waits for a time has its timer where the event process will find it
+values      the numbers that no message implies: clock, fence, lateness
 history     the events replay to the states of the records
 """
 
@@ -14,6 +15,7 @@ from tickwheel.doctor.indexes import check_indexes
 from tickwheel.doctor.keyspace import check_keys
 from tickwheel.doctor.messages import check_messages
 from tickwheel.doctor.reading import Findings, Shard
+from tickwheel.doctor.values import check_values
 from tickwheel.doctor.wheel import check_wheel
 from tickwheel.operations.queues import listed
 from tickwheel.plan import Plan
@@ -54,5 +56,6 @@ def _look(core: Core) -> Plan[Findings]:
         if timers is not None:
             yield from shard.readable("messages", check_messages(shard, timers))
         yield from shard.readable("indexes", check_indexes(shard))
+        yield from shard.readable("values", check_values(shard))
         yield from shard.readable("events", check_history(shard))
     return findings

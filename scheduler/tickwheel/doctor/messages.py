@@ -149,9 +149,10 @@ def _is(what: str, wanted: bool) -> Judge:
 
 def _has_score(what: str, wanted: int | None) -> Judge:
     def judge(answers: list[Any]) -> Problems:
-        found = None if answers[0] is None else int(float(answers[0]))
+        # Not as an int: a score may be infinite.
+        found = None if answers[0] is None else float(answers[0])
         if found != wanted:
-            yield what, f"its score is {found}, not {wanted}"
+            yield what, f"its score is {found if found is None else f'{found:.17g}'}, not {wanted}"
 
     return judge
 
@@ -169,7 +170,7 @@ def _judge_place(message: Implied, answers: list[Any]) -> Problems:
         yield "locks", "it is pending, and its value has no lock"
     if pending and lock is not None and lock[:1] == b"H" and not is_head and lock[1:15] > message.order:
         yield "locks", f"it is more urgent than the head of its value, {lock!r}"
-    if (ready is not None) != is_head or (is_head and int(float(ready or 0)) != message.record.deadline_ms):
+    if (ready is not None) != is_head or (is_head and float(ready or 0) != message.record.deadline_ms):
         yield "ready", f"its score is {ready!r}, and it is {'' if is_head else 'not '}the head of its value"
     if (waiting is not None) != (pending and not is_head):
         yield "waiting", f"it is {'missing' if waiting is None else 'there'}, and its value's lock is {lock!r}"

@@ -1,6 +1,7 @@
 """What the checks share: one shard of a namespace, read in pages, and what was found."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from struct import error as CutShort
 from typing import Any, TypeVar
@@ -8,6 +9,7 @@ from typing import Any, TypeVar
 from tickwheel import keys
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
+from tickwheel.errors import Forbidden, TickwheelError, Unavailable
 from tickwheel.plan import Command, Plan, Request, Round
 
 PAGE = 500
@@ -17,8 +19,8 @@ ROUND = 2_000
 # Where something is wrong, in words that stay the same from pass to pass -> what is wrong there.
 Findings = dict[str, str]
 Queues = dict[int, tuple[str, QueueConfig]]
-# What taking apart bytes of another shape raises.
-DAMAGE = (ValueError, LookupError, CutShort)
+# What taking apart bytes of another shape raises, and what a server answers that holds another type than asked for.
+DAMAGE = (ValueError, LookupError, ArithmeticError, TypeError, CutShort, TickwheelError)
 
 T = TypeVar("T")
 
@@ -48,11 +50,9 @@ class Shard:
 
     def readable(self, what: str, check: Plan[T]) -> Plan[T | None]:
         """Carry a check out; where it meets what no version writes, that is a finding, and the check ends there."""
-        try:
+        with damage_told(lambda text: self.find(what, text)):
             return (yield from check)
-        except DAMAGE as error:
-            self.find(what, f"damaged, and not examined further: {error}")
-            return None
+        return None
 
     def ask(self, commands: Iterable[Command]) -> Plan[list[Any]]:
         """The answers to commands, sent in rounds of a bounded size."""
@@ -64,6 +64,17 @@ class Shard:
         parts = [distinct[n : n + PAGE] for n in range(0, len(distinct), PAGE)]
         answers = yield from self.ask(("HMGET", self.key("messages"), *part) for part in parts)
         return dict(zip(distinct, (record for answer in answers for record in answer), strict=True))
+
+
+@contextmanager
+def damage_told(tell: Callable[[str], None]) -> Iterator[None]:
+    """End the block where it meets damage, and tell of it. No answer, or no permission, is none: these are raised."""
+    try:
+        yield
+    except (Unavailable, Forbidden):
+        raise
+    except DAMAGE as error:
+        tell(f"damaged, and not examined further: {error}")
 
 
 def ask(shard: int, commands: Iterable[Command]) -> Plan[list[Any]]:

@@ -3,16 +3,18 @@
 The wheel is read before the messages, in the direction in which timers move, so none moves out of sight.
 """
 
+import re
 from collections.abc import Iterable
 
 from tickwheel.doctor.implied import read
-from tickwheel.doctor.reading import PAGE, Shard
+from tickwheel.doctor.reading import PAGE, Shard, pairwise
 from tickwheel.event_process.levels import HIGHEST, LOWEST, number, parse, start
 from tickwheel.plan import Plan
 from tickwheel.timers import Kind, Timer, unpack
 
 # A list's elements hold up to some hundred timers.
 _CHUNKS = 50
+_SLOT = re.compile(rf"[{LOWEST}-{HIGHEST}]:\d+".encode())
 
 
 class Sieve:
@@ -67,15 +69,29 @@ def _read_inbox(shard: Shard, seen: Sieve) -> Plan[None]:
 
 def _slots(shard: Shard) -> Plan[list[tuple[int, int]]]:
     found: list[tuple[int, int]] = []
+    first = 0
     while True:
-        command = ("ZRANGE", shard.key("slots"), len(found), len(found) + PAGE - 1, "WITHSCORES")
+        command = ("ZRANGE", shard.key("slots"), first, first + PAGE - 1, "WITHSCORES")
         flat = (yield from shard.ask([command]))[0]
-        for member, score in zip(flat[::2], flat[1::2], strict=True):
-            found.append(parse(member))
-            if int(float(score)) != start(*found[-1]):
+        for member, score in pairwise(flat):
+            try:
+                place = slot_of(member)
+            except ValueError as error:
+                shard.find("slots", str(error))
+                continue
+            found.append(place)
+            if float(score) != start(*place):
                 shard.find(f"slot {member.decode()}", f"its start is said to be {score!r}")
         if len(flat) < 2 * PAGE:
             return found
+        first += PAGE
+
+
+def slot_of(member: bytes) -> tuple[int, int]:
+    """Level and number of a member of `slots`. Raises ValueError where it is not one that the event process writes."""
+    if not _SLOT.fullmatch(member):
+        raise ValueError(f"the member {member!r} of slots is not LEVEL:NUMBER")
+    return parse(member)
 
 
 def _read_slot(shard: Shard, level: int, slot_number: int, seen: Sieve) -> Plan[None]:

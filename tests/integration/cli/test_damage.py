@@ -1,0 +1,144 @@
+"""What commands say of a namespace with damaged keys: a finding or one line, and never a traceback."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.integration.cli.running import Run, document
+from tickwheel import Tickwheel, TickwheelError
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+
+class Keys:
+    """The server of a namespace, and the names of its keys."""
+
+    def __init__(self, server: Any, namespace: str) -> None:
+        self.server = server
+        self.namespace = namespace
+
+    def __call__(self, name: str, shard: int = 0) -> str:
+        return f"{self.namespace}:{{{shard}}}:{name}"
+
+    def retype(self, name: str) -> None:
+        self.server.delete(self(name))
+        self.server.set(self(name), "x")
+
+    def score(self, score: float) -> None:
+        """Gives the message in `ready` another score."""
+        ready = self("q:p:ready")
+        self.server.zadd(ready, {self.server.zrange(ready, 0, 0)[0]: score})
+
+
+@pytest.fixture
+def keys(run: Run, place: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[Keys]:
+    run("enqueue", "p", "x")
+    with tickwheel_server.client() as client:
+        yield Keys(client, place._core.namespace)
+
+
+def field(name: str, field: str | bytes, value: str | bytes) -> Callable[[Keys], object]:
+    return lambda keys: keys.server.hset(keys(name), field, value)
+
+
+# What was done -> the check that is bad, and what its text says.
+DAMAGE: dict[str, tuple[Callable[[Keys], object], str, str]] = {
+    "an infinite score": (lambda keys: keys.score(float("inf")), "records", "its score is inf, not "),
+    "shards": (
+        field("namespace", "shards", "L"),
+        "namespace",
+        "'shards' is b'L', and allowed is a whole number from",
+    ),
+    "shards that are bytes": (field("namespace", "shards", b"\xff"), "namespace", "'shards' is b'\\xff'"),
+    "no shards": (lambda keys: keys.server.hdel(keys("namespace"), "shards"), "namespace", "'shards' is missing"),
+    "shards beyond number": (field("namespace", "shards", "9" * 5000), "namespace", "'shards' is b'999"),
+    "format": (field("namespace", "format", b"\xff"), "namespace", "'format' is b'\\xff', and this version reads 2"),
+    "history": (field("namespace", "history", b"\xff"), "namespace", "allowed is one of capped, relay, off"),
+    "auto_create": (field("namespace", "auto_create", "yes"), "namespace", "a whole number from 0 to 1"),
+    "clock_guard_ms": (field("namespace", "clock_guard_ms", "-1"), "namespace", "a whole number from 250 to"),
+    "a namespace of another type": (lambda keys: keys.retype("namespace"), "namespace", "WRONGTYPE"),
+    "a configuration": (field("queues", "p", "{"), "queues", "damaged"),
+    "a configuration of another kind": (field("queues", "p", bytes(10) + b"[]"), "queues", "damaged"),
+    "a name of a queue": (field("queues", b"\xff", "{"), "queues", "damaged"),
+    "queues of another type": (lambda keys: keys.retype("queues"), "queues", "WRONGTYPE"),
+    "a fence": (field("clock", "fence", "zz"), "shard 0", "the fence of its clock is b'zz', not 16 bytes"),
+    "a mark": (field("clock", "high", "abc"), "shard 0", "'high' of its clock is b'abc', not a whole number"),
+    "an election": (field("clock", "election", b"\xff"), "shard 0", "damaged"),
+    "a slot": (lambda keys: keys.server.zadd(keys("slots"), {"hello": 1}), "shard 0", "b'hello' of slots is not LEVEL"),
+    "a slot beyond the levels": (lambda keys: keys.server.zadd(keys("slots"), {f"{10**12}:1": 1}), "shard 0", "LEVEL"),
+    "a clock of another type": (lambda keys: keys.retype("clock"), "shard 0", "WRONGTYPE"),
+    "an inbox of another type": (lambda keys: keys.retype("inbox"), "shard 0", "WRONGTYPE"),
+    "a lateness": (field("q:p:lateness", "late:3", "x"), "records", "lateness b'late:3': it is b'x', not a whole"),
+    "a bucket of lateness": (field("q:p:lateness", "late:x", "1"), "records", "lateness b'late:x'"),
+    "a fence in the audit": (field("clock", "fence", "zz"), "records", "clock, fence: it is b'zz', not 16 bytes"),
+    "a mark in the audit": (field("clock", "high", "abc"), "records", "clock, high: it is b'abc', not a whole number"),
+    "a clock in the audit": (lambda keys: keys.retype("clock"), "records", ":clock: a string, not a hash"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_doctor_makes_a_finding_of_damage_and_goes_on(run: Run, keys: Keys, damage: str) -> None:
+    do_damage, check, said = DAMAGE[damage]
+    do_damage(keys)
+    result = run("doctor", "--json", code=1)
+    assert "checks are bad" in result.stderr
+    found = document(result)
+    assert any(said in each["text"] for each in found if (each["check"], each["verdict"]) == (check, "bad")), found
+    # The parts before and after it were carried out.
+    rest = {"server", "memory", "queues"} | (set() if check == "namespace" else {"namespace", "records"})
+    assert rest <= {each["check"] for each in found}
+    assert "BAD" in run("doctor", code=1).stdout
+
+
+def test_a_damaged_shard_hides_no_other(
+    run: Run, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch, place: Tickwheel
+) -> None:
+    namespace = f"{place._core.namespace}-3"
+    monkeypatch.setenv("TICKWHEEL_NAMESPACE", namespace)
+    with Tickwheel(tickwheel_server.url, namespace=namespace, shards=3), tickwheel_server.client() as client:
+        client.set(f"{namespace}:{{1}}:clock", "x")
+        found = document(run("doctor", "--json", "--quick", code=1))
+    tickwheel_server.clear(namespace)
+    assert [each["check"] for each in found if each["verdict"] == "bad"] == ["shard 1"]
+    assert {"driver", "inbox", "outbox", "queues"} <= {each["check"] for each in found}
+
+
+def test_doctor_changes_nothing_in_a_damaged_namespace(run: Run, keys: Keys) -> None:
+    keys.server.hdel(keys("namespace"), "shards")
+    before = keys.server.hgetall(keys("namespace"))
+    run("doctor", code=1)
+    assert keys.server.hgetall(keys("namespace")) == before
+
+
+@pytest.mark.parametrize("name", ["shards", "history", "format", "auto_create", "clock_guard_ms"])
+def test_a_client_refuses_a_damaged_namespace_and_names_the_field(
+    tickwheel_server: PrivateServer, keys: Keys, name: str
+) -> None:
+    keys.server.hset(keys("namespace"), name, b"\xff")
+    said = rf"namespace '{keys.namespace}' cannot be opened: its field '{name}' is b'\\xff', and "
+    with pytest.raises(TickwheelError, match=said):
+        Tickwheel(tickwheel_server.url, namespace=keys.namespace)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("lateness", "late:3", "x"),
+        ("lateness", "late:x", "1"),
+        ("lateness", "late:-1", "1"),
+        ("counts", "2", "x"),
+        ("counts", "99", "1"),
+    ],
+)
+def test_counts_refuses_damaged_counters_in_one_line(run: Run, keys: Keys, name: str, field: str, value: str) -> None:
+    keys.server.hset(keys(f"q:p:{name}"), field, value)
+    result = run("counts", code=1)
+    assert "counters of queue 'p' are damaged on shard 0" in result.stderr
+
+
+def test_doctor_ends_where_the_server_goes_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TICKWHEEL_URL", "redis://127.0.0.1:1")
+    result = run("doctor", "--timeout", "200ms", "--json", code=3)
+    assert result.stdout == ""
