@@ -1,0 +1,60 @@
+"""A batch of timers that the server refuses for a reason of its own is sent again, by the same event process."""
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tickwheel import NewMessage, Tickwheel
+from tickwheel.event_process.commands import Command, Refused
+from tickwheel.event_process.firing import POSTPONE_MS
+from tickwheel.event_process.link import Link
+from tickwheel.limits import STALE_MOST
+from tickwheel.scripts import Call
+from tickwheel.testing import VirtualClock, wheel
+
+pytestmark = pytest.mark.integration
+
+MESSAGES = 20
+MS = timedelta(milliseconds=1)
+LEASE, RETENTION = timedelta(minutes=1), timedelta(minutes=10)
+STATES = {"promote": "invisible", "expire": "running", "retire": "completed"}
+
+
+@pytest.mark.parametrize("script", STATES)
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [
+        pytest.param("OOM command not allowed when used memory > 'maxmemory'.", 1, id="out of memory"),
+        pytest.param("STALECONFIG", STALE_MOST + 1, id="a configuration that is never the right one"),
+    ],
+)
+def test_a_batch_that_was_refused_waits_and_is_sent_again(
+    tw: Tickwheel, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, script: str, error: str, times: int
+) -> None:
+    refused: Counter[str] = Counter()
+    execute = Link.execute
+
+    def refusing(link: Link, command: Command) -> Any:
+        """The first calls of each shard."""
+        if isinstance(command, Call) and command.script.name == script and refused[command.keys[0]] < times:
+            refused[command.keys[0]] += 1
+            raise Refused(error)
+        return execute(link, command)
+
+    queue = tw.create_queue("q", lease=LEASE, retention=RETENTION)
+    queue.enqueue_many([NewMessage(delay=LEASE if script == "promote" else None)] * MESSAGES)
+    messages = queue.dequeue(limit=MESSAGES)
+    if script == "retire":
+        queue.complete_many(messages)
+    # To the kit every other refusal than the two that a driver meets in order is a bug.
+    monkeypatch.setattr(wheel, "_EXPECTED", ("FENCED", "STALECONFIG", "OOM"))
+    monkeypatch.setattr(Link, "execute", refusing)
+
+    clock.advance(RETENTION if script == "retire" else LEASE)
+    assert refused
+    assert queue.counts()[STATES[script]] == MESSAGES
+    clock.advance(POSTPONE_MS * MS)
+    assert queue.counts()[STATES[script]] == 0
+    assert queue.counts()["pending"] == (0 if script == "retire" else MESSAGES)
