@@ -132,6 +132,13 @@ def test_deadlines_are_missed_when_a_message_is_delivered_after_the_one_it_was_g
     assert (found.deadlines, found.missed) == (3, {4: 1, 2**27: 1})
 
 
+def test_deadlines_missed_by_the_same_time_are_all_counted(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue_many(NewMessage(deadline=clock.now - late * MS) for late in (3, 100) for _ in range(20))
+    assert len(queue.dequeue(limit=40)) == 40
+    found = queue.lateness()
+    assert (found.deadlines, found.missed) == (40, {4: 20, 128: 20})
+
+
 def test_messages_walks_over_all_of_a_queue(tw: Tickwheel, queue: Queue, bring: Bring) -> None:
     tw.queue("other").enqueue(id="other")
     for state in ("completed", "cancelled", "errored", "running", "invisible", "pending"):
