@@ -1,0 +1,45 @@
+"""An event process that catches up with a long inbox: what it has read it files before it reads more."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tickwheel import NewMessage, Tickwheel, timers
+from tickwheel.event_process import driver, inbox
+from tickwheel.event_process.commands import ReadInbox
+from tickwheel.event_process.inbox import FROM_START
+from tickwheel.event_process.link import Link
+from tickwheel.testing import VirtualClock
+
+pytestmark = pytest.mark.integration
+
+CALLS, UNFILED = 600, 50
+
+
+@pytest.mark.tickwheel(shards=1)
+def test_no_more_is_read_while_as_much_as_may_be_is_not_filed(
+    tw: Tickwheel, clock: VirtualClock, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "UNFILED_TIMERS", UNFILED)
+    # Filed at once, and more slowly than it is read.
+    monkeypatch.setattr(inbox, "HURRY_TIMERS", UNFILED // 2)
+    monkeypatch.setattr(driver, "FILE_TIMERS", UNFILED // 10)
+    unfiled: list[int] = []
+    read_inbox_now = Link.read_inbox_now
+
+    def looked_at(link: Link, command: ReadInbox) -> Any:
+        """What was read and is not filed is still in the inbox, up to where the next read goes on."""
+        if command.after != FROM_START:
+            read = server.xrange(command.key, "-", command.after)
+            unfiled.append(sum(len(timers.unpack(fields[b"t"])) for _, fields in read))
+        return read_inbox_now(link, command)
+
+    queue = tw.create_queue("q")
+    for _ in range(CALLS // 2):
+        queue.enqueue_many([NewMessage(delay=timedelta(hours=3))] * 2)
+    monkeypatch.setattr(Link, "read_inbox_now", looked_at)
+    clock.run_due()
+    clock.advance(timedelta(hours=3))
+    assert 0 < max(unfiled) < UNFILED
+    assert queue.counts()["pending"] == CALLS
