@@ -92,6 +92,17 @@ def test_slow_drift_is_followed_for_ever(parts_per_million: int) -> None:
         assert server - 2 <= guard.now(at) <= server
 
 
+def test_of_a_slow_server_whose_replies_are_slow_too_the_estimate_is_never_ahead_and_hardly_behind() -> None:
+    guard = started()
+
+    # The estimate falls as fast as clocks drift, so no reply contradicts it; each proves only a time 200 ms ago.
+    for second in range(1, 120):
+        at = 1_000.0 * second
+        server = BASE + at * (1 - 0.8 * DRIFT)
+        see(guard, server - 200, at, took=200)
+        assert server - 1 - 0.2 * DRIFT * at <= guard.now(at) <= server
+
+
 def test_a_held_clock_goes_on_when_the_server_agrees_again() -> None:
     guard = started()
     see(guard, BASE + 100 + 3_600_000, 100)

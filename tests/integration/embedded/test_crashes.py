@@ -13,6 +13,7 @@ import pytest
 from tests.integration.embedded.programs import StartProgram, client, is_server_alive, kill_server, starts
 from tickwheel import valkey_process
 from tickwheel.embedded import EmbeddedServer, EmbeddedServerError
+from tickwheel.valkey_process import ValkeyProcess
 
 pytestmark = pytest.mark.integration
 
@@ -53,6 +54,30 @@ def test_a_server_killed_while_it_rewrites_its_file_is_started_again(data_dir: P
         server.ensure_running()
 
         assert connection.dbsize() == 100
+
+
+@pytest.mark.parametrize("crashes", [2, 3])
+def test_a_server_that_ends_while_it_loads_has_two_more_chances(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, crashes: int
+) -> None:
+    wait_until_loaded, ended = ValkeyProcess.wait_until_loaded, 0
+
+    def after_a_crash(process: ValkeyProcess) -> None:
+        nonlocal ended
+        if ended < crashes:
+            ended += 1
+            process.kill()
+        wait_until_loaded(process)
+
+    monkeypatch.setattr(ValkeyProcess, "wait_until_loaded", after_a_crash)
+    server = EmbeddedServer(data_dir)
+    if crashes < 3:
+        with server:
+            assert server.pid is not None
+    else:
+        with pytest.raises(EmbeddedServerError, match="it ended while it loaded its data"):
+            server.open()
+    assert starts(data_dir) == 3
 
 
 def test_of_programs_that_restart_a_killed_server_at_once_exactly_one_does(
