@@ -44,7 +44,7 @@ def late(queue: Queue, count: int) -> dict[str, object]:
     began, each = time.perf_counter(), round(RATE * TICK_S)
     for n in range(count // each):
         time.sleep(max(0.0, began + n * TICK_S - time.perf_counter()))
-        queue.enqueue_many([NewMessage(delay=timedelta(seconds=random.uniform(0.5, 5))) for _ in range(each)])
+        queue.enqueue_many([NewMessage(PAYLOAD, delay=timedelta(seconds=random.uniform(0.5, 5))) for _ in range(each)])
     answer: dict[str, object] = json.loads(worker.communicate()[0])
     return answer
 
