@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from struct import Struct
+from struct import error as CutShort
 from typing import Any, Self
 
 from tickwheel import arguments, limits
-from tickwheel.errors import InvalidArgument, QueueConfigConflict
+from tickwheel.errors import InvalidArgument, QueueConfigConflict, TickwheelError
 
 _CONTEXT = Struct(">I4sHBI")
 _LEADER = Struct(">HHIHI")
@@ -78,13 +79,17 @@ class QueueConfig:
         return json.dumps(self.settings(), sort_keys=True).encode()
 
     @classmethod
-    def restored(cls, stored: bytes) -> Self:
-        version, stamp, number = _HOME.unpack_from(stored)
-        settings = json.loads(stored[_HOME.size :])
-        if settings["indexed"] is not None:
-            settings["indexed"] = tuple(settings["indexed"])
-        known = {item.name for item in fields(cls)}
-        return cls(**{k: v for k, v in settings.items() if k in known}, number=number, version=version, stamp=stamp)
+    def restored(cls, queue: str, stored: bytes) -> Self:
+        """What was `stored`. Raises TickwheelError where it is damaged."""
+        try:
+            version, stamp, number = _HOME.unpack_from(stored)
+            settings = json.loads(stored[_HOME.size :])
+            if settings["indexed"] is not None:
+                settings["indexed"] = tuple(settings["indexed"])
+            known = {item.name for item in fields(cls)}
+            return cls(**{k: v for k, v in settings.items() if k in known}, number=number, version=version, stamp=stamp)
+        except (CutShort, ValueError, TypeError, LookupError) as error:
+            raise TickwheelError(f"the configuration of queue {queue!r} is damaged: {stored!r:.80}") from error
 
     def check_fixed(self, queue: str, wanted: "QueueConfig") -> None:
         """Raises QueueConfigConflict where a setting differs that never changes."""

@@ -73,7 +73,7 @@ class Core:
         if found.value is None:
             self.configs.pop(queue, None)
             return None
-        config = QueueConfig.restored(found.value)
+        config = QueueConfig.restored(queue, found.value)
         self.configs[queue] = config
         return config
 

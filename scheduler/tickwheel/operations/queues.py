@@ -77,7 +77,8 @@ def listed(core: Core) -> Plan[dict[str, QueueConfig]]:
     reply = yield from one(Request(0, command=("HGETALL", queues_key(core.namespace))))
     flat = reply.value
     pairs = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
-    found = {name.decode(): QueueConfig.restored(stored) for name, stored in pairs}
+    named = ((name.decode(), stored) for name, stored in pairs)
+    found = {name: QueueConfig.restored(name, stored) for name, stored in named}
     core.configs.update(found)
     return dict(sorted(found.items()))
 

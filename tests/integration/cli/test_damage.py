@@ -142,3 +142,14 @@ def test_doctor_ends_where_the_server_goes_away(run: Run, monkeypatch: pytest.Mo
     monkeypatch.setenv("TICKWHEEL_URL", "redis://127.0.0.1:1")
     result = run("doctor", "--timeout", "200ms", "--json", code=3)
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "value", ["{", b"\xff", b"\0" * 10 + b"[]", b"\0" * 10 + b"{}", b"\0" * 10 + b'{"indexed": 3}']
+)
+def test_a_queue_whose_configuration_is_damaged_is_named_in_one_line(run: Run, keys: Keys, value: str | bytes) -> None:
+    keys.server.hset(keys("queues"), "p", value)
+    for command in (("enqueue", "p", "x"), ("dequeue", "p"), ("counts",), ("queue", "list")):
+        refused = run(*command, code=1).stderr
+        assert "the configuration of queue 'p' is damaged: b'" in refused
+        assert refused.count("\n") == 1
