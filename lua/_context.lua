@@ -2,10 +2,14 @@
 -- entries of history to keep I4 (0: none, 2^32-1: all until relayed).
 local queue_number, options, history = read('>c2BI4', ARGV[1], 9)
 local exclusive = band(options, EXCLUSIVE) ~= 0
--- Why a caller is refused: its configuration is not the shard's, or the queue is blocked for what it does. A call that was
--- answered before has its answer all the same, so scripts that know such calls look for them first; others take _current.
-local STALECONFIG, QUEUE_BLOCKED = 'STALECONFIG the queue has another configuration here', 'BLOCKED the queue is blocked for this operation'
 local is_blocked = band(options, BLOCKED) ~= 0
 local function is_stale()
     return call('HGET', config, 'version') ~= sub(ARGV[1], 1, 8)
+end
+-- The refusal of a caller whose configuration is not the shard's, or of what the queue is blocked for; nil: it is welcome.
+-- A call that was answered before has its answer all the same, so scripts that know such calls look for them first; others
+-- take _current.
+local STALECONFIG, QUEUE_BLOCKED = 'STALECONFIG the queue has another configuration here', 'BLOCKED the queue is blocked for this operation'
+local function refusal_of_caller()
+    return is_stale() and refuse(STALECONFIG) or is_blocked and refuse(QUEUE_BLOCKED) or nil
 end

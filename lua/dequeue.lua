@@ -41,10 +41,9 @@ if replayed then
     return answer
 end
 
-if is_stale() then
-    return refuse(STALECONFIG)
-elseif is_blocked then
-    return refuse(QUEUE_BLOCKED)
+local refused = refusal_of_caller()
+if refused then
+    return refused
 end
 local fields, cursor, short
 local by_rank = not ARGV[4] and not exclusive

@@ -1,5 +1,6 @@
 """Waiting in tests: for a condition, never for a time."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,4 +17,13 @@ def eventually(condition: Callable[[], T], what: str, within: float = 20.0, paus
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {within} s: {what}"
         time.sleep(pause)
+    return value
+
+
+async def eventually_in_task(condition: Callable[[], T], what: str, within: float = 20.0) -> T:
+    """The same for a task: others go on meanwhile."""
+    deadline = time.monotonic() + within
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {within} s: {what}"
+        await asyncio.sleep(0.002)
     return value

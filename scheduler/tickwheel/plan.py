@@ -4,7 +4,7 @@ A plan is a generator: it yields a step, is sent what came of it, and returns it
 once, without I/O, and the two layers stay thin.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -94,3 +94,8 @@ def one(request: Request) -> Plan[Reply]:
     replies = yield Round([request])
     reply: Reply = replies[0]
     return reply
+
+
+def pairwise(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Two by two, as Redis answers with hashes."""
+    return zip(flat[::2], flat[1::2], strict=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conditions import eventually
+from tests.conditions import eventually, eventually_in_task
 from tests.fault.faulty_server import FaultyServer
 from tests.property.mutants import Mutant, sown
 from tickwheel import Forbidden, Message, NewMessage, Tickwheel, aio, wake_task, wake_thread
@@ -122,7 +122,5 @@ def test_all_tasks_are_told_that_they_may_not_listen_any_more(
 async def sleeping_tasks(work: aio.Queue, server: Any) -> list[asyncio.Task[list[aio.Message]]]:
     before = looks(server)
     waiting = [asyncio.create_task(work.dequeue(wait=LONG)) for _ in range(SLEEPERS)]
-    async with asyncio.timeout(SOON_S):
-        while not asleep(server, before):
-            await asyncio.sleep(0.01)
+    await eventually_in_task(lambda: asleep(server, before), "all have looked, and sleep", SOON_S)
     return waiting

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conditions import eventually
+from tests.conditions import eventually, eventually_in_task
 from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_claim
 from tests.fault.faulty_server import FaultyServer
 from tests.property.mutants import Mutant, sown
@@ -75,11 +75,9 @@ def test_two_hundred_sleeping_tasks_cost_no_more(faulty: FaultyServer, server: A
             queue = await tickwheel.create_queue("work")
             before = looks(server)
             waiting = [asyncio.create_task(queue.dequeue(wait=LONG)) for _ in range(WAITERS)]
-            while looks(server) < before + 2 * WAITERS:
-                await asyncio.sleep(0.01)
+            await eventually_in_task(lambda: looks(server) >= before + 2 * WAITERS, "all have looked twice", 60)
             first, since = looks(server), time.monotonic()
-            while looks(server) < first + 2:
-                await asyncio.sleep(0.01)
+            await eventually_in_task(lambda: looks(server) >= first + 2, "the backstop looks")
             rate = (looks(server) - first - 2) / (time.monotonic() - since)
             await queue.enqueue_many([NewMessage()] * WAITERS)
             assert all(await asyncio.gather(*waiting))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conditions import eventually
+from tests.conditions import eventually, eventually_in_task
 from tests.integration.blocking_aio import aio_sandbox
 from tickwheel import Tickwheel, TickwheelError, aio
 from tickwheel.testing import PrivateServer, sandbox
@@ -51,8 +51,7 @@ def test_an_asyncio_client_that_is_closed_ends_who_waits(tickwheel_server: Priva
             queue = await tickwheel.create_queue("q")
             waiting = [asyncio.create_task(queue.dequeue(wait=timedelta(hours=1))) for _ in range(3)]
             with tickwheel_server.client() as client:
-                while not client.pubsub_shardchannels("closed:*"):
-                    await asyncio.sleep(0.001)
+                await eventually_in_task(lambda: client.pubsub_shardchannels("closed:*"), "they listen")
         for each in waiting:
             with pytest.raises(TickwheelError, match="closed"):
                 await each

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from struct import Struct
 from typing import Literal
 
 from tickwheel.config import QueueConfig
 from tickwheel.core import ALL_HISTORY, Core
-from tickwheel.doctor.values import FENCE_BYTES
 from tickwheel.doctor.wheel import slot_of
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process.levels import length, start
+from tickwheel.event_process.shard import FENCE_BYTES, epoch_of
 from tickwheel.keys import shard_key
 from tickwheel.plan import Plan, Request, Round
 from tickwheel.server_checks import VERSION_MIN
@@ -21,7 +20,6 @@ Verdict = Literal["ok", "warning", "bad"]
 _INBOX_MS = 5_000
 _SLOT_MS = 10_000
 _MEMORY_SHARE = 0.8
-_FENCE = Struct(">QQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ class ShardFacts:
 
     @property
     def epoch(self) -> int:
-        return int(_FENCE.unpack(self.fence)[0]) if self.fence else 0
+        return epoch_of(self.fence) if self.fence else 0
 
     def waiting_ms(self, now_ms: int) -> int | None:
         """How long work has waited that a driver would have done; None where none has."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from tickwheel.doctor.implied import read
-from tickwheel.doctor.reading import PAGE, Shard, pairwise
-from tickwheel.plan import Plan
+from tickwheel.doctor.reading import PAGE, Shard
+from tickwheel.plan import Plan, pairwise
 from tickwheel.record import State, name
 from tickwheel.transitions import Transition, decode
 

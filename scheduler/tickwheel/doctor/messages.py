@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from tickwheel.doctor.implied import Implied, read
-from tickwheel.doctor.reading import Shard, Walk, pairwise
+from tickwheel.doctor.reading import Shard, Walk
 from tickwheel.doctor.wheel import Sieve
-from tickwheel.plan import Command, Plan
+from tickwheel.plan import Command, Plan, pairwise
 from tickwheel.record import BODY, State
 from tickwheel.routing import shard_of
 

@@ -10,7 +10,7 @@ from tickwheel import keys
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.errors import Forbidden, TickwheelError, Unavailable
-from tickwheel.plan import Command, Plan, Request, Round
+from tickwheel.plan import Command, Plan, Request, Round, pairwise
 
 PAGE = 500
 # Commands of one round: a few milliseconds of the server's time.
@@ -102,8 +102,3 @@ class Walk:
         self._cursor, flat = (yield from self._shard.ask([command]))[0]
         self.ended = self._cursor == b"0"
         return list(pairwise(flat))
-
-
-def pairwise(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Two by two, as Redis answers with hashes."""
-    return zip(flat[::2], flat[1::2], strict=True)

@@ -2,11 +2,11 @@
 
 import re
 
-from tickwheel.doctor.reading import Shard, pairwise
+from tickwheel.doctor.reading import Shard
+from tickwheel.event_process.shard import FENCE_BYTES
 from tickwheel.operations.look import BUCKET
-from tickwheel.plan import Plan
+from tickwheel.plan import Plan, pairwise
 
-FENCE_BYTES = 16
 _WHOLE = re.compile(rb"-?[0-9]{1,18}")
 _COUNT = re.compile(rb"[0-9]{1,18}")
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable
 
 from tickwheel.doctor.implied import read
-from tickwheel.doctor.reading import PAGE, Shard, pairwise
+from tickwheel.doctor.reading import PAGE, Shard
 from tickwheel.event_process.levels import HIGHEST, LOWEST, number, parse, start
-from tickwheel.plan import Plan
+from tickwheel.plan import Plan, pairwise
 from tickwheel.timers import Kind, Timer, unpack
 
 # A list's elements hold up to some hundred timers.

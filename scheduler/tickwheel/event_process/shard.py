@@ -9,6 +9,7 @@ from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.commands import Command, Refused
 
 _FENCE = Struct(">QQ")
+FENCE_BYTES = _FENCE.size
 
 
 class Shard:

@@ -110,24 +110,22 @@ class Dequeue:
         config = yield from self._core.config(self._queue)
         self._exclusive = config.exclusive_key is not None
         self._check_indexed(config)
-        if self._exact and self._core.shards > 1:
+        several = self._core.shards > 1
+        if several and self._request is not None and (answered := (yield from self._answered(slot))):
+            for shard in answered:
+                # The same request again gets the same messages, whatever limit it names.
+                yield from self._take(found, slot, shard, len(found) + self._limit, make, final)
+        elif several and self._exact:
             yield from self._most_urgent_of_all(found, slot, config, make, final)
-            return
-        answered = [] if self._request is None or self._core.shards == 1 else (yield from self._answered(slot))
-        for shard in answered:
-            # The same request again gets the same messages, whatever limit it names.
-            yield from self._take(found, slot, shard, len(found) + self._limit, make, final)
-        for shard in [] if answered else (yield from self._readiness.shards(config, slot.unanswered(0))):
-            yield from self._take(found, slot, shard, self._limit, make, final)
+        else:
+            for shard in (yield from self._readiness.shards(config, slot.unanswered(0))):
+                yield from self._take(found, slot, shard, self._limit, make, final)
 
     def _most_urgent_of_all(
         self, found: list[M], slot: Slot, config: QueueConfig, make: Maker[M], final: bool
     ) -> Plan[None]:
         """From each shard as many as it has of the most urgent; asked again where others were faster."""
-        answered = [] if self._request is None else (yield from self._answered(slot))
-        for shard in answered:
-            yield from self._take(found, slot, shard, len(found) + self._limit, make, final)
-        while len(found) < self._limit and not answered:
+        while len(found) < self._limit:
             most, is_all = yield from shares(self._core, self._queue, self._where, self._limit - len(found))
             if not most and not found and self._readiness.must_ask(config):
                 most[0] = self._limit

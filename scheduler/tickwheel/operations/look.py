@@ -1,7 +1,7 @@
 """What only reads: get, counts, lateness, depth, forecast, and a walk over all messages."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from struct import Struct
@@ -11,7 +11,7 @@ from tickwheel.core import Core
 from tickwheel.errors import InvalidArgument, MessageNotFound, TickwheelError
 from tickwheel.message import MessageView
 from tickwheel.operations.change import locate
-from tickwheel.plan import Plan, Request, Round
+from tickwheel.plan import Plan, Request, Round, pairwise
 from tickwheel.record import State
 
 _TIME = Struct(">HI")
@@ -161,8 +161,8 @@ def _counted(core: Core, queue: str) -> Plan[list[tuple[dict[State, int], dict[t
         try:
             found.append(
                 (
-                    {State(int(state)): int(count) for state, count in _pairs(states)},
-                    {_bucket(field): int(count) for field, count in _pairs(late)},
+                    {State(int(state)): int(count) for state, count in pairwise(states)},
+                    {_bucket(field): int(count) for field, count in pairwise(late)},
                 )
             )
         except ValueError as error:
@@ -177,7 +177,3 @@ def _bucket(field: bytes) -> tuple[bytes, int]:
         raise ValueError(f"there is no bucket {field!r}")
     kind, _, exponent = field.partition(b":")
     return kind, int(exponent or 0)
-
-
-def _pairs(flat: list[bytes]) -> Iterable[tuple[bytes, bytes]]:
-    return zip(flat[::2], flat[1::2], strict=True)

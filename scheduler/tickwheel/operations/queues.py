@@ -10,7 +10,7 @@ from tickwheel.config import QueueConfig, differences, parse
 from tickwheel.core import Core
 from tickwheel.errors import QueueConfigConflict, QueueNotFound, TickwheelError
 from tickwheel.keys import namespace_key, queues_key
-from tickwheel.plan import Plan, Request, one
+from tickwheel.plan import Plan, Request, one, pairwise
 from tickwheel.scripts import Call, load
 
 
@@ -76,7 +76,7 @@ def listed(core: Core) -> Plan[dict[str, QueueConfig]]:
     """Every queue of the namespace by name."""
     reply = yield from one(Request(0, command=("HGETALL", queues_key(core.namespace))))
     flat = reply.value
-    pairs = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
+    pairs = flat.items() if isinstance(flat, dict) else pairwise(flat)
     named = ((name.decode(), stored) for name, stored in pairs)
     found = {name: QueueConfig.restored(name, stored) for name, stored in named}
     core.configs.update(found)

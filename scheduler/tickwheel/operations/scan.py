@@ -7,7 +7,7 @@ from tickwheel.core import Core
 from tickwheel.keys import shard_key
 from tickwheel.message import MessageView
 from tickwheel.operations.look import view
-from tickwheel.plan import Plan, Request, one
+from tickwheel.plan import Plan, Request, one, pairwise
 from tickwheel.record import BODY, State, body_field
 
 _NUMBER = Struct(">H")
@@ -37,7 +37,7 @@ class Scan:
         reply = yield from one(Request(self._shard, command=command))
         self._cursor, flat = reply.value
         found = []
-        for name, stored in zip(flat[::2], flat[1::2], strict=True):
+        for name, stored in pairwise(flat):
             if self._state is not None and stored[0] != self._state:
                 continue
             body = b""
