@@ -48,7 +48,8 @@ def kept(server: TracedServer) -> set[str]:
     try:
         with Tickwheel(server.url, drive=False) as tickwheel:
             assert tickwheel._run(audit(tickwheel._core)) == []
-            return {message.id for message in tickwheel.queue("orders").messages()}
+            queue = next((queue for queue in tickwheel.queues() if queue.name == "orders"), None)
+            return {message.id for message in queue.messages()} if queue else set()
     finally:
         server.kill()
 
