@@ -1,0 +1,46 @@
+"""Every figure of an event process is told to Prometheus, for each shard, in base units."""
+
+import socket
+import urllib.request
+from dataclasses import fields
+
+import pytest
+
+from tickwheel import InvalidArgument
+from tickwheel.event_process import WheelStats
+from tickwheel.event_process.metrics import TOLD, serve_metrics
+
+pytestmark = pytest.mark.unit
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_every_figure_is_told_once() -> None:
+    assert sorted(told.field for told in TOLD) == sorted(field.name for field in fields(WheelStats))
+
+
+def test_figures_are_served_for_each_shard_in_base_units() -> None:
+    port = free_port()
+    health = {0: WheelStats(epoch=7, lateness_ms=12, fired_timers=3), 5: WheelStats(held=True)}
+    stop = serve_metrics("127.0.0.1", port, "tw", lambda: health)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+    finally:
+        stop()
+    assert 'tickwheel_shard_epoch{namespace="tw",shard="0"} 7.0' in lines
+    assert 'tickwheel_lateness_seconds{namespace="tw",shard="0"} 0.012' in lines
+    assert 'tickwheel_fired_timers_total{namespace="tw",shard="0"} 3.0' in lines
+    assert 'tickwheel_clock_held{namespace="tw",shard="5"} 1.0' in lines
+
+
+def test_an_address_in_use_is_a_clear_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidArgument, match=f"127.0.0.1:{port}"):
+            serve_metrics("127.0.0.1", port, "tw", dict)
