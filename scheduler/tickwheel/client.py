@@ -77,7 +77,7 @@ class Queue:
         return self._tickwheel._run(enqueue_many(self._core, self.name, [new]))[0]
 
     def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
-        """Add many, a round trip for each 250 messages; fewer with many pairs, or beyond 1 MiB.
+        """Add many, a round trip for each 250 messages of a shard; fewer with many pairs, or beyond 1 MiB.
 
         One that is wrong in itself ends it before its part is sent; parts sent before stay. What only the server can
         tell (IdConflict; InvalidArgument for a ``due`` more than five years ahead) comes after all others are added,

@@ -22,6 +22,8 @@ CALL_BYTES = 1024 * 1024
 # Of large payloads, which go beside a script's call and not through it.
 BESIDE_BYTES = 4 * 1024 * 1024
 CALL_ENTRIES = 2_000
+# Of all calls that are sent together, one for each shard: what a client holds until they are answered.
+ROUND_BYTES = 16 * 1024 * 1024
 
 # A configuration that changes this often before one call gets through is being fought over.
 STALE_MOST = 20

@@ -1,5 +1,7 @@
 """A batch of any size goes in calls of bounded work, in its order."""
 
+from collections import Counter
+
 import pytest
 
 from tickwheel import NewMessage, limits
@@ -12,8 +14,10 @@ pytestmark = pytest.mark.unit
 KIB = 1024
 
 
-def parts(config: QueueConfig, messages: list[NewMessage]) -> list[list[Packed]]:
-    return list(_parts(Packer(Core("tw"), "q", config), messages))
+def parts(config: QueueConfig, messages: list[NewMessage], shards: int = 1) -> list[list[Packed]]:
+    core = Core("tw")
+    core.shards = shards
+    return list(_parts(Packer(core, "q", config), messages))
 
 
 @pytest.mark.parametrize(
@@ -45,3 +49,20 @@ def test_messages_are_split_by_the_index_entries_they_make(exclusive_key: str | 
     found = parts(QueueConfig(exclusive_key=exclusive_key), [NewMessage(metadata=metadata) for _ in range(500)])
     assert max(len(part) for part in found) == most
     assert sum(len(part) for part in found) == 500
+
+
+def test_each_shard_has_the_bounds_of_a_call_for_itself() -> None:
+    messages = [NewMessage(id=f"{n:020}") for n in range(10_000)]
+    found = parts(QueueConfig(), messages, shards=16)
+    calls = [Counter(packed.shard for packed in part) for part in found]
+    assert max(max(call.values()) for call in calls) == limits.CALL_MESSAGES
+    # 625 to a shard on the average: three rounds, and hardly a fourth.
+    assert len(found) <= 4
+    assert [packed.id for part in found for packed in part] == [new.id for new in messages]
+
+
+def test_what_is_sent_at_once_is_bounded_however_many_shards_there_are() -> None:
+    config = QueueConfig(payload_limit=limits.PAYLOAD_BYTES_MAX)
+    found = parts(config, [NewMessage(bytes(256 * KIB)) for _ in range(200)], shards=1_024)
+    assert len(found) == 4
+    assert max(sum(packed.size() + packed.beside() for packed in part) for part in found) <= limits.ROUND_BYTES

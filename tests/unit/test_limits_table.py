@@ -21,6 +21,7 @@ ROWS = {
     "one script call": f"{limits.CALL_MESSAGES:,} messages, {limits.CALL_BYTES // 2**20} MiB, "
     f"{limits.CALL_ENTRIES:,} index entries, {limits.BESIDE_BYTES // 2**20} MiB of large payloads beside it;"
     " the client splits",
+    "all calls of one round": f"{limits.ROUND_BYTES // 2**20} MiB over all shards; the client splits",
     "delay": f"{limits.DELAY_MS_MAX // (365 * _DAY)} years",
     "lease": f"{limits.LEASE_MS_MIN // 1000} s to {limits.LEASE_MS_MAX // 3_600_000} h",
     "wait of a dequeue": f"{limits.WAIT_MS_MAX // 3_600_000} h",

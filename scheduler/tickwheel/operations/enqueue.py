@@ -177,20 +177,47 @@ def _named(ids: list[str]) -> str:
     return f"message {ids[0]!r}" + (f", and {len(ids) - 1} more" if len(ids) > 1 else "")
 
 
+@dataclass(slots=True)
+class Filled:
+    """How much is in one shard's call."""
+
+    messages: int = 0
+    size: int = 0
+    beside: int = 0
+    units: int = 0
+
+    def add(self, packed: Packed) -> None:
+        self.messages += 1
+        self.size += packed.size()
+        self.beside += packed.beside()
+        self.units += packed.units
+
+    @property
+    def too_full(self) -> bool:
+        """Whether a bound is passed; a message alone never counts as too much."""
+        many = self.messages > limits.CALL_MESSAGES or self.units > limits.CALL_ENTRIES
+        return self.messages > 1 and (many or self.size > limits.CALL_BYTES or self.beside > limits.BESIDE_BYTES)
+
+
 def _parts(packer: Packer, messages: Iterable[NewMessage]) -> Iterator[list[Packed]]:
+    """As many as fit into one call of each shard: the same number of calls, however many shards there are."""
     part: list[Packed] = []
-    size = beside = units = 0
+    filled: dict[int, Filled] = {}
+    size = 0
     for new in messages:
         if not isinstance(new, NewMessage):
             raise InvalidArgument(
                 f"enqueue_many takes NewMessage objects, not {type(new).__name__} {arguments.shown(new)}"
             )
         packed = packer.pack(new)
-        size, beside, units = size + packed.size(), beside + packed.beside(), units + packed.units
-        many = len(part) >= limits.CALL_MESSAGES or units > limits.CALL_ENTRIES
-        if part and (many or size > limits.CALL_BYTES or beside > limits.BESIDE_BYTES):
+        bytes_ = packed.size() + packed.beside()
+        call = filled.setdefault(packed.shard, Filled())
+        call.add(packed)
+        size += bytes_
+        if part and (call.too_full or size > limits.ROUND_BYTES):
             yield part
-            part, size, beside, units = [], packed.size(), packed.beside(), packed.units
+            part, filled, size = [], {packed.shard: Filled()}, bytes_
+            filled[packed.shard].add(packed)
         part.append(packed)
     if part:
         yield part
