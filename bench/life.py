@@ -35,11 +35,11 @@ class Cost:
     parts_us: dict[str, float]
 
 
-def cost_of_lives(shard: TurnedShard, lives: int, payload: bytes = PAYLOAD) -> Cost:
+def cost_of_lives(shard: TurnedShard, lives: int, payload: bytes = PAYLOAD, batch: int = BATCH) -> Cost:
     """Let so many lives pass, a batch at a time, and nothing of them is left."""
     server, queue = shard.server, shard.tickwheel.queue(QUEUE)
     config = shard.tickwheel.create_queue(QUEUE).config()
-    batches = lives // BATCH
+    batches = lives // batch
     parts: dict[str, float] = {}
 
     def part(name: str, work: Callable[[], Any]) -> Any:
@@ -48,10 +48,10 @@ def cost_of_lives(shard: TurnedShard, lives: int, payload: bytes = PAYLOAD) -> C
         parts[name] = parts.get(name, 0.0) + server.process_cpu_us() - shard.turning_us - before
         return done
 
-    fired = shard.driver._stats.fired_timers
+    fired = shard.fired_timers
     started_us = server.cpu_us() - shard.turning_us
     for _ in range(batches):
-        new = [NewMessage(payload, delay=DELAY) for _ in range(BATCH)]
+        new = [NewMessage(payload, delay=DELAY) for _ in range(batch)]
         part("enqueue", lambda new=new: queue.enqueue_many(new))  # type: ignore[misc]
         part("read the inbox", lambda: shard.turn(STEP_MS))
     part("file", shard.file)
@@ -62,7 +62,9 @@ def cost_of_lives(shard: TurnedShard, lives: int, payload: bytes = PAYLOAD) -> C
     while finished < lives:
         part("promote", lambda: shard.turn(STEP_MS))
         # A worker that has found nothing sleeps until it is woken.
-        if delivered < lives and (messages := part("dequeue", lambda: queue.dequeue(BATCH, worker="bench"))):
+        if delivered < lives and (
+            messages := part("dequeue", lambda: queue.dequeue(min(batch, 1_000), worker="bench"))
+        ):
             delivered_ms = shard.clock.now_ms
             delivered += len(messages)
             working.append((delivered_ms + WORK_MS, messages))
@@ -79,7 +81,7 @@ def cost_of_lives(shard: TurnedShard, lives: int, payload: bytes = PAYLOAD) -> C
             part(name, lambda: shard.turn(STEP_MS))
         part(name, shard.settle)
     total_us = server.cpu_us() - shard.turning_us - started_us
-    fired = shard.driver._stats.fired_timers - fired
+    fired = shard.fired_timers - fired
     if fired != 3 * lives:
         raise AssertionError(f"{lives} lives fired {fired} timers: promote, lease and retire are 3 each")
     left = {state: count for state, count in queue.counts().items() if count}

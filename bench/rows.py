@@ -11,6 +11,7 @@ from bench.lateness import lateness
 from bench.life import big_life, life
 from bench.memory import cancelled, memory, pairs
 from bench.rates import client_rates, delayed_lives
+from bench.shards import shards
 from bench.wheel import wheel
 
 ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
@@ -20,6 +21,7 @@ ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
     "memory": memory,
     "pairs": pairs,
     "cancelled": cancelled,
+    "shards": shards,
     "blocked": blocked,
     "filtered": filtered,
     "exclusive_filtered": exclusive_filtered,

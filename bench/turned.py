@@ -1,4 +1,4 @@
-"""A client and the driver of the wheel on one server whose time this program turns.
+"""A client and the drivers of the wheels on one server whose time this program turns.
 
 Retention is never below five minutes, so whole lives are measured on the scripts' test clock: one HGET of a field where
 the production scripts ask the server for its TIME. `clock_cost_us` measures the difference.
@@ -30,44 +30,37 @@ NEWS_MS = 30
 
 
 class TurnedShard:
-    """One shard under a turned clock. ``history`` is how many entries of events it keeps."""
+    """One shard, or several, under a turned clock. ``history`` is how many entries of events each keeps."""
 
-    def __init__(self, server: BenchServer, *, history: int) -> None:
+    def __init__(self, server: BenchServer, *, history: int, shards: int = 1) -> None:
         self.server = server
-        self.tickwheel = Tickwheel(server.url, clock="_clock_test", drive=False)
+        self.tickwheel = Tickwheel(server.url, clock="_clock_test", drive=False, shards=shards)
         core = self.tickwheel._core
         core.history = history
-        self._clock_key = shard_key(core.namespace, 0, "clock")
+        self._clock_keys = [shard_key(core.namespace, shard, "clock") for shard in range(shards)]
         self.clock = TurnedClock(START_MS)
         self.turning_us = 0.0
         self._waits = False
         self._set_clock()
         self._woken, self._wake = os.pipe()
-        self._link = Link(Redis.from_url(server.url, protocol=2), self._woken)
-        self.driver = ShardDriver(
-            core.namespace,
-            0,
-            epoch=None,
-            connection=1,
-            election="bench",
-            queues=HomeQueues(core, self.tickwheel._io),
-            clock=self.clock,
-            stats=WheelStats(),
-            clock_fragment="_clock_test",
-        )
-        self._play(self.driver.claim())
-        self._play(self.driver.take_over())
+        queues = HomeQueues(core, self.tickwheel._io)
+        self._driven = [self._drive(shard, queues) for shard in range(shards)]
+
+    @property
+    def fired_timers(self) -> int:
+        """How many timers have fired on all shards."""
+        return sum(driver._stats.fired_timers for driver, _ in self._driven)
 
     def key(self, name: str) -> str:
-        """One of the shard's keys."""
+        """One of the first shard's keys."""
         return shard_key(self.tickwheel._core.namespace, 0, name)
 
     def turn(self, ms: int = 0) -> bool:
-        """Time passes, then every duty of the event process has its turn; whether any had something to do."""
+        """Time passes, then every duty of the event processes has its turn; whether any had something to do."""
         if ms:
             self.clock.now_ms += ms
             self._set_clock()
-        return bool(self._play(self.driver.turn()))
+        return any([self._play(driver.turn(), link) for driver, link in self._driven])
 
     def settle(self, ms: int = 0) -> None:
         """Time passes, then the event process works until it has nothing to do."""
@@ -88,7 +81,8 @@ class TurnedShard:
             self.settle(min(4_096, time_ms - self.clock.now_ms))
 
     def close(self) -> None:
-        self._link.close()
+        for _, link in self._driven:
+            link.close()
         os.close(self._woken)
         os.close(self._wake)
         self.tickwheel.close()
@@ -104,10 +98,31 @@ class TurnedShard:
     def _set_clock(self) -> None:
         """Turn the scripts' clock. What that costs the server is not the product's, so it is kept apart."""
         before = self.server.process_cpu_us()
-        self.server.redis.hset(self._clock_key, "now", self.clock.now_ms)
+        with self.server.redis.pipeline(transaction=False) as pipe:
+            for key in self._clock_keys:
+                pipe.hset(key, "now", self.clock.now_ms)
+            pipe.execute()
         self.turning_us += self.server.process_cpu_us() - before
 
-    def _play(self, steps: Any) -> Any:
+    def _drive(self, shard: int, queues: HomeQueues) -> tuple[ShardDriver, Link]:
+        """A driver of the shard that has taken its wheel over, and its link."""
+        driver = ShardDriver(
+            self.tickwheel._core.namespace,
+            shard,
+            epoch=None,
+            connection=1,
+            election="bench",
+            queues=queues,
+            clock=self.clock,
+            stats=WheelStats(),
+            clock_fragment="_clock_test",
+        )
+        link = Link(Redis.from_url(self.server.url, protocol=2), self._woken)
+        self._play(driver.claim(), link)
+        self._play(driver.take_over(), link)
+        return driver, link
+
+    def _play(self, steps: Any, link: Link) -> Any:
         """Carry a part of the driver out. The inbox is followed as in production, by a read always under way."""
         try:
             command = next(steps)
@@ -115,7 +130,7 @@ class TurnedShard:
                 try:
                     if isinstance(command, ReadInbox) and self._waits:
                         command = replace(command, until_ms=monotonic_ms() + NEWS_MS)
-                    reply = self._link.execute(command)
+                    reply = link.execute(command)
                 except Refused as refusal:
                     command = steps.throw(refusal)
                     continue

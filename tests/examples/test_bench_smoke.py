@@ -18,6 +18,8 @@ FIGURES = {
     "pairs",
     "cancelled_retained",
     "cancelled_gone",
+    "life_4_shards",
+    "life_64_shards",
     "blocked",
     "filtered",
     "exclusive_filtered",
