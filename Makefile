@@ -8,7 +8,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 BIN := .venv/bin
 READY := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-CHECKED := scheduler wheel bench tests examples
+CHECKED := scheduler wheel services bench tests examples
 ARGS ?=
 
 .DEFAULT_GOAL := help

@@ -9,6 +9,8 @@ from tickwheel import Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.testing import PrivateServer, VirtualClock
 
+pytest_plugins = ["tests.services_fixtures"]
+
 Contents = Callable[[str], dict[str, Any]]
 Dump = Callable[[], dict[str, Any]]
 

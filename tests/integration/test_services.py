@@ -1,0 +1,124 @@
+"""The real services that tests use: each does its work, keeps its data through a SIGKILL, and ends without a trace."""
+
+import os
+from pathlib import Path
+
+import pytest
+import redis
+
+from services.process import Process, ServiceError
+from services.redis_cluster import RedisCluster
+from services.replica_set import ReplicaSet
+from services.slot_move import SlotMove
+from services.valkey import ValkeyServer
+from tests.conditions import eventually
+
+pytestmark = pytest.mark.integration
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    server = ValkeyServer("valkey", tmp_path, {"maxmemory-policy": "nonsense"})
+    with pytest.raises(ServiceError, match=r"(?s)valkey ended before it served.*maxmemory-policy"):
+        server.start()
+    assert not server.is_running
+
+
+def test_a_server_that_never_serves_is_given_up_at_its_deadline(tmp_path: Path) -> None:
+    server = Process("mute", ["sleep", "60"], tmp_path, serves=lambda: False, start_s=0.1)
+    with pytest.raises(ServiceError, match=r"mute did not serve within 0\.1 s"):
+        server.start()
+    assert not server.is_running
+
+
+def test_a_paused_server_is_silent_until_it_is_resumed(tmp_path: Path) -> None:
+    with ValkeyServer("valkey", tmp_path) as server:
+        server.start()
+        with server.paused(), server.client(socket_timeout=0.05) as client, pytest.raises(redis.TimeoutError):
+            client.ping()
+        assert server.call("PING")
+
+
+def test_a_stopped_server_is_gone(tmp_path: Path) -> None:
+    server = ValkeyServer("valkey", tmp_path)
+    server.start()
+    pid = server.pid
+    server.pause()
+    server.stop()
+    assert is_gone(pid)
+
+
+def test_a_replica_confirms_a_write_and_has_it_when_it_is_promoted(tmp_path: Path) -> None:
+    with ReplicaSet(tmp_path, replicas=2) as servers:
+        with servers.primary.client() as client:
+            client.set("key", "value")
+            assert client.wait(2, 10_000) == 2
+        old = servers.primary
+        old.kill()
+        servers.promote(servers.replicas[0])
+        assert servers.primary.call("GET", "key") == "value"
+        servers.restart(old)
+        assert old.call("ROLE")[0] == "slave"
+
+
+def test_a_killed_primary_starts_again_with_its_data(replica_set: ReplicaSet) -> None:
+    with replica_set.primary.client() as client:
+        client.set("kept", "value")
+        assert client.wait(1, 10_000) == 1
+    replica_set.restart(replica_set.primary)
+    assert replica_set.primary.call("GET", "kept") == "value"
+    [replica] = replica_set.replicas
+    eventually(lambda: replica_set.is_in_sync(replica), "the replica follows again", within=60)
+
+
+def test_a_killed_primary_of_the_cluster_is_failed_over_and_comes_back_as_a_replica(
+    redis_cluster: RedisCluster,
+) -> None:
+    with redis.RedisCluster.from_url(f"redis://{redis_cluster.nodes[0].address}", decode_responses=True) as client:
+        client.set("kept", "value")
+        slot = client.keyslot("kept")
+        old = redis_cluster.primary_of(slot)
+        with old.client() as direct:
+            assert direct.wait(1, 10_000) == 1
+        old.kill()
+        redis_cluster.wait_until_settled()
+        new = redis_cluster.primary_of(slot)
+        assert new is not old
+        assert client.get("kept") == "value"
+        old.restart()
+        redis_cluster.wait_until_settled()
+        eventually(lambda: old in redis_cluster.replicas_of(new), "the old primary follows the new", within=60)
+        redis_cluster.fail_over(old)
+        redis_cluster.wait_until_settled()
+        assert redis_cluster.primary_of(slot) is old
+        assert client.get("kept") == "value"
+
+
+def test_a_slot_stays_half_moved_for_as_long_as_a_test_needs(redis_cluster: RedisCluster) -> None:
+    with redis.RedisCluster.from_url(f"redis://{redis_cluster.nodes[0].address}", decode_responses=True) as client:
+        keys = [f"{{half}}{n}" for n in range(20)]
+        for key in keys:
+            client.set(key, key)
+        slot = client.keyslot("{half}")
+        source = redis_cluster.primary_of(slot)
+        target = next(node for node in redis_cluster.nodes if redis_cluster.replicas_of(node) and node is not source)
+        move = SlotMove(redis_cluster, slot, target)
+        move.begin()
+        assert move.move(limit=10) == 10
+        assert source.call("CLUSTER", "COUNTKEYSINSLOT", slot) == 10
+        assert target.call("CLUSTER", "COUNTKEYSINSLOT", slot) == 10
+        assert [client.get(key) for key in keys] == keys
+        move.move()
+        move.finish()
+        assert redis_cluster.primary_of(slot) is target
+        redis_cluster.migrate(slot, slot, source)
+        redis_cluster.wait_until_settled()
+        assert redis_cluster.primary_of(slot) is source
+        assert [client.get(key) for key in keys] == keys

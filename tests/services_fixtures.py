@@ -1,0 +1,25 @@
+"""Real services for tests: each is started by the first test that asks for it, and ends with the session.
+
+They are shared: a test that breaks one puts it right, or starts its own (services/).
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from services.redis_cluster import RedisCluster
+from services.replica_set import ReplicaSet
+
+
+@pytest.fixture(scope="session")
+def replica_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
+    """A Valkey primary with one replica."""
+    with ReplicaSet(tmp_path_factory.mktemp("replica_set")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """A cluster of three primaries with a replica each."""
+    with RedisCluster(tmp_path_factory.mktemp("redis_cluster")) as started:
+        yield started
