@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import redis
 
+from services.ensemble import Ensemble
 from services.process import ServiceError, free_port, wait_until
 from services.valkey import ValkeyServer
 
@@ -32,7 +32,7 @@ class NodeView:
         return any(first <= slot <= last for first, last in self.slots)
 
 
-class RedisCluster:
+class RedisCluster(Ensemble):
     """``nodes``: first the primaries, then the replicas, as at the start. ``settings`` are those of every node.
 
     Each node is killed, paused and restarted by its own methods. ``node_timeout_ms``: a primary silent for so long
@@ -58,6 +58,7 @@ class RedisCluster:
                 "cluster-node-timeout": str(node_timeout_ms),
             }
             self.nodes.append(ValkeyServer(f"node-{n}", folder / f"{n}", options | dict(settings or {})))
+        super().__init__(self.nodes)
 
     @property
     def addresses(self) -> str:
@@ -68,30 +69,6 @@ class RedisCluster:
     def url(self) -> str:
         """Where the cluster is, by all of its nodes."""
         return f"redis+cluster://{self.addresses}"
-
-    def start(self) -> None:
-        """Run all nodes and make them a cluster; returns once all agree and every replica has its data."""
-        for node in self.nodes:
-            node.launch()
-        for node in self.nodes:
-            node.wait_until_it_serves()
-        primaries, replicas = self.nodes[: self._primaries], self.nodes[self._primaries :]
-        for n, primary in enumerate(primaries):
-            first, end = (SLOTS * at // self._primaries for at in (n, n + 1))
-            primary.call("CLUSTER", "ADDSLOTSRANGE", first, end - 1)
-        for epoch, node in enumerate(self.nodes, start=1):
-            node.call("CLUSTER", "SET-CONFIG-EPOCH", epoch)
-        for node in self.nodes[1:]:
-            host, _, port = node.address.partition(":")
-            self.nodes[0].call("CLUSTER", "MEET", host, port, node.call("CONFIG", "GET", "cluster-port")[1])
-        wait_until(
-            lambda: all(len(self.view(node)) == len(self.nodes) for node in self.nodes),
-            "every node of the cluster knows all others",
-            _SETTLED_S,
-        )
-        for n, replica in enumerate(replicas):
-            replica.call("CLUSTER", "REPLICATE", self.id_of(primaries[n % self._primaries]))
-        self.wait_until_settled()
 
     def wait_until_settled(self, within: float = _SETTLED_S) -> None:
         """Until all nodes that run say so: every slot is served, each has the owner all others see, replicas follow."""
@@ -169,19 +146,24 @@ class RedisCluster:
             _SETTLED_S,
         )
 
-    def stop(self) -> None:
-        """End all of them."""
-        for node in self.nodes:
-            node.stop()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+    def _join(self) -> None:
+        primaries, replicas = self.nodes[: self._primaries], self.nodes[self._primaries :]
+        for n, primary in enumerate(primaries):
+            first, end = (SLOTS * at // self._primaries for at in (n, n + 1))
+            primary.call("CLUSTER", "ADDSLOTSRANGE", first, end - 1)
+        for epoch, node in enumerate(self.nodes, start=1):
+            node.call("CLUSTER", "SET-CONFIG-EPOCH", epoch)
+        for node in self.nodes[1:]:
+            host, _, port = node.address.partition(":")
+            self.nodes[0].call("CLUSTER", "MEET", host, port, node.call("CONFIG", "GET", "cluster-port")[1])
+        wait_until(
+            lambda: all(len(self.view(node)) == len(self.nodes) for node in self.nodes),
+            "every node of the cluster knows all others",
+            _SETTLED_S,
+        )
+        for n, replica in enumerate(replicas):
+            replica.call("CLUSTER", "REPLICATE", self.id_of(primaries[n % self._primaries]))
+        self.wait_until_settled()
 
 
 def _node_view(address: str, fields: Mapping[str, Any]) -> NodeView:

@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from services.ensemble import Ensemble
 from services.process import ServiceError, wait_until
 from services.valkey import ValkeyServer
 
 _SYNC_S = 30.0
 
 
-class ReplicaSet:
+class ReplicaSet(Ensemble):
     """``servers``: one is the ``primary``, the others follow it. ``settings`` are those of every server.
 
     Each server is killed, paused and restarted by its own methods; restart() here also tells it whom to follow.
@@ -20,6 +19,7 @@ class ReplicaSet:
     def __init__(self, folder: Path, *, replicas: int = 1, settings: Mapping[str, str] | None = None) -> None:
         self.servers = [ValkeyServer(f"valkey-{n}", folder / f"{n}", settings) for n in range(1 + replicas)]
         self.primary = self.servers[0]
+        super().__init__(self.servers)
 
     @property
     def url(self) -> str:
@@ -30,15 +30,6 @@ class ReplicaSet:
     def replicas(self) -> list[ValkeyServer]:
         """All but the primary."""
         return [server for server in self.servers if server is not self.primary]
-
-    def start(self) -> None:
-        """Run all, until every replica has all that the primary has."""
-        for server in self.servers:
-            server.launch()
-        for server in self.servers:
-            server.wait_until_it_serves()
-        for replica in self.replicas:
-            self.follow(replica)
 
     def follow(self, replica: ValkeyServer, address: tuple[str, int] | None = None) -> None:
         """Have the replica replicate from the primary, and wait until it has all of it.
@@ -72,16 +63,6 @@ class ReplicaSet:
         if server is not self.primary:
             self.follow(server)
 
-    def stop(self) -> None:
-        """End all of them."""
-        for server in self.servers:
-            server.stop()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+    def _join(self) -> None:
+        for replica in self.replicas:
+            self.follow(replica)

@@ -9,6 +9,7 @@ import pytest
 
 from services.redis_cluster import RedisCluster
 from services.replica_set import ReplicaSet
+from services.zookeeper import ZooKeeper
 
 
 @pytest.fixture(scope="session")
@@ -22,4 +23,18 @@ def replica_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet
 def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     """A cluster of three primaries with a replica each."""
     with RedisCluster(tmp_path_factory.mktemp("redis_cluster")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """ZooKeeper, one server."""
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def zookeeper_quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """ZooKeeper, a quorum of three."""
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper_quorum"), servers=3) as started:
         yield started

@@ -1,16 +1,20 @@
 """The real services that tests use: each does its work, keeps its data through a SIGKILL, and ends without a trace."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import redis
+from kazoo.client import KazooClient
 
 from services.process import Process, ServiceError
 from services.redis_cluster import RedisCluster
 from services.replica_set import ReplicaSet
 from services.slot_move import SlotMove
 from services.valkey import ValkeyServer
+from services.zookeeper import ZooKeeper
 from tests.conditions import eventually
 
 pytestmark = pytest.mark.integration
@@ -22,6 +26,17 @@ def is_gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     return False
+
+
+@contextmanager
+def kazoo(service: ZooKeeper) -> Iterator[KazooClient]:
+    client = KazooClient(service.hosts, timeout=4.0)
+    client.start(60)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
 
 
 def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
@@ -122,3 +137,39 @@ def test_a_slot_stays_half_moved_for_as_long_as_a_test_needs(redis_cluster: Redi
         redis_cluster.wait_until_settled()
         assert redis_cluster.primary_of(slot) is source
         assert [client.get(key) for key in keys] == keys
+
+
+def test_a_killed_zookeeper_starts_again_with_its_nodes(zookeeper: ZooKeeper) -> None:
+    with kazoo(zookeeper) as client:
+        assert client.client_state == "CONNECTED"
+        client.create("/kept", b"value")
+    [server] = zookeeper.servers
+    server.restart()
+    with kazoo(zookeeper) as client:
+        assert client.get("/kept")[0] == b"value"
+        client.delete("/kept")
+
+
+def test_a_quorum_goes_on_without_its_leader_and_takes_it_back(zookeeper_quorum: ZooKeeper) -> None:
+    old = zookeeper_quorum.leader()
+    assert old is not None
+    with kazoo(zookeeper_quorum) as client:
+        client.create("/kept", b"value")
+        old.kill()
+        eventually(zookeeper_quorum.leader, "another leads", within=60)
+        assert client.retry(client.get, "/kept")[0] == b"value"
+        old.restart()
+        zookeeper_quorum.wait_until_all_serve()
+        client.retry(client.delete, "/kept")
+
+
+def test_a_quorum_without_a_majority_does_not_serve(zookeeper_quorum: ZooKeeper) -> None:
+    first, *others = zookeeper_quorum.servers
+    for other in others:
+        other.kill()
+    eventually(lambda: not first.serves(), "the one that is left stops serving", within=60)
+    assert zookeeper_quorum.leader() is None
+    for other in others:
+        other.launch()
+    zookeeper_quorum.wait_until_all_serve()
+    assert zookeeper_quorum.leader() is not None

@@ -1,0 +1,84 @@
+"""ZooKeeper: one server, or a quorum of three and more."""
+
+import re
+import socket
+from pathlib import Path
+
+from services.ensemble import Ensemble
+from services.jvm import java_command
+from services.process import HOST, Process, free_port
+
+_HEAP_MB = 96
+_ANSWER_S = 2.0
+_SETTINGS = """\
+# Sessions may end after 1 s to 10 s: 2 and 20 ticks.
+tickTime=500
+initLimit=20
+syncLimit=10
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=srvr,mntr,ruok,cons,dump
+# Of its log, KiB at a time: 64 MiB would be written at each start.
+preAllocSize=1024
+"""
+
+
+class ZooKeeperServer(Process):
+    """One server at ``address``; alone, or one of a quorum."""
+
+    def __init__(self, number: int, folder: Path) -> None:
+        self.number = number
+        self.port, self.peer_port, self.election_port = free_port(), free_port(), free_port()
+        self.address = f"{HOST}:{self.port}"
+        command = java_command(
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(folder / "zoo.cfg"), heap_mb=_HEAP_MB
+        )
+        super().__init__(f"zookeeper-{number}", command, folder, lambda: self.mode() is not None)
+
+    def mode(self) -> str | None:
+        """What it is: "standalone", "leader" or "follower"; None while it does not serve, as without a quorum."""
+        found = re.search(r"^Mode: (\w+)$", self.ask("srvr"), re.MULTILINE)
+        return found[1] if found else None
+
+    def ask(self, word: str) -> str:
+        """The answer to one of its four-letter words: srvr, mntr, ruok, cons, dump. Raises OSError."""
+        with socket.create_connection((HOST, self.port), _ANSWER_S) as connection:
+            connection.sendall(word.encode())
+            with connection.makefile("rb") as answer:
+                return answer.read().decode()
+
+    def configure(self, quorum: list["ZooKeeperServer"]) -> None:
+        """Write its configuration, as one of ``quorum``, or alone where that is only itself."""
+        data = self.folder / "data"
+        data.mkdir(parents=True)
+        lines = [f"dataDir={data}", f"clientPort={self.port}", f"clientPortAddress={HOST}"]
+        if len(quorum) > 1:
+            lines += [f"server.{one.number}={HOST}:{one.peer_port}:{one.election_port}" for one in quorum]
+            (data / "myid").write_text(f"{self.number}\n")
+        (self.folder / "zoo.cfg").write_text(_SETTINGS + "\n".join(lines) + "\n")
+
+
+class ZooKeeper(Ensemble):
+    """``servers`` that together are one ZooKeeper. Each is killed, paused and restarted by its own methods."""
+
+    def __init__(self, folder: Path, *, servers: int = 1) -> None:
+        self.servers = [ZooKeeperServer(n, folder / f"{n}") for n in range(1, servers + 1)]
+        for server in self.servers:
+            server.configure(self.servers)
+        super().__init__(self.servers)
+
+    @property
+    def hosts(self) -> str:
+        """Host and port of every server, with commas between: what a client connects to."""
+        return ",".join(server.address for server in self.servers)
+
+    def leader(self) -> ZooKeeperServer | None:
+        """The server that leads the quorum, or is alone; None while there is none."""
+        return next((server for server in self.servers if server.is_running and _leads(server)), None)
+
+
+def _leads(server: ZooKeeperServer) -> bool:
+    try:
+        return server.mode() in ("leader", "standalone")
+    except OSError:
+        return False
