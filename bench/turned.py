@@ -60,7 +60,8 @@ class TurnedShard:
         if ms:
             self.clock.now_ms += ms
             self._set_clock()
-        return any([self._play(driver.turn(), link) for driver, link in self._driven])
+        busy = [self._play(driver.turn(), link) for driver, link in self._driven]
+        return any(busy)
 
     def settle(self, ms: int = 0) -> None:
         """Time passes, then the event process works until it has nothing to do."""
