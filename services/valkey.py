@@ -22,7 +22,13 @@ class ValkeyServer(Process):
     intervals, no waiting for more replicas before a synchronization.
     """
 
-    def __init__(self, name: str, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.port = free_port()
         self.address = f"{HOST}:{self.port}"
         self.url = f"redis://{self.address}"
@@ -37,7 +43,8 @@ class ValkeyServer(Process):
             "repl-diskless-sync-delay": "0",
         } | dict(settings or {})
         options = [text for name, value in values.items() for text in (f"--{name}", value)]
-        super().__init__(name, [str(get_binary_path()), *options], folder, self._answers, environment=ALLOCATOR)
+        around = ALLOCATOR | dict(environment or {})
+        super().__init__(name, [str(get_binary_path()), *options], folder, self._answers, environment=around)
 
     def client(self, **options: Any) -> Any:
         """A redis-py client of this server alone, that repeats nothing; text, not bytes. Close it."""

@@ -1,0 +1,142 @@
+"""What is done to a run's data, or to a copy of it, when all messages have ended, and what must hold of it then."""
+
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from services.process import ServiceError
+from services.valkey import ValkeyServer
+from tests.fault.harness.evidence import Violation
+from tests.fault.harness.place import step_clock
+from tests.fault.harness.world import NAMESPACE, World, log
+from tickwheel import Tickwheel, TickwheelError
+from tickwheel.doctor import audit
+
+_COPIES = 12
+_CUT_BYTES = 4_096
+# Past the retention of every message, and the life of every session.
+_RETENTION_S = 360
+_PASSES_S = 60.0
+# What a namespace without messages has.
+_STAYS = {"clock", "events", "inbox", "namespace", "queues", "config", "counts", "lateness"}
+
+
+@dataclass(slots=True)
+class Aftermath:
+    """What came of it; ``faults`` is how many there were."""
+
+    faults: int = 0
+    marks: list[str] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
+
+
+def cut_file(world: World) -> Aftermath:
+    """The end of the append-only file is lost, by up to 4 KiB: transitions are there whole, or not at all."""
+    chance, found = random.Random(world.plan.seed), Aftermath(_COPIES)
+    for n in range(_COPIES):
+        cut = chance.randint(0, _CUT_BYTES)
+        with _copy(world, n) as (server, file):
+            os.truncate(file, max(file.stat().st_size - cut, 0))
+            server.start()
+            with _opened(server) as tickwheel:
+                findings = tickwheel._run(audit(tickwheel._core))
+        found.violations += [Violation("I4", f"cut by {cut} bytes: {finding}") for finding in findings]
+    found.marks.append(f"{_COPIES} copies cut by up to {_CUT_BYTES} bytes")
+    return found
+
+
+def flip_byte(world: World) -> Aftermath:
+    """One byte of the append-only file is another: the server refuses it, or the audit tells, or no state differs."""
+    chance, found = random.Random(world.plan.seed), Aftermath(_COPIES)
+    states, told = _states(world.tickwheel), {"refused": 0, "reported": 0, "no state differs": 0}
+    for n in range(_COPIES):
+        with _copy(world, n) as (server, file):
+            at = chance.randrange(file.stat().st_size)
+            with file.open("r+b") as data:
+                data.seek(at)
+                byte = data.read(1)[0]
+                data.seek(at)
+                data.write(bytes([byte ^ 1 << chance.randrange(8)]))
+            try:
+                server.start()
+                with _opened(server) as tickwheel:
+                    findings = tickwheel._run(audit(tickwheel._core))
+                    same = _states(tickwheel) == states
+            except (ServiceError, TickwheelError, ValueError):
+                told["refused"] += 1
+                continue
+            told["reported" if findings else "no state differs"] += 1
+            if not (findings or same):
+                found.violations.append(Violation("I4", f"byte {at} of {file} is another, and nobody tells"))
+    found.marks.append(", ".join(f"{count} {what}" for what, count in told.items()))
+    return found
+
+
+def let_retention_pass(world: World) -> Aftermath:
+    """Six minutes pass, by the server's clock, which an operator accepts: nothing is left of any message."""
+    found = Aftermath()
+    step_clock(world.place.faketime, _RETENTION_S)
+
+    def all_gone() -> bool:
+        for kept in world.drivers:
+            said = log(kept.process)
+            if said.rfind("promotion is held") > said.rfind("was accepted"):
+                os.kill(kept.process.pid, signal.SIGUSR1)
+        return not _leftovers(world)
+
+    try:
+        world.until(all_gone, "everything is gone", _PASSES_S)
+    except TimeoutError:
+        found.violations += [Violation("I6", f"{what} is left over") for what in _leftovers(world)[:20]]
+    found.marks.append("its retention over, every message is gone")
+    return found
+
+
+AFTERMATHS: dict[str, Callable[[World], Aftermath]] = {
+    "cut_file": cut_file,
+    "flip_byte": flip_byte,
+    "let_retention_pass": let_retention_pass,
+}
+
+
+@contextmanager
+def _copy(world: World, number: int) -> Iterator[tuple[ValkeyServer, Path]]:
+    """A server, not started, on a copy of the run's data, and the file there that grows."""
+    folder = world.folder / f"copy-{number}"
+    shutil.copytree(world.place.disk / "appendonlydir", folder / "appendonlydir")
+    [file] = (folder / "appendonlydir").glob("*.incr.aof")
+    server = ValkeyServer("valkey-copy", folder)
+    try:
+        yield server, file
+    finally:
+        server.kill()
+        shutil.rmtree(folder)
+
+
+def _opened(server: ValkeyServer) -> Tickwheel:
+    return Tickwheel(server.url, namespace=NAMESPACE, timeout=timedelta(seconds=5))
+
+
+def _states(tickwheel: Tickwheel) -> dict[str, Any]:
+    return {
+        message.id: (queue.name, message.state, message.version, message.attempt, message.exclusive_value)
+        for queue in tickwheel.queues()
+        for message in queue.messages()
+    }
+
+
+def _leftovers(world: World) -> list[str]:
+    """Keys that only messages, timers and calls have, and counters that are not zero."""
+    with world.place.client() as client:
+        keys = [key.decode() for key in client.scan_iter(match=f"{NAMESPACE}:*", count=1_000)]
+        found = [key for key in keys if key.rpartition(":")[2] not in _STAYS]
+        found += [key for key in keys if key.endswith(":inbox") and client.xlen(key)]
+        found += [key for key in keys if key.endswith(":counts") and any(map(int, client.hvals(key)))]
+    return found

@@ -1,0 +1,38 @@
+"""What is known of a run when it is over: what its processes wrote down, and what the server has."""
+
+from dataclasses import dataclass, field
+
+from tests.fault.harness.history import Call
+from tests.fault.harness.load import Load
+from tickwheel.transitions import Transition
+
+# (epoch, connection number)
+Fence = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Evidence:
+    """``transitions`` of each shard, in the server's order; ``end`` is the state of each message that is there, by id;
+    ``fences`` those that each shard was seen to obey, one after the other; ``findings`` those of the product's audit;
+    ``leftovers`` keys that should be gone. What was enqueued in ``turned_back`` (moments of the history's clock) was so
+    while the server's clock was behind, so that no other clock can tell when it is due.
+    """
+
+    load: Load
+    calls: list[Call]
+    transitions: list[list[Transition]]
+    queues: dict[int, str]
+    end: dict[str, str]
+    fences: list[list[Fence]] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+    turned_back: list[tuple[float, float]] = field(default_factory=list)
+    unfinished: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Violation:
+    """An invariant that does not hold, and by what that is seen."""
+
+    invariant: str
+    text: str

@@ -1,0 +1,105 @@
+"""Where a run's data is: a server that can be killed, paused and cut off, and how clients and drivers reach it."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from services.process import HOST
+from services.valkey import ValkeyServer
+from tests.fault.flaky_proxy import FlakyProxy
+
+_DISK_BYTES = 48 << 20
+_FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
+
+
+class LeftOut(Exception):
+    """What a row needs is not on this machine; the text says what."""
+
+
+class Place:
+    """A single server with an append-only file that is written before each answer."""
+
+    durability = "fsync"
+
+    def __init__(self, folder: Path, *, proxied: bool, faked: bool, small_disk: bool) -> None:
+        self.folder = folder
+        self.disk = folder / "data"
+        self.faketime = folder / "faketime"
+        self._small_disk = small_disk
+        self._stack = ExitStack()
+        environment = faked_clock(self.faketime) if faked else {}
+        settings = {"appendfsync": "always"}
+        self.server = ValkeyServer("valkey", self.disk, settings, environment)
+        self.proxies: list[FlakyProxy] = []
+        self._proxied = proxied
+
+    @property
+    def url(self) -> str:
+        """Where clients go."""
+        return self.proxies[0].url if self.proxies else self.server.url
+
+    @property
+    def driver_url(self) -> str:
+        """Where event processes go."""
+        return self.proxies[1].url if self.proxies else self.server.url
+
+    def client(self) -> Any:
+        """A redis-py client past all proxies. Close it."""
+        return self.server.client(decode_responses=False)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.disk.mkdir()
+            if self._small_disk:
+                stack.enter_context(_small_disk(self.disk))
+            self.server.start()
+            stack.callback(self.server.kill)
+            if self._proxied:
+                target = (HOST, self.server.port)
+                self.proxies = [stack.enter_context(FlakyProxy(target, keeps_requests=False)) for _ in range(2)]
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+@contextmanager
+def _small_disk(folder: Path) -> Iterator[None]:
+    """A disk of its own for a folder."""
+    if os.geteuid() != 0:
+        raise LeftOut("a small disk is mounted by root only")
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "tmpfs", str(folder)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LeftOut(f"a small disk cannot be mounted here: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def faked_clock(file: Path) -> dict[str, str]:
+    """The environment of a process whose clock goes as this host's does, plus the step that is in the file."""
+    if not Path(_FAKETIME).exists():
+        raise LeftOut("libfaketime is not installed (Debian's package faketime)")
+    step_clock(file, 0)
+    return {
+        "LD_PRELOAD": _FAKETIME,
+        "FAKETIME_TIMESTAMP_FILE": str(file),
+        "FAKETIME_NO_CACHE": "1",
+        # Both names: that of this version and that of later ones. Time-outs are not to be stepped.
+        "DONT_FAKE_MONOTONIC": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+
+
+def step_clock(file: Path, seconds: int) -> None:
+    """Step the clock until it is so far from this host's."""
+    # In one step: it is read at every look at the clock.
+    new = file.with_suffix(".new")
+    new.write_text(f"{seconds:+d}\n")
+    new.replace(file)

@@ -1,0 +1,118 @@
+"""The report of a campaign: a line for each run as it ends, a table of the rows, and a line of JSON for the results."""
+
+import json
+import platform
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.fault.harness.checker import summary
+from tests.fault.harness.rows import ROWS
+from tests.fault.harness.run import Outcome
+
+_SHOWN = 10
+
+
+@dataclass(slots=True)
+class Report:
+    """All outcomes of a campaign."""
+
+    seed: int
+    outcomes: list[Outcome] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def violations(self) -> int:
+        """How many, of all runs."""
+        return sum(len(outcome.violations) for outcome in self.outcomes)
+
+    def add(self, outcome: Outcome) -> None:
+        """Tell of a run that is over."""
+        self.outcomes.append(outcome)
+        late = outcome.lateness_ms.get("max", 0)
+        found = f"{len(outcome.violations)} VIOLATIONS" if outcome.violations else "no violation"
+        print(
+            f"{outcome.plan.row}:{outcome.plan.seed} {outcome.seconds:.0f} s, {outcome.messages} messages,"
+            f" recovered in {outcome.recoveries_s or '-'} s, at most {late} ms late, {found}"
+            f" [{'; '.join(outcome.marks)}]",
+            flush=True,
+        )
+        for violation in outcome.violations[:_SHOWN]:
+            print(f"  {violation.invariant}: {violation.text}", flush=True)
+        for text in outcome.void:
+            print(f"  void, it left no mark: {text}", flush=True)
+        for text in outcome.slow:
+            print(f"  slow: {text}", flush=True)
+
+    def leave_out(self, row: str, reason: str) -> None:
+        """Tell of a row that cannot run here."""
+        self.left_out[row] = reason
+        print(f"{row} is left out: {reason}", flush=True)
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """The totals of each row that ran."""
+        by_row: dict[str, list[Outcome]] = defaultdict(list)
+        for outcome in self.outcomes:
+            by_row[outcome.plan.row].append(outcome)
+        return {name: _totals(by_row[name]) for name in ROWS if name in by_row}
+
+    def show(self) -> None:
+        """The table."""
+        table = Table(title=f"Faults, seed {self.seed}", title_justify="left")
+        for name in ("row", "runs", "messages", "faults", "void", "recovery p50", "max", "latest", "violations"):
+            table.add_column(name, justify="left" if name == "row" else "right")
+        rows = self.rows()
+        for name, totals in rows.items():
+            table.add_row(f"{name} {ROWS[name].title}", *_cells(totals))
+        table.add_section()
+        table.add_row("all", *_cells(_totals(self.outcomes)))
+        Console(width=140).print(table)
+
+    def append(self, results: Path) -> None:
+        """Add the campaign to the results."""
+        results.parent.mkdir(parents=True, exist_ok=True)
+        line = {
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seed": self.seed,
+            "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+            "total": _totals(self.outcomes),
+            "rows": self.rows(),
+            "runs": [f"{outcome.plan.row}:{outcome.plan.seed}" for outcome in self.outcomes],
+            "left_out": self.left_out,
+        }
+        with results.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def _totals(outcomes: list[Outcome]) -> dict[str, Any]:
+    recoveries = [recovery for outcome in outcomes for recovery in outcome.recoveries_s]
+    return {
+        "runs": len(outcomes),
+        "messages": sum(outcome.messages for outcome in outcomes),
+        "faults": sum(outcome.faults for outcome in outcomes),
+        "void": sum(len(outcome.void) for outcome in outcomes),
+        "recovery_p50_s": median(recoveries) if recoveries else None,
+        "recovery_max_s": max(recoveries, default=None),
+        "lateness_max_ms": max((outcome.lateness_ms.get("max", 0) for outcome in outcomes), default=0),
+        "slow": sum(len(outcome.slow) for outcome in outcomes),
+        "violations": summary([violation for outcome in outcomes for violation in outcome.violations]),
+    }
+
+
+def _cells(totals: dict[str, Any]) -> list[str]:
+    def seconds(value: float | None) -> str:
+        return "-" if value is None else f"{value:.2f} s"
+
+    return [
+        *(f"{totals[name]:,}" for name in ("runs", "messages", "faults", "void")),
+        seconds(totals["recovery_p50_s"]),
+        seconds(totals["recovery_max_s"]),
+        f"{totals['lateness_max_ms']:,} ms",
+        str(sum(totals["violations"].values())),
+    ]

@@ -1,0 +1,124 @@
+"""The rows of the table of faults: where each runs, what it plans from a seed, and how fast it must be over."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.fault.harness.load import Load
+from tests.fault.harness.plan import Fault, RunPlan
+
+Planned = Callable[[random.Random, float], tuple[Fault, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``recovers_s`` bounds the time from a fault (or its end) to the first message that is promoted in time after it.
+
+    ``place`` is the kind of server; ``proxied`` that all reach it through proxies; ``faked`` that its clock can be
+    stepped; ``after`` what is done to its data in the end.
+    """
+
+    title: str
+    faults: Planned
+    place: str = "single"
+    recovers_s: float = 10.0
+    seconds: float = 9.0
+    proxied: bool = False
+    faked: bool = False
+    after: str = ""
+    load: dict[str, Any] | None = None
+
+
+def plan(name: str, seed: int, seconds: float | None = None, rate: int | None = None) -> RunPlan:
+    """The run of a row and a seed."""
+    row, chance = ROWS[name], random.Random(f"{name}/{seed}")
+    wanted: dict[str, Any] = {"seed": seed, "seconds": seconds or row.seconds} | (row.load or {})
+    if rate is not None:
+        wanted["rate"] = rate
+    load = Load(**wanted)
+    return RunPlan(name, seed, load, row.faults(chance, load.seconds))
+
+
+def _several(kind: str, most: int = 3, lasts: tuple[float, float] = (0.0, 0.0), amount: float = 0.0) -> Planned:
+    """The same fault some times over the run, each after the one before is over."""
+
+    def planned(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
+        room = (seconds - 1) / most
+        found = []
+        for n in range(most):
+            long = min(chance.uniform(*lasts), max(room - 0.5, lasts[0]))
+            at = 1 + n * room + chance.uniform(0, max(room - long - 0.5, 0))
+            found.append(Fault(kind, round(at, 3), round(long, 3), chance.randrange(8), amount))
+        return tuple(found)
+
+    return planned
+
+
+def _pair(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
+    """Two faults of different kinds that are on at once."""
+    kinds = {
+        "kill_driver": (0, 1),
+        "kill_server": (0, 1),
+        "pause_server": (0.5, 4),
+        "lose_replies": (1, 4),
+        "slow_link": (1, 4),
+        "kill_worker": (0, 0),
+        "pause_worker": (3, 5),
+        "kill_producer": (0, 0),
+        "burn_cpu": (2, 5),
+        "stop_driver": (0, 0),
+    }
+    first, second = chance.sample(sorted(kinds), 2)
+    at = chance.uniform(1.5, 3)
+    return (
+        Fault(first, round(at, 3), round(chance.uniform(*kinds[first]), 3), chance.randrange(8), 0.02),
+        Fault(second, round(at + chance.uniform(0, 0.8), 3), round(chance.uniform(*kinds[second]), 3), 1, 0.02),
+    )
+
+
+def _rolling(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
+    """Every process of every kind is restarted in turn, as an upgrade does."""
+    order = ["stop_driver", "stop_driver", "stop_server", "stop_worker", "stop_worker", "stop_worker"]
+    chance.shuffle(order)
+    pause = (seconds - 1) / len(order)
+    return tuple(Fault(kind, round(1 + n * pause, 3), 0.0, n) for n, kind in enumerate(order))
+
+
+def _none(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
+    return ()
+
+
+ROWS: dict[str, Row] = {
+    "F1": Row("event process killed", _several("kill_driver", 3), recovers_s=6),
+    "F2": Row(
+        "event process paused past its session",
+        _several("pause_driver", 1, (5, 20)),
+        recovers_s=6,
+        seconds=12,
+    ),
+    "F7": Row("event process cut from the server", _several("stall_drivers", 1, (2, 6)), proxied=True),
+    "F8": Row("server killed and restarted", _several("kill_server", 2, (0, 0.5))),
+    "F9": Row("server paused", _several("pause_server", 2, (0.1, 10)), seconds=14),
+    "F10": Row("replies lost", _several("lose_replies", 2, (2, 4), 0.03), proxied=True),
+    "F14": Row(
+        "worker killed, or paused past its lease",
+        lambda chance, s: _several("kill_worker", 2)(chance, s) + _several("pause_worker", 1, (3, 5))(chance, s),
+    ),
+    "F15": Row("poisoned messages", _none, load={"poisoned": 2}),
+    "F16": Row("memory limit", _several("limit_memory", 2, (1, 2))),
+    "F17": Row("disk full", _several("fill_disk", 1, (1, 2)), place="small disk"),
+    "F18": Row("end of the append-only file cut", _none, seconds=3, after="cut_file"),
+    "F19": Row("byte of the append-only file flipped", _none, seconds=3, after="flip_byte"),
+    "F20": Row("clock step of one hour", _several("step_clock", 1, (2, 5)), faked=True),
+    "F23": Row("slow network, links stopped one by one", _several("slow_link", 2, (3, 4), 0.05), proxied=True),
+    "F24": Row("processors busy", _several("burn_cpu", 1, (6, 7))),
+    "F29": Row("two faults at once", _pair, proxied=True),
+    "F30": Row(
+        "all healed, then six minutes pass: every message ends, nothing is left",
+        lambda chance, s: _several("kill_server", 1)(chance, s) + _several("kill_driver", 1)(chance, s),
+        faked=True,
+        after="let_retention_pass",
+    ),
+    "R": Row("rolling restart", _rolling),
+}

@@ -1,0 +1,164 @@
+"""One run, from end to end: servers and processes, load, faults, healing, the end of all messages, and the verdict."""
+
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.fault.harness.aftermath import AFTERMATHS
+from tests.fault.harness.checker import check
+from tests.fault.harness.collect import collect, unfinished
+from tests.fault.harness.evidence import Evidence, Violation
+from tests.fault.harness.faults import Injection, inject
+from tests.fault.harness.history import OK, now
+from tests.fault.harness.lateness import recovery_s, spread_ms
+from tests.fault.harness.load import EXCLUSIVE, LEASE_MS, MAX_ATTEMPTS, PLAIN, VALUE_KEY
+from tests.fault.harness.place import Place
+from tests.fault.harness.plan import RunPlan
+from tests.fault.harness.rows import ROWS
+from tests.fault.harness.worker import POISONED
+from tests.fault.harness.world import NAMESPACE, World, log
+from tickwheel import Tickwheel, TickwheelError
+
+# Every message ends within this time of the last fault.
+_ENDS_S = 60.0
+_SOON = timedelta(minutes=1)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run showed. ``void`` names faults that left no mark: the run proves nothing about them."""
+
+    plan: RunPlan
+    messages: int = 0
+    faults: int = 0
+    seconds: float = 0.0
+    recoveries_s: list[float] = field(default_factory=list)
+    lateness_ms: dict[str, float] = field(default_factory=dict)
+    marks: list[str] = field(default_factory=list)
+    void: list[str] = field(default_factory=list)
+    slow: list[str] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
+
+
+def run(plan: RunPlan, *, keep: bool = False) -> Outcome:
+    """Carry a run out. Raises LeftOut where this machine cannot. ``keep`` leaves its folder, whatever came of it."""
+    row, began = ROWS[plan.row], time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix=f"tickwheel-fault-{plan.row}-"))
+    outcome = Outcome(plan)
+    try:
+        with (
+            Place(folder, proxied=row.proxied, faked=row.faked, small_disk=row.place == "small disk") as place,
+            Tickwheel(
+                place.server.url,
+                namespace=NAMESPACE,
+                shards=plan.load.shards,
+                history="relay",
+                timeout=timedelta(seconds=2),
+            ) as tickwheel,
+        ):
+            _create_queues(tickwheel)
+            world = World(plan, place, tickwheel)
+            try:
+                _play(world, outcome)
+            except TimeoutError as error:
+                outcome.violations.append(Violation("L2", str(error)))
+            finally:
+                world.close()
+    finally:
+        outcome.seconds = time.monotonic() - began
+        if not (keep or outcome.violations):
+            shutil.rmtree(folder, ignore_errors=True)
+    if outcome.violations:
+        outcome.marks.append(f"kept in {folder}")
+    return outcome
+
+
+def _create_queues(tickwheel: Tickwheel) -> None:
+    common: dict[str, Any] = {
+        "lease": timedelta(milliseconds=LEASE_MS),
+        "max_attempts": MAX_ATTEMPTS,
+        "backoff": timedelta(milliseconds=50),
+        "backoff_max": timedelta(milliseconds=500),
+        # That is as long as a session lives: no repeated call makes a message anew that has ended.
+        "retention": timedelta(0),
+        "errored_retention": timedelta(0),
+    }
+    tickwheel.create_queue(PLAIN, **common)
+    tickwheel.create_queue(EXCLUSIVE, exclusive_key=VALUE_KEY, **common)
+
+
+def _play(world: World, outcome: Outcome) -> None:
+    plan, row = world.plan, ROWS[world.plan.row]
+    world.start()
+    injections = inject(world, plan.faults)
+    end = world.started + plan.load.seconds
+    world.until(lambda: now() > end, "the load's time is over", plan.load.seconds + 1)
+    left = _until_all_ended(world)
+    world.end_workers()
+    aftermath = AFTERMATHS[row.after](world) if row.after else None
+    world.end_drivers()
+    evidence = collect(world)
+    evidence.unfinished = left
+    evidence.turned_back = [
+        (each.began - 0.1, each.over + 0.1) for each in injections if each.fault.kind == "step_clock"
+    ]
+    outcome.violations = check(evidence)
+    if aftermath is not None:
+        outcome.violations += aftermath.violations
+        outcome.marks += aftermath.marks
+        outcome.faults += aftermath.faults
+    _measure(world, outcome, evidence, injections)
+
+
+def _until_all_ended(world: World) -> dict[str, int]:
+    """Wait until producers have all answers and no message is under way; what is left when that takes too long."""
+    deadline = time.monotonic() + _ENDS_S
+    left: dict[str, int] = {"unknown": 1}
+    while left and time.monotonic() < deadline:
+        if any(kept.process.is_running for kept in world.producers):
+            left = {"producers": 1}
+        else:
+            try:
+                left = unfinished(world.tickwheel)
+                if left and ROWS[world.plan.row].faked:
+                    _cancel_what_is_far_away(world.tickwheel)
+            except TickwheelError as error:
+                left = {str(error): 1}
+        time.sleep(0.1)
+    return left
+
+
+def _cancel_what_is_far_away(tickwheel: Tickwheel) -> None:
+    """An operator's part after a clock that was an hour ahead: what was enqueued then is due in an hour."""
+    for queue in tickwheel.queues():
+        for view in queue.messages("invisible"):
+            if view.due > datetime.now(UTC) + _SOON:
+                queue.cancel(view.id, view.exclusive_value)
+
+
+def _measure(world: World, outcome: Outcome, evidence: Evidence, injections: list[Injection]) -> None:
+    row = ROWS[outcome.plan.row]
+    acknowledged = {id for call in evidence.calls if call.op == "enqueue" and call.outcome == OK for id in call.ids}
+    outcome.messages = len(acknowledged)
+    outcome.faults += len(injections)
+    if outcome.plan.load.poisoned:
+        deaths = sum(log(process).count(POISONED) for kept in world.workers for process in kept.ended)
+        outcome.faults += deaths
+        outcome.marks.append(f"workers killed by what they took: {deaths}")
+    outcome.lateness_ms = spread_ms(evidence.transitions)
+    if evidence.unfinished:
+        outcome.violations.append(Violation("L2", f"not all ended within {_ENDS_S:.0f} s: {evidence.unfinished}"))
+    for each in injections:
+        if not each.mark:
+            outcome.void.append(f"{each.fault.kind} at {each.fault.at} s")
+            continue
+        outcome.marks.append(f"{each.fault.kind}: {each.mark}")
+        recovered = recovery_s(evidence.transitions, each.over_ms)
+        if recovered is not None:
+            outcome.recoveries_s.append(round(recovered, 3))
+            if recovered > row.recovers_s:
+                outcome.slow.append(f"{each.fault.kind} at {each.fault.at} s: {recovered:.1f} s")

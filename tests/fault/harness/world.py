@@ -1,0 +1,131 @@
+"""The processes of a run, all on one place: event processes, producers and workers, kept running."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from services.process import Process
+from tests.fault.harness.history import now
+from tests.fault.harness.kept import Kept
+from tests.fault.harness.place import Place
+from tests.fault.harness.plan import RunPlan
+from tests.fault.harness.settings import Settings
+from tickwheel import Tickwheel
+from tickwheel.keys import shard_key
+from tickwheel.plan import Request, one
+
+NAMESPACE = "faults"
+DRIVERS = 2
+_LOOK_S, _START_S = 0.02, 60.0
+_FENCE_BYTES = 8
+
+
+class World:
+    """A run's processes. ``started`` is when its load begins, by the history's clock."""
+
+    def __init__(self, plan: RunPlan, place: Place, tickwheel: Tickwheel) -> None:
+        self.plan, self.place, self.tickwheel = plan, place, tickwheel
+        self.folder = place.folder
+        self.fences: list[list[tuple[int, int]]] = [[] for _ in range(plan.load.shards)]
+        self.lock = "lock-0"
+        self.drivers = [Kept(f"driver{n}", self._driver) for n in range(DRIVERS)]
+        self.producers: list[Kept] = []
+        self.workers: list[Kept] = []
+        self.started = 0.0
+        self._stopping = threading.Event()
+        self._watch = threading.Thread(target=self._look, name="harness-watch", daemon=True)
+        self._settings = Settings("", "", "", "", 0.0, plan.load)
+
+    def start(self, lead_s: float = 1.0) -> None:
+        """Have all running; the load begins when every shard is driven."""
+        self._watch.start()
+        self.until(lambda: all(self.fences), "every shard is driven", _START_S)
+        self.started = now() + lead_s
+        load = self.plan.load
+        self._settings = Settings(
+            self.place.url, NAMESPACE, self.place.durability, str(self.folder), self.started, load
+        )
+        self.workers = [Kept(f"worker{n}", self._program("worker")) for n in range(load.workers)]
+        self.producers = [Kept(f"producer{n}", self._program("producer"), float("inf")) for n in range(load.producers)]
+
+    def until(self, condition: Callable[[], bool], what: str, within: float) -> None:
+        """Until the condition holds; TimeoutError where that takes too long."""
+        deadline = time.monotonic() + within
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not within {within} s: {what}")
+            time.sleep(_LOOK_S)
+
+    def leading(self, whom: int) -> Kept:
+        """An event process that drives a shard; which, of several, ``whom`` says."""
+        found: list[Kept] = []
+
+        def leads() -> bool:
+            found[:] = [kept for kept in self.drivers if kept.process.is_running and "elected" in log(kept.process)]
+            return bool(found)
+
+        self.until(leads, "an event process leads", _START_S)
+        return found[whom % len(found)]
+
+    def end_workers(self) -> None:
+        """Let workers finish what they have, and end."""
+        self._stop_watching()
+        for kept in self.producers + self.workers:
+            kept.process.stop()
+
+    def close(self) -> None:
+        """End all processes."""
+        self._stop_watching()
+        for kept in self.producers + self.workers + self.drivers:
+            kept.process.kill()
+
+    def end_drivers(self) -> None:
+        """End the event processes as an operator does."""
+        for kept in self.drivers:
+            kept.process.stop()
+
+    def _stop_watching(self) -> None:
+        self._stopping.set()
+        if self._watch.is_alive():
+            self._watch.join()
+
+    def _driver(self, name: str) -> Process:
+        command = [sys.executable, "-m", "tickwheel", "events", "--url", self.place.driver_url]
+        command += ["--namespace", NAMESPACE, "--lock", str(self.folder / self.lock)]
+        return Process(name, command, self.folder, lambda: True)
+
+    def _program(self, kind: str) -> Callable[[str], Process]:
+        def make(name: str) -> Process:
+            command = [sys.executable, "-m", f"tests.fault.harness.{kind}", self._settings.to_json(), name]
+            return Process(name, command, self.folder, lambda: True, environment={"PYTHONPATH": str(_ROOT)})
+
+        return make
+
+    def _look(self) -> None:
+        while not self._stopping.wait(_LOOK_S):
+            for kept in self.drivers + self.workers:
+                kept.look()
+            self._see_fences()
+
+    def _see_fences(self) -> None:
+        for shard, seen in enumerate(self.fences):
+            request = Request(shard, command=("HGET", shard_key(NAMESPACE, shard, "clock"), "fence"))
+            try:
+                packed = self.tickwheel._run(one(request)).value
+            except Exception:
+                # The server is what the fault is about.
+                return
+            if packed is not None:
+                fence = (int.from_bytes(packed[:_FENCE_BYTES]), int.from_bytes(packed[_FENCE_BYTES:]))
+                if not seen or seen[-1] != fence:
+                    seen.append(fence)
+
+
+_ROOT = Path(__file__).parents[3]
+
+
+def log(process: Process) -> str:
+    """What a process said."""
+    return process.log.read_text(errors="replace") if process.log.exists() else ""
