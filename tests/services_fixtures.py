@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from services.kafka import Kafka
 from services.redis_cluster import RedisCluster
 from services.replica_set import ReplicaSet
 from services.zookeeper import ZooKeeper
@@ -38,3 +39,11 @@ def zookeeper_quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
     """ZooKeeper, a quorum of three."""
     with ZooKeeper(tmp_path_factory.mktemp("zookeeper_quorum"), servers=3) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """One broker of Kafka, which makes no topic by itself."""
+    with Kafka(tmp_path_factory.mktemp("kafka")) as broker:
+        broker.start()
+        yield broker

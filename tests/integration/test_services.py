@@ -1,14 +1,19 @@
 """The real services that tests use: each does its work, keeps its data through a SIGKILL, and ends without a trace."""
 
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import redis
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 
+from services.kafka import Kafka
 from services.process import Process, ServiceError
 from services.redis_cluster import RedisCluster
 from services.replica_set import ReplicaSet
@@ -37,6 +42,34 @@ def kazoo(service: ZooKeeper) -> Iterator[KazooClient]:
     finally:
         client.stop()
         client.close()
+
+
+def produce(broker: Kafka, topic: str, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "log_level": 0})
+    failures: list[object] = []
+    producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(60) == 0
+    assert not failures
+
+
+def consume(broker: Kafka, topic: str, count: int) -> list[bytes]:
+    """The first values of a topic's only partition."""
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings | {"log_level": 0})
+    consumer.subscribe([topic])
+    values: list[bytes] = []
+
+    def have_come() -> bool:
+        message = consumer.poll(0.1)
+        if message is not None and not message.error():
+            values.append(message.value() or b"")
+        return len(values) == count
+
+    try:
+        eventually(have_come, f"{count} records of {topic}", within=60)
+    finally:
+        consumer.close()
+    return values
 
 
 def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
@@ -173,3 +206,14 @@ def test_a_quorum_without_a_majority_does_not_serve(zookeeper_quorum: ZooKeeper)
         other.launch()
     zookeeper_quorum.wait_until_all_serve()
     assert zookeeper_quorum.leader() is not None
+
+
+def test_a_killed_kafka_starts_again_with_its_records(kafka: Kafka) -> None:
+    topic = f"kept-{uuid.uuid4().hex}"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
+    produce(kafka, topic, b"before")
+    assert consume(kafka, topic, 1) == [b"before"]
+    kafka.restart()
+    produce(kafka, topic, b"after")
+    assert consume(kafka, topic, 2) == [b"before", b"after"]
