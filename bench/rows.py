@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from bench.backlog import backlog
 from bench.blocked import blocked
+from bench.durability import durability
 from bench.empty import empty
 from bench.figures import Figure, Scale
 from bench.filters import exclusive_filtered, filtered, longest_call
@@ -29,6 +30,7 @@ ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
     "empty": empty,
     "client_rates": client_rates,
     "delayed_lives": delayed_lives,
+    "durability": durability,
     "lateness": lateness,
     "wheel": wheel,
 }
