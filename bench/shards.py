@@ -1,5 +1,6 @@
 """What a life costs the server where a namespace has many shards."""
 
+from contextlib import ExitStack
 from statistics import median
 
 from bench.awake import cores_awake
@@ -15,34 +16,38 @@ STEPS = 20
 
 def shards(scale: Scale) -> list[Figure]:
     """Server CPU of a whole delayed life over 4 and 64 shards against 1, with as many messages to a shard's call."""
-    lives: dict[int, list[float]] = {}
+    dense: dict[int, list[float]] = {count: [] for count in SHARDS}
     # Batches of 100 over all shards, as one small producer makes them: each shard's call has few messages.
-    sparse: dict[int, list[float]] = {}
-    with cores_awake():
-        for count, few_shards in SHARDS.items():
-            there = scale.size(count, few_shards)
-            with BenchServer() as server, TurnedShard(server, history=HISTORY, shards=there) as shard:
-                batch = scale.size(BATCH, 10) * there
-                most = scale.size(STEPS, 2) * batch
-                cost_of_lives(shard, most, batch=batch)
-                lives[count] = [cost_of_lives(shard, most, batch=batch).total_us for _ in range(scale.runs(3))]
-                few = scale.size(5_000, 100)
-                sparse[count] = [cost_of_lives(shard, few).total_us for _ in range(scale.runs(3))]
-    one = median(lives[1])
+    sparse: dict[int, list[float]] = {count: [] for count in SHARDS}
+    with cores_awake(), ExitStack() as stack:
+        namespaces = {}
+        for count, few in SHARDS.items():
+            server = stack.enter_context(BenchServer())
+            namespaces[count] = stack.enter_context(TurnedShard(server, history=HISTORY, shards=scale.size(count, few)))
+        # Taking turns, so that what the machine does meanwhile meets all of them; the first turn warms up.
+        for turn in range(scale.runs(3) + 1):
+            for count, there in namespaces.items():
+                batch = scale.size(BATCH, 10) * there.shards
+                cost = cost_of_lives(there, scale.size(STEPS, 2) * batch, batch=batch)
+                if turn:
+                    dense[count].append(cost.total_us)
+                    sparse[count].append(cost_of_lives(there, scale.size(5_000, 100)).total_us)
+    one = median(dense[1])
+    details = {
+        "messages_to_a_shards_call": BATCH,
+        "life_us": {str(n): [round(us, 2) for us in found] for n, found in dense.items()},
+        "life_us_with_100_messages_over_all_shards": {
+            str(n): [round(us, 2) for us in found] for n, found in sparse.items()
+        },
+    }
     return [
         Figure(
             f"life_{count}_shards",
             f"server CPU of a whole life with {count} shards against 1, 100 messages to a shard's call",
             "×",
-            [us / one for us in lives[count]],
+            [us / one for us in dense[count]],
             1.1,
-            details={
-                "batch_per_shard": BATCH,
-                "life_us": {str(n): [round(us, 2) for us in found] for n, found in lives.items()},
-                "life_us_with_batches_of_100_over_all_shards": {
-                    str(n): [round(us, 2) for us in found] for n, found in sparse.items()
-                },
-            },
+            details=details,
         )
         for count in SHARDS
         if count > 1

@@ -34,6 +34,7 @@ class TurnedShard:
 
     def __init__(self, server: BenchServer, *, history: int, shards: int = 1) -> None:
         self.server = server
+        self.shards = shards
         self.tickwheel = Tickwheel(server.url, clock="_clock_test", drive=False, shards=shards)
         core = self.tickwheel._core
         core.history = history
