@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tickwheel import arguments
-from tickwheel.async_io import AsyncIO, another_loop, in_thread, pool, to_its_end
+from tickwheel.async_io import AsyncIO, another_loop, in_thread, to_its_end
+from tickwheel.async_servers import AsyncServerPools
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.errors import TickwheelError
@@ -269,9 +270,9 @@ class Tickwheel:
         opening = self._opening
         try:
             where = await in_thread(opening.open)
-            connections, replicas = pool(where, opening.answer_s), opening.durability.replicas
-            self._io = AsyncIO(connections, opening.shown, opening.seconds, replicas, opening.revive)
-            self._io.wakes = WakeTask(pool(where, opening.answer_s, socket_timeout=None), self._core.channels)
+            servers, replicas = AsyncServerPools(where, opening.answer_s), opening.durability.replicas
+            self._io = AsyncIO(servers, opening.shown, opening.seconds, replicas, opening.revive)
+            self._io.wakes = WakeTask(servers, self._core.channels)
             await self._run(opening.prepare(self._core, *self._asked))
             await in_thread(lambda: opening.start_driving(self._core))
         except BaseException:

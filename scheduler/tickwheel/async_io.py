@@ -4,43 +4,18 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from redis.asyncio.connection import ConnectionPool
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-
+from tickwheel.async_servers import AsyncServerPools, read_answer
+from tickwheel.delivery import Delivery, Parcel
 from tickwheel.errors import TickwheelError
 from tickwheel.gate import Gate
-from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch
-from tickwheel.sync_io import ANSWER_S
-from tickwheel.transport import (
-    LOST_CONNECTION,
-    UNANSWERED,
-    Attempts,
-    RedisError,
-    ScriptMissing,
-    TryLater,
-    commands,
-    interpret,
-    sources,
-)
+from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Servers, Watch
+from tickwheel.transport import LOST_CONNECTION, UNANSWERED, Attempts, TryLater
 from tickwheel.wake_task import WakeTask
 
 T = TypeVar("T")
 
 _OPEN = "open a client of its own in each"
 _CLOSE = "close it in its own, or end that loop first"
-
-
-def pool(url: str, answer_s: float = ANSWER_S, **options: Any) -> ConnectionPool:
-    """Connections to one server, without redis-py's own retries."""
-    settings = {
-        "protocol": 2,
-        "retry": Retry(NoBackoff(), 0),
-        "socket_timeout": min(ANSWER_S, answer_s),
-        "socket_connect_timeout": min(ANSWER_S, answer_s),
-        "max_connections": 65_536,
-    }
-    return ConnectionPool.from_url(url, **settings | options)
 
 
 async def in_thread(work: Callable[[], T]) -> T:
@@ -74,17 +49,17 @@ def another_loop(where: str, *, closing: bool = False) -> TickwheelError:
 
 
 class AsyncIO:
-    """Runs plans against one server, on one event loop."""
+    """Runs plans against one server, or the servers of a cluster, on one event loop."""
 
     def __init__(
         self,
-        connections: ConnectionPool,
+        servers: AsyncServerPools,
         where: str,
         seconds: float,
         replicas: int,
         revive: Callable[[], None],
     ) -> None:
-        self._pool: Any = connections
+        self._servers = servers
         self._where = where
         self._gate = Gate(where)
         self._seconds = seconds
@@ -133,6 +108,8 @@ class AsyncIO:
         match step:
             case Round(requests):
                 return await self.round(requests)
+            case Servers():
+                return await self._one_shard_each()
             case Watch(queue):
                 assert self.wakes is not None
                 return await self.wakes.watch(queue)
@@ -145,54 +122,76 @@ class AsyncIO:
         return None
 
     async def round(self, requests: list[Request]) -> list[Reply]:
-        """Send requests in one pipeline, again those that got no answer, until they have one or the time is up."""
-        replies: list[Reply | None] = [None] * len(requests)
+        """Send requests, a pipeline to each server, again those without an answer, until all have one or time is up."""
+        delivery = Delivery(requests, self._servers.topology, self._replicas)
         attempts = Attempts(self._where, self._seconds)
         while True:
-            waiting = [n for n, reply in enumerate(replies) if reply is None]
-            self._gate.check(attempts.sent)
-            try:
-                await self._attempt(requests, waiting, replies, attempts)
-                return replies  # type: ignore[return-value]  # all are answered
-            except ScriptMissing:
-                await self._load(requests)
-            except UNANSWERED as error:
-                self._gate.check(attempts.sent)
-                await asyncio.sleep(attempts.pause(error))
-                if not isinstance(error, TryLater):
+            self._gate.check(delivery.in_doubt)
+            trouble = await self._attempt(delivery)
+            if delivery.is_done:
+                return delivery.replies  # type: ignore[return-value]  # all are answered
+            if trouble is not None:
+                self._gate.check(delivery.in_doubt)
+                await asyncio.sleep(attempts.pause(trouble, delivery.in_doubt))
+                if not isinstance(trouble, TryLater):
                     await asyncio.to_thread(self._revive)
 
-    async def _attempt(
-        self, requests: list[Request], waiting: list[int], replies: list[Reply | None], attempts: Attempts
-    ) -> None:
-        resent = attempts.sent
-        trouble: Exception | None = None
-        todo = [commands(requests[n], resent, self._replicas) for n in waiting]
-        connection = await self._pool.get_connection()
+    async def _attempt(self, delivery: Delivery) -> Exception | None:
+        """Send all that is not answered, and read what comes; why to wait before the next attempt, if at all."""
         try:
-            packed = connection.pack_commands([command for each in todo for command in each])
-            attempts.sent = True
-            await connection.send_packed_command(packed)
-            for n, each in zip(waiting, todo, strict=True):
-                answers = [await _read(connection) for _ in each]
-                try:
-                    replies[n] = interpret(requests[n], answers, resent, self._replicas)
-                except Exception as error:
-                    trouble = trouble or error
-            if trouble is not None:
-                raise trouble
-        except BaseException as error:
-            if isinstance(error, ScriptMissing | TryLater):
-                attempts.sent = resent
-            elif error is not trouble:
-                await connection.disconnect(nowait=True)
-            raise
+            if delivery.map_is_old:
+                await self._servers.read_map(delivery.silent)
+                delivery.map_is_read()
+        except UNANSWERED as error:
+            return error
+        under_way: list[tuple[Parcel, Any]] = []
+        try:
+            for parcel in delivery.parcels():
+                await self._send(delivery, parcel, under_way)
+            while under_way:
+                await self._receive(delivery, *under_way[0])
+                under_way.pop(0)
         finally:
-            await self._pool.release(connection)
+            # What was not read to its end is of no use to anybody else.
+            for parcel, connection in under_way:
+                await connection.disconnect(nowait=True)
+                await self._servers.pool(parcel.server).release(connection)
+        return delivery.next()
 
-    async def _load(self, requests: list[Request]) -> None:
-        loads = [Request(0, command=("SCRIPT", "LOAD", source)) for source in sources(requests, self._replicas)]
-        await self.round(loads)
+    async def _send(self, delivery: Delivery, parcel: Parcel, under_way: list[tuple[Parcel, Any]]) -> None:
+        pool = self._servers.pool(parcel.server)
+        try:
+            connection = await pool.get_connection()
+        except UNANSWERED as error:
+            delivery.lost(parcel, error)
+            return
+        under_way.append((parcel, connection))
+        try:
+            packed = connection.pack_commands(parcel.commands())
+            delivery.sending(parcel)
+            await connection.send_packed_command(packed)
+        except LOST_CONNECTION as error:
+            delivery.lost(parcel, error)
+            under_way.pop()
+            await connection.disconnect(nowait=True)
+            await pool.release(connection)
+
+    async def _receive(self, delivery: Delivery, parcel: Parcel, connection: Any) -> None:
+        try:
+            for _ in parcel.loads:
+                delivery.loaded(await read_answer(connection))
+            for n, sent in parcel.requests:
+                delivery.answered(parcel, n, sent, [await read_answer(connection) for _ in sent])
+        except LOST_CONNECTION as error:
+            delivery.lost(parcel, error)
+            await connection.disconnect(nowait=True)
+        await self._servers.pool(parcel.server).release(connection)
+
+    async def _one_shard_each(self) -> list[int]:
+        if self._servers.topology.is_cluster:
+            # The map is there once anything was answered.
+            await self.round([Request(0, command=("PING",))])
+        return self._servers.topology.one_shard_each()
 
     async def close(self) -> None:
         """Close every connection, and end every call. Those of a process that this one was forked from stay.
@@ -205,13 +204,4 @@ class AsyncIO:
             return
         if self.wakes is not None:
             await self.wakes.stop()
-        await self._pool.disconnect()
-
-
-async def _read(connection: Any) -> object:
-    try:
-        return await connection.read_response()
-    except LOST_CONNECTION:
-        raise
-    except RedisError as error:
-        return error
+        await self._servers.close()

@@ -17,7 +17,8 @@ from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.leased import leased
 from tickwheel.operations.results import Change
 from tickwheel.plan import Plan
-from tickwheel.sync_io import SyncIO, pool
+from tickwheel.servers import ServerPools
+from tickwheel.sync_io import SyncIO
 from tickwheel.wake_thread import WakeThread
 
 T = TypeVar("T")
@@ -202,7 +203,8 @@ class Tickwheel:
     """A delay scheduler and priority queue.
 
     ``url`` says where: none is an embedded server on ``data_dir`` (default: the platform's folder for user data),
-    ``redis://``, ``rediss://`` and ``unix://`` a server that is there. ``shards`` is fixed when the namespace is first
+    ``redis://``, ``rediss://`` and ``unix://`` a server that is there, ``redis+cluster://host:port,host:port`` and
+    ``rediss+cluster://`` a Redis Cluster. ``shards`` is fixed when the namespace is first
     used (default 1) and checked after. ``durability`` is ``memory``, ``fsync`` (embedded default) or ``replica:N``.
     ``drive`` says whether this program also runs the event process, in a child: by default where embedded.
     ``history`` (``capped``, ``relay``, ``off``), ``auto_create`` and ``clock_guard`` (by how much the server's clock
@@ -233,14 +235,15 @@ class Tickwheel:
         self._core = Core(self._opening.namespace, clock=clock)
         where = self._opening.open()
         try:
+            servers = ServerPools(where, self._opening.answer_s)
             self._io = SyncIO(
-                pool(where, self._opening.answer_s),
+                servers,
                 self._opening.shown,
                 self._opening.seconds,
                 self._opening.durability.replicas,
                 self._opening.revive,
             )
-            self._io.wakes = WakeThread(pool(where, self._opening.answer_s, socket_timeout=None), self._core.channels)
+            self._io.wakes = WakeThread(servers, self._core.channels)
             self._run(self._opening.prepare(self._core, shards, history, auto_create, clock_guard))
             self._opening.start_driving(self._core)
         except BaseException:

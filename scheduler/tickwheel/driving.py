@@ -13,9 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from redis import Redis
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
-from redis.retry import Retry
 
 from tickwheel import urls
 from tickwheel.config import QueueConfig
@@ -24,9 +22,11 @@ from tickwheel.embedded import EmbeddedServer
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process import EventProcess, LockFileElection, QueueRef
 from tickwheel.event_process.queues import HomeChanged
+from tickwheel.keys import shard_key
 from tickwheel.namespace import open_namespace, shards_now
 from tickwheel.operations import queues
-from tickwheel.sync_io import ANSWER_S, SyncIO, pool
+from tickwheel.servers import ServerPools
+from tickwheel.sync_io import SyncIO
 
 _HOME_S = 5.0
 # What the world does to an event process: a full disk, a server that is gone. Anything else is a mistake of ours, whose
@@ -88,15 +88,13 @@ def event_process(
     ``clock`` is how scripts read the time: another than the server's in tests only.
     """
     core = Core(namespace, clock=clock)
-    io = SyncIO(pool(url), urls.without_password(url), _HOME_S, revive=revive)
+    io = SyncIO(ServerPools(url), urls.without_password(url), _HOME_S, revive=revive)
     io.run(open_namespace(core, None))
 
     def connect(shard: int) -> "Redis":
         if revive is not None:
             revive()
-        return Redis.from_url(
-            url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S
-        )
+        return io.connect(shard, shard_key(namespace, shard, "clock"))
 
     process = EventProcess(
         connect,

@@ -50,6 +50,11 @@ class Round:
 
 
 @dataclass(slots=True)
+class Servers:
+    """Ask which servers there are. Answered with a shard for each of them, whose requests go to it."""
+
+
+@dataclass(slots=True)
 class Watch:
     """Subscribe to a queue's wake-ups. Answered with a waiter once the subscription stands."""
 
@@ -78,7 +83,7 @@ class Leave:
     waiter: Any
 
 
-Step = Round | Watch | Park | PassOn | Leave
+Step = Round | Servers | Watch | Park | PassOn | Leave
 Plan = Generator[Step, Any, T]
 
 

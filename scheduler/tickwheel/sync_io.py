@@ -1,57 +1,34 @@
-"""Plans carried out with blocking sockets: one pipeline a round on a connection of redis-py, any number of threads."""
+"""Plans carried out with blocking sockets: one pipeline a round and server on redis-py's connections, any threads."""
 
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from redis.backoff import NoBackoff
-from redis.connection import ConnectionPool
-from redis.retry import Retry
+from redis import Redis
 
+from tickwheel.delivery import Delivery, Parcel
+from tickwheel.errors import TickwheelError
 from tickwheel.gate import Gate
-from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch
-from tickwheel.transport import (
-    LOST_CONNECTION,
-    UNANSWERED,
-    Attempts,
-    RedisError,
-    ScriptMissing,
-    TryLater,
-    commands,
-    interpret,
-    sources,
-)
+from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Servers, Watch
+from tickwheel.servers import ServerPools, read_answer
+from tickwheel.transport import LOST_CONNECTION, UNANSWERED, Attempts, TryLater
 from tickwheel.wake_thread import WakeThread
 
 T = TypeVar("T")
-# One answer takes no longer than this, or the connection counts as lost and the call is sent again.
-ANSWER_S = 5.0
-
-
-def pool(url: str, answer_s: float = ANSWER_S, **options: Any) -> ConnectionPool:
-    """Connections to one server, without redis-py's own retries."""
-    settings = {
-        "protocol": 2,
-        "retry": Retry(NoBackoff(), 0),
-        "socket_timeout": min(ANSWER_S, answer_s),
-        "socket_connect_timeout": min(ANSWER_S, answer_s),
-        "max_connections": 65_536,
-    }
-    return ConnectionPool.from_url(url, **settings | options)
 
 
 class SyncIO:
-    """Runs plans against one server."""
+    """Runs plans against one server, or the servers of a cluster."""
 
     def __init__(
         self,
-        connections: ConnectionPool,
+        servers: ServerPools,
         where: str,
         seconds: float,
         replicas: int = 0,
         revive: Callable[[], None] | None = None,
     ) -> None:
-        self._pool = connections
+        self._servers = servers
         self._where = where
         self._gate = Gate(where)
         self._seconds = seconds
@@ -80,6 +57,8 @@ class SyncIO:
         match step:
             case Round(requests):
                 return self.round(requests)
+            case Servers():
+                return self._one_shard_each()
             case Watch(queue):
                 assert self.wakes is not None
                 return self.wakes.watch(queue)
@@ -92,53 +71,86 @@ class SyncIO:
         return None
 
     def round(self, requests: list[Request]) -> list[Reply]:
-        """Send requests in one pipeline, again those that got no answer, until they have one or the time is up."""
-        replies: list[Reply | None] = [None] * len(requests)
+        """Send requests, a pipeline to each server, again those without an answer, until all have one or time is up."""
+        delivery = Delivery(requests, self._servers.topology, self.replicas)
         attempts = Attempts(self._where, self._seconds)
         while True:
-            waiting = [n for n, reply in enumerate(replies) if reply is None]
-            self._gate.check(attempts.sent)
-            try:
-                self._attempt(requests, waiting, replies, attempts)
-                return replies  # type: ignore[return-value]  # all are answered
-            except ScriptMissing:
-                self._load(requests)
-            except UNANSWERED as error:
-                self._gate.check(attempts.sent)
-                time.sleep(attempts.pause(error))
-                if self._revive is not None and not isinstance(error, TryLater):
+            self._gate.check(delivery.in_doubt)
+            trouble = self._attempt(delivery)
+            if delivery.is_done:
+                return delivery.replies  # type: ignore[return-value]  # all are answered
+            if trouble is not None:
+                self._gate.check(delivery.in_doubt)
+                time.sleep(attempts.pause(trouble, delivery.in_doubt))
+                if self._revive is not None and not isinstance(trouble, TryLater):
                     self._revive()
 
-    def _attempt(
-        self, requests: list[Request], waiting: list[int], replies: list[Reply | None], attempts: Attempts
-    ) -> None:
-        resent, replicas = attempts.sent, self.replicas
-        trouble: Exception | None = None
-        todo = [commands(requests[n], resent, replicas) for n in waiting]
-        connection: Any = self._pool.get_connection()
-        try:
-            packed = connection.pack_commands([command for each in todo for command in each])
-            attempts.sent = True
-            connection.send_packed_command(packed)
-            for n, each in zip(waiting, todo, strict=True):
-                answers = [_read(connection) for _ in each]
-                try:
-                    replies[n] = interpret(requests[n], answers, resent, replicas)
-                except Exception as error:
-                    trouble = trouble or error
-            if trouble is not None:
-                raise trouble
-        except BaseException as error:
-            if isinstance(error, ScriptMissing | TryLater):
-                attempts.sent = resent
-            elif error is not trouble:
-                connection.disconnect()
-            raise
-        finally:
-            self._pool.release(connection)
+    def connect(self, shard: int, key: str) -> Redis:
+        """A client of the server that holds the shard now: in a cluster, the one that answers for this key of it."""
+        topology = self._servers.topology
+        if topology.is_cluster:
+            self.round([Request(shard, command=("EXISTS", key))])
+        server = topology.server(shard)
+        if server is None:
+            raise TickwheelError(f"no server of the cluster has shard {shard} now")
+        return Redis(connection_pool=self._servers.pool(server))
 
-    def _load(self, requests: list[Request]) -> None:
-        self.round([Request(0, command=("SCRIPT", "LOAD", source)) for source in sources(requests, self.replicas)])
+    def _attempt(self, delivery: Delivery) -> Exception | None:
+        """Send all that is not answered, and read what comes; why to wait before the next attempt, if at all."""
+        try:
+            if delivery.map_is_old:
+                self._servers.read_map(delivery.silent)
+                delivery.map_is_read()
+        except UNANSWERED as error:
+            return error
+        under_way: list[tuple[Parcel, Any]] = []
+        try:
+            for parcel in delivery.parcels():
+                self._send(delivery, parcel, under_way)
+            while under_way:
+                self._receive(delivery, *under_way[0])
+                under_way.pop(0)
+        finally:
+            # What was not read to its end is of no use to anybody else.
+            for parcel, connection in under_way:
+                connection.disconnect()
+                self._servers.pool(parcel.server).release(connection)
+        return delivery.next()
+
+    def _send(self, delivery: Delivery, parcel: Parcel, under_way: list[tuple[Parcel, Any]]) -> None:
+        pool = self._servers.pool(parcel.server)
+        try:
+            connection: Any = pool.get_connection()
+        except UNANSWERED as error:
+            delivery.lost(parcel, error)
+            return
+        under_way.append((parcel, connection))
+        try:
+            packed = connection.pack_commands(parcel.commands())
+            delivery.sending(parcel)
+            connection.send_packed_command(packed)
+        except LOST_CONNECTION as error:
+            delivery.lost(parcel, error)
+            under_way.pop()
+            connection.disconnect()
+            pool.release(connection)
+
+    def _receive(self, delivery: Delivery, parcel: Parcel, connection: Any) -> None:
+        try:
+            for _ in parcel.loads:
+                delivery.loaded(read_answer(connection))
+            for n, sent in parcel.requests:
+                delivery.answered(parcel, n, sent, [read_answer(connection) for _ in sent])
+        except LOST_CONNECTION as error:
+            delivery.lost(parcel, error)
+            connection.disconnect()
+        self._servers.pool(parcel.server).release(connection)
+
+    def _one_shard_each(self) -> list[int]:
+        if self._servers.topology.is_cluster:
+            # The map is there once anything was answered.
+            self.round([Request(0, command=("PING",))])
+        return self._servers.topology.one_shard_each()
 
     def close(self) -> None:
         """Close every connection, and end every call. Those of a process that this one was forked from stay."""
@@ -147,13 +159,4 @@ class SyncIO:
             return
         if self.wakes is not None:
             self.wakes.stop()
-        self._pool.disconnect()
-
-
-def _read(connection: Any) -> object:
-    try:
-        return connection.read_response()
-    except LOST_CONNECTION:
-        raise
-    except RedisError as error:
-        return error
+        self._servers.close()

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
+    BusyLoadingError,
     ClusterDownError,
     ConnectionError,
     InvalidResponse,
@@ -46,9 +48,12 @@ _CODES = frozenset(
         "NAMESPACEGONE",
     )
 )
-_LATER = (ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError)
+# Another server may do it by now, or this one soon: a replica, one that starts, a cluster without a quorum.
+_ELSEWHERE = (ReadOnlyError, MasterDownError, ClusterDownError, BusyLoadingError)
+_LATER = (*_ELSEWHERE, TryAgainError)
 # What is no answer of this protocol is none at all: another kind of server, or a connection that is out of step.
 LOST_CONNECTION = (ConnectionError, TimeoutError, OSError, InvalidResponse)
+ASKING: Command = ("ASKING",)
 _WAIT_MS = 2_000
 # So that the answer to WAIT arrives, whatever it is.
 REPLICA_ANSWER_S = 3.0
@@ -59,7 +64,11 @@ class ScriptMissing(Exception):
 
 
 class TryLater(Exception):
-    """The server refused for now, without doing anything."""
+    """The server refused for now, without doing anything. ``elsewhere``: another one may be asked."""
+
+    def __init__(self, text: str, *, elsewhere: bool = False) -> None:
+        super().__init__(text)
+        self.elsewhere = elsewhere
 
 
 # A server may answer a new connection with an error, before any call: `refused` says whether it is for good.
@@ -82,6 +91,12 @@ def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
     return [*sent, ("EVALSHA", barrier.sha, 1, call.keys[0]), ("WAIT", replicas, _WAIT_MS)]
 
 
+def asking(request: Request, plain: list[Command]) -> list[Command]:
+    """The same commands for a server that is taking the slot over: each, and the transaction, may be done there."""
+    first = 1 if request.before is None else 4
+    return [ASKING, *plain[:first], *(each for command in plain[first:] for each in (ASKING, command))]
+
+
 def sources(requests: Sequence[Request], replicas: int) -> list[str]:
     """The scripts that these requests need, for a server that does not have one of them."""
     scripts = [request.call.script for request in requests if request.call] + ([load("barrier")] if replicas else [])
@@ -91,7 +106,7 @@ def sources(requests: Sequence[Request], replicas: int) -> list[str]:
 def interpret(request: Request, answers: list[object], resent: bool, replicas: int) -> Reply:
     """The reply of a request from the answers to its commands, of which errors are values here."""
     waited = request.call is not None and request.durable and replicas > 0
-    answer = answers[0] if request.before is None else _of_transaction(answers[:4])
+    answer = _own(request, answers)
     if isinstance(answer, Exception):
         code, _, text = str(answer).partition(" ")
         if isinstance(answer, ResponseError) and code in _CODES:
@@ -109,6 +124,15 @@ def interpret(request: Request, answers: list[object], resent: bool, replicas: i
     return Reply(answer, resent=resent)
 
 
+def was_run(request: Request, answers: list[object]) -> bool:
+    """Whether the request itself was done, whatever came of the wait for its replicas."""
+    return not isinstance(_own(request, answers), Exception)
+
+
+def _own(request: Request, answers: list[object]) -> object:
+    return answers[0] if request.before is None else _of_transaction(answers[:4])
+
+
 def _of_transaction(answers: list[object]) -> object:
     """The call's answer among those of MULTI, a command, the call and EXEC, or what kept it from running."""
     done = answers[-1]
@@ -121,13 +145,19 @@ def _refuse(error: Exception) -> None:
     if isinstance(error, NoScriptError):
         raise ScriptMissing
     if isinstance(error, _LATER) or str(error).startswith("BUSY"):
-        raise TryLater(str(error))
+        raise TryLater(str(error) or type(error).__name__, elsewhere=isinstance(error, _ELSEWHERE))
+    if isinstance(error, AskError):
+        raise error
     raise refusal(error) from error
 
 
 def refusal(error: Exception) -> TickwheelError:
     """The error of ours for one of the server's."""
     text = str(error)
+    if isinstance(error, AskError):
+        return TickwheelError("the server is one of a Redis Cluster: give a redis+cluster:// url")
+    if "cluster support disabled" in text:
+        return TickwheelError("the server is not one of a Redis Cluster: give a redis:// url")
     if isinstance(error, OutOfMemoryError):
         return OutOfMemory(f"the server is at its memory limit and refused the call: {text}")
     if isinstance(error, NoPermissionError | AuthenticationError) or text.startswith("ACL failure"):
@@ -158,12 +188,11 @@ class Attempts:
 
     where: str
     seconds: float
-    sent: bool = False
     _started: float = field(default_factory=time.monotonic)
     _count: int = 0
 
-    def pause(self, error: Exception) -> float:
-        """Seconds to wait before the next attempt; Unavailable where the time is up."""
+    def pause(self, error: Exception, sent: bool) -> float:
+        """Seconds to wait before the next attempt; Unavailable where the time is up. What was ``sent`` may be done."""
         self._count += 1
         spent = time.monotonic() - self._started
         raise_refused(error)
@@ -171,8 +200,8 @@ class Attempts:
             raise Unavailable(
                 f"no answer from {self.where} in {spent:.1f} s and {self._count} attempts:"
                 f" {str(error) or type(error).__name__}"
-                + ("; the call may have been done, and can be sent again" if self.sent else "; nothing was sent"),
-                may_have_happened=self.sent,
+                + ("; the call may have been done, and can be sent again" if sent else "; nothing was sent"),
+                may_have_happened=sent,
             ) from error
         pause = random.uniform(0, min(0.5, 0.01 * 2 ** min(self._count, 10)))
         # The first, the second, the fourth and so on: a server that is away for long fills no log.
@@ -183,6 +212,7 @@ class Attempts:
 
 
 __all__ = [
+    "ASKING",
     "LOST_CONNECTION",
     "REPLICA_ANSWER_S",
     "UNANSWERED",
@@ -190,10 +220,12 @@ __all__ = [
     "RedisError",
     "ScriptMissing",
     "TryLater",
+    "asking",
     "commands",
     "interpret",
     "log",
     "raise_refused",
     "refused",
     "sources",
+    "was_run",
 ]

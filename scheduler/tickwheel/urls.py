@@ -1,4 +1,4 @@
-"""The URL of a server: what is understood, how it is shown, how it reaches a child process."""
+"""The URL of a server or cluster: what is understood, how it is shown, how it reaches a child process."""
 
 import hashlib
 import re
@@ -10,10 +10,14 @@ from redis.connection import ConnectionPool
 
 from tickwheel import arguments
 from tickwheel.errors import InvalidArgument
+from tickwheel.topology import SINGLE
 
 # The environment of a process, unlike its arguments, is for its own user to read.
 VARIABLE = "TICKWHEEL_URL"
-SCHEMES = ("redis", "rediss", "unix")
+# How each server of a cluster is reached.
+_CLUSTERS = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
+SCHEMES = ("redis", "rediss", "unix", *_CLUSTERS)
+_PORT = 6379
 # Of the many that redis-py knows those that are about the server. How a connection is used is ours to say.
 _OPTIONS = {"db", "username", "password", "client_name"}
 _TLS_OPTIONS = {
@@ -35,6 +39,27 @@ def check(url: object) -> None:
             "url has a host, port, database, path or option that is not understood; the special characters of a"
             " user name or password are written as in '%40' for '@'"
         )
+    if _is_cluster(url) and not _names_database_0(url):
+        raise InvalidArgument("a cluster has only database 0: leave the path and the option 'db' out of its url")
+
+
+def servers(url: str) -> list[str]:
+    """The ``host:port`` of each server of a cluster that its URL names; for a single server the empty name."""
+    if not _is_cluster(url):
+        return [SINGLE]
+    named = [each.strip() for each in urlsplit(url).netloc.rpartition("@")[2].split(",")]
+    return [each if re.search(r":[0-9]*$", each.rpartition("]")[2]) else f"{each}:{_PORT}" for each in named]
+
+
+def of_server(url: str, server: str) -> str:
+    """The URL of one server of a cluster, with the user and options of the cluster's; a single server's as it is."""
+    if server == SINGLE:
+        return url
+    parts = urlsplit(url)
+    user, at, _ = parts.netloc.rpartition("@")
+    scheme = _CLUSTERS[parts.scheme]
+    # What stands behind the servers goes along as it is, so that nothing that is wrong in it passes for right.
+    return f"{scheme}://{user}{at}{server}{url.partition('://')[2].removeprefix(parts.netloc)}"
 
 
 def without_password(url: str) -> str:
@@ -58,7 +83,25 @@ def default_lock(url: str, namespace: str) -> Path:
     return Path(tempfile.gettempdir()) / f"tickwheel-{tag}.lock"
 
 
+def _is_cluster(url: str) -> bool:
+    return url.partition("://")[0] in _CLUSTERS
+
+
+def _names_database_0(url: str) -> bool:
+    parts = urlsplit(url)
+    databases = [value for name, _, value in (each.partition("=") for each in parts.query.split("&")) if name == "db"]
+    return parts.path in ("", "/", "/0") and set(databases) <= {"0"}
+
+
 def _is_understood(url: str) -> bool:
+    try:
+        named = servers(url)
+        return all(not server.startswith(":") and _is_one_server(of_server(url, server)) for server in named)
+    except ValueError:
+        return False
+
+
+def _is_one_server(url: str) -> bool:
     try:
         arguments.text("url", url, _BYTES, nul=False)
         parts = urlsplit(url)

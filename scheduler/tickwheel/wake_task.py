@@ -1,12 +1,15 @@
-"""Hears wake-ups for the tasks of an event loop: one connection, one task, started by the first that waits."""
+"""Hears wake-ups for the tasks of an event loop: one task, started by the first that waits; a connection a server."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
-from redis.asyncio.connection import ConnectionPool
+from redis.exceptions import AskError
 
+from tickwheel.async_servers import AsyncServerPools, read_answer
+from tickwheel.subscriptions import Subscriptions
 from tickwheel.transport import UNANSWERED, log, raise_refused, refused
 from tickwheel.waiting import CONFIRM_S, RECONNECT_S, REFUSED_S, SWEEP_S, WaitList
 
@@ -41,15 +44,18 @@ class TaskWaiter:
 
 
 class WakeTask:
-    """Subscribes to the wake channels of the queues that somebody waits for: one connection, one task."""
+    """Subscribes to the wake channels of the queues that somebody waits for, on every shard."""
 
-    def __init__(self, connections: ConnectionPool, channels: Callable[[str], list[str]]) -> None:
-        self._pool: Any = connections
-        self._channels = channels
+    def __init__(self, servers: AsyncServerPools, channels: Callable[[str], list[str]]) -> None:
+        self._servers = servers
         self._waiters = WaitList()
         self._queues: dict[str, asyncio.Event] = {}
-        self._by_channel: dict[bytes, str] = {}
-        self._connection: Any = None
+        self._subscriptions = Subscriptions(servers.topology, self._waiters, channels, self._stands)
+        # By server, its connection and what is being read from it.
+        self._connections: dict[str, Any] = {}
+        self._reading: dict[str, asyncio.Future[Any]] = {}
+        self._nudged = asyncio.Event()
+        self._swept = 0.0
         self._error: Exception | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -61,9 +67,8 @@ class WakeTask:
         confirmed = self._queues.get(queue)
         if confirmed is None:
             confirmed = self._queues[queue] = asyncio.Event()
-            self._by_channel |= {channel.encode(): queue for channel in self._channels(queue)}
-            if self._connection is not None:
-                await self._subscribe(self._connection, [queue])
+            self._subscriptions.add(queue)
+            self._nudged.set()
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="tickwheel-wake")
         try:
@@ -85,59 +90,89 @@ class WakeTask:
         self._waiters.wake_all()
 
     async def _run(self) -> None:
-        while True:
-            try:
-                await self._listen()
-            except UNANSWERED as error:
-                log.warning("wake-ups interrupted, subscribing again: %s", error)
-                self._error = error
-                if refused(error) is None:
-                    await asyncio.sleep(RECONNECT_S)
-                    continue
-                for confirmed in self._queues.values():
-                    confirmed.set()
-                self._waiters.wake_all()
-                await asyncio.sleep(REFUSED_S)
+        try:
+            while True:
+                await self._place()
+                for server in await self._readable():
+                    await self._at(server, self._hear)
+                if time.monotonic() - self._swept >= SWEEP_S:
+                    self._waiters.sweep()
+                    self._swept = time.monotonic()
+        finally:
+            for server in list(self._connections):
+                await self._drop(server)
 
     def _check(self) -> None:
         raise_refused(self._error)
 
-    async def _listen(self) -> None:
-        connection = await self._pool.get_connection()
-        try:
-            await self._subscribe(connection, list(self._queues))
-            self._connection = connection
-            # What was published while nobody listened is lost: let everybody look.
-            self._waiters.wake_all()
-            swept = time.monotonic()
-            reading: asyncio.Future[Any] = asyncio.ensure_future(connection.read_response())
+    def _stands(self, queue: str) -> None:
+        self._queues[queue].set()
+
+    async def _place(self) -> None:
+        """Subscribe to what is not subscribed to, where it belongs."""
+        if self._subscriptions.map_is_old:
             try:
-                while True:
-                    await asyncio.wait([reading], timeout=max(swept + SWEEP_S - time.monotonic(), 0))
-                    if reading.done():
-                        self._hear(reading.result())
-                        reading = asyncio.ensure_future(connection.read_response())
-                    if time.monotonic() - swept >= SWEEP_S:
-                        self._waiters.sweep()
-                        swept = time.monotonic()
-            finally:
-                reading.cancel()
-        finally:
-            self._connection = None
-            await connection.disconnect(nowait=True)
-            await self._pool.release(connection)
+                await self._servers.read_map()
+                self._subscriptions.map_is_old = False
+            except UNANSWERED as error:
+                log.warning("wake-ups interrupted, where to subscribe is not known: %s", error)
+                await asyncio.sleep(RECONNECT_S)
+        for server, channels in self._subscriptions.wanted().items():
+            await self._at(server, partial(self._subscribe, channels))
 
-    async def _subscribe(self, connection: Any, queues: list[str]) -> None:
+    async def _at(self, server: str, work: Callable[[str], Awaitable[None]]) -> None:
+        """Do something at a server; where its connection is lost, or refused, its channels are to be placed again."""
+        try:
+            await work(server)
+        except UNANSWERED as error:
+            self._subscriptions.lost(server)
+            await self._drop(server)
+            log.warning("wake-ups interrupted, subscribing again: %s", error)
+            self._error = error
+            if refused(error) is None:
+                await asyncio.sleep(RECONNECT_S)
+                return
+            for confirmed in self._queues.values():
+                confirmed.set()
+            self._waiters.wake_all()
+            await asyncio.sleep(REFUSED_S)
+
+    async def _subscribe(self, channels: list[bytes], server: str) -> None:
+        connection = self._connections.get(server)
+        if connection is None:
+            connection = self._connections[server] = await self._servers.listening(server)
+            self._reading[server] = asyncio.ensure_future(read_answer(connection))
         # One channel a command: channels of several shards lie in several slots.
-        for queue in queues:
-            for channel in self._channels(queue):
-                await connection.send_command("SSUBSCRIBE", channel)
+        packed = connection.pack_commands([("SSUBSCRIBE", channel) for channel in channels])
+        await connection.send_packed_command(packed)
 
-    def _hear(self, message: Any) -> None:
-        kind, channel, data = message
-        queue = self._by_channel[channel]
-        if kind == b"ssubscribe":
+    async def _readable(self) -> list[str]:
+        """The servers that have said something, after a while at most."""
+        nudged = asyncio.ensure_future(self._nudged.wait())
+        try:
+            rest = max(self._swept + SWEEP_S - time.monotonic(), 0)
+            waited = [nudged, *self._reading.values()]
+            await asyncio.wait(waited, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            nudged.cancel()
+        self._nudged.clear()
+        return [server for server, reading in self._reading.items() if reading.done()]
+
+    async def _hear(self, server: str) -> None:
+        message = self._reading[server].result()
+        self._reading[server] = asyncio.ensure_future(read_answer(self._connections[server]))
+        if isinstance(message, AskError):
+            self._subscriptions.passed_on(server, message)
+        elif isinstance(message, Exception):
+            raise message
+        else:
+            self._subscriptions.hear(server, message)
             self._error = None
-            self._queues[queue].set()
-        elif kind == b"smessage":
-            self._waiters.wake(queue, int(data))
+
+    async def _drop(self, server: str) -> None:
+        connection, reading = self._connections.pop(server, None), self._reading.pop(server, None)
+        if reading is not None and not reading.cancel():
+            # Its error is known, or of no interest.
+            reading.exception()
+        if connection is not None:
+            await connection.disconnect(nowait=True)

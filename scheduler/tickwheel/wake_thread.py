@@ -1,12 +1,17 @@
-"""Hears wake-ups for the threads of a process: one connection, one thread, started by the first that waits."""
+"""Hears wake-ups for the threads of a process: one thread, started by the first that waits; a connection a server."""
 
+import select
+import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from redis.connection import ConnectionPool
+from redis.exceptions import AskError
 
+from tickwheel.servers import ServerPools, read_answer
+from tickwheel.subscriptions import Subscriptions
 from tickwheel.transport import UNANSWERED, log, raise_refused, refused
 from tickwheel.waiting import CONFIRM_S, RECONNECT_S, REFUSED_S, SWEEP_S, WaitList
 
@@ -37,14 +42,16 @@ class ThreadWaiter:
 class WakeThread:
     """Subscribes to the wake channels of the queues that somebody waits for, on every shard."""
 
-    def __init__(self, connections: ConnectionPool, channels: Callable[[str], list[str]]) -> None:
-        self._pool = connections
-        self._channels = channels
+    def __init__(self, servers: ServerPools, channels: Callable[[str], list[str]]) -> None:
+        self._servers = servers
         self._waiters = WaitList()
         self._lock = threading.Lock()
         self._queues: dict[str, threading.Event] = {}
-        self._by_channel: dict[bytes, str] = {}
-        self._connection: Any = None
+        self._subscriptions = Subscriptions(servers.topology, self._waiters, channels, self._stands)
+        self._connections: dict[str, Any] = {}
+        # One end wakes the thread at the other.
+        self._nudges: tuple[socket.socket, socket.socket] | None = None
+        self._swept = 0.0
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
@@ -61,10 +68,10 @@ class WakeThread:
             confirmed = self._queues.get(queue)
             if confirmed is None:
                 confirmed = self._queues[queue] = threading.Event()
-                self._by_channel |= {channel.encode(): queue for channel in self._channels(queue)}
-                if self._connection is not None:
-                    self._subscribe(self._connection, [queue])
+                self._subscriptions.add(queue)
+                self._nudge()
             if self._thread is None:
+                self._nudges = socket.socketpair()
                 thread = threading.Thread(target=self._run, name="tickwheel-wake", daemon=True)
                 thread.start()
                 self._thread = thread
@@ -77,6 +84,7 @@ class WakeThread:
         with self._lock:
             self._stopped.set()
             thread, self._thread = self._thread, None
+            self._nudge()
             for confirmed in self._queues.values():
                 confirmed.set()
         if thread is not None:
@@ -84,57 +92,96 @@ class WakeThread:
         self._waiters.wake_all()
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
-            try:
-                self._listen()
-            except UNANSWERED as error:
-                if self._stopped.is_set():
-                    return
-                log.warning("wake-ups interrupted, subscribing again: %s", error)
-                self._error = error
-                if refused(error) is None:
-                    self._stopped.wait(RECONNECT_S)
-                    continue
-                for confirmed in list(self._queues.values()):
-                    confirmed.set()
-                self._waiters.wake_all()
-                self._stopped.wait(REFUSED_S)
+        try:
+            while not self._stopped.is_set():
+                self._place()
+                for server in self._readable():
+                    self._at(server, self._hear)
+                if time.monotonic() - self._swept >= SWEEP_S:
+                    self._waiters.sweep()
+                    self._swept = time.monotonic()
+        finally:
+            for connection in self._connections.values():
+                connection.disconnect()
+            with self._lock:
+                assert self._nudges is not None
+                for end in self._nudges:
+                    end.close()
+                self._nudges = None
 
     def _check(self) -> None:
         raise_refused(self._error)
 
-    def _listen(self) -> None:
-        connection: Any = self._pool.get_connection()
+    def _stands(self, queue: str) -> None:
+        self._queues[queue].set()
+
+    def _nudge(self) -> None:
+        if self._nudges is not None:
+            self._nudges[0].send(b".")
+
+    def _place(self) -> None:
+        """Subscribe to what is not subscribed to, where it belongs."""
+        if self._subscriptions.map_is_old:
+            try:
+                self._servers.read_map()
+                self._subscriptions.map_is_old = False
+            except UNANSWERED as error:
+                log.warning("wake-ups interrupted, where to subscribe is not known: %s", error)
+                self._stopped.wait(RECONNECT_S)
+        with self._lock:
+            wanted = self._subscriptions.wanted()
+        for server, channels in wanted.items():
+            self._at(server, partial(self._subscribe, channels))
+
+    def _at(self, server: str, work: Callable[[str], None]) -> None:
+        """Do something at a server; where its connection is lost, or refused, its channels are to be placed again."""
         try:
-            with self._lock:
-                self._subscribe(connection, list(self._queues))
-                self._connection = connection
-            # What was published while nobody listened is lost: let everybody look.
+            work(server)
+        except UNANSWERED as error:
+            self._subscriptions.lost(server)
+            connection = self._connections.pop(server, None)
+            if connection is not None:
+                connection.disconnect()
+            if self._stopped.is_set():
+                return
+            log.warning("wake-ups interrupted, subscribing again: %s", error)
+            self._error = error
+            if refused(error) is None:
+                self._stopped.wait(RECONNECT_S)
+                return
+            for confirmed in list(self._queues.values()):
+                confirmed.set()
             self._waiters.wake_all()
-            swept = time.monotonic()
-            while not self._stopped.is_set():
-                if connection.can_read(timeout=SWEEP_S / 4):
-                    self._hear(connection.read_response())
-                if time.monotonic() - swept >= SWEEP_S:
-                    self._waiters.sweep()
-                    swept = time.monotonic()
-        finally:
-            with self._lock:
-                self._connection = None
-            connection.disconnect()
-            self._pool.release(connection)
+            self._stopped.wait(REFUSED_S)
 
-    def _subscribe(self, connection: Any, queues: list[str]) -> None:
+    def _subscribe(self, channels: list[bytes], server: str) -> None:
+        connection = self._connections.get(server)
+        if connection is None:
+            connection = self._connections[server] = self._servers.listening(server)
         # One channel a command: channels of several shards lie in several slots.
-        for queue in queues:
-            for channel in self._channels(queue):
-                connection.send_command("SSUBSCRIBE", channel)
+        connection.send_packed_command(connection.pack_commands([("SSUBSCRIBE", channel) for channel in channels]))
 
-    def _hear(self, message: Any) -> None:
-        kind, channel, data = message
-        queue = self._by_channel[channel]
-        if kind == b"ssubscribe":
-            self._error = None
-            self._queues[queue].set()
-        elif kind == b"smessage":
-            self._waiters.wake(queue, int(data))
+    def _readable(self) -> list[str]:
+        """The servers that have said something, after a while at most."""
+        assert self._nudges is not None
+        listened: list[Any] = [self._nudges[1], *(each._sock for each in self._connections.values())]
+        poll = select.poll()
+        for each in listened:
+            poll.register(each, select.POLLIN)
+        ready = {number for number, _ in poll.poll(1_000 * SWEEP_S / 4)}
+        if self._nudges[1].fileno() in ready:
+            self._nudges[1].recv(1_024)
+        return [server for server, each in self._connections.items() if each._sock.fileno() in ready]
+
+    def _hear(self, server: str) -> None:
+        connection = self._connections[server]
+        # Whatever has come: `poll` does not see what the connection has read already.
+        while connection.can_read(timeout=0):
+            message = read_answer(connection)
+            if isinstance(message, AskError):
+                self._subscriptions.passed_on(server, message)
+            elif isinstance(message, Exception):
+                raise message
+            else:
+                self._subscriptions.hear(server, message)
+                self._error = None

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +55,6 @@ def asleep(server: Any, before: int) -> bool:
     return looks(server) >= before + 2 * SLEEPERS
 
 
-def without_the_next_wake_up_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one as they subscribe again, which may come just before the refusal or just after it."""
-    wake_all, calls = WaitList.wake_all, count()
-    monkeypatch.setattr(WaitList, "wake_all", lambda waiters: wake_all(waiters) if next(calls) else None)
-
-
 def test_all_threads_look_again_when_their_subscription_was_cut(url: str, server: Any) -> None:
     with Tickwheel(url, namespace="again") as tickwheel, ThreadPoolExecutor(SLEEPERS) as threads:
         work = tickwheel.create_queue("work")
@@ -72,13 +65,10 @@ def test_all_threads_look_again_when_their_subscription_was_cut(url: str, server
         assert [len(each.result(SOON_S)) for each in waiting] == [1] * SLEEPERS
 
 
-def test_all_threads_are_told_that_they_may_not_listen_any_more(
-    url: str, server: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_threads_are_told_that_they_may_not_listen_any_more(url: str, server: Any) -> None:
     with Tickwheel(url, namespace="again") as tickwheel, ThreadPoolExecutor(SLEEPERS) as threads:
         tickwheel.create_queue("work")
         waiting = sleeping_threads(tickwheel, threads, server)
-        without_the_next_wake_up_of_all(monkeypatch)
         # The server closes the connections that listen to what they may not.
         server.execute_command("ACL", "SETUSER", "worker", "resetchannels")
         assert [type(each.exception(SOON_S)) for each in waiting] == [Forbidden] * SLEEPERS
@@ -105,13 +95,10 @@ def test_all_tasks_look_again_when_their_subscription_was_cut(url: str, server: 
     assert asyncio.run(sleep_through_a_cut()) == [1] * SLEEPERS
 
 
-def test_all_tasks_are_told_that_they_may_not_listen_any_more(
-    url: str, server: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_tasks_are_told_that_they_may_not_listen_any_more(url: str, server: Any) -> None:
     async def sleep_until_refused() -> list[Any]:
         async with aio.Tickwheel(url, namespace="again") as tickwheel:
             waiting = await sleeping_tasks(await tickwheel.create_queue("work"), server)
-            without_the_next_wake_up_of_all(monkeypatch)
             server.execute_command("ACL", "SETUSER", "worker", "resetchannels")
             async with asyncio.timeout(SOON_S):
                 return await asyncio.gather(*waiting, return_exceptions=True)

@@ -12,6 +12,7 @@ import pytest
 from tests.fault.faulty_server import FaultyServer
 from tickwheel import NewMessage, aio
 from tickwheel.testing import PrivateServer
+from tickwheel.topology import SINGLE
 
 pytestmark = pytest.mark.fault
 
@@ -42,7 +43,7 @@ async def each_hears_its_own(queue: aio.Queue) -> None:
 async def no_connection_is_left_behind(tickwheel: aio.Tickwheel) -> None:
     """Every connection is back in the pool, and those that are open have nothing left to read."""
     assert tickwheel._io is not None
-    connections: Any = tickwheel._io._pool
+    connections: Any = tickwheel._io._servers.pool(SINGLE)
     assert not connections._in_use_connections
     for connection in connections._available_connections:
         assert not connection.is_connected or not await connection.can_read()

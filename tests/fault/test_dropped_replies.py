@@ -17,9 +17,10 @@ from tests.fault.faulty_server import FaultyServer
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.mutating_calls import CALLS, HOUR, NOW, Prepared, answer, prepared
 from tests.fault.told import path, told
-from tickwheel import Change, EnqueueResult, Message, Queue, Tickwheel, Unavailable, aio, sync_io
+from tickwheel import Change, EnqueueResult, Message, Queue, Tickwheel, Unavailable, aio, servers
 from tickwheel.testing import PrivateServer, VirtualClock
 from tickwheel.testing.clock import FRAGMENT
+from tickwheel.topology import SINGLE
 
 pytestmark = pytest.mark.fault
 
@@ -159,15 +160,15 @@ def resent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Resent]:
 def test_a_server_frozen_in_the_middle_of_a_call_does_it_once_and_answers_it(
     name: str, faulty: FaultyServer, resent: Resent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync_io, "ANSWER_S", 0.05)
+    monkeypatch.setattr(servers, "ANSWER_S", 0.05)
     call = CALLS[name]
     with stopped(faulty.url, "undisturbed") as undisturbed, stopped(faulty.url, "frozen") as on:
         expected = answer(call, undisturbed)
         # A connection that does not introduce itself: so each copy of the call is sent, and lies there while the
         # server does not read.
-        connection: Any = on.tickwheel._io._pool.get_connection()
+        connection: Any = on.tickwheel._io._servers.pool(SINGLE).get_connection()
         connection.driver_info = None
-        on.tickwheel._io._pool.release(connection)
+        on.tickwheel._io._servers.pool(SINGLE).release(connection)
         with faulty.client() as client, ThreadPoolExecutor() as threads:
             ran = scripts_run(client)
             with faulty.frozen():
@@ -183,7 +184,7 @@ def test_a_server_frozen_in_the_middle_of_a_call_does_it_once_and_answers_it(
 def test_a_call_under_way_ends_when_its_client_is_closed_and_may_have_happened(
     faulty: FaultyServer, resent: Resent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync_io, "ANSWER_S", 0.05)
+    monkeypatch.setattr(servers, "ANSWER_S", 0.05)
     with Tickwheel(faulty.url) as tickwheel, ThreadPoolExecutor() as threads, faulty.frozen():
         queue = tickwheel.queue("q")
         under_way = threads.submit(queue.enqueue, id="m")

@@ -12,7 +12,7 @@ import pytest
 from tests.fault.event_processes import EventProcessChild
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.flaky_proxy import FlakyProxy
-from tickwheel import Tickwheel, Unavailable, aio, sync_io
+from tickwheel import Tickwheel, Unavailable, aio, servers
 
 pytestmark = pytest.mark.fault
 
@@ -79,7 +79,7 @@ def test_a_server_with_a_certificate_that_is_not_trusted_is_not_spoken_to(proxy:
 def test_a_server_that_speaks_no_tls_is_not_spoken_to_without(
     faulty: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync_io, "ANSWER_S", 0.2)
+    monkeypatch.setattr(servers, "ANSWER_S", 0.2)
     with FlakyProxy(faulty.socket) as plain:
         address = f"rediss://127.0.0.1:{plain.port}?ssl_ca_certs={quote(str(CERTS / 'server.pem'))}"
         with pytest.raises(Unavailable):

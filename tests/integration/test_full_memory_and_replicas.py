@@ -62,7 +62,7 @@ def test_a_repeated_call_is_not_durable_before_the_replica_has_what_the_first_on
             try:
                 with pytest.raises(NotDurable):
                     queue.enqueue(b"b", id="b")
-                tickwheel._io._pool.disconnect()
+                tickwheel._io._servers.close()
                 with pytest.raises(NotDurable):
                     queue.enqueue(b"b", id="b")
             finally:

@@ -17,6 +17,7 @@ from tests.conditions import eventually
 from tickwheel import Forbidden, NotDurable, Queue, Tickwheel, TickwheelError, Unavailable, aio
 from tickwheel.cli.app import app
 from tickwheel.testing import PrivateServer
+from tickwheel.topology import SINGLE
 
 pytestmark = pytest.mark.integration
 
@@ -135,7 +136,7 @@ def test_another_kind_of_server_is_no_server(web_server: str) -> None:
 def test_an_answer_takes_no_longer_than_the_call_may(private: PrivateServer) -> None:
     for timeout, answer_s in ((timedelta(milliseconds=300), 0.3), (timedelta(seconds=20), 5.0), (None, 5.0)):
         with Tickwheel(private.url, timeout=timeout) as tickwheel:
-            settings = tickwheel._io._pool.connection_kwargs
+            settings = tickwheel._io._servers.pool(SINGLE).connection_kwargs
             assert (settings["socket_timeout"], settings["socket_connect_timeout"]) == (answer_s, answer_s)
 
 

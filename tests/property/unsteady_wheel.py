@@ -6,8 +6,10 @@ from tickwheel.core import Core
 from tickwheel.driving import HomeQueues
 from tickwheel.event_process.clock import TurnedClock
 from tickwheel.event_process.commands import Command
+from tickwheel.keys import shard_key
 from tickwheel.namespace import open_namespace
-from tickwheel.sync_io import SyncIO, pool
+from tickwheel.servers import ServerPools
+from tickwheel.sync_io import SyncIO
 from tickwheel.testing import PrivateServer
 from tickwheel.testing.clock import FRAGMENT
 from tickwheel.testing.wheel import HandWheel
@@ -22,10 +24,13 @@ class UnsteadyWheel(HandWheel):
 
     def __init__(self, server: PrivateServer, namespace: str, shard: int, now_ms: int) -> None:
         core = Core(namespace, clock=FRAGMENT)
-        self._io = SyncIO(pool(server.url), server.url, 10)
+        self._io = SyncIO(ServerPools(server.url), server.url, 10)
         self._io.run(open_namespace(core, None))
         self._left = 0
-        super().__init__(server.url, namespace, shard, HomeQueues(core, self._io), TurnedClock(now_ms))
+        clock = shard_key(namespace, shard, "clock")
+        super().__init__(
+            lambda n: self._io.connect(n, clock), namespace, shard, HomeQueues(core, self._io), TurnedClock(now_ms)
+        )
 
     def die_after(self, commands: int) -> None:
         self._left = commands

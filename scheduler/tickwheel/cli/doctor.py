@@ -32,7 +32,8 @@ from tickwheel.doctor.reading import damage_told
 from tickwheel.namespace import read_namespace
 from tickwheel.opening import Opening
 from tickwheel.operations.queues import listed
-from tickwheel.sync_io import SyncIO, pool
+from tickwheel.servers import ServerPools
+from tickwheel.sync_io import SyncIO
 from tickwheel.urls import default_lock
 
 commands = typer.Typer()
@@ -141,7 +142,7 @@ def _opened(place: Place) -> Iterator[tuple[Opening, SyncIO]]:
     timeout = TIMEOUT if place.timeout is None else place.timeout
     opening = Opening(place.url, place.namespace or "tw", place.data_dir, None, False, timeout)
     where = opening.open()
-    io = SyncIO(pool(where), opening.shown, opening.seconds)
+    io = SyncIO(ServerPools(where), opening.shown, opening.seconds)
     try:
         yield opening, io
     finally:

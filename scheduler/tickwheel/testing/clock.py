@@ -3,15 +3,15 @@
 from datetime import UTC, datetime, timedelta
 from math import ceil
 
-from redis import Redis
-
 from tickwheel import arguments, limits
 from tickwheel.core import Core
 from tickwheel.driving import HomeQueues
 from tickwheel.event_process.clock import TurnedClock
 from tickwheel.keys import shard_key
 from tickwheel.namespace import open_namespace
-from tickwheel.sync_io import SyncIO, pool
+from tickwheel.plan import Request
+from tickwheel.servers import ServerPools
+from tickwheel.sync_io import SyncIO
 from tickwheel.testing.wheel import HandWheel
 
 FRAGMENT = "_clock_test"
@@ -27,13 +27,15 @@ class VirtualClock:
     def __init__(self, url: str, namespace: str, now: datetime | None = None) -> None:
         """The namespace must exist. The clock starts at ``now``, an aware datetime; by default at the present."""
         core = Core(namespace, clock=FRAGMENT)
-        self._io = SyncIO(pool(url), url, _ANSWER_S)
-        self._client: Redis = Redis.from_url(url, protocol=2)
+        self._io = SyncIO(ServerPools(url), url, _ANSWER_S)
         self._io.run(open_namespace(core, None))
         self._clocks = [shard_key(namespace, shard, "clock") for shard in range(core.shards)]
         self._turned = TurnedClock(0)
         queues = HomeQueues(core, self._io)
-        self._wheels = [HandWheel(url, namespace, n, queues, self._turned) for n in range(core.shards)]
+        self._wheels = [
+            HandWheel(lambda shard: self._io.connect(shard, self._clocks[shard]), namespace, n, queues, self._turned)
+            for n in range(core.shards)
+        ]
         self.set(datetime.now(UTC) if now is None else now)
 
     @property
@@ -78,12 +80,8 @@ class VirtualClock:
         """Let go of the server. The namespace keeps the time it has."""
         for wheel in self._wheels:
             wheel.close()
-        self._client.close()
         self._io.close()
 
     def _turn_to(self, moment_ms: int) -> None:
-        with self._client.pipeline(transaction=False) as pipeline:
-            for key in self._clocks:
-                pipeline.hset(key, "now", moment_ms)
-            pipeline.execute()
+        self._io.round([Request(n, command=("HSET", key, "now", moment_ms)) for n, key in enumerate(self._clocks)])
         self._turned.now_ms = moment_ms

@@ -3,14 +3,13 @@
 import os
 from typing import Any
 
-import redis
-
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.clock import TurnedClock
 from tickwheel.event_process.commands import Command, ReadInbox, Refused
 from tickwheel.event_process.driver import ShardDriver
 from tickwheel.event_process.link import Link
 from tickwheel.event_process.queues import Queues
+from tickwheel.event_process.shard_loop import Connect
 from tickwheel.event_process.stats import WheelStats
 
 ELECTION = "testing"
@@ -21,8 +20,8 @@ _EXPECTED = ("FENCED", "STALECONFIG")
 class HandWheel:
     """Drives one shard of a namespace on the test clock, as far as it is told."""
 
-    def __init__(self, url: str, namespace: str, shard: int, queues: Queues, clock: TurnedClock) -> None:
-        self._url = url
+    def __init__(self, connect: Connect, namespace: str, shard: int, queues: Queues, clock: TurnedClock) -> None:
+        self._connect = connect
         self._namespace = namespace
         self._shard = shard
         self._queues = queues
@@ -67,7 +66,7 @@ class HandWheel:
             raise
 
     def _take_over(self) -> ShardDriver:
-        self._link = Link(redis.Redis.from_url(self._url, protocol=2), self._never)
+        self._link = Link(self._connect(self._shard), self._never)
         driver = ShardDriver(
             self._namespace,
             self._shard,

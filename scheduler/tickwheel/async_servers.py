@@ -1,0 +1,106 @@
+"""Connections to the servers of a URL, for asyncio: the same as `servers`, with `await`."""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from redis.asyncio.connection import ConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import BusyLoadingError, RedisError
+
+from tickwheel import servers, urls
+from tickwheel.servers import in_turn
+from tickwheel.topology import Topology
+from tickwheel.transport import LOST_CONNECTION, UNANSWERED, raise_refused
+
+
+def pool(url: str, answer_s: float, **options: Any) -> ConnectionPool:
+    """Connections to one server, without redis-py's own retries."""
+    settings = {
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),
+        "socket_timeout": min(servers.ANSWER_S, answer_s),
+        "socket_connect_timeout": min(servers.ANSWER_S, answer_s),
+        "max_connections": 65_536,
+    }
+    return ConnectionPool.from_url(url, **settings | options)
+
+
+class AsyncServerPools:
+    """The connections of one client, in one event loop."""
+
+    def __init__(self, url: str, answer_s: float) -> None:
+        """``answer_s`` is how long a server may take for one answer, at most `servers.ANSWER_S`."""
+        self.topology = Topology(urls.servers(url))
+        self._url = url
+        self._answer_s = answer_s
+        self._pools: dict[str, Any] = {}
+        self._reading = asyncio.Lock()
+
+    def pool(self, server: str) -> Any:
+        """The connections to one server."""
+        found = self._pools.get(server)
+        if found is None:
+            found = self._pools[server] = pool(urls.of_server(self._url, server), self._answer_s)
+        return found
+
+    async def listening(self, server: str) -> Any:
+        """A connection of one's own to listen on, for as long as it takes."""
+        found = self.pool(server)
+        connection = found.connection_class(**found.connection_kwargs)
+        await connection.connect()
+        # To connect has its time; what comes then takes as long as it does.
+        connection.socket_timeout = None
+        return connection
+
+    async def read_map(self, silent: Collection[str] = ()) -> None:
+        """Read the cluster's map from a server that answers, of those that were not ``silent`` first.
+
+        Raises what keeps the last of them from answering.
+        """
+        version = self.topology.version
+        async with self._reading:
+            # Another task was faster: its map is as new.
+            if self.topology.version != version:
+                return
+            failed: Exception | None = None
+            for server in in_turn(self.topology, silent):
+                try:
+                    self.topology.learn(await self._ask(server, "CLUSTER", "SLOTS"), server)
+                    return
+                except UNANSWERED as error:
+                    raise_refused(error)
+                    failed = error
+            assert failed is not None
+            raise failed
+
+    async def close(self) -> None:
+        for found in self._pools.values():
+            await found.disconnect()
+
+    async def _ask(self, server: str, *command: str) -> object:
+        found = self.pool(server)
+        connection = await found.get_connection()
+        done = False
+        try:
+            await connection.send_command(*command)
+            answer = await connection.read_response()
+            done = True
+            return answer
+        finally:
+            if not done:
+                await connection.disconnect(nowait=True)
+            await found.release(connection)
+
+
+async def read_answer(connection: Any) -> object:
+    """The next answer; an error is a value here, unless it is the connection that is lost."""
+    try:
+        return await connection.read_response(disconnect_on_error=False)
+    except BusyLoadingError as error:
+        return error
+    except LOST_CONNECTION:
+        raise
+    except RedisError as error:
+        return error
