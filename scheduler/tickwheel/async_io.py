@@ -187,7 +187,7 @@ class AsyncIO:
             await connection.disconnect(nowait=True)
         await self._servers.pool(parcel.server).release(connection)
 
-    async def _one_shard_each(self) -> list[int]:
+    async def _one_shard_each(self) -> dict[str, int]:
         if self._servers.topology.is_cluster:
             # The map is there once anything was answered.
             await self.round([Request(0, command=("PING",))])

@@ -51,7 +51,7 @@ class Round:
 
 @dataclass(slots=True)
 class Servers:
-    """Ask which servers there are. Answered with a shard for each of them, whose requests go to it."""
+    """Ask which servers there are. Answered with a shard for each name of one: requests of that shard go to it."""
 
 
 @dataclass(slots=True)

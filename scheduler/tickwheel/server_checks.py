@@ -6,7 +6,7 @@ from typing import Any
 from tickwheel import arguments
 from tickwheel.errors import Forbidden, InvalidArgument, NotDurable, TickwheelError
 from tickwheel.keys import queue_key, shard_key
-from tickwheel.plan import Plan, Reply, Request, Round, one
+from tickwheel.plan import Plan, Reply, Request, Round, Servers, one
 from tickwheel.scripts import Call, load
 
 # Sharded publish/subscribe and `#!lua` script flags came with Redis 7.0; Valkey reports 7.2.4 there.
@@ -35,8 +35,19 @@ def parse_durability(value: object) -> Durability:
 
 
 def check_server(durability: Durability, namespace: str) -> Plan[None]:
-    """Refuse a server that would lose or evict what it acknowledged, and a user who may not do what scripts do."""
-    replies: list[Reply] = yield Round([Request(0, command=("INFO", "server")), Request(0, command=("INFO", "memory"))])
+    """Refuse a server that would lose or evict what it acknowledged, and a user who may not do what scripts do.
+
+    In a cluster every primary is looked at. What a replica becomes when it takes over is for the operator to see to.
+    """
+    servers: dict[str, int] = yield Servers()
+    for shard in servers.values():
+        yield from _check(durability, namespace, shard)
+
+
+def _check(durability: Durability, namespace: str, shard: int) -> Plan[None]:
+    """The same for the server that holds the shard."""
+    asked = [Request(shard, command=("INFO", section)) for section in ("server", "memory")]
+    replies: list[Reply] = yield Round(asked)
     server, memory = (_fields(reply.value) for reply in replies)
     version = tuple(int(part) for part in server["redis_version"].split(".")[:2])
     if version < VERSION_MIN:
@@ -47,8 +58,8 @@ def check_server(durability: Durability, namespace: str) -> Plan[None]:
             f"the server evicts keys when its memory is full (maxmemory-policy {policy}), messages among them:"
             " set it to noeviction"
         )
-    keys = [shard_key(namespace, 0, "clock"), queue_key(namespace, 0, "", "wake")]
-    reply = yield from one(Request(0, Call(load("rights"), keys, [])))
+    keys = [shard_key(namespace, shard, "clock"), queue_key(namespace, shard, "", "wake")]
+    reply = yield from one(Request(shard, Call(load("rights"), keys, [])))
     if reply.value:
         denied = ", ".join(name.decode() for name in reply.value)
         raise Forbidden(
@@ -56,7 +67,8 @@ def check_server(durability: Durability, namespace: str) -> Plan[None]:
             " need: docs/operations.md names all rights"
         )
     if durability.name == "fsync":
-        replies = yield Round([Request(0, command=("CONFIG", "GET", name)) for name in ("appendonly", "appendfsync")])
+        asked = [Request(shard, command=("CONFIG", "GET", name)) for name in ("appendonly", "appendfsync")]
+        replies = yield Round(asked)
         appendonly, appendfsync = (reply.value[1].decode() if reply.value else "unknown" for reply in replies)
         if (appendonly, appendfsync) != ("yes", "always"):
             raise NotDurable(

@@ -146,7 +146,7 @@ class SyncIO:
             connection.disconnect()
         self._servers.pool(parcel.server).release(connection)
 
-    def _one_shard_each(self) -> list[int]:
+    def _one_shard_each(self) -> dict[str, int]:
         if self._servers.topology.is_cluster:
             # The map is there once anything was answered.
             self.round([Request(0, command=("PING",))])

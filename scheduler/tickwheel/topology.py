@@ -37,10 +37,8 @@ class Topology:
         """The server that holds the shard, as far as is known."""
         return self._primaries[slot_of(shard)]
 
-    def one_shard_each(self) -> list[int]:
-        """For each primary, by the first shard that it would hold of as many as there can be, that shard."""
-        if not self.is_cluster:
-            return [0]
+    def one_shard_each(self) -> dict[str, int]:
+        """For each primary the first shard that it holds, or would, of as many as there can be."""
         found: dict[str, int] = {}
         wanted = {server for server in self._primaries if server is not None}
         for shard in range(SLOTS):
@@ -49,7 +47,7 @@ class Topology:
                 found.setdefault(server, shard)
             if len(found) == len(wanted):
                 break
-        return list(found.values())
+        return found
 
     def known(self) -> list[str]:
         """All servers that may know the map: primaries, replicas, those that the URL names."""

@@ -1,27 +1,66 @@
-"""Integration tests that use a namespace run three times: on one shard, on four, and with the asyncio client."""
+"""Integration tests that use a namespace run on one shard, on four, and with the asyncio client.
+
+Those that state what operations do also run on 64 shards of a cluster, with both clients.
+"""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.integration.blocking_aio import aio_sandbox
+from tests.integration.cluster_server import ClusterServer
 from tickwheel import Message, Queue, Tickwheel, transitions
 from tickwheel.keys import shard_key
 from tickwheel.routing import shard_of
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
 from tickwheel.transitions import Transition
 
+WAYS = {"1-shard": 1, "4-shards": 4, "asyncio": 4}
+CLUSTER_WAYS = {"cluster": 64, "asyncio-cluster": 64}
+ON_A_CLUSTER = {
+    "test_doctor",
+    "test_exclusive_queues",
+    "test_filters",
+    "test_looking",
+    "test_order",
+    "test_transitions",
+}
 
-@pytest.fixture(params=["1-shard", "4-shards", "asyncio"])
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "_tickwheel_sandbox" in metafunc.fixturenames:
+        on_a_cluster = metafunc.module.__name__.rpartition(".")[2] in ON_A_CLUSTER
+        ways = [*WAYS, *(CLUSTER_WAYS if on_a_cluster else ())]
+        metafunc.parametrize("_tickwheel_sandbox", ways, indirect=True, scope="function")
+
+
+@pytest.fixture
+def _server(request: pytest.FixtureRequest) -> PrivateServer | ClusterServer:
+    """What holds the namespace of a test."""
+    way = request.node.callspec.params.get("_tickwheel_sandbox") if hasattr(request.node, "callspec") else None
+    if way in CLUSTER_WAYS:
+        return ClusterServer(request.getfixturevalue("redis_cluster"))
+    server: PrivateServer = request.getfixturevalue("tickwheel_server")
+    return server
+
+
+@pytest.fixture
+def server(_server: PrivateServer | ClusterServer) -> Iterator[Any]:
+    """A redis-py client of the test's server."""
+    with _server.client() as client:
+        yield client
+
+
+@pytest.fixture
 def _tickwheel_sandbox(
-    request: pytest.FixtureRequest, tickwheel_server: PrivateServer
+    request: pytest.FixtureRequest, _server: PrivateServer | ClusterServer
 ) -> Iterator[tuple[Tickwheel, VirtualClock]]:
     marker = request.node.get_closest_marker("tickwheel")
-    settings = {"shards": 1 if request.param == "1-shard" else 4} | (marker.kwargs if marker else {})
-    open_one = aio_sandbox if request.param == "asyncio" else sandbox
-    with open_one(tickwheel_server, **settings) as found:
+    settings = {"shards": (WAYS | CLUSTER_WAYS)[request.param]} | (marker.kwargs if marker else {})
+    open_one = aio_sandbox if "asyncio" in request.param else sandbox
+    with open_one(cast(PrivateServer, _server), **settings) as found:
         yield found
 
 

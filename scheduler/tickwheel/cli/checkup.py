@@ -11,7 +11,7 @@ from tickwheel.errors import TickwheelError
 from tickwheel.event_process.levels import length, start
 from tickwheel.event_process.shard import FENCE_BYTES, epoch_of
 from tickwheel.keys import shard_key
-from tickwheel.plan import Plan, Request, Round
+from tickwheel.plan import Plan, Request, Round, Servers
 from tickwheel.server_checks import VERSION_MIN
 
 Verdict = Literal["ok", "warning", "bad"]
@@ -76,21 +76,21 @@ class ShardFacts:
         return acts[0] != acts[1] or (before.oldest_new != b"" and before.oldest_new != self.oldest_new)
 
 
-def read_server() -> Plan[ServerFacts]:
-    """What the server says; a setting that this user may not read is left out."""
+def read_server(shard: int) -> Plan[ServerFacts]:
+    """What the server of a shard says; a setting that this user may not read is left out."""
     facts = ServerFacts()
-    [time, info] = yield Round([Request(0, command=("TIME",)), Request(0, command=("INFO",))])
+    [time, info] = yield Round([Request(shard, command=("TIME",)), Request(shard, command=("INFO",))])
     facts.now_ms = int(time.value[0]) * 1000 + int(time.value[1]) // 1000
     facts.info = dict(line.split(":", 1) for line in info.value.decode().splitlines() if ":" in line)
     for name in ("appendonly", "appendfsync", "maxmemory-policy"):
         try:
-            [reply] = yield Round([Request(0, command=("CONFIG", "GET", name))])
+            [reply] = yield Round([Request(shard, command=("CONFIG", "GET", name))])
         except TickwheelError:
             continue
         if reply.value:
             facts.settings[name] = reply.value[1].decode()
     try:
-        [clients] = yield Round([Request(0, command=("CLIENT", "LIST"))])
+        [clients] = yield Round([Request(shard, command=("CLIENT", "LIST"))])
         facts.blocked_readers = clients.value.decode().count("cmd=xread ")
     except TickwheelError:
         pass
@@ -132,6 +132,12 @@ def read_shard(core: Core, number: int, is_locked: Callable[[int], bool]) -> Pla
         outbox=outbox,
         locked=is_locked(number),
     )
+
+
+def which_servers() -> Plan[dict[str, int]]:
+    """The servers there are, a shard for each; a single one has no name."""
+    servers: dict[str, int] = yield Servers()
+    return servers
 
 
 def unserved(shards: list[ShardFacts], now_ms: int) -> list[ShardFacts]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +20,7 @@ from tickwheel.cli.checkup import (
     read_server,
     read_shard,
     unserved,
+    which_servers,
 )
 from tickwheel.cli.command import command
 from tickwheel.cli.failures import ExitCode, Refusal
@@ -57,15 +58,15 @@ def doctor(
     report = _Report(place.json)
     with _opened(place) as (opening, io):
         core = Core(opening.namespace)
-        asked = time.perf_counter()
-        facts = io.run(read_server())
-        answered_ms = (time.perf_counter() - asked) * 1000
-        host_ms = time.time_ns() // 1_000_000
+        servers = [_Server(io, name, shard) for name, shard in io.run(which_servers()).items()]
+        facts = servers[0].facts
+        facts.blocked_readers = sum(server.facts.blocked_readers for server in servers)
         there, usable = True, False
         with report.phase("namespace"):
             there = usable = io.run(read_namespace(core))
         with report.phase("server"):
-            report.add(judge_server(facts, host_ms, answered_ms, core.guard_ms))
+            for server in servers:
+                report.add(server.judged(core.guard_ms))
         if usable:
             report.add([Finding("namespace", "ok", f"{core.namespace}, shards: {core.shards}")])
             shards = _shards(core, io, opening, facts.now_ms, report)
@@ -84,6 +85,22 @@ def doctor(
     bad = [finding for finding in report.found if finding.verdict == "bad"]
     if bad:
         raise Refusal(f"{len(bad)} of {len(report.found)} checks are bad")
+
+
+class _Server:
+    """One server, what it says and when."""
+
+    def __init__(self, io: SyncIO, name: str, shard: int) -> None:
+        asked = time.perf_counter()
+        self.facts = io.run(read_server(shard))
+        self._answered_ms = (time.perf_counter() - asked) * 1000
+        self._host_ms = time.time_ns() // 1_000_000
+        self._name = name
+
+    def judged(self, guard_ms: int) -> Iterator[Finding]:
+        """The findings; those on one of several servers say which."""
+        for finding in judge_server(self.facts, self._host_ms, self._answered_ms, guard_ms):
+            yield replace(finding, text=f"{self._name}: {finding.text}") if self._name else finding
 
 
 class _Report:

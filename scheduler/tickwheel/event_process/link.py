@@ -4,6 +4,7 @@ Nothing is sent twice: whether a call that was not answered has taken effect is 
 is a new driver, which reads everything again.
 """
 
+import time
 from typing import Any, Final, cast
 
 from redis import Redis
@@ -33,7 +34,10 @@ from tickwheel.event_process.tail import Entries, InboxTail, RawConnection, entr
 from tickwheel.scripts import Call
 
 # Answers that say nothing of the call, but that this server cannot be driven now.
-_NOT_NOW: Final = (*(AskError, ClusterDownError, MasterDownError, MovedError, ReadOnlyError, TryAgainError),)
+_NOT_NOW: Final = (*(AskError, ClusterDownError, MasterDownError, MovedError, ReadOnlyError),)
+# While keys of a slot move one by one, a call on some of both places is refused, not run; it waits for the rest.
+_MOVING_S: Final = 2.0
+_MOVING_PAUSE_S: Final = 0.02
 
 
 class Link:
@@ -98,11 +102,17 @@ class Link:
         self._loaded.add(call.script.sha)
 
     def _ask(self, *command: Any) -> Any:
-        try:
-            self._calls.send_command(*command)
-            return self._calls.read_response(disable_decoding=True)
-        except _NOT_NOW as error:
-            raise RedisConnectionError(f"the server cannot be driven now: {error!r}") from error
+        until = time.monotonic() + _MOVING_S
+        while True:
+            try:
+                self._calls.send_command(*command)
+                return self._calls.read_response(disable_decoding=True)
+            except TryAgainError as error:
+                if time.monotonic() > until:
+                    raise RedisConnectionError(f"the shard's slot has been moving for {_MOVING_S} s") from error
+                time.sleep(_MOVING_PAUSE_S)
+            except _NOT_NOW as error:
+                raise RedisConnectionError(f"the server cannot be driven now: {error!r}") from error
 
     def _connect(self) -> RawConnection:
         # As the client's pool would make it, and not out of the pool, which a client may share with others.
