@@ -1,0 +1,159 @@
+"""Producers and workers on a cluster, an event process beside them, and what must hold of all they did in the end."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+from redis.cluster import RedisCluster as Client
+
+from services.redis_cluster import RedisCluster
+from tests.conditions import eventually
+from tests.fault.event_processes import EventProcessChild
+from tests.fault.told import told
+from tests.integration.blocking_aio import Blocking, LoopThread
+from tickwheel import NewMessage, NotDurable, Tickwheel, aio
+from tickwheel.doctor import audit
+from tickwheel.record import State
+from tickwheel.transitions import Transition
+
+SHARDS = 12
+PRODUCERS = WORKERS = 2
+_BATCH = 5
+_DELAYS = (timedelta(0), timedelta(0), timedelta(milliseconds=300), timedelta(seconds=2))
+_DRAINED_S = 60.0
+
+
+class ClusterLoad:
+    """Enqueues and completes until it is told to end; every id that was acknowledged is written down.
+
+    A call that is not on enough replicas is sent again, as its error says. Any other error of a call is a failure.
+    """
+
+    def __init__(self, tickwheel: Tickwheel, other: Tickwheel) -> None:
+        """The producers use the one client, the workers the other."""
+        self.added: set[str] = set()
+        self.completed: list[str] = []
+        self.failures: list[BaseException] = []
+        self._queues = tickwheel.create_queue("work", lease=timedelta(seconds=5)), other.queue("work")
+        self._producing, self._working = threading.Event(), threading.Event()
+        self._producing.set()
+        self._working.set()
+        roles = [self._produce] * PRODUCERS + [self._work] * WORKERS
+        self._threads = [threading.Thread(target=self._guarded, args=(role, n)) for n, role in enumerate(roles)]
+        for thread in self._threads:
+            thread.start()
+
+    def goes_on(self) -> None:
+        """Returns once more was enqueued and more was completed."""
+        added, completed = len(self.added), len(self.completed)
+        eventually(
+            lambda: self.failures or (len(self.added) > added + 50 and len(self.completed) > completed + 50),
+            "messages are enqueued and completed",
+            _DRAINED_S,
+        )
+        assert not self.failures
+
+    def end(self) -> None:
+        """Returns once everything that was enqueued is completed."""
+        self._producing.clear()
+        for thread in self._threads[:PRODUCERS]:
+            thread.join(_DRAINED_S)
+        queue = self._queues[0]
+        try:
+            eventually(lambda: self.failures or not unfinished(queue.counts()), "all is done", _DRAINED_S, 0.1)
+        finally:
+            self._working.clear()
+            for thread in self._threads:
+                thread.join(_DRAINED_S)
+        assert not self.failures, self.failures
+
+    def _guarded(self, role: Any, n: int) -> None:
+        try:
+            role(n)
+        except BaseException as error:
+            self.failures.append(error)
+
+    def _produce(self, n: int) -> None:
+        for batch in count():
+            if not self._producing.is_set() or self.failures:
+                return
+            new = [NewMessage(id=f"{n}-{batch}-{i}", delay=_DELAYS[(batch + i) % 4]) for i in range(_BATCH)]
+            until_durable(self._queues[0].enqueue_many, new)
+            self.added |= {f"{n}-{batch}-{i}" for i in range(_BATCH)}
+
+    def _work(self, n: int) -> None:
+        queue = self._queues[1]
+        while self._working.is_set() and not self.failures:
+            try:
+                held = queue.dequeue(_BATCH, worker=f"w{n}", wait=timedelta(milliseconds=200))
+            except NotDurable:
+                # What was leased is known to nobody: it comes again when its lease has ended.
+                continue
+            for message in held:
+                until_durable(message.complete)
+                self.completed.append(message.id)
+
+
+def until_durable(call: Any, *args: Any) -> None:
+    """Send a call again for as long as it is on too few replicas."""
+    while True:
+        try:
+            call(*args)
+            return
+        except NotDurable:
+            pass
+
+
+def unfinished(counts: dict[str, int]) -> int:
+    return counts["invisible"] + counts["pending"] + counts["running"]
+
+
+@contextmanager
+def load(
+    cluster: RedisCluster, folder: Path, *, asyncio: bool = False, durability: str = "memory"
+) -> Iterator[ClusterLoad]:
+    """A load in a namespace of its own. In the end all is drained, and looked at: nothing lost, twice or half done."""
+    namespace = f"load-{os.urandom(4).hex()}"
+    settings: dict[str, Any] = {"namespace": namespace, "durability": durability}
+    loop = LoopThread()
+    try:
+        with Tickwheel(cluster.url, shards=SHARDS, history="relay", **settings) as tickwheel:
+            other = Blocking(loop, aio.Tickwheel(cluster.url, **settings)) if asyncio else tickwheel
+            if asyncio:
+                other.open()
+            with EventProcessChild(cluster.url, namespace, folder / f"{namespace}.lock") as child:
+                work = ClusterLoad(tickwheel, cast(Tickwheel, other))
+                try:
+                    work.goes_on()
+                    yield work
+                finally:
+                    work.end()
+                assert child.process.poll() is None, child.log
+                child.stop()
+            if asyncio:
+                other.close()
+            check(tickwheel, cluster, work)
+    finally:
+        loop.close()
+
+
+def check(tickwheel: Tickwheel, cluster: RedisCluster, work: ClusterLoad) -> None:
+    """Every acknowledged message was completed, once; its history is whole; and every index is as the records imply."""
+    assert tickwheel._run(audit(tickwheel._core)) == []
+    with Client.from_url(cluster.nodes[0].url, protocol=2) as client:
+        lives: dict[str, list[Transition]] = {}
+        for transition in told(client, tickwheel._core.namespace, SHARDS):
+            lives.setdefault(transition.id, []).append(transition)
+    assert lives.keys() >= work.added
+    for id, life in lives.items():
+        assert [transition.version for transition in life] == list(range(1, len(life) + 1)), id
+        ends = [transition.to_state for transition in life]
+        assert ends.count(State.COMPLETED) == 1, (id, ends)
+        assert ends[-1] is State.COMPLETED, (id, ends)
+    assert len(set(work.completed)) == len(work.completed)
+    assert set(work.completed) <= lives.keys()

@@ -1,0 +1,63 @@
+"""Slots move between the primaries of a cluster while producers and workers go on: no call is half done, lost or twice."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.redis_cluster import RedisCluster
+from services.slot_move import SlotMove
+from services.valkey import ValkeyServer
+from tests.conditions import eventually
+from tests.fault.cluster_load import SHARDS, load
+from tickwheel.topology import slot_of
+
+pytestmark = pytest.mark.fault
+
+
+def refusals(node: ValkeyServer, *codes: str) -> int:
+    """How many calls the server has answered with one of these."""
+    with node.client() as client:
+        told: dict[str, Any] = client.info("errorstats")
+    return sum(told.get(f"errorstat_{code}", {}).get("count", 0) for code in codes)
+
+
+def others(cluster: RedisCluster, node: ValkeyServer) -> list[ValkeyServer]:
+    """The primaries but one."""
+    primaries = {cluster.primary_of(slot_of(shard)).port: cluster.primary_of(slot_of(shard)) for shard in range(SHARDS)}
+    return [primary for port, primary in primaries.items() if port != node.port]
+
+
+@pytest.mark.parametrize("asyncio", [False, True], ids=["threads", "tasks"])
+def test_slots_that_move_key_by_key_and_back_leave_no_call_half_done(
+    redis_cluster: RedisCluster, tmp_path: Path, asyncio: bool
+) -> None:
+    with load(redis_cluster, tmp_path, asyncio=asyncio) as work:
+        for shard in range(3):
+            home = redis_cluster.primary_of(slot_of(shard))
+            away = others(redis_cluster, home)[0]
+            for source, target in ((home, away), (away, home)):
+                move = SlotMove(redis_cluster, slot_of(shard), target)
+                refused = refusals(source, "TRYAGAIN", "ASK")
+                move.begin()
+                assert move.move(limit=3) == 3
+                eventually(
+                    lambda s=source, r=refused: refusals(s, "TRYAGAIN", "ASK") > r + 5, "calls meet the half move"
+                )
+                move.move()
+                move.finish()
+                work.goes_on()
+
+
+@pytest.mark.parametrize("asyncio", [False, True], ids=["threads", "tasks"])
+def test_slots_that_move_whole_and_back_leave_no_call_half_done(
+    redis_cluster: RedisCluster, tmp_path: Path, asyncio: bool
+) -> None:
+    with load(redis_cluster, tmp_path, asyncio=asyncio) as work:
+        for shard in range(3):
+            slot = slot_of(shard)
+            home = redis_cluster.primary_of(slot)
+            away = others(redis_cluster, home)[0]
+            for target in (away, home):
+                redis_cluster.migrate(slot, slot, target)
+                work.goes_on()
