@@ -12,10 +12,10 @@ CHECKED := scheduler wheel services bench tests examples
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench peers soak lock clean
+.PHONY: help install demo test lint format bench peers soak services-up services-down lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 	@echo '  ARGS="..." goes to the program that the target runs, as in: make test ARGS="-m unit"'
 
 install: $(READY) ## Make .venv ready (the other targets do this by themselves)
@@ -43,6 +43,12 @@ peers: $(READY) ## The same work for other queues, as docs/comparison.md shows i
 
 soak: $(READY) ## The long random tests (TICKWHEEL_SOAK=3: three times as long)
 	@TICKWHEEL_SOAK=$${TICKWHEEL_SOAK:-1} $(BIN)/pytest -m 'soak or fault or property' --timeout 7200 $(ARGS)
+
+services-up: $(READY) ## ZooKeeper, Kafka and a Redis Cluster on this machine, to try things with
+	@$(BIN)/python -m services up
+
+services-down: $(READY) ## End them, and remove their data
+	@$(BIN)/python -m services down
 
 lock: $(READY) ## Remake requirements.lock; ARGS=--upgrade takes newer versions
 	@$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \

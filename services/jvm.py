@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -72,12 +71,13 @@ def _jars() -> Path:
 
 def _fetch(folder: Path) -> None:
     maven = shutil.which("mvn") or _installed("mvn")
-    # Renamed when complete: a broken-off fetch leaves nothing that looks like the jars.
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetching-", ignore_cleanup_errors=True) as fetched:
-        print("Fetching ZooKeeper and Kafka (50 MB, once) ...", file=sys.stderr)
-        goal = ("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={fetched}/jars")
-        _run(maven, "--quiet", "--batch-mode", "--file", str(_POM), *goal)
-        Path(fetched, "jars").rename(folder)
+    # Renamed when complete: a fetch that broke off leaves nothing that looks like the jars, and is swept away here.
+    fetched = folder.with_suffix(".fetched")
+    shutil.rmtree(fetched, ignore_errors=True)
+    print("Fetching ZooKeeper and Kafka (50 MB, once) ...", file=sys.stderr)
+    goal = ("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={fetched}")
+    _run(maven, "--quiet", "--batch-mode", "--file", str(_POM), *goal)
+    fetched.rename(folder)
 
 
 @cache

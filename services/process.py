@@ -21,6 +21,7 @@ _STOP_S = 15.0
 _LOG_TAIL_LINES = 20
 # Below the ports that systems give to outgoing connections: none of those takes the port of a server that is down.
 _PORTS = range(15_000, 32_000)
+_given: set[int] = set()
 # Once its standard input ends, which its program holds open, it kills the server.
 _GUARD = 'cat >/dev/null; kill -KILL "$1"'
 
@@ -185,12 +186,18 @@ class Process:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on, and that no outgoing connection will be given."""
+    """A port of this machine that nobody listens on and this program has not been given yet.
+
+    No outgoing connection will be given it either.
+    """
     while True:
         port = random.choice(_PORTS)
+        if port in _given:
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if _binds(probe, port):
+                _given.add(port)
                 return port
 
 

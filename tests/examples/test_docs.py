@@ -45,7 +45,7 @@ def test_the_make_targets_that_are_shown_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     shown: set[str] = set()
     for page in PAGES:
-        shown.update(re.findall(r"^make (\w+)", "\n".join(blocks(page, "sh")), re.MULTILINE))
+        shown.update(re.findall(r"^make ([\w-]+)", "\n".join(blocks(page, "sh")), re.MULTILINE))
     assert shown
     for target in shown:
         assert re.search(rf"^{target}:", makefile, re.M), f"make {target} does not exist"

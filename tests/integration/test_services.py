@@ -1,6 +1,8 @@
 """The real services that tests use: each does its work, keeps its data through a SIGKILL, and ends without a trace."""
 
 import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 
+from services import detached
 from services.kafka import Kafka
 from services.process import Process, ServiceError
 from services.redis_cluster import RedisCluster
@@ -23,6 +26,8 @@ from services.zookeeper import ZooKeeper
 from tests.conditions import eventually
 
 pytestmark = pytest.mark.integration
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 def is_gone(pid: int) -> bool:
@@ -101,6 +106,57 @@ def test_a_stopped_server_is_gone(tmp_path: Path) -> None:
     server.pause()
     server.stop()
     assert is_gone(pid)
+
+
+def test_a_server_ends_with_the_program_that_started_it_however_that_ends(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, sys; from services.valkey import ValkeyServer; server = ValkeyServer('v', pathlib.Path('.'));"
+        " server.start(); print(server.pid, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    eventually(lambda: not detached.runs(tmp_path, pid), "the server ends, too")
+
+
+def test_a_machine_without_java_is_told_what_to_do(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from services.jvm import java_command; java_command('Main', heap_mb=1)"],
+        cwd=REPOSITORY,
+        env={"PATH": str(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode
+    assert "apt-get install default-jre-headless maven" in done.stderr
+
+
+def test_the_services_for_people_outlive_their_command_and_end_with_another(tmp_path: Path) -> None:
+    def services(command: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"TICKWHEEL_SERVICES_DIR": str(tmp_path / "services")}
+        program = [sys.executable, "-m", "services", command]
+        return subprocess.run(program, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+
+    try:
+        started = services("up")
+        assert started.returncode == 0, started.stderr
+        assert services("up").stdout == started.stdout
+        found = detached.recorded(tmp_path / "services")
+        assert found is not None
+        assert len(found.pids) == 8
+        assert all(detached.runs(tmp_path / "services", pid) for pid in found.pids.values())
+    finally:
+        ended = services("down")
+    assert ended.returncode == 0, ended.stderr
+    assert not any(detached.runs(tmp_path / "services", pid) for pid in found.pids.values())
+    assert services("status").returncode == 1
 
 
 def test_a_replica_confirms_a_write_and_has_it_when_it_is_promoted(tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""`python -m services up | down | status`: ZooKeeper, Kafka and a Redis Cluster on this machine, to try things with."""
+
+import os
+import sys
+from pathlib import Path
+
+import platformdirs
+import typer
+
+from services import detached
+from services.kafka import Kafka
+from services.process import ServiceError
+from services.redis_cluster import RedisCluster
+from services.zookeeper import ZooKeeper
+from tickwheel.datadir_lock import FileLock
+
+_WAIT_S = 300.0
+_FOLDER = Path(os.environ.get("TICKWHEEL_SERVICES_DIR") or platformdirs.user_state_path("tickwheel") / "services")
+
+_USE = """\
+ZooKeeper      {zookeeper}
+Kafka          {kafka}
+Redis Cluster  {cluster}
+
+With them:
+  export TICKWHEEL_URL={cluster}
+  tickwheel events --election zk://{zookeeper}/tickwheel
+  tickwheel enqueue orders 'order 17' --delay 5s
+
+Their logs and data: {folder}
+Their end: make services-down
+"""
+
+app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
+
+
+@app.command()
+def up() -> None:
+    """Start what does not run yet, on free ports, and say where it is. It outlives this program."""
+    found = detached.recorded(_FOLDER)
+    if not found or not all(detached.runs(_FOLDER, pid) for pid in found.pids.values()):
+        if found:
+            print("Some of the services have ended: all are started anew, without their data.", file=sys.stderr)
+        detached.stop_all(_FOLDER)
+        _FOLDER.mkdir(parents=True, exist_ok=True)
+        zookeeper, kafka, cluster = (
+            ZooKeeper(_FOLDER / "zookeeper"),
+            Kafka(_FOLDER / "kafka"),
+            RedisCluster(_FOLDER / "cluster"),
+        )
+        # Until they are written down they end with this program, however that ends.
+        for service in (zookeeper, kafka, cluster):
+            service.start()
+        addresses = {"zookeeper": zookeeper.hosts, "kafka": kafka.bootstrap, "cluster": cluster.url}
+        detached.record(_FOLDER, addresses, [*zookeeper.members, kafka, *cluster.members])
+    status()
+
+
+@app.command()
+def down() -> None:
+    """End them, by their process ids, and remove their data. Nothing happens where none runs."""
+    detached.stop_all(_FOLDER)
+    print("The services have ended.")
+
+
+@app.command()
+def status() -> None:
+    """Say what runs, and how to use it. The exit status is 1 where not all of it does."""
+    found = detached.recorded(_FOLDER)
+    if found is None:
+        print("No services run: make services-up starts them.")
+        raise typer.Exit(1)
+    print(_USE.format(**found.addresses, folder=_FOLDER), end="")
+    ended = [name for name, pid in found.pids.items() if not detached.runs(_FOLDER, pid)]
+    if ended:
+        print(f"Ended since: {', '.join(ended)}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Run one command, alone on this machine's services."""
+    _FOLDER.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(_FOLDER.with_suffix(".lock"))
+    try:
+        lock.exclusive(_WAIT_S)
+        app()
+    except (ServiceError, TimeoutError) as error:
+        sys.exit(f"services: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Services that outlive the program that started them: which there are, and their end.
+
+They are written down in one file of a folder; every process that was started in there has the folder in its command,
+which is the proof that a number still is the process it was.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from services.process import Process, ServiceError, wait_until
+
+_STOP_S = 20.0
+
+
+@dataclass(frozen=True)
+class Detached:
+    """What runs: ``addresses`` by service, and process numbers by the name of the server."""
+
+    addresses: dict[str, str]
+    pids: dict[str, int]
+
+
+def record(folder: Path, addresses: Mapping[str, str], processes: Sequence[Process]) -> None:
+    """Write down what was started in the folder, and let it go: it outlives this program."""
+    written = Detached(dict(addresses), {process.name: process.pid for process in processes})
+    new = _path(folder).with_suffix(".new")
+    new.write_text(json.dumps(asdict(written), indent=2) + "\n")
+    new.replace(_path(folder))
+    for process in processes:
+        process.let_go()
+
+
+def recorded(folder: Path) -> Detached | None:
+    """What was started in the folder, whether it still runs or not; None where nothing was."""
+    try:
+        return Detached(**json.loads(_path(folder).read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def runs(folder: Path, pid: int) -> bool:
+    """Whether that process is there, and is one that was started in the folder."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        # Not there, or a system without /proc.
+        asked = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+        command = "" if Path("/proc/self").exists() else subprocess.run(asked, capture_output=True, text=True).stdout
+    return f"{folder}{os.sep}" in command
+
+
+def stop_all(folder: Path) -> None:
+    """End what was started in the folder, by SIGTERM and else by SIGKILL, and remove the folder with its data."""
+    found = recorded(folder)
+    pids = found.pids.values() if found else ()
+    for signal_number in (signal.SIGCONT, signal.SIGTERM, signal.SIGKILL):
+        for pid in pids:
+            if runs(folder, pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal_number)
+        if signal_number != signal.SIGCONT:
+            with suppress(ServiceError):
+                wait_until(lambda: not any(runs(folder, pid) for pid in pids), "all have ended", _STOP_S)
+    if any(runs(folder, pid) for pid in pids):
+        raise ServiceError(f"of the processes {', '.join(map(str, pids))} some do not end; {folder} is left as it is")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _path(folder: Path) -> Path:
+    return folder / "running.json"
