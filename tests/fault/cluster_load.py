@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from redis.cluster import RedisCluster as Client
 
@@ -123,11 +123,12 @@ def load(
     loop = LoopThread()
     try:
         with Tickwheel(cluster.url, shards=SHARDS, history="relay", **settings) as tickwheel:
-            other = Blocking(loop, aio.Tickwheel(cluster.url, **settings)) if asyncio else tickwheel
+            other: Any = tickwheel
             if asyncio:
+                other = Blocking(loop, aio.Tickwheel(cluster.url, **settings))
                 other.open()
             with EventProcessChild(cluster.url, namespace, folder / f"{namespace}.lock") as child:
-                work = ClusterLoad(tickwheel, cast(Tickwheel, other))
+                work = ClusterLoad(tickwheel, other)
                 try:
                     work.goes_on()
                     yield work
@@ -144,7 +145,8 @@ def load(
 
 def check(tickwheel: Tickwheel, cluster: RedisCluster, work: ClusterLoad) -> None:
     """Every acknowledged message was completed, once; its history is whole; and every index is as the records imply."""
-    assert tickwheel._run(audit(tickwheel._core)) == []
+    findings = tickwheel._run(audit(tickwheel._core))
+    assert not findings, "\n".join(findings)
     with Client.from_url(cluster.nodes[0].url, protocol=2) as client:
         lives: dict[str, list[Transition]] = {}
         for transition in told(client, tickwheel._core.namespace, SHARDS):

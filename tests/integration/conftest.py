@@ -37,7 +37,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def _server(request: pytest.FixtureRequest) -> PrivateServer | ClusterServer:
+def engine(request: pytest.FixtureRequest) -> PrivateServer | ClusterServer:
     """What holds the namespace of a test."""
     way = request.node.callspec.params.get("_tickwheel_sandbox") if hasattr(request.node, "callspec") else None
     if way in CLUSTER_WAYS:
@@ -47,20 +47,20 @@ def _server(request: pytest.FixtureRequest) -> PrivateServer | ClusterServer:
 
 
 @pytest.fixture
-def server(_server: PrivateServer | ClusterServer) -> Iterator[Any]:
+def server(engine: PrivateServer | ClusterServer) -> Iterator[Any]:
     """A redis-py client of the test's server."""
-    with _server.client() as client:
+    with engine.client() as client:
         yield client
 
 
 @pytest.fixture
 def _tickwheel_sandbox(
-    request: pytest.FixtureRequest, _server: PrivateServer | ClusterServer
+    request: pytest.FixtureRequest, engine: PrivateServer | ClusterServer
 ) -> Iterator[tuple[Tickwheel, VirtualClock]]:
     marker = request.node.get_closest_marker("tickwheel")
     settings = {"shards": (WAYS | CLUSTER_WAYS)[request.param]} | (marker.kwargs if marker else {})
     open_one = aio_sandbox if "asyncio" in request.param else sandbox
-    with open_one(cast(PrivateServer, _server), **settings) as found:
+    with open_one(cast(PrivateServer, engine), **settings) as found:
         yield found
 
 

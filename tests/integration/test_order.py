@@ -152,14 +152,14 @@ def test_over_shards_the_most_urgent_head_is_first(queue: Queue, clock: VirtualC
 
 @pytest.mark.tickwheel(shards=4)
 def test_over_shards_what_others_make_more_urgent_is_first_a_tenth_of_a_second_later(
-    tw: Tickwheel, clock: VirtualClock, tickwheel_server: PrivateServer
+    tw: Tickwheel, clock: VirtualClock, engine: PrivateServer
 ) -> None:
     queue, ids = tw.queue("q"), [f"m{n}" for n in range(100)]
     queue.enqueue_many(NewMessage(id=id, deadline=clock.now + n * SECOND) for n, id in enumerate(ids))
     # From now on this client knows the heads of all shards, and that m1 is the most urgent.
     assert [message.id for message in queue.dequeue()] == ["m0"]
     elsewhere = next(id for id in reversed(ids) if shard_of("q", id.encode(), 4) != shard_of("q", b"m1", 4))
-    with Tickwheel(tickwheel_server.url, namespace=tw._core.namespace, clock=FRAGMENT) as other:
+    with Tickwheel(engine.url, namespace=tw._core.namespace, clock=FRAGMENT) as other:
         other.queue("q").reschedule(elsewhere, deadline=clock.now)
     known_since = time.monotonic()
     eventually(lambda: time.monotonic() > known_since + 0.1, "what was known is too old")
