@@ -125,13 +125,13 @@ class AsyncIO:
         """Send requests, a pipeline to each server, again those without an answer, until all have one or time is up."""
         delivery = Delivery(requests, self._servers.topology, self._replicas)
         attempts = Attempts(self._where, self._seconds)
+        self._gate.check()
         while True:
-            self._gate.check(delivery.in_doubt)
             trouble = await self._attempt(delivery)
             if delivery.is_done:
                 return delivery.replies  # type: ignore[return-value]  # all are answered
+            self._gate.check(delivery.in_doubt)
             if trouble is not None:
-                self._gate.check(delivery.in_doubt)
                 await asyncio.sleep(attempts.pause(trouble, delivery.in_doubt))
                 if not isinstance(trouble, TryLater):
                     await asyncio.to_thread(self._revive)

@@ -41,6 +41,23 @@ class Parcel:
 class Delivery:
     """The requests of a round until all are answered."""
 
+    __slots__ = (
+        "_asked",
+        "_hops",
+        "_lacking",
+        "_passed_on",
+        "_refusal",
+        "_replicas",
+        "_requests",
+        "_resent",
+        "_sent",
+        "_topology",
+        "_trouble",
+        "map_is_old",
+        "replies",
+        "silent",
+    )
+
     def __init__(self, requests: Sequence[Request], topology: Topology, replicas: int) -> None:
         self.replies: list[Reply | None] = [None] * len(requests)
         # Servers that gave no answer, and whether the map is to be read again: from another one.

@@ -74,13 +74,13 @@ class SyncIO:
         """Send requests, a pipeline to each server, again those without an answer, until all have one or time is up."""
         delivery = Delivery(requests, self._servers.topology, self.replicas)
         attempts = Attempts(self._where, self._seconds)
+        self._gate.check()
         while True:
-            self._gate.check(delivery.in_doubt)
             trouble = self._attempt(delivery)
             if delivery.is_done:
                 return delivery.replies  # type: ignore[return-value]  # all are answered
+            self._gate.check(delivery.in_doubt)
             if trouble is not None:
-                self._gate.check(delivery.in_doubt)
                 time.sleep(attempts.pause(trouble, delivery.in_doubt))
                 if self._revive is not None and not isinstance(trouble, TryLater):
                     self._revive()

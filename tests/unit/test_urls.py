@@ -1,8 +1,9 @@
-"""A URL as logs and errors show it."""
+"""URLs: how logs and errors show them, and which servers one of a cluster names."""
 
 import pytest
 
-from tickwheel.urls import without_password
+from tickwheel.errors import InvalidArgument
+from tickwheel.urls import check, of_server, servers, without_password
 
 pytestmark = pytest.mark.unit
 
@@ -19,7 +20,46 @@ pytestmark = pytest.mark.unit
         ("rediss://h?ssl_password=secret&ssl_ca_certs=a", "rediss://h?ssl_password=***&ssl_ca_certs=a"),
         ("redis://h?%70assword=secret", "redis://h?%70assword=***"),
         ("redis://h?username=a&PassWord=b%26c", "redis://h?username=a&PassWord=***"),
+        ("redis+cluster://u:secret@a:1,b:2?ssl_password=s", "redis+cluster://u:***@a:1,b:2?ssl_password=***"),
     ],
 )
 def test_a_password_is_not_shown(url: str, shown: str) -> None:
     assert without_password(url) == shown
+
+
+def test_a_clusters_url_names_its_servers() -> None:
+    url = "rediss+cluster://user:p%40ss@a:7001,b,[::1]:7003,[::2]?ssl_cert_reqs=none"
+    check(url)
+    assert servers(url) == ["a:7001", "b:6379", "[::1]:7003", "[::2]:6379"]
+    assert of_server(url, "c:7004") == "rediss://user:p%40ss@c:7004?ssl_cert_reqs=none"
+
+
+def test_the_url_of_one_server_is_as_it_is() -> None:
+    for url in ("redis://h:1/2", "unix:///a/b.sock?db=1"):
+        assert [of_server(url, server) for server in servers(url)] == [url]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+cluster://",
+        "redis+cluster://a:7001,,b:7002",
+        "redis+cluster://a:7001,:7002",
+        "redis+cluster://a:99999",
+        "redis+cluster://a:x",
+        "redis+cluster://[::1",
+        "redis+cluster://a:7001?ssl_cert_reqs=none",
+        "redis+cluster://a:7001?read_from_replicas=yes",
+        "unix+cluster:///a.sock",
+    ],
+)
+def test_a_clusters_url_that_is_not_understood_is_refused(url: str) -> None:
+    with pytest.raises(InvalidArgument):
+        check(url)
+
+
+@pytest.mark.parametrize("url", ["redis+cluster://a:7001/1", "redis+cluster://a:7001?db=1", "redis+cluster://a/0?db=2"])
+def test_a_cluster_has_only_database_0(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="only database 0"):
+        check(url)
+    check("redis+cluster://a:7001/0?db=0")

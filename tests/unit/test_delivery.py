@@ -1,0 +1,187 @@
+"""What becomes of each request of a round: answered, passed on, sent again, in doubt."""
+
+from typing import Any
+
+import pytest
+from redis.exceptions import (
+    AskError,
+    BusyLoadingError,
+    ClusterDownError,
+    ConnectionError,
+    MovedError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    TryAgainError,
+)
+
+from tickwheel.delivery import Delivery, Parcel
+from tickwheel.errors import OutOfMemory, TickwheelError
+from tickwheel.plan import Request
+from tickwheel.scripts import Call, load
+from tickwheel.topology import SLOTS, Topology, slot_of
+from tickwheel.transport import ASKING
+
+pytestmark = pytest.mark.unit
+
+A, B = "a:1", "b:2"
+# Shard 3 is at A, shard 63 at B.
+HALVES = [[0, 8_191, [b"a", 1]], [8_192, SLOTS - 1, [b"b", 2]]]
+BARRIER = load("barrier")
+
+
+def cluster() -> Topology:
+    topology = Topology([A])
+    topology.learn(HALVES, A)
+    return topology
+
+
+def call(shard: int, **given: Any) -> Request:
+    return Request(shard, Call(BARRIER, [f"tw:{{{shard}}}:clock"], []), **given)
+
+
+def attempt(delivery: Delivery, answers: dict[str, list[object]]) -> Exception | None:
+    """One attempt, in which servers answer so; one that is not named loses its connection."""
+    for parcel in delivery.parcels():
+        delivery.sending(parcel)
+        if parcel.server not in answers:
+            delivery.lost(parcel, ConnectionError("lost"))
+            continue
+        left = list(answers[parcel.server])
+        for _ in parcel.loads:
+            delivery.loaded(left.pop(0))
+        for n, sent in parcel.requests:
+            delivery.answered(parcel, n, sent, [left.pop(0) for _ in sent])
+    return delivery.next()
+
+
+def sent(delivery: Delivery) -> dict[str, list[Any]]:
+    """What would be sent next, by server."""
+    return {parcel.server: parcel.commands() for parcel in delivery.parcels()}
+
+
+def values(delivery: Delivery) -> list[Any]:
+    return [reply and reply.value for reply in delivery.replies]
+
+
+def test_requests_go_together_to_the_server_of_their_shard() -> None:
+    delivery = Delivery([call(3), call(63), call(3)], cluster(), 0)
+    parcels: list[Parcel] = delivery.parcels()
+    assert [(parcel.server, [n for n, _ in parcel.requests]) for parcel in parcels] == [(A, [0, 2]), (B, [1])]
+
+
+def test_what_is_answered_is_kept_and_only_the_rest_is_sent_again() -> None:
+    delivery = Delivery([call(3), call(63)], cluster(), 0)
+    assert isinstance(attempt(delivery, {A: [1]}), ConnectionError)
+    assert (values(delivery), delivery.in_doubt, delivery.silent) == ([1, None], True, {B})
+    assert delivery.map_is_old
+    assert attempt(delivery, {B: [2]}) is None
+    assert (values(delivery), delivery.is_done) == ([1, 2], True)
+    assert [reply.resent for reply in delivery.replies if reply] == [False, True]
+
+
+def test_a_slot_that_has_moved_is_asked_for_at_its_new_server_at_once() -> None:
+    topology = cluster()
+    delivery = Delivery([call(3)], topology, 0)
+    assert attempt(delivery, {A: [MovedError(f"{slot_of(3)} b:2")]}) is None
+    assert (delivery.in_doubt, topology.server(3)) == (False, B)
+    assert attempt(delivery, {B: [1]}) is None
+    assert [reply.resent for reply in delivery.replies if reply] == [False]
+
+
+def test_a_key_that_has_moved_ahead_of_its_slot_is_asked_for_once_and_the_map_stays() -> None:
+    topology = cluster()
+    delivery = Delivery([call(3)], topology, 0)
+    assert attempt(delivery, {A: [AskError(f"{slot_of(3)} b:2")]}) is None
+    assert attempt(delivery, {B: [b"OK", TryAgainError("half")]}) is not None
+    assert topology.server(3) == A
+    assert list(sent(delivery)) == [A]
+
+
+def test_a_transaction_is_asked_for_as_a_whole_and_the_wait_for_replicas_after_it() -> None:
+    delivery = Delivery([call(3, before=("SET", "tw:{3}:x", 1), durable=True)], cluster(), 1)
+    moved = AskError(f"{slot_of(3)} b:2")
+    attempt(delivery, {A: [b"OK", moved, moved, Exception("EXECABORT"), 1, 0]})
+    names = [command[0] for command in sent(delivery)[B]]
+    assert names == ["ASKING", "MULTI", "SET", "EVALSHA", "EXEC", "ASKING", "EVALSHA", "ASKING", "WAIT"]
+
+
+def test_the_answers_of_asking_are_nobodys() -> None:
+    delivery = Delivery([call(3, durable=True)], cluster(), 1)
+    attempt(delivery, {A: [AskError(f"{slot_of(3)} b:2"), 1, 1]})
+    assert [command for command in sent(delivery)[B] if command is ASKING] == [ASKING] * 3
+    delivery = Delivery([call(3, durable=True)], cluster(), 1)
+    attempt(delivery, {A: [AskError(f"{slot_of(3)} b:2"), 1, 1]})
+    assert attempt(delivery, {B: [b"OK", 7, b"OK", 1, b"OK", 1]}) is None
+    assert values(delivery) == [7]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "elsewhere"),
+    [
+        (ClusterDownError("down"), True),
+        (ReadOnlyError("replica"), True),
+        (BusyLoadingError("loading"), True),
+        (TryAgainError("half moved"), False),
+    ],
+)
+def test_what_is_refused_for_now_was_not_done_and_is_sent_later(refusal: Exception, elsewhere: bool) -> None:
+    delivery = Delivery([call(3)], cluster(), 0)
+    assert attempt(delivery, {A: [refusal]}) is not None
+    assert (delivery.in_doubt, delivery.map_is_old) == (False, elsewhere)
+
+
+def test_what_was_in_doubt_before_a_refusal_still_is() -> None:
+    delivery = Delivery([call(3)], cluster(), 0)
+    attempt(delivery, {})
+    attempt(delivery, {A: [TryAgainError("half moved")]})
+    assert delivery.in_doubt
+
+
+def test_a_call_that_was_done_stays_in_doubt_where_its_slot_moved_before_the_wait_for_replicas() -> None:
+    delivery = Delivery([call(3, durable=True)], cluster(), 1)
+    assert attempt(delivery, {A: [1, MovedError(f"{slot_of(3)} b:2"), 1]}) is None
+    assert delivery.in_doubt
+    attempt(delivery, {B: [1, 1, 1]})
+    assert [reply.resent for reply in delivery.replies if reply] == [True]
+
+
+def test_a_script_that_a_server_lacks_goes_there_ahead_of_the_calls() -> None:
+    delivery = Delivery([call(3), call(63)], cluster(), 0)
+    assert attempt(delivery, {A: [NoScriptError("none")], B: [2]}) is None
+    assert not delivery.in_doubt
+    assert sent(delivery)[A][0][:2] == ("SCRIPT", "LOAD")
+    delivery = Delivery([call(3)], cluster(), 0)
+    attempt(delivery, {A: [NoScriptError("none")]})
+    attempt(delivery, {A: [b"sha", 1]})
+    assert values(delivery) == [1]
+
+
+def test_servers_that_send_a_call_in_a_circle_are_given_time() -> None:
+    delivery = Delivery([call(3)], cluster(), 0)
+    moved: dict[str, list[object]] = {A: [MovedError(f"{slot_of(3)} b:2")], B: [MovedError(f"{slot_of(3)} a:1")]}
+    at_once = 0
+    while attempt(delivery, moved) is None:
+        at_once += 1
+        assert at_once < 10
+    assert delivery.map_is_old
+
+
+def test_a_shard_that_no_server_has_is_waited_for() -> None:
+    topology = cluster()
+    topology.learn(HALVES[1:], B)
+    delivery = Delivery([call(3), call(63)], topology, 0)
+    assert "no server of the cluster has shard 3" in str(attempt(delivery, {B: [2]}))
+    assert (values(delivery), delivery.in_doubt, delivery.map_is_old) == ([None, 2], False, True)
+
+
+def test_what_is_refused_for_good_ends_the_round_once_all_is_read() -> None:
+    delivery = Delivery([call(3), call(63)], cluster(), 0)
+    with pytest.raises(OutOfMemory):
+        attempt(delivery, {A: [OutOfMemoryError("full")], B: [2]})
+    assert values(delivery) == [None, 2]
+
+
+def test_a_url_of_one_server_does_not_lead_into_a_cluster() -> None:
+    with pytest.raises(TickwheelError, match=r"redis\+cluster://"):
+        attempt(Delivery([call(3)], Topology(), 0), {"": [MovedError(f"{slot_of(3)} b:2")]})
