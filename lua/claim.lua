@@ -5,6 +5,7 @@
 -- ARGV[1]  fence: epoch I8, connection number I8, each below 2^53
 -- ARGV[2]  kind of election that gave the epoch: one kind drives a shard for good
 -- ARGV[3]  how far ahead of the hosts' clocks the server's was accepted, in ms, for later claims; 0 forgets, empty leaves it
+-- ARGV[4]  who claims, as people are told
 -- Reply    now, the clock guard's high-water mark and what was accepted, both in ms and empty where there is none
 -- Errors   FENCED: a higher fence holds the shard; ELECTION: another kind of election drives it
 -- Cost     O(1)
@@ -20,7 +21,7 @@ if held[1] then
         return redis.error_reply('FENCED the shard is held by epoch ' .. string.format('%.0f', held_epoch))
     end
 end
-redis.call('HSET', clock, 'fence', ARGV[1], 'election', ARGV[2])
+redis.call('HSET', clock, 'fence', ARGV[1], 'election', ARGV[2], 'owner', ARGV[4])
 local accepted = held[4]
 if ARGV[3] == '0' then
     accepted = nil

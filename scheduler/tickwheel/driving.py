@@ -1,6 +1,7 @@
-"""An event process for a namespace: queues looked up at home, elections by lock file; alone or as a program's child.
+"""An event process for a namespace, with its queues looked up at home; alone or as a program's child.
 
-TICKWHEEL_URL=… python -m tickwheel.driving --namespace NAME --lock FILE [--data-dir DIR] [--until-eof]
+TICKWHEEL_URL=… python -m tickwheel.driving --namespace NAME (--lock FILE | --election zk://…) [--data-dir DIR]
+    [--until-eof]
 """
 
 import argparse
@@ -20,8 +21,9 @@ from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.embedded import EmbeddedServer
 from tickwheel.errors import TickwheelError
-from tickwheel.event_process import EventProcess, LockFileElection, QueueRef
+from tickwheel.event_process import Election, EventProcess, LockFileElection, QueueRef
 from tickwheel.event_process.queues import HomeChanged
+from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 from tickwheel.keys import shard_key
 from tickwheel.namespace import open_namespace, shards_now
 from tickwheel.operations import queues
@@ -81,11 +83,16 @@ class HomeQueues:
 
 
 def event_process(
-    url: str, namespace: str, lock: Path, revive: Callable[[], None] | None = None, clock: str = "_clock"
+    url: str,
+    namespace: str,
+    election: Path | ZooKeeperUrl,
+    revive: Callable[[], None] | None = None,
+    clock: str = "_clock",
 ) -> tuple[EventProcess, SyncIO]:
     """An event process for all shards of a namespace, ready to run, and the connection it looks queues up with.
 
-    ``clock`` is how scripts read the time: another than the server's in tests only.
+    ``election`` is a lock file, for one host, or where ZooKeeper is. ``clock`` is how scripts read the time: another
+    than the server's in tests only.
     """
     core = Core(namespace, clock=clock)
     io = SyncIO(ServerPools(url), urls.without_password(url), _HOME_S, revive=revive)
@@ -101,19 +108,36 @@ def event_process(
         namespace,
         range(core.shards),
         queues=HomeQueues(core, io),
-        election=LockFileElection(lock),
+        election=_election(election, core),
         clock_guard_ms=core.guard_ms,
         clock_fragment=clock,
     )
     return process, io
 
 
-def drive(url: str, namespace: str, lock: Path, data_dir: Path | None, until_eof: bool, clock: str = "_clock") -> None:
+def _election(chosen: Path | ZooKeeperUrl, core: Core) -> Election:
+    if isinstance(chosen, Path):
+        return LockFileElection(chosen)
+    try:
+        from tickwheel.event_process.zookeeper import ZooKeeperElection
+    except ModuleNotFoundError as error:
+        raise TickwheelError(f"an election on ZooKeeper needs {error.name}: install tickwheel[zookeeper]") from error
+    return ZooKeeperElection(chosen, core.namespace, core.shards)
+
+
+def drive(
+    url: str,
+    namespace: str,
+    election: Path | ZooKeeperUrl,
+    data_dir: Path | None,
+    until_eof: bool,
+    clock: str = "_clock",
+) -> None:
     """Run an event process until SIGTERM or SIGINT, or until standard input ends. ``clock`` as for `event_process`."""
     server = EmbeddedServer(data_dir) if data_dir is not None else None
     if server is not None:
         server.open()
-    process, io = event_process(url, namespace, lock, server.ensure_running if server is not None else None, clock)
+    process, io = event_process(url, namespace, election, server.ensure_running if server is not None else None, clock)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     # An operator accepts a server's clock that stepped (docs/operations.md).
@@ -139,7 +163,9 @@ def _stop_at_eof(process: EventProcess) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--namespace", required=True)
-    parser.add_argument("--lock", type=Path, required=True)
+    election = parser.add_mutually_exclusive_group(required=True)
+    election.add_argument("--lock", type=Path, dest="election")
+    election.add_argument("--election", type=ZooKeeperUrl.parse)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--until-eof", action="store_true")
     given = parser.parse_args()
@@ -149,7 +175,7 @@ def main() -> None:
         level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s", handlers=[handler]
     )
     try:
-        drive(os.environ[urls.VARIABLE], given.namespace, given.lock, given.data_dir, given.until_eof)
+        drive(os.environ[urls.VARIABLE], given.namespace, given.election, given.data_dir, given.until_eof)
     except _FROM_OUTSIDE as error:
         _log.error("the event process of namespace %s cannot go on: %s", given.namespace, error)
         sys.exit(1)

@@ -96,7 +96,14 @@ class SessionExpired(TickwheelError):
 
 
 class Fenced(TickwheelError):
-    """An event process with a newer fence drives this shard. Nothing was changed."""
+    """An event process with a newer fence drives this shard. Nothing was changed.
+
+    ``held`` is the epoch that it obeys; None where the refusal does not say it.
+    """
+
+    def __init__(self, text: str, held: int | None = None) -> None:
+        super().__init__(text)
+        self.held = held
 
 
 class Unavailable(TickwheelError):

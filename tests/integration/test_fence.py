@@ -64,7 +64,7 @@ def test_no_claim_goes_below_the_fence_that_holds_the_shard(tw: Tickwheel, serve
     server.hset(key, "now", 1)
 
     def claim(epoch: int, connection: int) -> bytes:
-        server.eval(script.source, 1, key, pack_fence(epoch, connection), "a lock", "")
+        server.eval(script.source, 1, key, pack_fence(epoch, connection), "a lock", "", "host:1")
         return bytes(server.hget(key, "fence"))
 
     assert claim(5, 2) == pack_fence(5, 2)

@@ -16,6 +16,8 @@ from tickwheel.cli.notation import duration, option
 from tickwheel.cli.place import Place
 from tickwheel.driving import event_process
 from tickwheel.embedded import EmbeddedServer
+from tickwheel.errors import InvalidArgument
+from tickwheel.event_process.zookeeper_url import SESSION_TIMEOUT, ZooKeeperUrl
 from tickwheel.urls import default_lock
 
 commands = typer.Typer()
@@ -28,6 +30,7 @@ _log = logging.getLogger("tickwheel.events")
     "events",
     "tickwheel events --url redis://localhost:6379",
     "tickwheel events --data-dir ./data &",
+    "tickwheel events --url redis://redis:6379 --election zk://zk1,zk2,zk3",
     panel="Processes",
 )
 def events(
@@ -37,6 +40,23 @@ def events(
         typer.Option(
             help="The lock file that elects; by default one for the server and namespace, in the data directory or"
             " the folder for temporary files."
+        ),
+    ] = None,
+    election: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Elect on ZooKeeper, so that event processes of many hosts share the shards: zk://host:2181,host2/path"
+            " (by default port 2181, path /tickwheel).",
+        ),
+    ] = None,
+    session_timeout: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=option(duration),
+            metavar="DURATION",
+            help="With --election: a process that was killed or cut off is followed after so long, 1s to 1m (default"
+            " 4s).",
         ),
     ] = None,
     shards: Annotated[int | None, typer.Option(help="Shards of a new namespace; checked where it exists.")] = None,
@@ -53,12 +73,21 @@ def events(
 ) -> None:
     """Run the event process: it turns the wheel, so that delays end and leases expire.
 
-    One drives a namespace, more of them on this host stand by. The log goes to stderr. SIGTERM and SIGINT end it
+    With a lock file one drives a namespace, and more of them on this host stand by; with --election they share its
+    shards, and follow each other. The log goes to stderr. SIGTERM and SIGINT end it
     cleanly; SIGUSR1 accepts the server's clock after a step that the clock guard has held.
     """
+    if election is None and session_timeout is not None:
+        raise InvalidArgument("--session-timeout is of the session with ZooKeeper: it needs --election")
+    if election is not None and (lock is not None or place.url is None):
+        raise InvalidArgument("--election needs --url, and not --lock: it is for a server that many hosts share")
+    ensemble = ZooKeeperUrl.parse(election, session_timeout or SESSION_TIMEOUT) if election is not None else None
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if place.json else logging.Formatter(_FORMAT))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+    if not verbose:
+        # It tells of each attempt to connect; what comes of them is in our own log.
+        logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
     # Checks the server and opens the namespace as every client does; with an embedded server keeps it running.
     with place.open(shards=shards, clock_guard=clock_guard):
         server = EmbeddedServer(place.data_dir) if place.url is None else None
@@ -73,7 +102,7 @@ def events(
         if server is not None:
             server.open()
         try:
-            _run(url, namespace, lock, server)
+            _run(url, namespace, ensemble or lock, server)
         finally:
             if server is not None:
                 server.close()
@@ -94,8 +123,8 @@ class JsonLines(logging.Formatter):
         return json.dumps(fields)
 
 
-def _run(url: str, namespace: str, lock: Path, server: EmbeddedServer | None) -> None:
-    process, io = event_process(url, namespace, lock, server.ensure_running if server is not None else None)
+def _run(url: str, namespace: str, election: Path | ZooKeeperUrl, server: EmbeddedServer | None) -> None:
+    process, io = event_process(url, namespace, election, server.ensure_running if server is not None else None)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     signal.signal(signal.SIGUSR1, lambda *_: process.accept_clock())

@@ -54,13 +54,17 @@ class ShardDriver:
         queues: Queues,
         clock: Clock,
         stats: WheelStats,
+        owner: str = "",
         clock_fragment: str = "_clock",
     ) -> None:
-        """``epoch`` None takes the one after the shard's; ``clock_fragment`` is another in tests only."""
+        """``epoch`` None takes the one after the shard's; ``owner`` names the process for people; ``clock_fragment`` is
+        another in tests only.
+        """
         self.epoch = epoch
         self.claimed = self.refused = False
         self._connection = connection
         self._election = election
+        self._owner = owner
         self._queues = queues
         self._clock = clock
         self._stats = stats
@@ -91,7 +95,7 @@ class ShardDriver:
         self._shard.fence = pack_fence(self.epoch, self._connection)
         try:
             to_keep = self._clock.to_keep
-            args = [self._election, "" if to_keep is None else to_keep]
+            args = [self._election, "" if to_keep is None else to_keep, self._owner]
             now, high, accepted = yield from self._shard.ask(self._claim, args)
         except TickwheelError:
             self.refused = True

@@ -7,6 +7,7 @@ killed leaves it, empty, to the next.
 
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
@@ -22,8 +23,10 @@ class LockFileElection:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
 
-    def acquire(self, shard: int, stop: Event) -> "LockFileLeadership | None":
-        """Wait for the lock. Epochs come from the shard's counter.
+    def acquire(
+        self, shard: int, stop: Event, on_loss: Callable[[], None] | None = None
+    ) -> "LockFileLeadership | None":
+        """Wait for the lock. Epochs come from the shard's counter; ``on_loss`` is never called.
 
         Raises OSError where the file cannot be opened or the file system has no locks.
         """
@@ -34,6 +37,16 @@ class LockFileElection:
                 return LockFileLeadership(file, path)
             stop.wait(RETRY_SECONDS)
         return None
+
+    def resign(self, shard: int) -> bool:
+        """No: what one process of a host cannot reach, another cannot."""
+        return False
+
+    def leave(self) -> None:
+        """Nothing to hand over: who waits for a lock has it as soon as it is released."""
+
+    def close(self) -> None:
+        """Nothing is left."""
 
 
 class LockFileLeadership:

@@ -1,5 +1,6 @@
 """One shard as its driver addresses it: names of keys, scripts, the fence, and calls under it."""
 
+import re
 from collections.abc import Generator, Sequence
 from struct import Struct
 from typing import Any
@@ -10,6 +11,8 @@ from tickwheel.event_process.commands import Command, Refused
 
 _FENCE = Struct(">QQ")
 FENCE_BYTES = _FENCE.size
+# As `claim.lua` says it.
+_HELD = re.compile(r"by epoch ([0-9]+)$")
 
 
 class Shard:
@@ -53,7 +56,10 @@ class Shard:
     def refusal(self, refused: Refused) -> TickwheelError:
         """The error of ours for a script's."""
         text = f"shard {self.number}: {refused}"
-        return Fenced(text) if refused.code == "FENCED" else TickwheelError(text)
+        if refused.code != "FENCED":
+            return TickwheelError(text)
+        held = _HELD.search(text)
+        return Fenced(text, int(held[1]) if held else None)
 
 
 def pack_fence(epoch: int, connection: int) -> bytes:

@@ -1,8 +1,10 @@
 """Drives one shard for as long as the election lets it: the driver's commands go over a link, its replies come back."""
 
+import contextlib
 import logging
 import os
 import random
+import select
 from collections.abc import Callable
 from threading import Event
 from typing import Final
@@ -10,10 +12,11 @@ from typing import Final
 from redis import Redis
 from redis.exceptions import RedisError
 
+from tickwheel import keys
 from tickwheel.errors import Fenced, TickwheelError
-from tickwheel.event_process.commands import Refused, Steps
+from tickwheel.event_process.commands import ReadFence, Refused, Steps
 from tickwheel.event_process.driver import ShardDriver
-from tickwheel.event_process.election import Election, Leadership
+from tickwheel.event_process.election import Election, Leadership, owner
 from tickwheel.event_process.link import Link
 from tickwheel.event_process.queues import HomeChanged, Queues
 from tickwheel.event_process.server_clock import ServerClock, monotonic_ms
@@ -21,6 +24,8 @@ from tickwheel.event_process.stats import WheelStats
 
 # Waits between attempts to reach the server, doubling from the first to the last, with jitter.
 BACKOFF_SECONDS: Final = (0.05, 2.0)
+# Who cannot reach a shard for so long resigns, where another can.
+UNREACHED_MS: Final = 3_000
 # Connection numbers of a process start at a random multiple of 2**32, below 2**53 in all: two processes that take the
 # same epoch by a mistake of operation (lock files of two hosts) are told apart, and one of them is fenced.
 _FIRST_NUMBERS: Final = 2**21
@@ -56,21 +61,30 @@ class ShardLoop:
         self._clock_fragment = clock_fragment
         self._stopping = Event()
         self._woken, self._wake = os.pipe()
+        os.set_blocking(self._woken, False)
+        self._sent = 0.0
+        # The highest epoch that refused a claim.
+        self._fenced_by = 0
         self._number = random.SystemRandom().randrange(_FIRST_NUMBERS) << 32
 
     def run(self) -> None:
-        """Stand for election, drive while leading, until stopped. Raises Fenced where somebody newer drives."""
+        """Stand for election, drive while leading, until stopped.
+
+        Raises Fenced where somebody newer drives and this kind of election does not say who is to.
+        """
         try:
             while not self._stopping.is_set():
-                leadership = self._election.acquire(self._shard, self._stopping)
+                leadership = self._election.acquire(self._shard, self._stopping, self._wake_up)
                 if leadership is None:
                     break
                 _log.info("shard %d: elected", self._shard)
                 try:
-                    self._lead(leadership)
+                    resigned = self._lead(leadership)
                 finally:
                     self.stats.epoch = 0
                     leadership.release()
+                if resigned:
+                    self._wait_until_reached()
         except BaseException as error:
             self.error = error
             raise
@@ -79,17 +93,21 @@ class ShardLoop:
         """Ask `run` to return; what is under way is finished. May be called at any time, and again."""
         if not self._stopping.is_set():
             self._stopping.set()
-            os.write(self._wake, b"\0")
+            self._wake_up()
 
     def close(self) -> None:
         """Free what is left. Only after `run` has returned."""
         os.close(self._woken)
         os.close(self._wake)
 
-    def _lead(self, leadership: Leadership) -> None:
+    def _lead(self, leadership: Leadership) -> bool:
+        """Drive until that ends; whether the shard was resigned from."""
         epoch = leadership.epoch
         shortest, longest = BACKOFF_SECONDS
         wait = shortest
+        # From here on it is not known that the shard can be reached.
+        unknown_from = monotonic_ms()
+        self._forget_wakes()
         while not (self._stopping.is_set() or leadership.lost):
             self._number += 1
             driver = ShardDriver(
@@ -98,6 +116,7 @@ class ShardLoop:
                 epoch=epoch,
                 connection=self._number,
                 election=self._election.kind,
+                owner=owner(),
                 queues=self._queues,
                 clock=self.clock,
                 stats=self.stats,
@@ -110,26 +129,83 @@ class ShardLoop:
                 finally:
                     link.close()
             except (RedisError, OSError, TickwheelError) as error:
-                if driver.refused or isinstance(error, HomeChanged):
+                if isinstance(error, HomeChanged):
                     raise
+                if driver.refused:
+                    if not isinstance(error, Fenced) or leadership.epoch is None:
+                        raise
+                    if not self._is_outdated(leadership.epoch, error):
+                        return False
                 if driver.claimed:
                     wait = shortest
+                if driver.claimed or driver.refused:
+                    unknown_from = self._sent
+                if monotonic_ms() - unknown_from >= UNREACHED_MS and self._election.resign(self._shard):
+                    _log.error("shard %d: cannot be reached from here, another is to drive it: %s", self._shard, error)
+                    return True
                 # A fence that changed under a leader: its claim decides whether somebody newer drives.
                 how = "fenced" if isinstance(error, Fenced) else "lost"
                 _log.warning("shard %d: %s, again in %.2f s: %s", self._shard, how, wait, error)
-                self._stopping.wait(wait * random.uniform(0.5, 1))
+                self._pause(wait * random.uniform(0.5, 1))
                 wait = min(2 * wait, longest)
             epoch = driver.epoch
+        return False
 
     def _drive(self, steps: Steps, link: Link, leadership: Leadership) -> None:
         command = next(steps)
         while not (self._stopping.is_set() or leadership.lost):
-            sent = monotonic_ms()
+            self._sent = monotonic_ms()
             try:
                 reply = link.execute(command)
             except Refused as refusal:
                 command = steps.throw(refusal)
                 continue
-            self.clock.around(sent, monotonic_ms())
+            self.clock.around(self._sent, monotonic_ms())
             command = steps.send(reply)
             self.stats.held, self.stats.clock_steps = self.clock.guard.held, self.clock.guard.steps
+
+    def _is_outdated(self, epoch: int, refusal: Fenced) -> bool:
+        """Whether the election gives epochs that the shard has left behind; otherwise somebody newer drives it."""
+        # An epoch that was won after a refusal is above all that this election has ever given.
+        if epoch > self._fenced_by:
+            self._fenced_by = max(self._fenced_by, refusal.held or 0)
+            _log.warning("shard %d: %s; standing for election again", self._shard, refusal)
+            return False
+        _log.error(
+            "shard %d: the election gives epoch %d, and the shard has obeyed %d: the election's state was lost, or"
+            " another election drives the shard. Where no other does, run `tickwheel shards reset-epoch`",
+            *(self._shard, epoch, self._fenced_by),
+        )
+        return True
+
+    def _wait_until_reached(self) -> None:
+        shortest, longest = BACKOFF_SECONDS
+        wait = shortest
+        while not self._stopping.is_set():
+            try:
+                link = Link(self._connect(self._shard), self._woken)
+                try:
+                    link.execute(ReadFence(keys.shard_key(self._namespace, self._shard, "clock")))
+                finally:
+                    link.close()
+            except (RedisError, OSError) as error:
+                _log.debug("shard %d: still cannot be reached: %s", self._shard, error)
+                self._pause(wait * random.uniform(0.5, 1))
+                wait = min(2 * wait, longest)
+            else:
+                _log.warning("shard %d: can be reached again", self._shard)
+                return
+
+    def _wake_up(self) -> None:
+        os.write(self._wake, b"\0")
+
+    def _forget_wakes(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._woken, 1024):
+                pass
+
+    def _pause(self, seconds: float) -> None:
+        """Until then, or until woken."""
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        poll.poll(seconds * 1000)

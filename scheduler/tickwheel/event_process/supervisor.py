@@ -46,6 +46,7 @@ class EventProcess:
             )
             for shard in shards
         }
+        self._election = election
         self._changed = Condition()
         self._stopping = False
         self._ended = 0
@@ -62,10 +63,12 @@ class EventProcess:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping or self._ended > 0)
         finally:
+            self._election.leave()
             for loop in self._loops.values():
                 loop.stop()
             for thread in threads:
                 thread.join()
+            self._election.close()
             for loop in self._loops.values():
                 loop.close()
         for loop in self._loops.values():

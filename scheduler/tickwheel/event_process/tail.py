@@ -16,8 +16,8 @@ from tickwheel.event_process.commands import ReadInbox
 from tickwheel.event_process.server_clock import monotonic_ms
 
 # The server ends a blocking read after so long; one that is not answered by the second is dead.
-BLOCK_MS: Final = 10_000
-DEAD_MS: Final = 15_000
+BLOCK_MS: Final = 2_500
+DEAD_MS: Final = 5_000
 # While timers keep coming, reads follow each other no faster: round trips are the cost.
 COALESCE_MS: Final = 3.0
 
