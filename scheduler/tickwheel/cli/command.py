@@ -71,19 +71,27 @@ def command(
     """Makes a function a command. Its first parameter is the place; the examples end its help."""
 
     def decorate(function: Callable[Concatenate[Place, P], None]) -> Callable[Concatenate[Place, P], None]:
-        signature = inspect.signature(function, eval_str=True)
-        own = list(signature.parameters.values())[1:]
+        commands.command(name, help=_help(function, examples), rich_help_panel=panel)(_runs(function))
+        return function
 
-        def run(context: typer.Context, **given: Any) -> None:
-            with failures():
-                place = _split(given).over(context.find_root().obj or Place()).over(Place.of_environment())
-                function(place, **given)  # type: ignore[call-arg]  # typer has checked what it passes
+    return decorate
 
-        run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # that is how a signature is set
-            parameters=[_CONTEXT, *(each.replace(kind=each.KEYWORD_ONLY) for each in own), *_OPTIONS]
-        )
-        text = f"{inspect.getdoc(function) or ''}{_examples(examples)}"
-        commands.command(name, help=text, rich_help_panel=panel)(run)
+
+def alone(commands: typer.Typer, *examples: str) -> Callable[[Callable[[Place], None]], Callable[[Place], None]]:
+    """Makes a function what a group does when none of its commands is named."""
+
+    def decorate(function: Callable[[Place], None]) -> Callable[[Place], None]:
+        run = _runs(function)
+
+        def run_alone(context: typer.Context, **given: Any) -> None:
+            if context.invoked_subcommand is None:
+                run(context, **given)
+            else:
+                root = context.find_root()
+                root.obj = _split(given).over(root.obj or Place())
+
+        run_alone.__signature__ = inspect.signature(run)  # type: ignore[attr-defined]  # that is how it is set
+        commands.callback(invoke_without_command=True, help=_help(function, examples))(run_alone)
         return function
 
     return decorate
@@ -97,6 +105,26 @@ def remember(context: typer.Context, **given: Any) -> None:
 def top_signature(*own: inspect.Parameter) -> inspect.Signature:
     """The signature of the program itself: the same options, and its own."""
     return inspect.Signature([_CONTEXT, *own, *_OPTIONS])
+
+
+def _runs(function: Callable[..., None]) -> Callable[..., None]:
+    """The function as typer calls it: with the options that every command has beside its own."""
+    signature = inspect.signature(function, eval_str=True)
+    own = list(signature.parameters.values())[1:]
+
+    def run(context: typer.Context, **given: Any) -> None:
+        with failures():
+            place = _split(given).over(context.find_root().obj or Place()).over(Place.of_environment())
+            function(place, **given)
+
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # that is how a signature is set
+        parameters=[_CONTEXT, *(each.replace(kind=each.KEYWORD_ONLY) for each in own), *_OPTIONS]
+    )
+    return run
+
+
+def _help(function: Callable[..., None], examples: Sequence[str]) -> str:
+    return f"{inspect.getdoc(function) or ''}{_examples(examples)}"
 
 
 def _split(given: dict[str, Any]) -> Place:

@@ -43,12 +43,13 @@ _MOVING_PAUSE_S: Final = 0.02
 class Link:
     """The two connections of one shard's driver. Any failure ends it; the next driver has a new one."""
 
-    def __init__(self, client: Redis, wake: int) -> None:
-        """``wake`` is a file descriptor that becomes readable to end a wait.
+    def __init__(self, client: Redis, wake: int, name: str = "") -> None:
+        """``wake`` is a file descriptor that becomes readable to end a wait. The server is told ``name``.
 
         The client's settings say how to connect and how long a call may take; its retries are not used.
         """
         self._pool = client.connection_pool
+        self._name = name
         self._opened: list[RawConnection] = []
         try:
             self._calls = self._connect()
@@ -117,6 +118,7 @@ class Link:
     def _connect(self) -> RawConnection:
         # As the client's pool would make it, and not out of the pool, which a client may share with others.
         settings: dict[str, Any] = dict(self._pool.connection_kwargs) | {"retry": Retry(NoBackoff(), 0)}
+        settings |= {"client_name": self._name} if self._name else {}
         connection = cast(RawConnection, self._pool.connection_class(**settings))
         self._opened.append(connection)
         connection.connect()

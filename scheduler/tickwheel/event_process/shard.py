@@ -62,6 +62,11 @@ class Shard:
         return Fenced(text, int(held[1]) if held else None)
 
 
+def client_name(namespace: str, shard: int) -> str:
+    """What servers know the connections of a shard's driver by."""
+    return f"tickwheel-events:{namespace}:{shard}"
+
+
 def pack_fence(epoch: int, connection: int) -> bytes:
     """A fence as scripts compare it. Both numbers are below 2**53."""
     return _FENCE.pack(epoch, connection)

@@ -20,6 +20,7 @@ from tickwheel.event_process.election import Election, Leadership, owner
 from tickwheel.event_process.link import Link
 from tickwheel.event_process.queues import HomeChanged, Queues
 from tickwheel.event_process.server_clock import ServerClock, monotonic_ms
+from tickwheel.event_process.shard import client_name
 from tickwheel.event_process.stats import WheelStats
 
 # Waits between attempts to reach the server, doubling from the first to the last, with jitter.
@@ -123,7 +124,7 @@ class ShardLoop:
                 clock_fragment=self._clock_fragment,
             )
             try:
-                link = Link(self._connect(self._shard), self._woken)
+                link = Link(self._connect(self._shard), self._woken, client_name(self._namespace, self._shard))
                 try:
                     self._drive(driver.run(), link, leadership)
                 finally:
@@ -188,7 +189,7 @@ class ShardLoop:
                     link.execute(ReadFence(keys.shard_key(self._namespace, self._shard, "clock")))
                 finally:
                     link.close()
-            except (RedisError, OSError) as error:
+            except (RedisError, OSError, TickwheelError) as error:
                 _log.debug("shard %d: still cannot be reached: %s", self._shard, error)
                 self._pause(wait * random.uniform(0.5, 1))
                 wait = min(2 * wait, longest)

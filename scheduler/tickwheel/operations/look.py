@@ -1,7 +1,7 @@
 """What only reads: get, counts, lateness, depth, forecast, and a walk over all messages."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from struct import Struct
@@ -99,17 +99,12 @@ def counts(core: Core, queue: str) -> Plan[dict[str, int]]:
 
 def lateness(core: Core, queue: str) -> Plan[Lateness]:
     """The histograms of lateness and missed deadlines, over all shards."""
-    promoted: dict[int, int] = {}
-    missed: dict[int, int] = {}
-    deadlines = 0
-    for _, late in (yield from _counted(core, queue)):
-        for (kind, exponent), count in late.items():
-            if kind == b"deadlines":
-                deadlines += count
-            else:
-                histogram = promoted if kind == b"late" else missed
-                histogram[2**exponent] = histogram.get(2**exponent, 0) + count
-    return Lateness(dict(sorted(promoted.items())), dict(sorted(missed.items())), deadlines)
+    return _summed(each for _, late in (yield from _counted(core, queue)) for each in late.items())
+
+
+def histogram(fields: Iterable[tuple[bytes, bytes]]) -> Lateness:
+    """The sum of the stored histograms that these fields and values are of. Raises ValueError for others."""
+    return _summed((_bucket(field), int(count)) for field, count in fields)
 
 
 def depth(core: Core, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
@@ -149,6 +144,19 @@ def forecast(core: Core, queue: str, minutes: int) -> Plan[list[ForecastMinute]]
     first = (high << 32 | low) // 60_000
     totals = [sum(column) for column in zip(*(reply.value[1:] for reply in replies), strict=True)]
     return [ForecastMinute(arguments.from_ms((first + n) * 60_000), count) for n, count in enumerate(totals)]
+
+
+def _summed(buckets: Iterable[tuple[tuple[bytes, int], int]]) -> Lateness:
+    promoted: dict[int, int] = {}
+    missed: dict[int, int] = {}
+    deadlines = 0
+    for (kind, exponent), count in buckets:
+        if kind == b"deadlines":
+            deadlines += count
+        else:
+            by_end = promoted if kind == b"late" else missed
+            by_end[2**exponent] = by_end.get(2**exponent, 0) + count
+    return Lateness(dict(sorted(promoted.items())), dict(sorted(missed.items())), deadlines)
 
 
 def _counted(core: Core, queue: str) -> Plan[list[tuple[dict[State, int], dict[tuple[bytes, int], int]]]]:

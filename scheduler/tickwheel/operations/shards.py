@@ -1,0 +1,83 @@
+"""What operators ask of shards: who drives each, what waits, how late it was; and to forget who drove them."""
+
+from dataclasses import dataclass
+
+from tickwheel.core import Core
+from tickwheel.errors import TickwheelError
+from tickwheel.event_process.shard import FENCE_BYTES, client_name, epoch_of
+from tickwheel.keys import queue_key, shard_key
+from tickwheel.operations.look import Lateness, histogram
+from tickwheel.operations.queues import listed
+from tickwheel.plan import Plan, Request, Round, one, pairwise
+from tickwheel.scripts import bind, load
+
+
+@dataclass(frozen=True, slots=True)
+class ShardView:
+    """One shard. ``owner`` (host:pid), ``election`` and ``epoch`` are of the last claim; "" and 0 where there was none.
+
+    ``inbox`` counts entries of new timers that are not filed yet, ``oldest_ms`` is the age of the oldest of them, None
+    where there is none. A driver files them within seconds.
+    """
+
+    shard: int
+    owner: str
+    epoch: int
+    election: str
+    inbox: int
+    oldest_ms: int | None
+    lateness: Lateness
+
+
+def views(core: Core) -> Plan[list[ShardView]]:
+    """Every shard as it stands."""
+    queues = list((yield from listed(core)))
+    found = []
+    for shard in range(core.shards):
+        found.append((yield from _view(core, shard, queues)))
+    return found
+
+
+def drivers(core: Core, shard: int) -> Plan[int]:
+    """How many processes follow the shard's inbox at this moment. Raises Forbidden where the user may not ask."""
+    reply = yield from one(Request(shard, command=("CLIENT", "LIST")))
+    name = f" name={client_name(core.namespace, shard)} "
+    return sum(name in line and "cmd=xread" in line for line in reply.value.decode().splitlines())
+
+
+def reset_epoch(core: Core, shard: int) -> Plan[bool]:
+    """Forget who drove the shard; whether anybody had."""
+    call = bind(load("reset_epoch", core.clock), {"clock": shard_key(core.namespace, shard, "clock")}, [])
+    reply = yield from one(Request(shard, call))
+    return bool(reply.value)
+
+
+def _view(core: Core, shard: int, queues: list[str]) -> Plan[ShardView]:
+    inbox = shard_key(core.namespace, shard, "inbox")
+    commands = [
+        ("TIME",),
+        ("HMGET", shard_key(core.namespace, shard, "clock"), "fence", "election", "owner"),
+        ("XLEN", inbox),
+        ("XRANGE", inbox, "-", "+", "COUNT", 1),
+        *(("HGETALL", queue_key(core.namespace, shard, queue, "lateness")) for queue in queues),
+    ]
+    replies = yield Round([Request(shard, command=command) for command in commands])
+    time, (fence, election, owner), length, oldest, *lateness = (reply.value for reply in replies)
+    if fence is not None and len(fence) != FENCE_BYTES:
+        raise TickwheelError(f"the fence of shard {shard} is damaged: {fence!r}; `tickwheel doctor` names all damage")
+    now_ms = int(time[0]) * 1000 + int(time[1]) // 1000
+    try:
+        late = histogram(field for each in lateness for field in pairwise(each))
+    except ValueError as error:
+        raise TickwheelError(
+            f"the lateness of shard {shard} is damaged: {error}; `tickwheel doctor` names all damage"
+        ) from error
+    return ShardView(
+        shard,
+        owner.decode() if owner else "",
+        epoch_of(fence) if fence else 0,
+        election.decode() if election else "",
+        length,
+        max(0, now_ms - int(oldest[0][0].partition(b"-")[0])) if oldest else None,
+        late,
+    )

@@ -1,0 +1,101 @@
+"""`tickwheel shards` and `tickwheel shards reset-epoch`."""
+
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.zookeeper import ZooKeeper
+from tests.conditions import eventually
+from tests.integration.cli.running import Run, document
+from tickwheel import Tickwheel
+from tickwheel.driving import event_process
+from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
+from tickwheel.keys import shard_key
+
+pytestmark = pytest.mark.integration
+
+
+class Running:
+    """An event process in a thread of this process."""
+
+    def __init__(self, place: Tickwheel, election: Path | ZooKeeperUrl) -> None:
+        self._process, self._io = event_process(os.environ["TICKWHEEL_URL"], place._core.namespace, election)
+        self._thread = threading.Thread(target=self._process.run)
+        self._thread.start()
+
+    def drives(self) -> bool:
+        return all(stats.epoch for stats in self._process.health().values())
+
+    def stop(self) -> None:
+        self._process.stop()
+        self._thread.join()
+        self._io.close()
+
+
+def test_each_shard_is_shown_with_its_owner_and_what_waits(place: Tickwheel, run: Run, tmp_path: Path) -> None:
+    before = document(run("shards", "--json"))
+    assert [(shard["owner"], shard["epoch"], shard["inbox"], shard["oldest_ms"]) for shard in before] == [
+        ("", 0, 0, None)
+    ]
+    run("enqueue", "orders", "--delay", "50ms")
+    [shard] = document(run("shards", "--json"))
+    assert shard["inbox"] == 1
+    assert shard["oldest_ms"] >= 0
+    process = Running(place, tmp_path / "lock")
+    eventually(lambda: document(run("shards", "--json"))[0]["lateness_ms"]["p50"] > 0, "it is promoted")
+    [shard] = document(run("--json", "shards"))
+    assert shard["owner"] == f"{socket.gethostname()}:{os.getpid()}"
+    assert (shard["shard"], shard["epoch"], shard["election"]) == (0, 1, "lockfile")
+    table = run("shards").stdout
+    assert "lockfile" in table
+    assert "p99" in table
+    process.stop()
+
+
+def test_epochs_are_forgotten_when_asked_twice_and_nobody_drives(place: Tickwheel, run: Run, tmp_path: Path) -> None:
+    process = Running(place, tmp_path / "lock")
+    eventually(process.drives, "it drives")
+    eventually(lambda: "driven at this moment" in run("shards", "reset-epoch", "--yes", code=1).stderr, "it is refused")
+    process.stop()
+    assert "nothing was changed" in run("shards", "reset-epoch", stdin="n\n", code=1).stderr
+    assert document(run("shards", "--json"))[0]["epoch"] == 1
+    assert "1 of 1 shards" in run("shards", "reset-epoch", stdin="y\n").stdout
+    assert document(run("shards", "--json", "reset-epoch", "--yes"))["forgotten"] == []
+    assert document(run("shards", "--json"))[0]["epoch"] == 0
+
+
+def test_an_ensemble_that_was_made_anew_drives_once_the_epochs_are_forgotten(
+    place: Tickwheel, run: Run, server: Any, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    def url() -> ZooKeeperUrl:
+        return ZooKeeperUrl.parse(f"zk://{zookeeper.hosts}/{os.urandom(6).hex()}")
+
+    lost = url()
+    for _ in range(4):
+        process = Running(place, lost)
+        eventually(process.drives, "it drives")
+        process.stop()
+    key = shard_key(place._core.namespace, 0, "clock")
+    fence = server.hget(key, "fence")
+    process = Running(place, url())
+    eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "what to do is said")
+    assert server.hget(key, "fence") == fence
+    run("shards", "reset-epoch", "--yes")
+    eventually(process.drives, "it drives")
+    process.stop()
+
+
+def test_an_election_on_zookeeper_is_refused_where_it_makes_no_sense(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for options in (
+        ("--election", "zk://h", "--lock", "file"),
+        ("--election", "kafka://h"),
+        ("--election", "zk://h", "--session-timeout", "1h"),
+        ("--session-timeout", "4s"),
+    ):
+        run("events", *options, code=2)
+    monkeypatch.delenv("TICKWHEEL_URL")
+    assert "--url" in run("events", "--election", "zk://h", code=2).stderr
