@@ -10,18 +10,23 @@ from typing import Any, Self
 
 from tests.conditions import eventually
 from tickwheel import urls
+from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 from tickwheel.keys import shard_key
 
 
 class EventProcessChild:
     """`python -m tickwheel.driving`; it ends with the tests, however they end."""
 
-    def __init__(self, url: str, namespace: str, lock: Path, *options: str) -> None:
+    def __init__(
+        self, url: str, namespace: str, lock: Path, *options: str, election: ZooKeeperUrl | None = None
+    ) -> None:
+        """With ``election`` the lock only names its log."""
         command = [sys.executable, "-m", "tickwheel.driving", "--until-eof", "--namespace", namespace]
+        command += ["--lock", str(lock)] if election is None else ["--election", str(election)]
         self._log = lock.with_suffix(".log")
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*command, "--lock", str(lock), *options],
+                [*command, *options],
                 stdin=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,

@@ -1,0 +1,93 @@
+"""Members of an election on ZooKeeper inside the test's process: each leads what it wins, and drives nothing."""
+
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from kazoo.client import KazooClient
+
+from tests.conditions import eventually
+from tickwheel.event_process.seat import ZooKeeperLeadership
+from tickwheel.event_process.zookeeper import ZooKeeperElection
+from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
+
+
+class Member:
+    """A loop for each shard, as an event process has them."""
+
+    def __init__(self, url: ZooKeeperUrl, namespace: str, shards: int) -> None:
+        self.election = ZooKeeperElection(url, namespace, shards)
+        self.leads: dict[int, ZooKeeperLeadership] = {}
+        # Every win, and every leadership that ended: moment, shard, epoch.
+        self.wins: list[tuple[float, int, int]] = []
+        self.ends: list[tuple[float, int, int]] = []
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._loop, args=(shard,), daemon=True) for shard in range(shards)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def zookeeper(self) -> KazooClient:
+        """Its client, to be tampered with."""
+        return self.election._ensemble.client
+
+    def epochs(self) -> dict[int, int]:
+        return {shard: leadership.epoch for shard, leadership in list(self.leads.items())}
+
+    def leave(self) -> None:
+        """End as a process does on SIGTERM."""
+        self.election.leave()
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        self.election.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave()
+
+    def _loop(self, shard: int) -> None:
+        woken = threading.Event()
+        while (leadership := self.election.acquire(shard, self._stop, woken.set)) is not None:
+            self.wins.append((time.monotonic(), shard, leadership.epoch))
+            self.leads[shard] = leadership
+            while not (leadership.lost or self._stop.is_set()):
+                woken.wait(0.05)
+            woken.clear()
+            del self.leads[shard]
+            self.ends.append((time.monotonic(), shard, leadership.epoch))
+            leadership.release()
+
+
+def settle(members: Sequence[Member], shards: int, within: float = 10.0) -> None:
+    """Until each shard has one leader, and loads differ by one at most."""
+
+    def even() -> bool:
+        loads = [len(member.leads) for member in members]
+        led = {shard for member in members for shard in list(member.leads)}
+        return sum(loads) == len(led) == shards and max(loads) - min(loads) <= 1
+
+    eventually(even, "each shard is led, evenly", within)
+
+
+def candidates(client: KazooClient, path: str, shards: int) -> dict[int, list[str]]:
+    """The nodes that stand for each shard."""
+    return {shard: client.get_children(f"{path}/shards/{shard}") for shard in range(shards)}
+
+
+def expire(client: KazooClient) -> None:
+    """Let the servers end a client's session: another that takes it over closes it."""
+    thief = KazooClient(hosts=hosts_of(client), client_id=client.client_id)
+    thief.start()
+    thief.stop()
+    thief.close()
+
+
+def hosts_of(client: Any) -> str:
+    return ",".join(f"{host}:{port}" for host, port in client.hosts)

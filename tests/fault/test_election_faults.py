@@ -1,0 +1,207 @@
+"""Event processes elected on ZooKeeper, killed, frozen, cut off: another follows, and the deposed change nothing."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from services.zookeeper import ZooKeeper
+from tests.conditions import eventually
+from tests.conftest import Contents
+from tests.election_members import candidates
+from tests.fault.event_processes import EventProcessChild, fence
+from tests.fault.stalling_proxy import StallingProxy
+from tickwheel import NewMessage, Tickwheel
+from tickwheel.event_process.shard import epoch_of
+from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
+from tickwheel.keys import shard_key
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.fault
+
+SHARDS = 4
+Start = Callable[..., EventProcessChild]
+
+
+@pytest.fixture
+def tickwheel(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
+    namespace = f"fault-{os.urandom(6).hex()}"
+    with Tickwheel(tickwheel_server.url, namespace=namespace, shards=SHARDS, history="relay") as found:
+        yield found
+    tickwheel_server.clear(namespace)
+
+
+@pytest.fixture
+def ensemble(zookeeper: ZooKeeper) -> ZooKeeper:
+    return zookeeper
+
+
+@pytest.fixture
+def start(
+    tickwheel: Tickwheel, tickwheel_server: PrivateServer, ensemble: ZooKeeper, tmp_path: Path
+) -> Iterator[Start]:
+    """Starts an event process; all end with the test."""
+    url = ZooKeeperUrl.parse(f"zk://{ensemble.hosts}")
+    with ExitStack() as ending:
+
+        def started(at: str = tickwheel_server.url) -> EventProcessChild:
+            lock = tmp_path / f"process {len(list(tmp_path.iterdir()))}"
+            child = EventProcessChild(at, tickwheel._core.namespace, lock, election=url)
+            return ending.enter_context(child)
+
+        yield started
+
+
+class Owners:
+    """Who drives each shard, as the shards say."""
+
+    def __init__(self, tickwheel: Tickwheel, server: Any) -> None:
+        self._namespace, self._server = tickwheel._core.namespace, server
+
+    def now(self) -> list[str]:
+        keys = [shard_key(self._namespace, shard, "clock") for shard in range(SHARDS)]
+        return [(self._server.hget(key, "owner") or b"").decode() for key in keys]
+
+    def epochs(self) -> list[int]:
+        fences = [fence(self._server, self._namespace, shard) for shard in range(SHARDS)]
+        return [epoch_of(each) if each else 0 for each in fences]
+
+    def settle(self, *children: EventProcessChild, within: float = 30.0) -> None:
+        """Until these, and no others, drive, with loads that differ by one at most."""
+        names = [f"{socket.gethostname()}:{child.process.pid}" for child in children]
+
+        def even() -> bool:
+            owners = self.now()
+            loads = [owners.count(name) for name in names]
+            return sum(loads) == SHARDS and max(loads) - min(loads) <= 1
+
+        eventually(even, f"{names} drive all shards", within)
+
+
+@pytest.fixture
+def owners(tickwheel: Tickwheel, server: Any) -> Owners:
+    return Owners(tickwheel, server)
+
+
+def enqueue(tickwheel: Tickwheel, count: int, delay: timedelta) -> None:
+    tickwheel.queue("jobs").enqueue_many(NewMessage(delay=delay) for _ in range(count))
+
+
+def unchanged(read: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+    """What is read twice alike."""
+    first = read()
+    return first if read() == first else None
+
+
+def wait_until_pending(tickwheel: Tickwheel, count: int) -> None:
+    eventually(lambda: tickwheel.queue("jobs").counts()["pending"] == count, f"{count} are promoted", 60)
+
+
+def test_who_is_killed_is_followed_by_another(tickwheel: Tickwheel, start: Start, owners: Owners) -> None:
+    one, another = start(), start()
+    owners.settle(one, another)
+    epochs = owners.epochs()
+    enqueue(tickwheel, 400, timedelta(seconds=2))
+    one.kill()
+    owners.settle(another)
+    wait_until_pending(tickwheel, 400)
+    assert all(now >= then for now, then in zip(owners.epochs(), epochs, strict=True))
+    third = start()
+    owners.settle(another, third)
+
+
+def test_who_is_told_to_end_hands_its_shards_over(
+    tickwheel: Tickwheel, start: Start, owners: Owners, ensemble: ZooKeeper
+) -> None:
+    one, another = start(), start()
+    owners.settle(one, another)
+    enqueue(tickwheel, 400, timedelta(seconds=1))
+    assert one.stop() == 0
+    # Its session ended with it, so nobody waited for its end.
+    client = KazooClient(ensemble.hosts)
+    client.start()
+    root = f"/tickwheel/{tickwheel._core.namespace}"
+    assert len(client.get_children(f"{root}/members")) == 1
+    owners.settle(another)
+    eventually(
+        lambda: [len(found) for found in candidates(client, root, SHARDS).values()] == [1] * SHARDS,
+        "one candidate each",
+    )
+    client.stop()
+    client.close()
+    wait_until_pending(tickwheel, 400)
+    assert another.stop() == 0
+
+
+def test_who_was_frozen_past_its_session_changes_nothing_when_it_wakes(
+    tickwheel: Tickwheel, start: Start, owners: Owners, contents: Contents
+) -> None:
+    namespace = tickwheel._core.namespace
+    frozen = start()
+    owners.settle(frozen)
+    enqueue(tickwheel, 1_000, timedelta(seconds=3))
+    frozen.freeze()
+    successor = start()
+    owners.settle(successor)
+    # Nobody is at work. It wakes with something to promote in its memory.
+    successor.freeze()
+    epochs = owners.epochs()
+    # What it has sent may still arrive.
+    before = eventually(lambda: unchanged(lambda: contents(namespace)), "the server has done all that was sent")
+    frozen.thaw()
+    eventually(lambda: frozen.log.count("fenced") >= SHARDS, "it is refused on every shard")
+    after = contents(namespace)
+    # Unless it has followed its frozen successor by now, under a newer epoch.
+    if owners.epochs() == epochs:
+        assert after == before
+    successor.thaw()
+    wait_until_pending(tickwheel, 1_000)
+    owners.settle(frozen, successor, within=60)
+    assert all(now >= then for now, then in zip(owners.epochs(), epochs, strict=True))
+
+
+def test_who_cannot_reach_the_server_leaves_its_shards_to_who_can_until_it_can_again(
+    tickwheel: Tickwheel, tickwheel_server: PrivateServer, start: Start, owners: Owners
+) -> None:
+    with StallingProxy(tickwheel_server.url) as proxy:
+        cut_off, another = start(proxy.url), start()
+        owners.settle(cut_off, another)
+        proxy.stall()
+        owners.settle(another)
+        enqueue(tickwheel, 400, timedelta(seconds=1))
+        wait_until_pending(tickwheel, 400)
+        proxy.go_on()
+        owners.settle(cut_off, another, within=60)
+
+
+class TestOnAQuorum:
+    @pytest.fixture
+    def ensemble(self, zookeeper_quorum: ZooKeeper) -> ZooKeeper:
+        return zookeeper_quorum
+
+    @pytest.mark.timeout(300)
+    def test_without_a_quorum_who_drives_goes_on_and_nobody_else_wins(
+        self, tickwheel: Tickwheel, start: Start, owners: Owners, ensemble: ZooKeeper
+    ) -> None:
+        one, another = start(), start()
+        owners.settle(one, another)
+        before = owners.now(), owners.epochs()
+        lost = ensemble.servers[:2]
+        for server in lost:
+            server.kill()
+        # Longer than sessions live.
+        for count in range(1, 7):
+            enqueue(tickwheel, 100, timedelta(seconds=1))
+            wait_until_pending(tickwheel, count * 100)
+            assert (owners.now(), owners.epochs()) == before
+        for server in lost:
+            server.restart()
+        ensemble.wait_until_all_serve()
+        one.kill()
+        owners.settle(another, within=60)

@@ -1,0 +1,152 @@
+"""The election on ZooKeeper: even, handed over while it is driven, and nothing left behind."""
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from services.zookeeper import ZooKeeper
+from tests.conditions import eventually
+from tests.election_members import Member, candidates, expire, settle
+from tickwheel.event_process.ensemble import Ensemble
+from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
+
+pytestmark = pytest.mark.integration
+
+NAMESPACE = "tw"
+
+
+@pytest.fixture
+def url(zookeeper: ZooKeeper) -> ZooKeeperUrl:
+    """A path of the test's own."""
+    return ZooKeeperUrl.parse(f"zk://{zookeeper.hosts}/{os.urandom(6).hex()}")
+
+
+@pytest.fixture
+def watcher(url: ZooKeeperUrl) -> Iterator[KazooClient]:
+    """Looks at the namespace's nodes from outside."""
+    logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
+    client = KazooClient(",".join(url.hosts))
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def test_after_each_join_and_leave_loads_differ_by_one_and_a_join_moves_its_share_only(
+    url: ZooKeeperUrl, watcher: KazooClient
+) -> None:
+    shards, members = 64, list[Member]()
+    with ExitStack() as ending:
+        for _ in range(4):
+            before = [member.epochs() for member in members]
+            members.append(ending.enter_context(Member(url, NAMESPACE, shards)))
+            settle(members, shards)
+            for then, member in zip(before, members, strict=False):
+                # With the same epochs: nothing that stayed was won again.
+                assert member.epochs().items() <= then.items()
+        while len(members) > 1:
+            leaver = members.pop(0)
+            kept = [member.epochs() for member in members]
+            leaver.leave()
+            settle(members, shards)
+            for then, member in zip(kept, members, strict=True):
+                assert then.items() <= member.epochs().items()
+        standing = candidates(watcher, f"{url.path}/{NAMESPACE}", shards)
+        assert {shard: len(found) for shard, found in standing.items()} == dict.fromkeys(range(shards), 1)
+    assert candidates(watcher, f"{url.path}/{NAMESPACE}", shards) == {shard: [] for shard in range(shards)}
+    assert watcher.get_children(f"{url.path}/{NAMESPACE}/members") == []
+
+
+def test_epochs_of_a_shard_only_grow_and_no_two_lead_it_at_once(url: ZooKeeperUrl) -> None:
+    shards = 8
+    with Member(url, NAMESPACE, shards) as staying:
+        for _ in range(5):
+            with Member(url, NAMESPACE, shards) as visitor:
+                settle([staying, visitor], shards)
+            settle([staying], shards)
+            assert visitor.wins
+            for won, shard, epoch in visitor.wins:
+                earlier = {tuple(term) for _, *term in staying.wins if term[0] == shard and term[1] < epoch}
+                assert earlier <= {tuple(term) for moment, *term in staying.ends if moment < won}
+    for shard in range(shards):
+        epochs = [epoch for _, of, epoch in staying.wins if of == shard]
+        assert epochs == sorted(set(epochs))
+
+
+def test_a_session_that_the_servers_end_ends_the_leaderships_and_the_member_comes_back(
+    url: ZooKeeperUrl, watcher: KazooClient
+) -> None:
+    shards = 8
+    with Member(url, NAMESPACE, shards) as one, Member(url, NAMESPACE, shards) as another:
+        settle([one, another], shards)
+        for _ in range(3):
+            before = one.epochs()
+            expire(one.zookeeper)
+            eventually(lambda was=before: len(one.ends) >= len(was), "its leaderships end")  # type: ignore[misc]
+            assert {(shard, epoch) for _, shard, epoch in one.ends} >= set(before.items())
+            settle([one, another], shards)
+            one.ends.clear()
+        standing = candidates(watcher, f"{url.path}/{NAMESPACE}", shards)
+        assert [len(found) for found in standing.values()] == [1] * shards
+        assert len(watcher.get_children(f"{url.path}/{NAMESPACE}/members")) == 2
+
+
+@pytest.mark.timeout(300)
+def test_who_was_paused_between_being_the_lowest_and_raising_the_epoch_raises_nothing(
+    url: ZooKeeperUrl, monkeypatch: pytest.MonkeyPatch, watcher: KazooClient
+) -> None:
+    raise_epoch = Ensemble.raise_epoch
+    paused_members = dict[Ensemble, Member]()
+
+    def paused(ensemble: Ensemble, node: str, candidate: str, who: bytes) -> Any:
+        member = paused_members.pop(ensemble, None)
+        if member is not None:
+            # Meanwhile its session ends, and the other wins.
+            wins = len(rival.wins)
+            expire(member.zookeeper)
+            eventually(lambda: len(rival.wins) > wins, "the other wins")
+            epochs.append(rival.wins[-1][2])
+            # Back, with a new session, it does what it was about to.
+            eventually(lambda: member.zookeeper.connected, "it is connected again")
+            request = raise_epoch(ensemble, node, candidate, who)
+            assert isinstance(request.get(timeout=10)[0], Exception)
+            assert watcher.exists(node).version == epochs[-1]
+            resumed.set()
+            return request
+        return raise_epoch(ensemble, node, candidate, who)
+
+    monkeypatch.setattr(Ensemble, "raise_epoch", paused)
+    epochs = list[int]()
+    with Member(url, NAMESPACE, 1) as rival:
+        settle([rival], 1)
+        for _ in range(20):
+            with Member(url, NAMESPACE, 1) as member:
+                resumed = threading.Event()
+                paused_members[member.election._ensemble] = member
+                # The other loses its session, so this one is the lowest; then it is the other's turn again.
+                expire(rival.zookeeper)
+                assert resumed.wait(30)
+            eventually(lambda: 0 in rival.leads, "the other leads")
+    assert len(epochs) == 20
+
+
+def test_a_shard_that_a_member_cannot_reach_goes_to_one_that_can_and_comes_back(url: ZooKeeperUrl) -> None:
+    shards = 4
+    with Member(url, NAMESPACE, shards) as one:
+        settle([one], shards)
+        # Nobody else could.
+        assert not one.election.resign(0)
+        with Member(url, NAMESPACE, shards) as another:
+            settle([one, another], shards)
+            shard = min(one.leads)
+            leadership = one.leads[shard]
+            assert one.election.resign(shard)
+            # It asks for it again only when it can reach it: here at once.
+            leadership.lose()
+            settle([one, another], shards)

@@ -1,0 +1,57 @@
+"""The URL of an election: what is understood, and what is refused in which words."""
+
+from datetime import timedelta
+
+import pytest
+
+from tickwheel import InvalidArgument
+from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts", "path"),
+    [
+        ("zk://zk1", ("zk1:2181",), "/tickwheel"),
+        (
+            "zk://zk1:2182,zk2.example.org,10.0.0.3:1/a/b-c",
+            ("zk1:2182", "zk2.example.org:2181", "10.0.0.3:1"),
+            "/a/b-c",
+        ),
+        ("zk://[::1],[fe80::1]:99/", ("[::1]:2181", "[fe80::1]:99"), "/tickwheel"),
+        ("zk://h/path/", ("h:2181",), "/path"),
+    ],
+)
+def test_hosts_and_path_are_read_from_it(url: str, hosts: tuple[str, ...], path: str) -> None:
+    assert ZooKeeperUrl.parse(url) == ZooKeeperUrl(hosts, path, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis://h", "written zk://"),
+        ("h:2181", "written zk://"),
+        ("zk://", "'' in 'zk://' is not a server"),
+        ("zk://a,,b", "'' in 'zk://a,,b' is not a server"),
+        ("zk://a:0", "'a:0'"),
+        ("zk://a:65536", "'a:65536'"),
+        ("zk://a:b", "'a:b'"),
+        ("zk://user:secret@a", "is not a server"),
+        ("zk://a/b//c", "path '/b//c'"),
+        ("zk://a/../b", "path '/../b'"),
+        ("zk://a/zookeeper/x", "path '/zookeeper/x'"),
+        ("zk://a/b?c=d", "path '/b?c=d'"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(url: str, reason: str) -> None:
+    with pytest.raises(InvalidArgument) as refusal:
+        ZooKeeperUrl.parse(url)
+    assert reason in str(refusal.value)
+
+
+@pytest.mark.parametrize("session_timeout", [timedelta(milliseconds=999), timedelta(seconds=61)])
+def test_a_session_time_out_is_from_a_second_to_a_minute(session_timeout: timedelta) -> None:
+    with pytest.raises(InvalidArgument, match="from 1 to 60 s"):
+        ZooKeeperUrl.parse("zk://h", session_timeout)
+    assert ZooKeeperUrl.parse("zk://h", timedelta(seconds=60)).session_timeout_s == 60
