@@ -1,5 +1,5 @@
 -- What the caller knows of the queue, in ARGV[1]: version of its configuration I4, stamp c4, queue number I2, options B,
--- entries of history to keep I4 (0: none, 2^32-1: all until relayed).
+-- entries of history to keep I4 (0: none; from 2^31 on: all until relayed, see _transition).
 local queue_number, options, history = read('>c2BI4', ARGV[1], 9)
 local exclusive = band(options, EXCLUSIVE) ~= 0
 local is_blocked = band(options, BLOCKED) ~= 0

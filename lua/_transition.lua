@@ -1,6 +1,9 @@
 -- Gathers what a call changes, and writes it at the end in as few commands as there are keys.
 -- Needs: _words, _clock, and a caller's queue_number, history, options, exclusive.
 local RESULT = '>BBI4I6'
+-- `history` from RELAYED on keeps all until it is relayed; what is over is the outbox's limit in KiB, and DROPS where
+-- events beyond it are dropped.
+local RELAYED, DROPS = 2147483648, 1073741824
 local DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = 0, 1, 2, 3, 4, 5
 -- The first of `happened` is the head of the entry, so that the whole is put together once: Lua hashes what it makes.
 local changed, writes, gone, timers, happened = {}, {}, {}, {}, { '' }
@@ -127,6 +130,21 @@ local function settle()
     ready_added, ready_removed, pairs_added, pairs_removed, ready_size = {}, {}, {}, {}, 0
 end
 
+local function outbox_limit()
+    return history % DROPS * 1024
+end
+
+-- Counts an entry of the outbox. False where it is dropped, by the namespace's choice, and only counted as such.
+local function in_outbox(entry, transitions)
+    local size = call('HINCRBY', clock, 'outbox', #entry)
+    if history < RELAYED + DROPS or size <= outbox_limit() then
+        return true
+    end
+    call('HINCRBY', clock, 'outbox', -#entry)
+    call('HINCRBY', clock, 'dropped', transitions)
+    return false
+end
+
 local function commit(worker)
     if writes_size > 0 then
         send('HSET', messages, writes)
@@ -162,10 +180,10 @@ local function commit(worker)
     if happened_size > 1 and history ~= 0 then
         happened[1] = pack('>BI6c0Bc0', exclusive and 4 or 3, now, queue_number, #worker, worker)
         local entry = table.concat(happened)
-        if history == 4294967295 then
-            call('XADD', events, '*', 'e', entry)
-        else
+        if history < RELAYED then
             call('XADD', events, 'MAXLEN', '~', history, '*', 'e', entry)
+        elseif in_outbox(entry, (happened_size - 1) / 2) then
+            call('XADD', events, '*', 'e', entry)
         end
     end
     if made_ready > 0 then

@@ -9,7 +9,7 @@
 -- ARGV[4]… two for each message: field, and its record from the digest on, where the nonce is one that no other call
 --          has: a call sent again is known by it. With BODY the payload is not there (_staged)
 -- Reply    one string: code B and state B for each message; DONE, ALREADY, CONFLICT, or INVALID: due later than may be
--- Errors   STALECONFIG, BLOCKED; out of memory, refused before it starts
+-- Errors   STALECONFIG, BLOCKED, OUTBOXFULL (bytes in it, limit); out of memory, refused before it starts
 -- Cost     O(log N) for each Pending message and pair, O(1) for each Invisible one
 local guard, furthest = read('>I4I6', ARGV[2])
 local heads, fields, most = ARGV[3], {}, (#ARGV - 3) / 2
@@ -20,16 +20,17 @@ local records = fetch(fields)
 if is_stale() then
     return refuse(STALECONFIG)
 end
-if is_blocked then
+local kept = call('HMGET', clock, 'seq', 'high', 'outbox')
+local sequence, high, outbox = tonumber(kept[1]) or 0, tonumber(kept[2]), tonumber(kept[3]) or 0
+local is_full = history >= RELAYED and history < RELAYED + DROPS and outbox >= outbox_limit()
+if is_blocked or is_full then
     -- What is there is answered as ever, a call that was sent before too; what is not stays out, and all with it.
     for n = 1, most do
         if not records[n] then
-            return refuse(QUEUE_BLOCKED)
+            return refuse(is_blocked and QUEUE_BLOCKED or string.format('OUTBOXFULL %.0f %.0f', outbox, outbox_limit()))
         end
     end
 end
-local kept = call('HMGET', clock, 'seq', 'high')
-local sequence, high = tonumber(kept[1]) or 0, tonumber(kept[2])
 local first, results, char, left_over = sequence, {}, string.char, false
 local DONE_INVISIBLE, DONE_PENDING = char(DONE, INVISIBLE), char(DONE, PENDING)
 

@@ -200,12 +200,14 @@ class Tickwheel:
         history: str | None = None,
         auto_create: bool | None = None,
         clock_guard: timedelta | None = None,
+        outbox_limit: int | None = None,
+        outbox_full: str | None = None,
         timeout: timedelta | None = None,
         clock: str = "_clock",
     ) -> None:
         self._opening = Opening(url, namespace, data_dir, durability, drive, timeout)
         self._core = Core(self._opening.namespace, clock=clock)
-        self._asked = (shards, history, auto_create, clock_guard)
+        self._asked = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full)
         self._io: AsyncIO | None = None
         # The loop that opened it last, and the lock under which it is opened and closed there.
         self._loop: asyncio.AbstractEventLoop | None = None

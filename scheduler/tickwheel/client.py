@@ -209,6 +209,8 @@ class Tickwheel:
     ``drive`` says whether this program also runs the event process, in a child: by default where embedded.
     ``history`` (``capped``, ``relay``, ``off``), ``auto_create`` and ``clock_guard`` (by how much the server's clock
     may step forward before promotion is held, 250 ms to 1 h, by default 1 s) are fixed with the namespace.
+    So are the bytes of events that a shard keeps until relayed, ``outbox_limit`` (256 MiB), and ``outbox_full``: at
+    the limit ``block`` refuses new messages with OutboxFull, ``drop`` drops events and counts them.
     ``timeout`` is how long a call goes on trying to get an answer, by default 30 s. ``clock`` is for tests that turn
     the time (`tickwheel.testing.VirtualClock`): leave it.
 
@@ -228,6 +230,8 @@ class Tickwheel:
         history: str | None = None,
         auto_create: bool | None = None,
         clock_guard: timedelta | None = None,
+        outbox_limit: int | None = None,
+        outbox_full: str | None = None,
         timeout: timedelta | None = None,
         clock: str = "_clock",
     ) -> None:
@@ -244,7 +248,8 @@ class Tickwheel:
                 self._opening.revive,
             )
             self._io.wakes = WakeThread(servers, self._core.channels)
-            self._run(self._opening.prepare(self._core, shards, history, auto_create, clock_guard))
+            asked = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full)
+            self._run(self._opening.prepare(self._core, *asked))
             self._opening.start_driving(self._core)
         except BaseException:
             self._opening.close()

@@ -10,14 +10,16 @@ from datetime import timedelta
 
 from tickwheel import arguments, limits
 from tickwheel.config import BLOCKED, HEADS, QueueConfig
-from tickwheel.errors import InvalidArgument, QueueBlocked, QueueNotFound, SessionExpired, TickwheelError
+from tickwheel.errors import InvalidArgument, OutboxFull, QueueBlocked, QueueNotFound, SessionExpired, TickwheelError
 from tickwheel.keys import QUEUE_KEYS, SHARD_KEYS, namespace_key, queue_key, queues_key, shard_key
 from tickwheel.plan import Heads, Plan, Reply, Request, Round
 from tickwheel.scripts import Call, load
 from tickwheel.session import Slot, Slots
 
 _FORGOTTEN = ("SESSIONEXPIRED", "SESSIONOLD")
-ALL_HISTORY = 2**32 - 1
+# `history` from here on keeps all until it is relayed: over it the outbox's limit in KiB, and DROPS where events beyond
+# the limit are dropped (`lua/_transition.lua`).
+RELAYED, DROPS = 2**31, 2**30
 # What tells the scripts the time: the server, or a field that a test turns.
 CLOCKS = ("_clock", "_clock_test")
 
@@ -215,6 +217,14 @@ class Core:
         code, text = reply.error
         if code == "BLOCKED":
             raise QueueBlocked(f"queue {queue!r}: {text}; `unblock` it to go on")
+        if code == "OUTBOXFULL":
+            size, limit = map(int, text.split())
+            raise OutboxFull(
+                f"new messages of queue {queue!r} are refused: {size:,} bytes of events wait to be relayed to Kafka,"
+                f" and the outbox's limit is {limit:,} a shard; once the relay has caught up, the same call will do",
+                size,
+                limit,
+            )
         if code == "TOOFAR":
             most = timedelta(milliseconds=limits.DELAY_MS_MAX)
             raise InvalidArgument(f"due must be within {most.days} days from now, by the clock of the shard's server")

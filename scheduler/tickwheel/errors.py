@@ -3,7 +3,8 @@
 TickwheelError
 ├── refused for what was asked: InvalidArgument (PayloadTooLarge), QueueNotFound, QueueConfigConflict,
 │   QueueBlocked, IdConflict, MessageNotFound, InvalidTransition, LeaseLost, Forbidden
-├── refused for the state of the service: NotDurable, OutOfMemory, SessionExpired, Fenced, EmbeddedServerError
+├── refused for the state of the service: NotDurable, OutOfMemory, OutboxFull, SessionExpired, Fenced,
+│   EmbeddedServerError
 └── not known: Unavailable (``may_have_happened`` says whether the call can have taken effect)
 
 A message says what was wrong, with which value, and what is allowed; attributes carry the same for programs.
@@ -89,6 +90,18 @@ class NotDurable(TickwheelError):
 
 class OutOfMemory(TickwheelError):
     """The server is at its memory limit and refused before doing anything."""
+
+
+class OutboxFull(TickwheelError):
+    """New messages are refused until events are relayed: the shard's outbox is at its limit. Nothing else is refused.
+
+    ``size`` and ``limit`` are bytes of events on the shard.
+    """
+
+    def __init__(self, text: str, size: int = 0, limit: int = 0) -> None:
+        super().__init__(text)
+        self.size = size
+        self.limit = limit
 
 
 class SessionExpired(TickwheelError):

@@ -1,22 +1,27 @@
-"""What a namespace fixed when it was first used: its shards, how much history it keeps, its clock guard."""
+"""What a namespace fixed when it was first used: its shards, its history and outbox, its clock guard."""
 
 import re
 from datetime import timedelta
 
 from tickwheel import arguments, limits
-from tickwheel.core import ALL_HISTORY, Core
+from tickwheel.core import DROPS, RELAYED, Core
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.keys import namespace_key
 from tickwheel.plan import Plan, Reply, Request, Round, one
 
 # Rises with whatever the keys hold.
 FORMAT = 2
-_FIELDS = ("format", "shards", "history", "auto_create", "clock_guard_ms")
+_FIELDS = ("format", "shards", "history", "auto_create", "clock_guard_ms", "outbox_kib", "outbox_full")
 HISTORIES = ("capped", "relay", "off")
+# What happens at the outbox's limit: new messages are refused, or events are dropped.
+OUTBOX_FULL = ("block", "drop")
+# Namespaces of before have neither, and none of them was relayed.
+_LATER = {"outbox_kib": str(limits.OUTBOX_BYTES // 1024), "outbox_full": "block"}
 _NUMBERS = {
     "shards": (1, limits.SHARDS_MAX),
     "auto_create": (0, 1),
     "clock_guard_ms": (limits.CLOCK_GUARD_MS_MIN, limits.CLOCK_GUARD_MS_MAX),
+    "outbox_kib": (limits.OUTBOX_BYTES_MIN // 1024, limits.OUTBOX_BYTES_MAX // 1024),
 }
 
 
@@ -26,6 +31,8 @@ def open_namespace(
     history: str | None = None,
     auto_create: bool | None = None,
     clock_guard: timedelta | None = None,
+    outbox_limit: int | None = None,
+    outbox_full: str | None = None,
 ) -> Plan[None]:
     """Create the namespace where it is new, check it against what is asked for where it is not, and fill the core."""
     if shards is not None:
@@ -37,6 +44,11 @@ def open_namespace(
         guard_ms = arguments.duration_ms(
             "clock_guard", clock_guard, limits.CLOCK_GUARD_MS_MIN, limits.CLOCK_GUARD_MS_MAX
         )
+    if outbox_limit is not None:
+        arguments.integer("outbox_limit", outbox_limit, limits.OUTBOX_BYTES_MIN, limits.OUTBOX_BYTES_MAX)
+    if outbox_full is not None:
+        outbox_full = arguments.one_of("outbox_full", outbox_full, OUTBOX_FULL)
+    kib = (outbox_limit or limits.OUTBOX_BYTES) // 1024
     key = namespace_key(core.namespace)
     given: dict[str, int | str] = {
         "format": FORMAT,
@@ -44,6 +56,8 @@ def open_namespace(
         "history": history or "capped",
         "auto_create": int(True if auto_create is None else arguments.boolean("auto_create", auto_create)),
         "clock_guard_ms": guard_ms,
+        "outbox_kib": kib,
+        "outbox_full": outbox_full or "block",
     }
     # Read first: at its memory limit a server still lets in who comes to work.
     read = Request(0, command=("HMGET", key, *_FIELDS))
@@ -63,6 +77,16 @@ def open_namespace(
             f"namespace {core.namespace!r} has a clock guard of {stored['clock_guard_ms']} ms, fixed when it was"
             f" created, not {guard_ms} ms"
         )
+    if outbox_limit is not None and kib != int(stored["outbox_kib"]):
+        raise InvalidArgument(
+            f"namespace {core.namespace!r} has an outbox of {stored['outbox_kib']} KiB a shard, fixed when it was"
+            f" created, not {kib} KiB"
+        )
+    if outbox_full is not None and outbox_full != stored["outbox_full"]:
+        raise InvalidArgument(
+            f"namespace {core.namespace!r} has the outbox policy {stored['outbox_full']!r}, fixed when it was created,"
+            f" not {outbox_full!r}"
+        )
     _fill(core, stored)
 
 
@@ -78,7 +102,8 @@ def read_namespace(core: Core) -> Plan[bool]:
 def _fill(core: Core, stored: dict[str, str]) -> None:
     core.guard_ms = int(stored["clock_guard_ms"])
     core.shards = int(stored["shards"])
-    core.history = {"capped": limits.HISTORY_ENTRIES, "relay": ALL_HISTORY, "off": 0}[stored["history"]]
+    relayed = RELAYED + int(stored["outbox_kib"]) + (DROPS if stored["outbox_full"] == "drop" else 0)
+    core.history = {"capped": limits.HISTORY_ENTRIES, "relay": relayed, "off": 0}[stored["history"]]
     core.auto_create = stored["auto_create"] == "1"
 
 
@@ -97,6 +122,11 @@ def _checked(core: Core, values: list[bytes | None]) -> dict[str, str]:
     history = fields["history"]
     if _text(history) not in HISTORIES:
         raise _refusal(core, "history", history, f"allowed is one of {', '.join(HISTORIES)}")
+    for name, value in _LATER.items():
+        if fields[name] is None:
+            fields[name] = value.encode()
+    if _text(fields["outbox_full"]) not in OUTBOX_FULL:
+        raise _refusal(core, "outbox_full", fields["outbox_full"], f"allowed is one of {', '.join(OUTBOX_FULL)}")
     return {name: _number(core, name, value) if name in _NUMBERS else _text(value) for name, value in fields.items()}
 
 

@@ -80,10 +80,12 @@ class Opening:
         history: str | None,
         auto_create: bool | None,
         clock_guard: timedelta | None,
+        outbox_limit: int | None,
+        outbox_full: str | None,
     ) -> Plan[None]:
         """Check the server, and open the namespace."""
         yield from check_server(self.durability, self.namespace)
-        yield from open_namespace(core, shards, history, auto_create, clock_guard)
+        yield from open_namespace(core, shards, history, auto_create, clock_guard, outbox_limit, outbox_full)
 
     def start_driving(self, core: Core) -> None:
         """Start the event process as a child, so that this program's interpreter makes nothing late.

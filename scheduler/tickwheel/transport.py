@@ -37,6 +37,7 @@ log = logging.getLogger("tickwheel")
 # A script's own refusals, which plans deal with; everything else that a server refuses is an error for the caller.
 _CODES = frozenset(
     (
+        "OUTBOXFULL",
         "STALECONFIG",
         "BLOCKED",
         "SESSIONEXPIRED",

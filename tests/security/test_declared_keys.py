@@ -168,13 +168,21 @@ def everything(tw: Tickwheel, clock: VirtualClock) -> None:
 def watched(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> list[Watched]:
     """All calls of scripts in a run that uses every one."""
     names = {scripts.load(name, "_clock_test").sha.encode(): name for name in scripts.names()}
-    with sandbox(tickwheel_server, shards=request.param) as (tw, clock):
+    with (
+        sandbox(tickwheel_server, shards=request.param, history="relay") as (tw, clock),
+        tickwheel_server.client() as server,
+    ):
         monitor = Monitor(tickwheel_server)
         # Rights are asked for when a client is opened.
         Tickwheel(tickwheel_server.url, namespace=tw._core.namespace, clock=FRAGMENT).close()
         everything(tw, clock)
         # The client sends it where there are replicas to wait for.
         tw._run(one(Request(0, call=Call(scripts.load("barrier"), [tw._core.keys(0, "plain")["clock"]], []))))
+        # The relay sends it when Kafka has acknowledged what it cuts.
+        keys = [tw._core.keys(0, "plain")[name] for name in ("clock", "events")]
+        (first, _), (second, _) = server.xrange(keys[1], count=2)
+        args = [server.hget(keys[0], "fence"), first, second, 1]
+        tw._run(one(Request(0, call=Call(scripts.load("trim", "_clock_test"), keys, args))))
         return list(calls(monitor.lines(), names))
 
 

@@ -56,7 +56,7 @@ def test_a_full_memory_stops_only_what_brings_more(name: str) -> None:
     assert ("flags=" not in text(name).splitlines()[0]) == (name in NEEDS_MEMORY)
 
 
-@pytest.mark.parametrize("name", ["file", "cascade", "drop_slot", "promote", "expire", "retire"])
+@pytest.mark.parametrize("name", ["file", "cascade", "drop_slot", "promote", "expire", "retire", "trim"])
 def test_what_an_event_process_writes_is_fenced(name: str) -> None:
     assert "_fence" in declared(name, "INCLUDE")
 

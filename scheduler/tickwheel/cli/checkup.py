@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tickwheel.config import QueueConfig
-from tickwheel.core import ALL_HISTORY, Core
+from tickwheel.core import DROPS, RELAYED, Core
 from tickwheel.doctor.wheel import slot_of
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process.levels import length, start
@@ -55,6 +55,8 @@ class ShardFacts:
     outbox: int
     locked: bool
     served: bool = False
+    outbox_bytes: int = 0
+    dropped: int = 0
 
     @property
     def epoch(self) -> int:
@@ -105,14 +107,14 @@ def read_shard(core: Core, number: int, is_locked: Callable[[int], bool]) -> Pla
 
     replies = yield Round(
         [
-            Request(number, command=("HMGET", key("clock"), "fence", "election", "high")),
+            Request(number, command=("HMGET", key("clock"), "fence", "election", "high", "outbox", "dropped")),
             Request(number, command=("XLEN", key("inbox"))),
             Request(number, command=("XRANGE", key("inbox"), "-", "+", "COUNT", 1)),
             Request(number, command=("ZRANGE", key("slots"), 0, 0)),
             Request(number, command=("XLEN", key("events"))),
         ]
     )
-    (fence, election, high), inbox, oldest, slots, outbox = (reply.value for reply in replies)
+    (fence, election, high, *counted), inbox, oldest, slots, outbox = (reply.value for reply in replies)
     if fence is not None and len(fence) != FENCE_BYTES:
         raise ValueError(f"the fence of its clock is {fence!r}, not {FENCE_BYTES} bytes")
     if high is not None and not high.isdigit():
@@ -130,6 +132,8 @@ def read_shard(core: Core, number: int, is_locked: Callable[[int], bool]) -> Pla
         oldest_new=oldest[0][0] if oldest else b"",
         oldest_slot_end_ms=slot_end,
         outbox=outbox,
+        outbox_bytes=int(counted[0] or 0),
+        dropped=int(counted[1] or 0),
         locked=is_locked(number),
     )
 
@@ -179,11 +183,7 @@ def judge_shards(core: Core, shards: list[ShardFacts], facts: ServerFacts, *, em
     yield _driver(shards, facts, embedded=embedded)
     inbox = sum(shard.inbox for shard in shards)
     yield Finding("inbox", "ok", f"entries of new timers that wait to be filed: {inbox:,}")
-    outbox = sum(shard.outbox for shard in shards)
-    kept = {ALL_HISTORY: "kept until relayed", 0: "history is off"}.get(
-        core.history, f"the last {core.history:,} of each shard are kept"
-    )
-    yield Finding("outbox", "ok", f"entries of events: {outbox:,}; {kept}")
+    yield _outbox(core, shards)
     back = max(shard.high_ms for shard in shards) - facts.now_ms
     if back > core.guard_ms:
         yield Finding(
@@ -192,6 +192,22 @@ def judge_shards(core: Core, shards: list[ShardFacts], facts: ServerFacts, *, em
             f"the wheel has already been driven to {back:,} ms after the server's present time: its clock was set back,"
             " and what is due will be late by as much",
         )
+
+
+def _outbox(core: Core, shards: list[ShardFacts]) -> Finding:
+    text = f"entries of events: {sum(shard.outbox for shard in shards):,}"
+    if core.history < RELAYED:
+        kept = f"the last {core.history:,} of each shard are kept" if core.history else "history is off"
+        return Finding("outbox", "ok", f"{text}; {kept}")
+    limit, drops = core.history % DROPS * 1024, core.history >= RELAYED + DROPS
+    fullest, dropped = max(shard.outbox_bytes for shard in shards), sum(shard.dropped for shard in shards)
+    text += f", kept until relayed; the fullest shard has {fullest:,} of {limit:,} bytes"
+    if dropped:
+        text += f"; {dropped:,} events were dropped: what is read from Kafka has gaps"
+    if fullest >= limit and not drops:
+        return Finding("outbox", "bad", f"{text}: new messages are refused there until Kafka has taken some")
+    full = 2 * fullest >= limit
+    return Finding("outbox", "warning" if full or dropped else "ok", text + (": see to the relay" if full else ""))
 
 
 def judge_queues(configs: dict[str, QueueConfig]) -> Iterator[Finding]:

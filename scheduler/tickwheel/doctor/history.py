@@ -1,7 +1,8 @@
-"""The events replay to the states of the records, where all of them are still there."""
+"""The events replay to the states of the records, where all are still there; the outbox is as long as counted."""
 
 from dataclasses import dataclass
 
+from tickwheel.core import RELAYED
 from tickwheel.doctor.implied import read
 from tickwheel.doctor.reading import PAGE, Shard
 from tickwheel.plan import Plan, pairwise
@@ -22,9 +23,13 @@ class _Life:
 
 
 def check_history(shard: Shard) -> Plan[None]:
-    """Replay the events from the first; nothing where the history is off, or its beginning was trimmed."""
+    """Replay the events from the first; nothing where the history is off, has gaps, or its beginning was trimmed."""
     key = shard.key("events")
+    if shard.core.history >= RELAYED:
+        yield from _check_size(shard, key)
     if not (yield from shard.ask([("EXISTS", key)]))[0]:
+        return
+    if (yield from shard.ask([("HEXISTS", shard.key("clock"), "dropped")]))[0]:
         return
     about = dict(pairwise((yield from shard.ask([("XINFO", "STREAM", key)]))[0]))
     if shard.core.history == 0:
@@ -55,6 +60,20 @@ def check_history(shard: Shard) -> Plan[None]:
     alive = sum(life.state is not None for life in lives.values())
     if length == about[b"length"] and there != alive:
         shard.find("events", f"{alive} messages are alive by them, and {there} are there")
+
+
+def _check_size(shard: Shard, key: str) -> Plan[None]:
+    """The bytes counted against the outbox's limit are those of its entries; not judged where they move meanwhile."""
+    counted = [("HGET", shard.key("clock"), "outbox"), ("XINFO", "STREAM", key)]
+    if not (yield from shard.ask([("EXISTS", key)]))[0]:
+        counted.pop()
+    before = yield from shard.ask(counted)
+    size, after = 0, b"-"
+    while entries := (yield from shard.ask([("XRANGE", key, after, "+", "COUNT", PAGE)]))[0]:
+        size += sum(len(fields[1]) for _, fields in entries)
+        after = b"(" + entries[-1][0]
+    if before == (yield from shard.ask(counted)) and (before[0] or b"0") != b"%d" % size:
+        shard.find("clock, outbox", f"it is {before[0]!r}, and the events have {size} bytes")
 
 
 def _apply(shard: Shard, lives: dict[bytes, _Life], transition: Transition, where: str) -> None:

@@ -15,7 +15,8 @@ from tickwheel.routing import shard_of
 Problems = Iterator[tuple[str, str]]
 Judge = Callable[[list[Any]], Problems]
 
-_CLOCK_FIELDS = {b"fence", b"election", b"owner", b"seq", b"high", b"accepted", b"barriers"}
+_FENCED = {b"fence", b"election", b"owner"}
+_CLOCK_FIELDS = _FENCED | {b"seq", b"outbox", b"dropped", b"high", b"accepted", b"barriers"}
 # A recount that met an entry twice, because the hash was being resized, is made again.
 _RECOUNTS = 3
 

@@ -22,7 +22,7 @@ def check_values(shard: Shard) -> Plan[None]:
     for field, value in pairwise(clock):
         if field == b"fence" and len(value) != FENCE_BYTES:
             shard.find("clock, fence", f"it is {value!r}, not {FENCE_BYTES} bytes")
-        if field in (b"seq", b"high", b"accepted") and not _WHOLE.fullmatch(value):
+        if field in (b"seq", b"high", b"accepted", b"outbox", b"dropped") and not _WHOLE.fullmatch(value):
             shard.find(f"clock, {field.decode()}", f"it is {value!r}, not a whole number")
     for (queue, _), histogram in zip(shard.queues.values(), histograms, strict=True):
         for field, value in pairwise(histogram):

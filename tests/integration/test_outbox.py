@@ -1,0 +1,154 @@
+"""The outbox of a namespace with history 'relay': counted in bytes, bounded, and what happens at its limit."""
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tickwheel import InvalidArgument, NewMessage, OutboxFull, Tickwheel
+from tickwheel.doctor import audit
+from tickwheel.event_process.shard import pack_fence
+from tickwheel.keys import shard_key
+from tickwheel.scripts import load
+from tickwheel.testing import PrivateServer
+from tickwheel.transitions import decode
+
+pytestmark = pytest.mark.integration
+
+LIMIT = 4096
+Open = Callable[..., Tickwheel]
+
+
+@pytest.fixture
+def open_one(tickwheel_server: PrivateServer) -> Iterator[Open]:
+    """Opens clients of one new namespace, whose outbox is small; at the end it is as its records say."""
+    namespace, opened = f"outbox-{os.urandom(6).hex()}", []
+
+    def with_settings(**settings: Any) -> Tickwheel:
+        given: dict[str, Any] = {"history": "relay", "outbox_limit": LIMIT} | settings
+        opened.append(Tickwheel(tickwheel_server.url, namespace=namespace, **given))
+        return opened[-1]
+
+    yield with_settings
+    assert opened[0]._run(audit(opened[0]._core)) == []
+    for tickwheel in opened:
+        tickwheel.close()
+    tickwheel_server.clear(namespace)
+
+
+def clock_of(tickwheel: Tickwheel, server: Any, field: str) -> int:
+    return int(server.hget(shard_key(tickwheel._core.namespace, 0, "clock"), field) or 0)
+
+
+def entries(tickwheel: Tickwheel, server: Any) -> list[tuple[bytes, bytes]]:
+    found = server.xrange(shard_key(tickwheel._core.namespace, 0, "events"))
+    return [(entry_id, fields[b"e"]) for entry_id, fields in found]
+
+
+def fill(tickwheel: Tickwheel) -> OutboxFull:
+    """Enqueue until it is refused; why."""
+    try:
+        for n in range(LIMIT):
+            tickwheel.queue("q").enqueue(id=f"m{n}")
+    except OutboxFull as refused:
+        return refused
+    raise AssertionError("it takes more than its limit")
+
+
+def trim(tickwheel: Tickwheel, server: Any, count: int, *, first: bytes | None = None) -> int:
+    """Cut so many entries off the beginning, as the relay does."""
+    there = entries(tickwheel, server)
+    keys = [shard_key(tickwheel._core.namespace, 0, name) for name in ("clock", "events")]
+    server.hset(keys[0], "fence", pack_fence(1, 1))
+    size = sum(len(entry) for _, entry in there[:count])
+    script = server.register_script(load("trim").source)
+    cut: int = script(keys, [pack_fence(1, 1), first or there[0][0], there[count][0], size])
+    return cut
+
+
+def test_every_byte_of_it_is_counted(open_one: Open, server: Any) -> None:
+    tickwheel = open_one()
+    tickwheel.queue("q").enqueue_many(NewMessage(id=f"m{n}", metadata={"n": str(n)}) for n in range(10))
+    tickwheel.queue("q").dequeue()[0].complete()
+    size = sum(len(entry) for _, entry in entries(tickwheel, server))
+    assert clock_of(tickwheel, server, "outbox") == size > 0
+
+
+def test_a_namespace_that_is_not_relayed_counts_nothing(open_one: Open, server: Any) -> None:
+    tickwheel = open_one(history="capped", outbox_limit=None)
+    tickwheel.queue("q").enqueue()
+    assert clock_of(tickwheel, server, "outbox") == 0
+
+
+def test_at_its_limit_new_messages_are_refused_and_the_error_names_size_and_limit(open_one: Open, server: Any) -> None:
+    tickwheel = open_one()
+    refused = fill(tickwheel)
+    assert refused.size == clock_of(tickwheel, server, "outbox") >= refused.limit == LIMIT
+    assert f"{refused.size:,} bytes" in str(refused)
+    assert f"{LIMIT:,}" in str(refused)
+
+
+def test_a_batch_with_one_new_message_changes_nothing_at_the_limit(open_one: Open, contents: Any) -> None:
+    tickwheel = open_one()
+    fill(tickwheel)
+    before = contents(tickwheel._core.namespace)
+    with pytest.raises(OutboxFull):
+        tickwheel.queue("q").enqueue_many([NewMessage(id="m0"), NewMessage(b"x" * 2_000, id="new")])
+    assert contents(tickwheel._core.namespace) == before
+
+
+def test_what_is_there_is_answered_at_the_limit(open_one: Open) -> None:
+    tickwheel = open_one()
+    fill(tickwheel)
+    assert not tickwheel.queue("q").enqueue(id="m0").created
+
+
+def test_whatever_frees_is_done_at_the_limit(open_one: Open) -> None:
+    tickwheel = open_one()
+    fill(tickwheel)
+    queue = tickwheel.queue("q")
+    done, failed, other = queue.dequeue(3)
+    done.complete()
+    assert failed.fail(retry_in=timedelta(0)) == "pending"
+    assert other.extend(timedelta(minutes=1)) == other.lease_until
+    queue.cancel(other.id)
+    queue.reschedule(failed.id, delay=timedelta(hours=1))
+    assert [queue.get(m.id).state for m in (done, failed, other)] == ["completed", "invisible", "cancelled"]
+
+
+def test_once_enough_is_trimmed_it_takes_messages_again(open_one: Open, server: Any) -> None:
+    tickwheel = open_one()
+    fill(tickwheel)
+    assert trim(tickwheel, server, 5) == 5
+    assert tickwheel.queue("q").enqueue(id="new").created
+
+
+def test_a_trim_that_comes_twice_counts_once(open_one: Open, server: Any) -> None:
+    tickwheel = open_one()
+    fill(tickwheel)
+    first = entries(tickwheel, server)[0][0]
+    trim(tickwheel, server, 5)
+    size = clock_of(tickwheel, server, "outbox")
+    assert trim(tickwheel, server, 5, first=first) == -1
+    assert clock_of(tickwheel, server, "outbox") == size == sum(len(e) for _, e in entries(tickwheel, server))
+
+
+def test_where_it_may_drop_nothing_is_refused_and_what_is_dropped_is_counted(open_one: Open, server: Any) -> None:
+    tickwheel = open_one(outbox_full="drop")
+    tickwheel.queue("q").enqueue_many(NewMessage(id=f"m{n}") for n in range(1_000))
+    tickwheel.queue("q").enqueue_many(NewMessage(id=f"n{n}") for n in range(7))
+    told = sum(len(decode(entry)) for _, entry in entries(tickwheel, server))
+    assert clock_of(tickwheel, server, "dropped") == 1_007 - told > 0
+    assert clock_of(tickwheel, server, "outbox") <= LIMIT
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [({"outbox_limit": 2 * LIMIT}, "outbox of 4 KiB"), ({"outbox_full": "drop"}, "policy 'block'")],
+)
+def test_limit_and_policy_are_fixed_with_the_namespace(open_one: Open, settings: dict[str, Any], text: str) -> None:
+    open_one()
+    with pytest.raises(InvalidArgument, match=text):
+        open_one(**settings)
