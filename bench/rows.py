@@ -12,6 +12,7 @@ from bench.lateness import lateness
 from bench.life import big_life, life
 from bench.memory import cancelled, memory, pairs
 from bench.rates import client_rates, delayed_lives
+from bench.relay import relay
 from bench.shards import shards
 from bench.wheel import wheel
 
@@ -31,6 +32,7 @@ ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
     "client_rates": client_rates,
     "delayed_lives": delayed_lives,
     "durability": durability,
+    "relay": relay,
     "lateness": lateness,
     "wheel": wheel,
 }

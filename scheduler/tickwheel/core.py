@@ -20,6 +20,13 @@ _FORGOTTEN = ("SESSIONEXPIRED", "SESSIONOLD")
 # `history` from here on keeps all until it is relayed: over it the outbox's limit in KiB, and DROPS where events beyond
 # the limit are dropped (`lua/_transition.lua`).
 RELAYED, DROPS = 2**31, 2**30
+
+
+def outbox_of(history: int) -> tuple[int, bool]:
+    """The limit in bytes of a shard's outbox, and whether events are dropped there; ``history`` is from RELAYED on."""
+    return history % DROPS * 1024, history >= RELAYED + DROPS
+
+
 # What tells the scripts the time: the server, or a field that a test turns.
 CLOCKS = ("_clock", "_clock_test")
 

@@ -1,7 +1,7 @@
 """An event process for a namespace, with its queues looked up at home; alone or as a program's child.
 
 TICKWHEEL_URL=… python -m tickwheel.driving --namespace NAME (--lock FILE | --election zk://…) [--data-dir DIR]
-    [--until-eof]
+    [--until-eof] [--kafka HOST:PORT [--topic TOPIC]]
 """
 
 import argparse
@@ -18,12 +18,18 @@ from redis.exceptions import RedisError
 
 from tickwheel import urls
 from tickwheel.config import QueueConfig
-from tickwheel.core import Core
+from tickwheel.core import RELAYED, Core
 from tickwheel.embedded import EmbeddedServer
-from tickwheel.errors import TickwheelError
+from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.event_process import Election, EventProcess, LockFileElection, QueueRef
+from tickwheel.event_process.broker import Broker
+from tickwheel.event_process.companion import Companion, StartCompanion
 from tickwheel.event_process.queues import HomeChanged
+from tickwheel.event_process.relay import Relay
+from tickwheel.event_process.shard import Shard
+from tickwheel.event_process.stats import WheelStats
 from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
+from tickwheel.events.kafka import TOPIC
 from tickwheel.keys import shard_key
 from tickwheel.namespace import open_namespace, shards_now
 from tickwheel.operations import queues
@@ -88,11 +94,14 @@ def event_process(
     election: Path | ZooKeeperUrl,
     revive: Callable[[], None] | None = None,
     clock: str = "_clock",
+    broker: Broker | None = None,
+    replicas: int = 0,
 ) -> tuple[EventProcess, SyncIO]:
     """An event process for all shards of a namespace, ready to run, and the connection it looks queues up with.
 
     ``election`` is a lock file, for one host, or where ZooKeeper is. ``clock`` is how scripts read the time: another
-    than the server's in tests only.
+    than the server's in tests only. Events are relayed to ``broker`` once ``replicas`` have them; raises
+    InvalidArgument where the namespace does not keep its history for a relay.
     """
     core = Core(namespace, clock=clock)
     io = SyncIO(ServerPools(url), urls.without_password(url), _HOME_S, revive=revive)
@@ -103,11 +112,32 @@ def event_process(
             revive()
         return io.connect(shard, shard_key(namespace, shard, "clock"))
 
+    queues = HomeQueues(core, io)
+
+    companions: list[StartCompanion] = []
+    if broker is not None:
+        if core.history < RELAYED:
+            raise InvalidArgument(
+                f"namespace {namespace!r} does not keep its events until they are relayed: that is fixed when it is"
+                " created, with history='relay'"
+            )
+
+        def relay(shard: Shard, stats: WheelStats, broker: Broker = broker) -> Companion:
+            known = {"history": core.history, "replicas": replicas}
+            work = Relay(connect, namespace, shard, queues=queues, broker=broker, stats=stats, **known)
+            return Companion(shard, work)
+
+        companions.append(relay)
+    elif core.history >= RELAYED:
+        _log.warning(
+            "namespace %s keeps its events until they are relayed, and this event process relays nothing", namespace
+        )
     process = EventProcess(
         connect,
         namespace,
         range(core.shards),
-        queues=HomeQueues(core, io),
+        queues=queues,
+        companions=companions,
         election=_election(election, core),
         clock_guard_ms=core.guard_ms,
         clock_fragment=clock,
@@ -132,12 +162,17 @@ def drive(
     data_dir: Path | None,
     until_eof: bool,
     clock: str = "_clock",
+    broker: Broker | None = None,
 ) -> None:
-    """Run an event process until SIGTERM or SIGINT, or until standard input ends. ``clock`` as for `event_process`."""
+    """Run an event process until SIGTERM or SIGINT, or until standard input ends.
+
+    ``clock`` and ``broker`` as for `event_process`.
+    """
     server = EmbeddedServer(data_dir) if data_dir is not None else None
     if server is not None:
         server.open()
-    process, io = event_process(url, namespace, election, server.ensure_running if server is not None else None, clock)
+    revive = server.ensure_running if server is not None else None
+    process, io = event_process(url, namespace, election, revive, clock, broker)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     # An operator accepts a server's clock that stepped (docs/operations.md).
@@ -148,6 +183,8 @@ def drive(
         process.run()
     finally:
         io.close()
+        if broker is not None:
+            broker.close()
         if server is not None:
             server.close()
 
@@ -168,6 +205,8 @@ def main() -> None:
     election.add_argument("--election", type=ZooKeeperUrl.parse)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--until-eof", action="store_true")
+    parser.add_argument("--kafka")
+    parser.add_argument("--topic", default=TOPIC)
     given = parser.parse_args()
     handler = logging.StreamHandler()
     handler.addFilter(_is_told_only_here)
@@ -175,7 +214,9 @@ def main() -> None:
         level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s", handlers=[handler]
     )
     try:
-        drive(os.environ[urls.VARIABLE], given.namespace, given.election, given.data_dir, given.until_eof)
+        broker = None if given.kafka is None else Broker(given.kafka, given.topic)
+        url = os.environ[urls.VARIABLE]
+        drive(url, given.namespace, given.election, given.data_dir, given.until_eof, broker=broker)
     except _FROM_OUTSIDE as error:
         _log.error("the event process of namespace %s cannot go on: %s", given.namespace, error)
         sys.exit(1)

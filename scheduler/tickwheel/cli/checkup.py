@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tickwheel.config import QueueConfig
-from tickwheel.core import DROPS, RELAYED, Core
+from tickwheel.core import RELAYED, Core, outbox_of
 from tickwheel.doctor.wheel import slot_of
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process.levels import length, start
@@ -199,7 +199,7 @@ def _outbox(core: Core, shards: list[ShardFacts]) -> Finding:
     if core.history < RELAYED:
         kept = f"the last {core.history:,} of each shard are kept" if core.history else "history is off"
         return Finding("outbox", "ok", f"{text}; {kept}")
-    limit, drops = core.history % DROPS * 1024, core.history >= RELAYED + DROPS
+    limit, drops = outbox_of(core.history)
     fullest, dropped = max(shard.outbox_bytes for shard in shards), sum(shard.dropped for shard in shards)
     text += f", kept until relayed; the fullest shard has {fullest:,} of {limit:,} bytes"
     if dropped:

@@ -17,7 +17,10 @@ from tickwheel.cli.place import Place
 from tickwheel.driving import event_process
 from tickwheel.embedded import EmbeddedServer
 from tickwheel.errors import InvalidArgument
+from tickwheel.event_process.broker import Broker
 from tickwheel.event_process.zookeeper_url import SESSION_TIMEOUT, ZooKeeperUrl
+from tickwheel.events.kafka import TOPIC
+from tickwheel.server_checks import parse_durability
 from tickwheel.urls import default_lock
 
 commands = typer.Typer()
@@ -69,6 +72,23 @@ def events(
             " namespace (default 1s); checked where it exists.",
         ),
     ] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Kafka brokers, more of them behind commas: relay every transition there. A new namespace keeps its"
+            " events until they are relayed.",
+        ),
+    ] = None,
+    topic: Annotated[str, typer.Option(help="Topic of the transitions.")] = TOPIC,
+    kafka_setting: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A setting of librdkafka, as security.protocol=SSL; may be repeated."),
+    ] = None,
+    durability: Annotated[
+        str | None,
+        typer.Option(help="Relay what is as durable as this alone: memory, fsync, or replica:N on N replicas."),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug level.")] = False,
 ) -> None:
     """Run the event process: it turns the wheel, so that delays end and leases expire.
@@ -89,7 +109,7 @@ def events(
         # It tells of each attempt to connect; what comes of them is in our own log.
         logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
     # Checks the server and opens the namespace as every client does; with an embedded server keeps it running.
-    with place.open(shards=shards, clock_guard=clock_guard):
+    with place.open(shards=shards, clock_guard=clock_guard, history="relay" if kafka is not None else None):
         server = EmbeddedServer(place.data_dir) if place.url is None else None
         url = server.url if server is not None else place.url or ""
         namespace = place.namespace or "tw"
@@ -102,7 +122,9 @@ def events(
         if server is not None:
             server.open()
         try:
-            _run(url, namespace, ensemble or lock, server)
+            broker = None if kafka is None else Broker(kafka, topic, _settings(kafka_setting or []))
+            replicas = 0 if durability is None else parse_durability(durability).replicas
+            _run(url, namespace, ensemble or lock, server, broker, replicas)
         finally:
             if server is not None:
                 server.close()
@@ -123,8 +145,24 @@ class JsonLines(logging.Formatter):
         return json.dumps(fields)
 
 
-def _run(url: str, namespace: str, election: Path | ZooKeeperUrl, server: EmbeddedServer | None) -> None:
-    process, io = event_process(url, namespace, election, server.ensure_running if server is not None else None)
+def _settings(given: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise InvalidArgument(f"a setting of Kafka's client is NAME=VALUE, not {name!r:.80}")
+    return {name: value for name, _, value in pairs}
+
+
+def _run(
+    url: str,
+    namespace: str,
+    election: Path | ZooKeeperUrl,
+    server: EmbeddedServer | None,
+    broker: Broker | None,
+    replicas: int,
+) -> None:
+    revive = server.ensure_running if server is not None else None
+    process, io = event_process(url, namespace, election, revive, broker=broker, replicas=replicas)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     signal.signal(signal.SIGUSR1, lambda *_: process.accept_clock())
@@ -134,4 +172,6 @@ def _run(url: str, namespace: str, election: Path | ZooKeeperUrl, server: Embedd
         process.run()
     finally:
         io.close()
+        if broker is not None:
+            broker.close()
     _log.info("ended")

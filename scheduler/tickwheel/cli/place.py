@@ -47,7 +47,12 @@ class Place:
         )
 
     def open(
-        self, *, drives: bool = False, shards: int | None = None, clock_guard: timedelta | None = None
+        self,
+        *,
+        drives: bool = False,
+        shards: int | None = None,
+        clock_guard: timedelta | None = None,
+        history: str | None = None,
     ) -> Tickwheel:
         """A client. ``drives``: with an embedded server its event process runs meanwhile, so that timers fire."""
         return Tickwheel(
@@ -55,6 +60,7 @@ class Place:
             namespace=self.namespace or "tw",
             shards=shards,
             clock_guard=clock_guard,
+            history=history,
             data_dir=self.data_dir,
             drive=None if drives else False,
             timeout=TIMEOUT if self.timeout is None else self.timeout,

@@ -1,7 +1,7 @@
 """What the wheel of a shard asks of its server: data, sent by the runner, played by the simulator.
 
 Replies, in the order of the classes: whatever the script returns; the packed fence or None; a list of
-(entry id, packed timers); a list of slot names; a list of chunks of packed timers.
+(entry id, packed timers); a list of slot names; a list of chunks of packed timers; a number.
 """
 
 from collections.abc import Generator
@@ -49,7 +49,15 @@ class ReadSlot:
     count: int
 
 
-Command = Call | ReadFence | ReadInbox | ReadSlots | ReadSlot
+@dataclass(frozen=True, slots=True)
+class WaitForReplicas:
+    """How many replicas have all that this connection wrote, once that many have or so many ms have passed."""
+
+    count: int
+    most_ms: int
+
+
+Command = Call | ReadFence | ReadInbox | ReadSlots | ReadSlot | WaitForReplicas
 
 # Parts of the driver: each is sent the reply to a command it yields, or thrown `Refused`. A duty says whether there was
 # anything to do, `Moving` about how many timers it moved.

@@ -29,6 +29,7 @@ from tickwheel.event_process.commands import (
     ReadSlot,
     ReadSlots,
     Refused,
+    WaitForReplicas,
 )
 from tickwheel.event_process.tail import Entries, InboxTail, RawConnection, entries
 from tickwheel.scripts import Call
@@ -77,6 +78,8 @@ class Link:
                 return self._ask("ZRANGE", key, first, first + count - 1)
             case ReadFence(key):
                 return self._ask("HGET", key, "fence")
+            case WaitForReplicas(count, most_ms):
+                return self._ask("WAIT", count, most_ms)
 
     def read_inbox_now(self, command: ReadInbox) -> Entries:
         """What is in the inbox, without waiting."""

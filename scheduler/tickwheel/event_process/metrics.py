@@ -39,6 +39,11 @@ TOLD = (
     Told("lateness_max_ms", "lateness_max_seconds", "The worst of it since the process started", scale=1e-3),
     Told("held", "clock_held", "1 while the clock guard holds promotion"),
     Told("clock_steps", "clock_steps", "Steps of the server's clock that the guard has seen", counts=True),
+    Told("relayed", "relayed_transitions", "Transitions that Kafka has acknowledged", counts=True),
+    Told("outbox_entries", "outbox_entries", "Entries of events that wait for the relay"),
+    Told("outbox_bytes", "outbox_bytes", "Their bytes, which count against the outbox's limit"),
+    Told("outbox_dropped", "outbox_dropped_transitions", "Transitions dropped at the limit, since ever"),
+    Told("outbox_age_ms", "outbox_age_seconds", "How long the oldest entry of the outbox has waited", scale=1e-3),
 )
 
 

@@ -5,7 +5,7 @@ import logging
 import os
 import random
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event
 from typing import Final
 
@@ -15,16 +15,15 @@ from redis.exceptions import RedisError
 from tickwheel import keys
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.commands import ReadFence, Refused, Steps
+from tickwheel.event_process.companion import BACKOFF_SECONDS, Companion, StartCompanion
 from tickwheel.event_process.driver import ShardDriver
 from tickwheel.event_process.election import Election, Leadership, owner
 from tickwheel.event_process.link import Link
 from tickwheel.event_process.queues import HomeChanged, Queues
 from tickwheel.event_process.server_clock import ServerClock, monotonic_ms
-from tickwheel.event_process.shard import client_name
+from tickwheel.event_process.shard import Shard, client_name, pack_fence
 from tickwheel.event_process.stats import WheelStats
 
-# Waits between attempts to reach the server, doubling from the first to the last, with jitter.
-BACKOFF_SECONDS: Final = (0.05, 2.0)
 # Who cannot reach a shard for so long resigns, where another can.
 UNREACHED_MS: Final = 3_000
 # Connection numbers of a process start at a random multiple of 2**32, below 2**53 in all: two processes that take the
@@ -48,9 +47,13 @@ class ShardLoop:
         queues: Queues,
         election: Election,
         clock: ServerClock,
+        companions: Sequence[StartCompanion] = (),
         clock_fragment: str = "_clock",
     ) -> None:
-        """``connect`` makes a client of the server that holds the shard; its socket time-out bounds a call."""
+        """``connect`` makes a client of the server that holds the shard; its socket time-out bounds a call.
+
+        ``companions`` are started for each fence once it is claimed, and stopped with it.
+        """
         self.stats = WheelStats()
         self.clock = clock
         self.error: BaseException | None = None
@@ -59,6 +62,8 @@ class ShardLoop:
         self._shard = shard
         self._queues = queues
         self._election = election
+        self._start_companions = companions
+        self._companions: list[Companion] = []
         self._clock_fragment = clock_fragment
         self._stopping = Event()
         self._woken, self._wake = os.pipe()
@@ -89,6 +94,9 @@ class ShardLoop:
         except BaseException as error:
             self.error = error
             raise
+        finally:
+            for companion in self._companions:
+                companion.join()
 
     def stop(self) -> None:
         """Ask `run` to return; what is under way is finished. May be called at any time, and again."""
@@ -126,8 +134,10 @@ class ShardLoop:
             try:
                 link = Link(self._connect(self._shard), self._woken, client_name(self._namespace, self._shard))
                 try:
-                    self._drive(driver.run(), link, leadership)
+                    self._drive(driver, link, leadership)
                 finally:
+                    for companion in self._companions:
+                        companion.stop()
                     link.close()
             except (RedisError, OSError, TickwheelError) as error:
                 if isinstance(error, HomeChanged):
@@ -152,8 +162,10 @@ class ShardLoop:
             epoch = driver.epoch
         return False
 
-    def _drive(self, steps: Steps, link: Link, leadership: Leadership) -> None:
+    def _drive(self, driver: ShardDriver, link: Link, leadership: Leadership) -> None:
+        steps: Steps = driver.run()
         command = next(steps)
+        accompanied = False
         while not (self._stopping.is_set() or leadership.lost):
             self._sent = monotonic_ms()
             try:
@@ -163,7 +175,18 @@ class ShardLoop:
                 continue
             self.clock.around(self._sent, monotonic_ms())
             command = steps.send(reply)
+            if driver.claimed and not accompanied:
+                accompanied = True
+                self._accompany(driver)
             self.stats.held, self.stats.clock_steps = self.clock.guard.held, self.clock.guard.steps
+
+    def _accompany(self, driver: ShardDriver) -> None:
+        # Those of earlier fences are fenced off; one that hangs in a call is not waited for here.
+        self._companions = [companion for companion in self._companions if companion.is_alive]
+        shard = Shard(self._namespace, self._shard, self._clock_fragment)
+        assert driver.epoch is not None
+        shard.fence = pack_fence(driver.epoch, self._number)
+        self._companions += [start(shard, self.stats) for start in self._start_companions]
 
     def _is_outdated(self, epoch: int, refusal: Fenced) -> bool:
         """Whether the election gives epochs that the shard has left behind; otherwise somebody newer drives it."""

@@ -8,7 +8,9 @@ class WheelStats:
     """Counters since the process started, and the present state.
 
     ``lateness_ms`` is between the time of the last promoted batch's first timer and its answer, ``lateness_max_ms`` the
-    worst of all. ``held`` says that the clock guard holds promotion.
+    worst of all. ``relayed`` counts transitions that Kafka has acknowledged; the outbox's figures are a second old at
+    most, and ``outbox_age_ms`` is how long its oldest entry has waited. ``held`` says that the clock guard holds
+    promotion.
     """
 
     epoch: int = 0
@@ -24,3 +26,8 @@ class WheelStats:
     lateness_max_ms: int = 0
     held: bool = False
     clock_steps: int = 0
+    relayed: int = 0
+    outbox_entries: int = 0
+    outbox_bytes: int = 0
+    outbox_dropped: int = 0
+    outbox_age_ms: int = 0

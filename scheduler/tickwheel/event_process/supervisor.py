@@ -1,10 +1,11 @@
 """The event process: one loop for each of its shards. It starts and stops them and nothing else."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from threading import Condition, Thread
 
+from tickwheel.event_process.companion import StartCompanion
 from tickwheel.event_process.election import Election
 from tickwheel.event_process.queues import Queues
 from tickwheel.event_process.server_clock import ServerClock
@@ -30,10 +31,13 @@ class EventProcess:
         *,
         queues: Queues,
         election: Election,
+        companions: Sequence[StartCompanion] = (),
         clock_guard_ms: int = CLOCK_GUARD_MS,
         clock_fragment: str = "_clock",
     ) -> None:
-        """``clock_guard_ms`` is the namespace's; ``clock_fragment`` is another in tests only."""
+        """``companions`` start what runs beside each shard's wheel: its relay, its sinks. ``clock_guard_ms`` is the
+        namespace's; ``clock_fragment`` is another in tests only.
+        """
         self._loops = {
             shard: ShardLoop(
                 connect,
@@ -42,6 +46,7 @@ class EventProcess:
                 queues=queues,
                 election=election,
                 clock=ServerClock(clock_guard_ms),
+                companions=companions,
                 clock_fragment=clock_fragment,
             )
             for shard in shards

@@ -1,0 +1,88 @@
+"""What runs beside a shard's wheel while it is led under one fence, in a thread of its own: the relay, the sinks.
+
+It cannot stop the wheel: after a failure it begins again, and a newer fence ends it.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Final, Protocol
+
+from redis.exceptions import RedisError
+
+from tickwheel.errors import Fenced, TickwheelError
+from tickwheel.event_process.shard import Shard
+from tickwheel.event_process.stats import WheelStats
+
+# Waits between attempts to reach the server, doubling from the first to the last, with jitter.
+BACKOFF_SECONDS: Final = (0.05, 2.0)
+
+_log = logging.getLogger("tickwheel.event_process")
+
+
+class Work(Protocol):
+    """What a companion does. A failure raised by ``run`` is waited out, then ``run`` is called again."""
+
+    what: str
+
+    def run(self, stopping: Event, works: Callable[[], None]) -> None:
+        """Until ``stopping`` is set; calls ``works`` when something has succeeded."""
+
+    def wake(self) -> None:
+        """Look at ``stopping`` now. May be called at any time from any thread."""
+
+    def close(self) -> None:
+        """Free what is held. Only after ``run``."""
+
+
+class Companion:
+    """One work of one shard. ``stop`` returns at once; ``join`` waits until it has ended."""
+
+    def __init__(self, shard: Shard, work: Work) -> None:
+        self._shard = shard
+        self._work = work
+        self._stopping = Event()
+        self._wait = BACKOFF_SECONDS[0]
+        self._thread = Thread(target=self._run, name=f"tickwheel-{work.what}-{shard.number}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._work.wake()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        what = f"shard {self._shard.number}: the {self._work.what}"
+        shortest, longest = BACKOFF_SECONDS
+
+        def works() -> None:
+            self._wait = shortest
+
+        try:
+            while not self._stopping.is_set():
+                try:
+                    self._work.run(self._stopping, works)
+                except Fenced as fenced:
+                    # The leader's own loop hears the same, and claims anew or ends.
+                    _log.info("%s ends: %s", what, fenced)
+                    return
+                except (TickwheelError, RedisError, OSError) as error:
+                    if not self._stopping.is_set():
+                        _log.warning("%s failed, again in %.2f s: %s", what, self._wait, error)
+                    self._stopping.wait(self._wait * random.uniform(0.5, 1))
+                    self._wait = min(2 * self._wait, longest)
+                except Exception:
+                    _log.exception("%s ended by a mistake in it", what)
+                    return
+        finally:
+            self._work.close()
+
+
+StartCompanion = Callable[[Shard, WheelStats], Companion]

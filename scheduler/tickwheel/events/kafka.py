@@ -1,0 +1,26 @@
+"""The Kafka client library, which is an extra: imported when it is needed, and its absence is said in plain words."""
+
+from collections.abc import Mapping
+from types import ModuleType
+
+from tickwheel.errors import InvalidArgument, TickwheelError
+
+TOPIC = "tickwheel.transitions"
+
+
+def kafka_library() -> ModuleType:
+    """The module ``confluent_kafka``. Raises TickwheelError where it is not installed."""
+    try:
+        import confluent_kafka
+    except ImportError as error:
+        raise TickwheelError(
+            f"Kafka needs the package confluent-kafka ({error}): pip install 'tickwheel[kafka]'"
+        ) from error
+    return confluent_kafka
+
+
+def settings(bootstrap: str, given: Mapping[str, str]) -> dict[str, str]:
+    """How to reach the brokers: ``host:port``, more of them behind commas, and librdkafka's own settings."""
+    if not isinstance(bootstrap, str) or not bootstrap.strip():
+        raise InvalidArgument(f"bootstrap must name Kafka brokers as 'host:port', not {bootstrap!r:.80}")
+    return {"bootstrap.servers": bootstrap} | dict(given)

@@ -1,0 +1,212 @@
+"""The relay: every transition in Kafka, in order for each message, and cut from the outbox once it is there."""
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import tickwheel.events
+from services.kafka import Kafka
+from tests.conditions import eventually
+from tests.topics import make_topic, read_json
+from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel, events
+from tickwheel.doctor import audit
+from tickwheel.driving import event_process
+from tickwheel.event_process import EventProcess
+from tickwheel.event_process.broker import Broker
+from tickwheel.keys import shard_key
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+SCHEMA = json.loads((Path(tickwheel.events.__file__).parent / "transition.schema.json").read_text())
+IDLE = timedelta(seconds=2)
+Relaying = Callable[[], Any]
+
+
+@pytest.fixture
+def topic(kafka: Kafka) -> str:
+    return make_topic(kafka)
+
+
+@pytest.fixture
+def tw(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
+    """A namespace of two shards that keeps its events until they are relayed."""
+    namespace = f"relay-{os.urandom(6).hex()}"
+    with Tickwheel(tickwheel_server.url, namespace=namespace, shards=2, history="relay") as opened:
+        yield opened
+        assert opened._run(audit(opened._core)) == []
+    tickwheel_server.clear(namespace)
+
+
+@pytest.fixture
+def relaying(tw: Tickwheel, tickwheel_server: PrivateServer, kafka: Kafka, topic: str, tmp_path: Path) -> Relaying:
+    """Runs an event process with a relay, within a `with`."""
+
+    @contextmanager
+    def running() -> Iterator[EventProcess]:
+        broker = Broker(kafka.bootstrap, topic)
+        lock = tmp_path / "lock"
+        process, io = event_process(tickwheel_server.url, tw._core.namespace, lock, broker=broker)
+        thread = threading.Thread(target=process.run)
+        thread.start()
+        try:
+            yield process
+        finally:
+            process.stop()
+            thread.join(30)
+            io.close()
+            broker.close()
+        assert not thread.is_alive()
+
+    return running
+
+
+def in_outbox(tw: Tickwheel, server: Any) -> int:
+    keys = [shard_key(tw._core.namespace, shard, "events") for shard in range(tw._core.shards)]
+    return sum(server.xlen(key) for key in keys)
+
+
+def relayed(tw: Tickwheel, server: Any) -> None:
+    eventually(lambda: in_outbox(tw, server) == 0, "everything is relayed and cut", 60)
+
+
+def every_kind(tw: Tickwheel) -> tuple[Queue, Queue]:
+    """Messages of a plain and an exclusive queue that go every way there is but retention."""
+    plain = tw.create_queue("plain", max_attempts=2)
+    owned = tw.create_queue("owned", exclusive_key="owner", max_attempts=2)
+    for queue, pairs in ((plain, {"owner": "ann", 'quote"\\': "line\nü \u2028"}), (owned, {"owner": 'bo"b'})):
+        value = pairs["owner"] if queue is owned else None
+        for n, id in enumerate(("done", "failed", "expired", "errored", "cancelled", "moved")):
+            lease = timedelta(seconds=1) if id == "expired" else None
+            delay = timedelta(hours=1) if id == "moved" else None
+            queue.enqueue(id=id, metadata=pairs, delay=delay, deadline=timedelta(days=n), lease=lease)
+        queue.cancel("cancelled", value)
+        queue.reschedule("moved", value, delay=timedelta(milliseconds=1))
+        left = {"done", "failed", "expired", "errored", "moved"}
+        while left:
+            for message in queue.dequeue(worker='w "1"', wait=timedelta(seconds=5)):
+                if message.id == "errored":
+                    message.fail("x", retry_in=timedelta(0))
+                elif message.attempt == 1 and message.id == "failed":
+                    message.fail("x", retry_in=timedelta(milliseconds=1))
+                elif message.attempt > 1 or message.id != "expired":
+                    message.complete()
+            left = {id for id in left if queue.get(id, value).state not in ("completed", "errored")}
+    return plain, owned
+
+
+def test_every_transition_is_published_by_the_schema_and_only_then_cut(
+    tw: Tickwheel, server: Any, kafka: Kafka, topic: str, relaying: Relaying
+) -> None:
+    with relaying() as process:
+        every_kind(tw)
+        relayed(tw, server)
+        eventually(lambda: all(s.outbox_bytes == 0 for s in process.health().values()), "the figures say so")
+    found = read_json(kafka, topic)
+    validator = Draft202012Validator(SCHEMA)
+    for key, value in found:
+        validator.validate(value)
+        identity = [value["queue"], value["id"]] + (
+            [value["exclusive_value"]] if value["exclusive_value"] is not None else []
+        )
+        assert key == identity
+    kinds = {(value["from"], value["to"]) for _, value in found}
+    assert kinds >= {
+        *((None, "invisible"), (None, "pending"), ("invisible", "pending"), ("pending", "running")),
+        *(("running", "completed"), ("running", "invisible"), ("running", "pending"), ("running", "errored")),
+        *(("pending", "cancelled"), ("invisible", "invisible")),
+    }
+
+
+def test_read_yields_each_transition_once_and_in_order(
+    tw: Tickwheel, server: Any, kafka: Kafka, topic: str, relaying: Relaying
+) -> None:
+    with relaying():
+        plain, _ = every_kind(tw)
+        relayed(tw, server)
+    told = list(events.read(kafka.bootstrap, topic=topic, idle=IDLE))
+    lives: dict[tuple[str, str, str | None], list[events.Transition]] = {}
+    for one in told:
+        lives.setdefault((one.queue, one.id, one.exclusive_value), []).append(one)
+    for life in lives.values():
+        assert [one.version for one in life] == list(range(1, len(life) + 1))
+        assert [one.from_state for one in life] == [None, *[one.to_state for one in life[:-1]]]
+    new = lives["plain", "done", None][0]
+    assert new.metadata == {"owner": "ann", 'quote"\\': "line\nü \u2028"}
+    assert new.deadline == plain.get("done").deadline
+    assert lives["plain", "done", None][1].worker == 'w "1"'
+
+
+def test_what_is_published_twice_is_read_once(
+    tw: Tickwheel, server: Any, kafka: Kafka, topic: str, relaying: Relaying
+) -> None:
+    tw.create_queue("q").enqueue_many(NewMessage(id=f"m{n}") for n in range(3_000))
+    keys = [shard_key(tw._core.namespace, shard, name) for shard in range(2) for name in ("events", "clock")]
+    kept = {key: server.dump(key) for key in keys}
+    with relaying():
+        relayed(tw, server)
+    # As after a relay that was killed between the acknowledgement and the cut.
+    for key, dumped in kept.items():
+        server.restore(key, 0, dumped, replace=True)
+    with relaying():
+        relayed(tw, server)
+    assert len(read_json(kafka, topic)) == 6_000
+    told = list(events.read(kafka.bootstrap, topic=topic, idle=IDLE))
+    assert sorted(one.id for one in told) == sorted(f"m{n}" for n in range(3_000))
+
+
+def test_event_processes_in_turn_leave_no_gap(
+    tw: Tickwheel, server: Any, kafka: Kafka, topic: str, relaying: Relaying
+) -> None:
+    queue = tw.create_queue("q")
+    for turn in range(4):
+        with relaying():
+            queue.enqueue_many(NewMessage(id=f"{turn} {n}") for n in range(500))
+            queue.complete_many(queue.dequeue(300))
+    with relaying():
+        relayed(tw, server)
+    gaps: list[events.Gap] = []
+    told = list(events.read(kafka.bootstrap, topic=topic, idle=IDLE, on_gap=gaps.append))
+    assert (len({one.id for one in told if one.version == 1}), gaps) == (2_000, [])
+    assert len(told) == 2_000 + 2 * 4 * 300
+
+
+def test_readers_of_a_group_go_on_where_it_was(
+    tw: Tickwheel, server: Any, kafka: Kafka, topic: str, relaying: Relaying
+) -> None:
+    group = os.urandom(6).hex()
+    queue = tw.create_queue("q")
+    with relaying():
+        queue.enqueue_many(NewMessage(id=f"a{n}") for n in range(100))
+        relayed(tw, server)
+        first = list(events.read(kafka.bootstrap, topic=topic, group=group, idle=IDLE))
+        queue.enqueue_many(NewMessage(id=f"b{n}") for n in range(100))
+        relayed(tw, server)
+        second = list(events.read(kafka.bootstrap, topic=topic, group=group, idle=IDLE))
+    assert {one.id[0] for one in first} == {"a"}
+    assert sorted(one.id for one in second) == sorted(f"b{n}" for n in range(100))
+
+
+def test_a_namespace_without_history_for_a_relay_is_refused(
+    tickwheel_server: PrivateServer, kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    namespace = f"capped-{os.urandom(6).hex()}"
+    Tickwheel(tickwheel_server.url, namespace=namespace).close()
+    broker = Broker(kafka.bootstrap, topic)
+    with pytest.raises(InvalidArgument, match="history='relay'"):
+        event_process(tickwheel_server.url, namespace, tmp_path / "lock", broker=broker)
+    broker.close()
+    tickwheel_server.clear(namespace)
+
+
+def test_a_setting_that_kafkas_client_does_not_know_is_named() -> None:
+    with pytest.raises(InvalidArgument, match=r"no\.such\.setting"):
+        Broker("localhost:9092", given={"no.such.setting": "1"})

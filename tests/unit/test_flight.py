@@ -1,0 +1,57 @@
+"""What of an outbox may be cut: the beginning up to the first transition that is not acknowledged."""
+
+import pytest
+
+from tickwheel.event_process.flight import WINDOW_BYTES, WINDOWS, Cut, Flight, following
+
+pytestmark = pytest.mark.unit
+
+
+def entries(*numbers: int, size: int = 10) -> list[tuple[bytes, bytes]]:
+    return [(b"7-%d" % number, bytes(size)) for number in numbers]
+
+
+@pytest.fixture
+def flight() -> Flight:
+    return Flight(lambda: None)
+
+
+def test_a_window_may_be_cut_once_all_of_it_is_acknowledged(flight: Flight) -> None:
+    window = flight.add(entries(1, 2), 2)
+    window.delivered(None, None)
+    assert flight.take_acknowledged() is None
+    window.delivered(None, None)
+    assert flight.take_acknowledged() == Cut(b"7-1", b"7-3", 20, 2)
+    assert flight.take_acknowledged() is None
+
+
+def test_nothing_is_cut_behind_a_window_that_is_not_acknowledged(flight: Flight) -> None:
+    older, younger = flight.add(entries(1), 1), flight.add(entries(2, 3), 1)
+    younger.delivered(None, None)
+    assert flight.take_acknowledged() is None
+    older.delivered(None, None)
+    assert flight.take_acknowledged() == Cut(b"7-1", b"7-4", 30, 2)
+
+
+def test_an_error_is_told_and_nothing_of_its_window_is_cut(flight: Flight) -> None:
+    window = flight.add(entries(1), 2)
+    window.delivered(None, None)
+    window.delivered("why", None)
+    assert flight.error() == "why"
+    assert flight.take_acknowledged() is None
+
+
+def test_so_many_windows_are_under_way_and_no_more(flight: Flight) -> None:
+    for number in range(WINDOWS):
+        assert not flight.is_full
+        flight.add(entries(number), 1)
+    assert flight.is_full
+
+
+def test_windows_aim_at_a_size_whatever_the_entries_are(flight: Flight) -> None:
+    flight.add(entries(1, 2, size=WINDOW_BYTES), 2)
+    assert flight.count == 1
+
+
+def test_the_id_after_an_entry_is_of_the_same_millisecond() -> None:
+    assert following(b"1795309014954-0") == b"1795309014954-1"

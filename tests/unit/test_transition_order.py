@@ -1,0 +1,65 @@
+"""Readers of the history take each transition once, and are told what is missing."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tickwheel import TickwheelError
+from tickwheel.events import Gap, Transition
+from tickwheel.events.encoding import decode
+from tickwheel.events.order import Order
+
+pytestmark = pytest.mark.unit
+
+
+def transition(version: int, *, incarnation: int = 1, id: str = "m", queue: str = "q") -> Transition:
+    return Transition("tw", queue, id, None, incarnation, version, None, "pending", datetime.now(UTC), 0)
+
+
+def take(order: Order, *transitions: Transition) -> list[Gap]:
+    """Take what is new; the gaps."""
+    gaps = [order.take(one) for one in transitions if order.is_new(one)]
+    return [gap for gap in gaps if gap is not None]
+
+
+def test_what_came_before_is_not_new() -> None:
+    order = Order()
+    take(order, transition(1), transition(2))
+    assert [order.is_new(transition(version)) for version in (1, 2, 3)] == [False, False, True]
+
+
+def test_a_later_life_of_an_id_begins_anew() -> None:
+    order = Order()
+    assert take(order, transition(1), transition(2), transition(1, incarnation=5)) == []
+    assert not order.is_new(transition(3))
+
+
+def test_messages_are_told_apart_by_queue_and_id() -> None:
+    order = Order()
+    take(order, transition(1))
+    assert order.is_new(transition(1, id="other"))
+    assert order.is_new(transition(1, queue="other"))
+
+
+def test_a_missing_version_is_a_gap_and_what_follows_is_taken() -> None:
+    order = Order()
+    missing = transition(4)
+    assert take(order, transition(1), missing, transition(5)) == [Gap(missing, 1)]
+
+
+def test_a_later_life_without_its_beginning_is_a_gap() -> None:
+    order = Order()
+    second = transition(2, incarnation=5)
+    assert take(order, transition(1), second) == [Gap(second, 0)]
+
+
+def test_those_that_changed_last_are_remembered() -> None:
+    order = Order(remembered=2)
+    take(order, transition(1, id="a"), transition(1, id="b"), transition(2, id="a"), transition(1, id="c"))
+    assert [order.is_new(transition(1, id=id)) for id in "abc"] == [False, True, False]
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"\xff", b'{"schema_version":2}', b'{"schema_version":1}'])
+def test_a_record_of_another_kind_is_refused_by_what_it_is(value: bytes) -> None:
+    with pytest.raises(TickwheelError, match="not a transition"):
+        decode(value)
