@@ -16,6 +16,7 @@ from typing import Any
 import redis
 
 from services.process import ServiceError
+from tests.fault.harness.failovers import fail_over, split
 from tests.fault.harness.history import now
 from tests.fault.harness.place import step_clock
 from tests.fault.harness.plan import Fault
@@ -23,22 +24,22 @@ from tests.fault.harness.world import World, log
 
 _HOUR_S = 3600
 _RETRY_S = 30.0
-# There is something to undo even where they are as short as can be.
-_UNDONE = {"kill_server", "stop_server"}
+# Nobody waits for these to be undone.
+_TAKEN_OVER = {"kill_driver", "stop_driver", "pause_driver", "kill_worker", "stop_worker", "pause_worker"}
 
 
 @dataclass(slots=True)
 class Injection:
-    """A fault as it was done. ``over`` is when it was undone, or done where there is nothing to undo; wall-clock ms.
+    """A fault as it was done. ``began`` and ``over`` are moments of the history's clock. Recovery counts from
+    ``since_ms`` of the wall clock: the beginning where others take over, the end of the fault else.
 
     ``mark`` is what shows that it took place; empty where nothing does.
     """
 
     fault: Fault
-    began_ms: float = 0.0
-    over_ms: float = 0.0
     began: float = 0.0
     over: float = 0.0
+    since_ms: float = 0.0
     mark: str = ""
 
 
@@ -60,14 +61,14 @@ def inject(world: World, faults: tuple[Fault, ...]) -> list[Injection]:
 def _carry_out(world: World, injection: Injection) -> None:
     fault = injection.fault
     time.sleep(max(world.started + fault.at - now(), 0))
-    injection.began, injection.began_ms = now(), time.time() * 1000
+    injection.began = now()
     try:
         with KINDS[fault.kind](world, fault) as mark:
-            injection.over, injection.over_ms = now(), time.time() * 1000
-            if fault.lasts:
-                time.sleep(fault.lasts)
-        if fault.lasts or injection.fault.kind in _UNDONE:
-            injection.over, injection.over_ms = now(), time.time() * 1000
+            injection.since_ms = time.time() * 1000
+            time.sleep(fault.lasts)
+        injection.over = now()
+        if fault.kind not in _TAKEN_OVER:
+            injection.since_ms = time.time() * 1000
         world.until(lambda: bool(mark()), "", _RETRY_S)
         injection.mark = str(mark())
     except TimeoutError:
@@ -303,4 +304,6 @@ KINDS: dict[str, Kind] = {
     "fill_disk": fill_disk,
     "step_clock": step_hour,
     "burn_cpu": burn_cpu,
+    "fail_over": fail_over,
+    "split": split,
 }

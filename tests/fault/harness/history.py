@@ -1,7 +1,7 @@
 """What a process writes down: each call before it is made and after it was answered, so that a killed process leaves
 its open calls as what they are, unknown.
 
-A line is JSON: `{n, op, queue, ids, at, args}` before, `{n, outcome, value, at}` after. Times are CLOCK_BOOTTIME's,
+A line is JSON: `{n, op, queue, ids, at, args}` before, `{n, outcome, value, at}` after. Times are by CLOCK_BOOTTIME,
 which all processes of a host share and nobody steps. Append-only; a name is never used again.
 """
 

@@ -48,6 +48,11 @@ class Kept:
         self._empty_until = time.monotonic() + max(stays_away_s, self._after_s)
         self.process.kill()
 
+    def close(self) -> None:
+        """End its process, and those that were replaced."""
+        for process in [*self.ended, self.process]:
+            process.kill()
+
     def stop(self) -> None:
         """End its process as an operator does."""
         self._empty_until = time.monotonic() + self._after_s

@@ -17,16 +17,16 @@ def spread_ms(transitions: list[list[Transition]]) -> dict[str, float]:
     return {"p50": late[len(late) // 2], "p99": late[len(late) * 99 // 100], "max": late[-1]}
 
 
-def recovery_s(transitions: list[list[Transition]], over_ms: float) -> float | None:
-    """Seconds from the end of a fault to the first promotion in time of what was due after it, on the slowest shard;
+def recovery_s(transitions: list[list[Transition]], since_ms: float) -> float | None:
+    """Seconds from a fault to the first promotion in time of what was due after it, on the slowest shard;
     None where nothing was due any more.
     """
     found = []
     for shard in transitions:
         for step in _promotions(shard):
             late = step.lateness_ms or 0
-            if late <= IN_TIME_MS and step.time_ms - late >= over_ms:
-                found.append((step.time_ms - over_ms) / 1000)
+            if late <= IN_TIME_MS and step.time_ms - late >= since_ms:
+                found.append((step.time_ms - since_ms) / 1000)
                 break
     return max(found, default=None)
 

@@ -24,11 +24,12 @@ class Place:
 
     durability = "fsync"
 
-    def __init__(self, folder: Path, *, proxied: bool, faked: bool, small_disk: bool) -> None:
+    _small = False
+
+    def __init__(self, folder: Path, *, proxied: bool, faked: bool) -> None:
         self.folder = folder
         self.disk = folder / "data"
         self.faketime = folder / "faketime"
-        self._small_disk = small_disk
         self._stack = ExitStack()
         environment = faked_clock(self.faketime) if faked else {}
         settings = {"appendfsync": "always"}
@@ -46,6 +47,11 @@ class Place:
         """Where event processes go."""
         return self.proxies[1].url if self.proxies else self.server.url
 
+    @property
+    def own_url(self) -> str:
+        """Where the harness goes itself: past what is done to the others' ways."""
+        return self.server.url
+
     def client(self) -> Any:
         """A redis-py client past all proxies. Close it."""
         return self.server.client(decode_responses=False)
@@ -53,7 +59,7 @@ class Place:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self.disk.mkdir()
-            if self._small_disk:
+            if self._small:
                 stack.enter_context(_small_disk(self.disk))
             self.server.start()
             stack.callback(self.server.kill)
@@ -65,6 +71,12 @@ class Place:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+
+class SmallDisk(Place):
+    """The same on a small disk of its own."""
+
+    _small = True
 
 
 @contextmanager

@@ -101,6 +101,8 @@ ROWS: dict[str, Row] = {
     "F8": Row("server killed and restarted", _several("kill_server", 2, (0, 0.5))),
     "F9": Row("server paused", _several("pause_server", 2, (0.1, 10)), seconds=14),
     "F10": Row("replies lost", _several("lose_replies", 2, (2, 4), 0.03), proxied=True),
+    "F11": Row("replica lags, then failover", _several("fail_over", 1, (0.5, 1.5)), place="replicated"),
+    "F12": Row("split brain, the old primary rejoins", _several("split", 1, (1, 3)), place="replicated"),
     "F14": Row(
         "worker killed, or paused past its lease",
         lambda chance, s: _several("kill_worker", 2)(chance, s) + _several("pause_worker", 1, (3, 5))(chance, s),

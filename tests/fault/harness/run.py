@@ -16,7 +16,7 @@ from tests.fault.harness.faults import Injection, inject
 from tests.fault.harness.history import OK, now
 from tests.fault.harness.lateness import recovery_s, spread_ms
 from tests.fault.harness.load import EXCLUSIVE, LEASE_MS, MAX_ATTEMPTS, PLAIN, VALUE_KEY
-from tests.fault.harness.place import Place
+from tests.fault.harness.places import PLACES
 from tests.fault.harness.plan import RunPlan
 from tests.fault.harness.rows import ROWS
 from tests.fault.harness.worker import POISONED
@@ -51,9 +51,9 @@ def run(plan: RunPlan, *, keep: bool = False) -> Outcome:
     outcome = Outcome(plan)
     try:
         with (
-            Place(folder, proxied=row.proxied, faked=row.faked, small_disk=row.place == "small disk") as place,
+            PLACES[row.place](folder, proxied=row.proxied, faked=row.faked) as place,
             Tickwheel(
-                place.server.url,
+                place.own_url,
                 namespace=NAMESPACE,
                 shards=plan.load.shards,
                 history="relay",
@@ -157,7 +157,7 @@ def _measure(world: World, outcome: Outcome, evidence: Evidence, injections: lis
             outcome.void.append(f"{each.fault.kind} at {each.fault.at} s")
             continue
         outcome.marks.append(f"{each.fault.kind}: {each.mark}")
-        recovered = recovery_s(evidence.transitions, each.over_ms)
+        recovered = recovery_s(evidence.transitions, each.since_ms)
         if recovered is not None:
             outcome.recoveries_s.append(round(recovered, 3))
             if recovered > row.recovers_s:

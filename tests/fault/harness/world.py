@@ -79,7 +79,7 @@ class World:
         """End all processes."""
         self._stop_watching()
         for kept in self.producers + self.workers + self.drivers:
-            kept.process.kill()
+            kept.close()
 
     def end_drivers(self) -> None:
         """End the event processes as an operator does."""

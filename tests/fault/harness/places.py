@@ -1,0 +1,6 @@
+"""The places that rows name."""
+
+from tests.fault.harness.place import Place, SmallDisk
+from tests.fault.harness.replicated import Replicated
+
+PLACES: dict[str, type[Place]] = {"single": Place, "small disk": SmallDisk, "replicated": Replicated}
