@@ -8,11 +8,12 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 BIN := .venv/bin
 READY := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+FAULTS := bench/results/faults.jsonl
 CHECKED := scheduler wheel services bench tests examples
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench peers soak services-up services-down lock clean
+.PHONY: help install demo test lint format bench peers faults soak services-up services-down lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -41,8 +42,12 @@ bench: $(READY) ## Measure; a table, JSON and plots into bench/results/
 peers: $(READY) ## The same work for other queues, as docs/comparison.md shows it (needs Node and npm)
 	@$(BIN)/python -m bench.peers $(ARGS)
 
-soak: $(READY) ## The long random tests (TICKWHEEL_SOAK=3: three times as long)
-	@TICKWHEEL_SOAK=$${TICKWHEEL_SOAK:-1} $(BIN)/pytest -m 'soak or fault or property' --timeout 7200 $(ARGS)
+faults: $(READY) ## Ten minutes of faults under load, all that happened checked (a new seed each time, which it prints)
+	@$(BIN)/python -m tests.fault.harness --results $(FAULTS) $(ARGS)
+
+soak: $(READY) ## The long random tests, then an hour of faults (TICKWHEEL_SOAK=3: three times as long)
+	@TICKWHEEL_SOAK=$${TICKWHEEL_SOAK:-1} $(BIN)/pytest -m 'soak or fault or property' --timeout 7200
+	@TICKWHEEL_SOAK=$${TICKWHEEL_SOAK:-1} $(BIN)/python -m tests.fault.harness --results $(FAULTS) $(ARGS)
 
 services-up: $(READY) ## ZooKeeper, Kafka and a Redis Cluster on this machine, to try things with
 	@$(BIN)/python -m services up

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import random
 import sys
 import time
@@ -13,10 +14,15 @@ from tests.fault.harness.report import Report
 from tests.fault.harness.rows import ROWS, plan
 from tests.fault.harness.run import run
 
+# Of a campaign, so that its last run is over within ten minutes; of a soak, whose length is a multiple of an hour.
+_SECONDS, _SOAK_SECONDS = 570, 3_600
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fault.harness", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600.0, help="begin no run after this long (default 600)")
+    parser.add_argument(
+        "--seconds", type=float, default=_seconds(), help="begin no run after this long (default 570, or as soak)"
+    )
     parser.add_argument("--seed", type=int, help="of the campaign; default: a random one, which is printed")
     parser.add_argument("--rows", default=",".join(ROWS), help=f"of {', '.join(ROWS)}; default: all")
     parser.add_argument("--results", type=Path, help="append the totals to this file, a line of JSON a campaign")
@@ -52,6 +58,11 @@ def main() -> int:
     if given.results:
         report.append(given.results)
     return 1 if report.violations else 0
+
+
+def _seconds() -> float:
+    soak = os.environ.get("TICKWHEEL_SOAK")
+    return _SOAK_SECONDS * float(soak) if soak else _SECONDS
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ class Injection:
     over: float = 0.0
     since_ms: float = 0.0
     mark: str = ""
+    error: BaseException | None = None
 
 
 # A context that does the fault on entry and undoes it on exit; what it yields tells its mark, asked when all is over.
@@ -55,6 +56,9 @@ def inject(world: World, faults: tuple[Fault, ...]) -> list[Injection]:
         thread.start()
     for thread in threads:
         thread.join()
+    for injection in injections:
+        if injection.error is not None:
+            raise injection.error
     return injections
 
 
@@ -73,6 +77,8 @@ def _carry_out(world: World, injection: Injection) -> None:
         injection.mark = str(mark())
     except TimeoutError:
         injection.mark = ""
+    except BaseException as error:
+        injection.error = error
 
 
 @contextmanager
@@ -208,9 +214,9 @@ def pause_worker(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 
 @contextmanager
 def kill_producer(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
-    process = world.producers[fault.whom % len(world.producers)].process
-    was_running = process.is_running
-    process.kill()
+    kept = world.producers[fault.whom % len(world.producers)]
+    was_running = kept.is_running
+    kept.kill()
     yield lambda: "its last call is open" if was_running else ""
 
 
@@ -260,7 +266,7 @@ def _accept_where_held(world: World) -> None:
     time.sleep(2)
     for kept in world.drivers:
         said = log(kept.process)
-        if said.rfind("promotion is held") > said.rfind("agrees again") and kept.process.is_running:
+        if said.rfind("promotion is held") > said.rfind("agrees again") and kept.is_running:
             os.kill(kept.process.pid, signal.SIGUSR1)
 
 

@@ -47,8 +47,6 @@ class Report:
             print(f"  {violation.invariant}: {violation.text}", flush=True)
         for text in outcome.void:
             print(f"  void, it left no mark: {text}", flush=True)
-        for text in outcome.slow:
-            print(f"  slow: {text}", flush=True)
 
     def leave_out(self, row: str, reason: str) -> None:
         """Tell of a row that cannot run here."""
@@ -100,7 +98,6 @@ def _totals(outcomes: list[Outcome]) -> dict[str, Any]:
         "recovery_p50_s": median(recoveries) if recoveries else None,
         "recovery_max_s": max(recoveries, default=None),
         "lateness_max_ms": max((outcome.lateness_ms.get("max", 0) for outcome in outcomes), default=0),
-        "slow": sum(len(outcome.slow) for outcome in outcomes),
         "violations": summary([violation for outcome in outcomes for violation in outcome.violations]),
     }
 

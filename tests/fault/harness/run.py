@@ -40,7 +40,6 @@ class Outcome:
     lateness_ms: dict[str, float] = field(default_factory=dict)
     marks: list[str] = field(default_factory=list)
     void: list[str] = field(default_factory=list)
-    slow: list[str] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
 
 
@@ -119,7 +118,7 @@ def _until_all_ended(world: World) -> dict[str, int]:
     deadline = time.monotonic() + _ENDS_S
     left: dict[str, int] = {"unknown": 1}
     while left and time.monotonic() < deadline:
-        if any(kept.process.is_running for kept in world.producers):
+        if any(kept.is_running for kept in world.producers):
             left = {"producers": 1}
         else:
             try:
@@ -149,7 +148,8 @@ def _measure(world: World, outcome: Outcome, evidence: Evidence, injections: lis
         deaths = sum(log(process).count(POISONED) for kept in world.workers for process in kept.ended)
         outcome.faults += deaths
         outcome.marks.append(f"workers killed by what they took: {deaths}")
-    outcome.lateness_ms = spread_ms(evidence.transitions)
+    if not evidence.turned_back:
+        outcome.lateness_ms = spread_ms(evidence.transitions)
     if evidence.unfinished:
         outcome.violations.append(Violation("L2", f"not all ended within {_ENDS_S:.0f} s: {evidence.unfinished}"))
     for each in injections:
@@ -161,4 +161,8 @@ def _measure(world: World, outcome: Outcome, evidence: Evidence, injections: lis
         if recovered is not None:
             outcome.recoveries_s.append(round(recovered, 3))
             if recovered > row.recovers_s:
-                outcome.slow.append(f"{each.fault.kind} at {each.fault.at} s: {recovered:.1f} s")
+                outcome.violations.append(
+                    Violation(
+                        "L2", f"{each.fault.kind}: in time again after {recovered:.1f} s, {row.recovers_s} allowed"
+                    )
+                )

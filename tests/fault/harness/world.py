@@ -63,7 +63,7 @@ class World:
         found: list[Kept] = []
 
         def leads() -> bool:
-            found[:] = [kept for kept in self.drivers if kept.process.is_running and "elected" in log(kept.process)]
+            found[:] = [kept for kept in self.drivers if kept.is_running and "elected" in log(kept.process)]
             return bool(found)
 
         self.until(leads, "an event process leads", _START_S)

@@ -1,0 +1,49 @@
+"""A slice of the fault harness for every change: some rows with a seed that stays, and some with a new one."""
+
+import random
+
+import pytest
+
+from tests.fault.harness.place import LeftOut
+from tests.fault.harness.plan import campaign
+from tests.fault.harness.rows import ROWS, plan
+from tests.fault.harness.run import run
+
+pytestmark = pytest.mark.fault
+
+# Of a load, not of a run, which takes some ten more.
+SECONDS = 4.0
+ALWAYS = ("F1", "F8", "F10", "F14")
+SEED = 1
+NEW_SEED = random.SystemRandom().randrange(2**32)
+NEW_ROWS = 2
+
+
+def _new() -> list[tuple[str, int]]:
+    runs = campaign(NEW_SEED, sorted(ROWS.keys() - set(ALWAYS)))
+    return [next(runs) for _ in range(NEW_ROWS)]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("row", "seed"), [(row, SEED) for row in ALWAYS] + _new())
+def test_every_invariant_holds_under_the_faults_of_a_row(
+    row: str, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with capsys.disabled():
+        print(f" replay by: python -m tests.fault.harness --replay {row}:{seed} ", end="", flush=True)
+    try:
+        outcome = run(plan(row, seed, SECONDS))
+    except LeftOut as reason:
+        pytest.skip(str(reason))
+
+    assert outcome.violations == []
+    assert outcome.void == []
+    assert outcome.messages > 0
+
+
+def test_the_same_seed_is_the_same_plan() -> None:
+    for row in ROWS:
+        assert plan(row, SEED) == plan(row, SEED)
+        assert plan(row, SEED).load != plan(row, SEED + 1).load
+    runs, again = campaign(SEED, list(ROWS)), campaign(SEED, list(ROWS))
+    assert [next(runs) for _ in range(100)] == [next(again) for _ in range(100)]
