@@ -1,6 +1,7 @@
 """A slice of the fault harness for every change: some rows with a seed that stays, and some with a new one."""
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
@@ -8,12 +9,13 @@ from tests.fault.harness.place import LeftOut
 from tests.fault.harness.plan import campaign
 from tests.fault.harness.rows import ROWS, plan
 from tests.fault.harness.run import run
+from tests.fault.harness.shared import Shared
 
 pytestmark = pytest.mark.fault
 
 # Of a load, not of a run, which takes some ten more.
 SECONDS = 4.0
-ALWAYS = ("F1", "F8", "F10", "F14")
+ALWAYS = ("F1L", "F8", "F10", "F14")
 SEED = 1
 NEW_SEED = random.SystemRandom().randrange(2**32)
 NEW_ROWS = 2
@@ -24,15 +26,22 @@ def _new() -> list[tuple[str, int]]:
     return [next(runs) for _ in range(NEW_ROWS)]
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Shared]:
+    """What the runs share."""
+    with Shared() as services:
+        yield services
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("row", "seed"), [(row, SEED) for row in ALWAYS] + _new())
 def test_every_invariant_holds_under_the_faults_of_a_row(
-    row: str, seed: int, capsys: pytest.CaptureFixture[str]
+    row: str, seed: int, shared: Shared, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with capsys.disabled():
         print(f" replay by: python -m tests.fault.harness --replay {row}:{seed} ", end="", flush=True)
     try:
-        outcome = run(plan(row, seed, SECONDS))
+        outcome = run(plan(row, seed, SECONDS), shared)
     except LeftOut as reason:
         pytest.skip(str(reason))
 

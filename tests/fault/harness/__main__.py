@@ -13,6 +13,7 @@ from tests.fault.harness.plan import campaign
 from tests.fault.harness.report import Report
 from tests.fault.harness.rows import ROWS, plan
 from tests.fault.harness.run import run
+from tests.fault.harness.shared import Shared
 
 # Of a campaign, so that its last run is over within ten minutes; of a soak, whose length is a multiple of an hour.
 _SECONDS, _SOAK_SECONDS = 570, 3_600
@@ -44,16 +45,17 @@ def main() -> int:
     print(f"seed {seed}, rows {', '.join(names)}", flush=True)
     left_out: set[str] = set()
     until = time.monotonic() + given.seconds
-    for row, of_row in runs:
-        if time.monotonic() >= until or left_out >= set(names):
-            break
-        if row in left_out:
-            continue
-        try:
-            report.add(run(plan(row, of_row, rate=given.rate), keep=given.keep))
-        except LeftOut as reason:
-            left_out.add(row)
-            report.leave_out(row, str(reason))
+    with Shared() as shared:
+        for row, of_row in runs:
+            if time.monotonic() >= until or left_out >= set(names):
+                break
+            if row in left_out:
+                continue
+            try:
+                report.add(run(plan(row, of_row, rate=given.rate), shared, keep=given.keep))
+            except LeftOut as reason:
+                left_out.add(row)
+                report.leave_out(row, str(reason))
     report.show()
     if given.results:
         report.append(given.results)

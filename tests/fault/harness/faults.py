@@ -16,6 +16,15 @@ from typing import Any
 import redis
 
 from services.process import ServiceError
+from tests.fault.harness.cluster_faults import kill_primary, move_slot
+from tests.fault.harness.election_faults import (
+    cut_off_from_zookeeper,
+    kill_driver,
+    kill_zookeeper,
+    lose_quorum,
+    pause_driver,
+    stop_driver,
+)
 from tests.fault.harness.failovers import fail_over, split
 from tests.fault.harness.history import now
 from tests.fault.harness.place import step_clock
@@ -25,7 +34,10 @@ from tests.fault.harness.world import World, log
 _HOUR_S = 3600
 _RETRY_S = 30.0
 # Nobody waits for these to be undone.
-_TAKEN_OVER = {"kill_driver", "stop_driver", "pause_driver", "kill_worker", "stop_worker", "pause_worker"}
+_TAKEN_OVER = {
+    *("kill_driver", "stop_driver", "pause_driver", "cut_off_from_zookeeper", "kill_zookeeper", "lose_quorum"),
+    *("kill_worker", "stop_worker", "pause_worker", "kill_primary", "move_slot"),
+}
 
 
 @dataclass(slots=True)
@@ -79,34 +91,6 @@ def _carry_out(world: World, injection: Injection) -> None:
         injection.mark = ""
     except BaseException as error:
         injection.error = error
-
-
-@contextmanager
-def kill_driver(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
-    kept, fences = world.leading(fault.whom), [list(seen) for seen in world.fences]
-    kept.kill(1.0)
-    yield lambda: "another claimed" if world.fences != fences else ""
-
-
-@contextmanager
-def stop_driver(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
-    kept, fences = world.leading(fault.whom), [list(seen) for seen in world.fences]
-    process = kept.process
-    kept.stop()
-    yield lambda: "it ended by itself, another claimed" if "ended" in log(process) and world.fences != fences else ""
-
-
-@contextmanager
-def pause_driver(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
-    """The election is by lock files: another host's is played by another file, as a paused process keeps its lock."""
-    for kept in world.drivers:
-        kept.process.pause()
-    fences = [list(seen) for seen in world.fences]
-    world.lock = f"lock-{fault.at}"
-    paused = [kept.replace() for kept in world.drivers]
-    yield lambda: "deposed, it ended" if world.fences != fences and not any(one.is_running for one in paused) else ""
-    for process in paused:
-        process.resume()
 
 
 @contextmanager
@@ -311,5 +295,10 @@ KINDS: dict[str, Kind] = {
     "step_clock": step_hour,
     "burn_cpu": burn_cpu,
     "fail_over": fail_over,
+    "cut_off_from_zookeeper": cut_off_from_zookeeper,
+    "kill_zookeeper": kill_zookeeper,
+    "lose_quorum": lose_quorum,
+    "move_slot": move_slot,
+    "kill_primary": kill_primary,
     "split": split,
 }

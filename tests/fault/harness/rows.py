@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.fault.harness.load import Load
@@ -16,7 +16,8 @@ class Row:
     """``recovers_s`` bounds the time from a fault (or its end) to the first message that is promoted in time after it.
 
     ``place`` is the kind of server; ``proxied`` that all reach it through proxies; ``faked`` that its clock can be
-    stepped; ``after`` what is done to its data in the end.
+    stepped; ``after`` what is done to its data in the end; ``zookeepers`` how many servers elect, none being lock
+    files.
     """
 
     title: str
@@ -27,6 +28,7 @@ class Row:
     proxied: bool = False
     faked: bool = False
     after: str = ""
+    zookeepers: int = 0
     load: dict[str, Any] | None = None
 
 
@@ -85,17 +87,35 @@ def _rolling(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
     return tuple(Fault(kind, round(1 + n * pause, 3), 0.0, n) for n, kind in enumerate(order))
 
 
+def _slots(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
+    """Slots move key by key and whole, in turn."""
+    found = _several("move_slot", 4, (0.2, 0.8))(chance, seconds)
+    return tuple(replace(fault, amount=float(n % 2)) for n, fault in enumerate(found))
+
+
 def _none(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
     return ()
 
 
 ROWS: dict[str, Row] = {
-    "F1": Row("event process killed", _several("kill_driver", 3), recovers_s=6),
+    "F1": Row("event process killed", _several("kill_driver", 2), recovers_s=6, seconds=14, zookeepers=1),
+    "F1L": Row("event process killed, lock file", _several("kill_driver", 3)),
     "F2": Row(
         "event process paused past its session",
-        _several("pause_driver", 1, (5, 20)),
+        _several("pause_driver", 1, (6, 20)),
+        recovers_s=6,
+        seconds=14,
+        zookeepers=1,
+    ),
+    "F2L": Row("event process paused, lock file", _several("pause_driver", 1, (5, 20)), seconds=12),
+    "F4": Row("one ZooKeeper server killed", _several("kill_zookeeper", 1, (1, 2)), recovers_s=6, zookeepers=3),
+    "F5": Row("ZooKeeper quorum lost", _several("lose_quorum", 1, (30, 30)), seconds=32, zookeepers=3),
+    "F6": Row(
+        "event process cut from ZooKeeper only",
+        _several("cut_off_from_zookeeper", 1, (6, 9)),
         recovers_s=6,
         seconds=12,
+        zookeepers=1,
     ),
     "F7": Row("event process cut from the server", _several("stall_drivers", 1, (2, 6)), proxied=True),
     "F8": Row("server killed and restarted", _several("kill_server", 2, (0, 0.5))),
@@ -103,6 +123,16 @@ ROWS: dict[str, Row] = {
     "F10": Row("replies lost", _several("lose_replies", 2, (2, 4), 0.03), proxied=True),
     "F11": Row("replica lags, then failover", _several("fail_over", 1, (0.5, 1.5)), place="replicated"),
     "F12": Row("split brain, the old primary rejoins", _several("split", 1, (1, 3)), place="replicated"),
+    "F13": Row("slots move under load", _slots, place="cluster", load={"shards": 6}),
+    "F13F": Row(
+        "primary of a cluster killed",
+        _several("kill_primary", 1, (5, 6)),
+        place="cluster",
+        # Its node time-out and three more.
+        recovers_s=5,
+        seconds=10,
+        load={"shards": 6},
+    ),
     "F14": Row(
         "worker killed, or paused past its lease",
         lambda chance, s: _several("kill_worker", 2)(chance, s) + _several("pause_worker", 1, (3, 5))(chance, s),

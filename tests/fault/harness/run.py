@@ -1,8 +1,10 @@
 """One run, from end to end: servers and processes, load, faults, healing, the end of all messages, and the verdict."""
 
+import inspect
 import shutil
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,17 +13,21 @@ from typing import Any
 from tests.fault.harness.aftermath import AFTERMATHS
 from tests.fault.harness.checker import check
 from tests.fault.harness.collect import collect, unfinished
+from tests.fault.harness.elections import Election, Ensemble, LockFiles
 from tests.fault.harness.evidence import Evidence, Violation
 from tests.fault.harness.faults import Injection, inject
 from tests.fault.harness.history import OK, now
 from tests.fault.harness.lateness import recovery_s, spread_ms
 from tests.fault.harness.load import EXCLUSIVE, LEASE_MS, MAX_ATTEMPTS, PLAIN, VALUE_KEY
+from tests.fault.harness.place import LeftOut
 from tests.fault.harness.places import PLACES
 from tests.fault.harness.plan import RunPlan
-from tests.fault.harness.rows import ROWS
+from tests.fault.harness.rows import ROWS, Row
+from tests.fault.harness.shared import Shared
 from tests.fault.harness.worker import POISONED
 from tests.fault.harness.world import NAMESPACE, World, log
 from tickwheel import Tickwheel, TickwheelError
+from tickwheel.cli.events import events
 
 # Every message ends within this time of the last fault.
 _ENDS_S = 60.0
@@ -43,13 +49,15 @@ class Outcome:
     violations: list[Violation] = field(default_factory=list)
 
 
-def run(plan: RunPlan, *, keep: bool = False) -> Outcome:
+def run(plan: RunPlan, shared: Shared, *, keep: bool = False) -> Outcome:
     """Carry a run out. Raises LeftOut where this machine cannot. ``keep`` leaves its folder, whatever came of it."""
     row, began = ROWS[plan.row], time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix=f"tickwheel-fault-{plan.row}-"))
     outcome = Outcome(plan)
     try:
+        election = _election(row, folder, shared)
         with (
+            closing(election),
             PLACES[row.place](folder, proxied=row.proxied, faked=row.faked) as place,
             Tickwheel(
                 place.own_url,
@@ -60,7 +68,7 @@ def run(plan: RunPlan, *, keep: bool = False) -> Outcome:
             ) as tickwheel,
         ):
             _create_queues(tickwheel)
-            world = World(plan, place, tickwheel)
+            world = World(plan, place, tickwheel, election)
             try:
                 _play(world, outcome)
             except TimeoutError as error:
@@ -74,6 +82,16 @@ def run(plan: RunPlan, *, keep: bool = False) -> Outcome:
     if outcome.violations:
         outcome.marks.append(f"kept in {folder}")
     return outcome
+
+
+def _election(row: Row, folder: Path, shared: Shared) -> Election:
+    """ZooKeeper of as many servers as the row says, or none."""
+    if not row.zookeepers:
+        return LockFiles(folder)
+    if "election" not in inspect.signature(events).parameters:
+        raise LeftOut("`tickwheel events` has no --election in this version")
+    # The folder's name is this run's alone.
+    return Ensemble(shared.zookeeper(row.zookeepers), folder.name)
 
 
 def _create_queues(tickwheel: Tickwheel) -> None:

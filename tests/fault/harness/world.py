@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from services.process import Process
+from tests.fault.harness.elections import Election
 from tests.fault.harness.history import now
 from tests.fault.harness.kept import Kept
 from tests.fault.harness.place import Place
@@ -25,11 +26,10 @@ _FENCE_BYTES = 8
 class World:
     """A run's processes. ``started`` is when its load begins, by the history's clock."""
 
-    def __init__(self, plan: RunPlan, place: Place, tickwheel: Tickwheel) -> None:
-        self.plan, self.place, self.tickwheel = plan, place, tickwheel
+    def __init__(self, plan: RunPlan, place: Place, tickwheel: Tickwheel, election: Election) -> None:
+        self.plan, self.place, self.tickwheel, self.election = plan, place, tickwheel, election
         self.folder = place.folder
         self.fences: list[list[tuple[int, int]]] = [[] for _ in range(plan.load.shards)]
-        self.lock = "lock-0"
         self.drivers = [Kept(f"driver{n}", self._driver) for n in range(DRIVERS)]
         self.producers: list[Kept] = []
         self.workers: list[Kept] = []
@@ -69,6 +69,10 @@ class World:
         self.until(leads, "an event process leads", _START_S)
         return found[whom % len(found)]
 
+    def fences_now(self) -> list[tuple[int, int]]:
+        """The fence that each shard was last seen to obey."""
+        return [seen[-1] for seen in self.fences]
+
     def end_workers(self) -> None:
         """Let workers finish what they have, and end."""
         self._stop_watching()
@@ -93,7 +97,7 @@ class World:
 
     def _driver(self, name: str) -> Process:
         command = [sys.executable, "-m", "tickwheel", "events", "--url", self.place.driver_url]
-        command += ["--namespace", NAMESPACE, "--lock", str(self.folder / self.lock)]
+        command += ["--namespace", NAMESPACE, *self.election.arguments(name.partition("-")[0])]
         return Process(name, command, self.folder, lambda: True)
 
     def _program(self, kind: str) -> Callable[[str], Process]:

@@ -1,0 +1,88 @@
+"""Faults of who elects: event processes that are killed, paused, cut off from ZooKeeper, and ZooKeeper itself."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import cast
+
+from tests.fault.harness.elections import Ensemble, LockFiles
+from tests.fault.harness.plan import Fault
+from tests.fault.harness.world import World, log
+
+
+@contextmanager
+def kill_driver(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """The one that drives, by SIGKILL."""
+    kept, fences = world.leading(fault.whom), world.fences_now()
+    kept.kill(1.0)
+    yield lambda: "another claimed" if world.fences_now() != fences else ""
+
+
+@contextmanager
+def stop_driver(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """The one that drives, by SIGTERM."""
+    kept, fences = world.leading(fault.whom), world.fences_now()
+    process = kept.process
+    kept.stop()
+    yield lambda: "another claimed, and it ended" if "ended" in log(process) and world.fences_now() != fences else ""
+
+
+@contextmanager
+def pause_driver(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """The one that drives sleeps past its session; under lock files all of its host do, and another host takes over."""
+    fences = world.fences_now()
+    if isinstance(world.election, LockFiles):
+        for kept in world.drivers:
+            kept.process.pause()
+        world.election.move()
+        paused = [kept.replace() for kept in world.drivers]
+    else:
+        process = world.leading(fault.whom).process
+        process.pause()
+        paused = [process]
+    one_host = isinstance(world.election, LockFiles)
+    yield (
+        lambda: (
+            "deposed" if world.fences_now() != fences and not (one_host and any(p.is_running for p in paused)) else ""
+        )
+    )
+    for process in paused:
+        process.resume()
+
+
+@contextmanager
+def cut_off_from_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """The one that drives loses its session, and still reaches the server."""
+    kept, fences = world.leading(fault.whom), world.fences_now()
+    links = cast(Ensemble, world.election).links(kept.name)
+    for link in links:
+        link.stall()
+    yield lambda: "another claimed" if world.fences_now() != fences else ""
+    for link in links:
+        link.go_on()
+        link.cut()
+
+
+@contextmanager
+def kill_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """One server of the quorum."""
+    servers = cast(Ensemble, world.election).zookeeper.servers
+    server = servers[fault.whom % len(servers)]
+    before = server.pid
+    server.kill()
+    yield lambda: f"{server.name} was restarted" if server.pid != before else ""
+    server.start()
+
+
+@contextmanager
+def lose_quorum(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """All servers but one: nobody can be elected, and who drives goes on."""
+    zookeeper = cast(Ensemble, world.election).zookeeper
+    lost = zookeeper.servers[1:]
+    for server in lost:
+        server.kill()
+    fences, stayed = world.fences_now(), [False]
+    yield lambda: "who drove went on" if stayed[0] else ""
+    stayed[0] = world.fences_now() == fences
+    for server in lost:
+        server.launch()
+    zookeeper.wait_until_all_serve()
