@@ -139,6 +139,16 @@ def early_by_the_server(evidence: Evidence) -> None:
     evidence.transitions[0][at] = replace(evidence.transitions[0][at], time_ms=START_MS + DELAYED.delay_ms - 1)
 
 
+def born_early(evidence: Evidence) -> None:
+    at = only(evidence, FIRST, 1)
+    evidence.transitions[0][at] = replace(evidence.transitions[0][at], due_ms=START_MS + 5_000)
+
+
+def rescheduled_early(evidence: Evidence) -> None:
+    at = only(evidence, DELAYED, 2)
+    evidence.transitions[0][at] = replace(evidence.transitions[0][at], due_ms=START_MS + DELAYED.delay_ms + 1)
+
+
 def early_by_the_harness(evidence: Evidence) -> None:
     evidence.calls[-2].returned = DELAYED.delay_ms / 1000 - 0.1
 
@@ -241,6 +251,8 @@ def errored_too_soon(evidence: Evidence) -> None:
         (not_cancelled, "I1"),
         (damaged_payload, "I1"),
         (early_by_the_server, "I2"),
+        (born_early, "I2"),
+        (rescheduled_early, "I2"),
         (early_by_the_harness, "I2"),
         (two_of_a_value, "I3"),
         (a_lease_given_twice, "I3"),

@@ -41,11 +41,11 @@ def never_early(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violatio
     for life in found.values():
         until = None
         for step in life.steps:
-            if step.to_state is State.PENDING and until is not None and step.time_ms < until:
-                yield Violation("I2", f"{life.id} became pending {until - step.time_ms} ms early: {step}")
+            # A new message and a reschedule name a due time of their own.
+            when = until if step.due_ms is None else step.due_ms
+            if step.to_state is State.PENDING and when is not None and step.time_ms < when:
+                yield Violation("I2", f"{life.id} became pending {when - step.time_ms} ms early: {step}")
             until = step.until_ms if step.to_state is State.INVISIBLE else None
-            if step.from_state is None and step.to_state is State.PENDING and step.time_ms < (step.due_ms or 0):
-                yield Violation("I2", f"{life.id} was born pending before it is due: {step}")
     asked: dict[str, float] = {}
     for call in evidence.calls:
         if call.op == "enqueue":
