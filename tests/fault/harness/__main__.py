@@ -17,6 +17,7 @@ from tests.fault.harness.shared import Shared
 
 # Of a campaign, so that its last run is over within ten minutes; of a soak, whose length is a multiple of an hour.
 _SECONDS, _SOAK_SECONDS = 570, 3_600
+_SOAK = "TICKWHEEL_SOAK"
 
 
 def main() -> int:
@@ -52,7 +53,7 @@ def main() -> int:
             if row in left_out:
                 continue
             try:
-                report.add(run(plan(row, of_row, rate=given.rate), shared, keep=given.keep))
+                report.add(run(plan(row, of_row, rate=given.rate, soak=_SOAK in os.environ), shared, keep=given.keep))
             except LeftOut as reason:
                 left_out.add(row)
                 report.leave_out(row, str(reason))
@@ -63,7 +64,7 @@ def main() -> int:
 
 
 def _seconds() -> float:
-    soak = os.environ.get("TICKWHEEL_SOAK")
+    soak = os.environ.get(_SOAK)
     return _SOAK_SECONDS * float(soak) if soak else _SECONDS
 
 

@@ -16,14 +16,20 @@ def collect(world: World) -> Evidence:
     """All that is known of the run."""
     tickwheel = world.tickwheel
     queues = tickwheel.queues()
+    numbers = {queue.config().number: queue.name for queue in queues}
+    if world.relay is None:
+        happened = [_transitions(tickwheel, shard) for shard in range(world.plan.load.shards)]
+    else:
+        happened = [world.relay.read(numbers)]
     return Evidence(
         world.plan.load,
         read(world.folder),
-        [_transitions(tickwheel, shard) for shard in range(world.plan.load.shards)],
-        {queue.config().number: queue.name for queue in queues},
+        happened,
+        numbers,
         {message.id: message.state for queue in queues for message in queue.messages()},
         [list(seen) for seen in world.fences],
         tickwheel._run(audit(tickwheel._core)),
+        ordered=world.relay is None,
         unfinished=unfinished(tickwheel),
     )
 
@@ -36,6 +42,13 @@ def unfinished(tickwheel: Tickwheel) -> dict[str, int]:
             if count and state in ("invisible", "pending", "running"):
                 found[state] = found.get(state, 0) + count
     return found
+
+
+def outbox(tickwheel: Tickwheel) -> int:
+    """How many entries of all shards wait to be relayed."""
+    shards = range(tickwheel._core.shards)
+    asked = [Request(n, command=("XLEN", shard_key(NAMESPACE, n, "events"))) for n in shards]
+    return sum(int(tickwheel._run(one(each)).value) for each in asked)
 
 
 def _transitions(tickwheel: Tickwheel, shard: int) -> list[Transition]:

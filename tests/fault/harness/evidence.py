@@ -15,7 +15,8 @@ class Evidence:
     """``transitions`` of each shard, in the server's order; ``end`` is the state of each message that is there, by id;
     ``fences`` those that each shard was seen to obey, one after the other; ``findings`` those of the product's audit;
     ``leftovers`` keys that should be gone. What was enqueued in ``turned_back`` (moments of the history's clock) was so
-    while the server's clock was behind, so that no other clock can tell when it is due.
+    while the server's clock was behind, so that no other clock can tell when it is due. ``ordered``: the transitions of
+    different messages are in order, too.
     """
 
     load: Load
@@ -27,6 +28,7 @@ class Evidence:
     findings: list[str] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     turned_back: list[tuple[float, float]] = field(default_factory=list)
+    ordered: bool = True
     unfinished: dict[str, int] = field(default_factory=dict)
 
 

@@ -29,6 +29,7 @@ from tests.fault.harness.failovers import fail_over, split
 from tests.fault.harness.history import now
 from tests.fault.harness.place import step_clock
 from tests.fault.harness.plan import Fault
+from tests.fault.harness.relay_faults import kill_kafka
 from tests.fault.harness.world import World, log
 
 _HOUR_S = 3600
@@ -36,7 +37,7 @@ _RETRY_S = 30.0
 # Nobody waits for these to be undone.
 _TAKEN_OVER = {
     *("kill_driver", "stop_driver", "pause_driver", "cut_off_from_zookeeper", "kill_zookeeper", "lose_quorum"),
-    *("kill_worker", "stop_worker", "pause_worker", "kill_primary", "move_slot"),
+    *("kill_worker", "stop_worker", "pause_worker", "kill_primary", "move_slot", "kill_kafka"),
 }
 
 
@@ -299,6 +300,7 @@ KINDS: dict[str, Kind] = {
     "kill_zookeeper": kill_zookeeper,
     "lose_quorum": lose_quorum,
     "move_slot": move_slot,
+    "kill_kafka": kill_kafka,
     "kill_primary": kill_primary,
     "split": split,
 }

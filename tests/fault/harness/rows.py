@@ -17,7 +17,7 @@ class Row:
 
     ``place`` is the kind of server; ``proxied`` that all reach it through proxies; ``faked`` that its clock can be
     stepped; ``after`` what is done to its data in the end; ``zookeepers`` how many servers elect, none being lock
-    files.
+    files; ``relayed`` that the history goes to Kafka; ``soak_seconds`` its load's length in a soak.
     """
 
     title: str
@@ -29,13 +29,17 @@ class Row:
     faked: bool = False
     after: str = ""
     zookeepers: int = 0
+    relayed: bool = False
+    soak_seconds: float = 0.0
     load: dict[str, Any] | None = None
 
 
-def plan(name: str, seed: int, seconds: float | None = None, rate: int | None = None) -> RunPlan:
+def plan(name: str, seed: int, seconds: float | None = None, rate: int | None = None, *, soak: bool = False) -> RunPlan:
     """The run of a row and a seed."""
     row, chance = ROWS[name], random.Random(f"{name}/{seed}")
-    wanted: dict[str, Any] = {"seed": seed, "seconds": seconds or row.seconds} | (row.load or {})
+    wanted: dict[str, Any] = {"seed": seed, "seconds": seconds or (soak and row.soak_seconds) or row.seconds} | (
+        row.load or {}
+    )
     if rate is not None:
         wanted["rate"] = rate
     load = Load(**wanted)
@@ -93,6 +97,11 @@ def _slots(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
     return tuple(replace(fault, amount=float(n % 2)) for n, fault in enumerate(found))
 
 
+def _kafka_away(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
+    """For all of the load but its beginning and end."""
+    return (Fault("kill_kafka", round(chance.uniform(1, 4), 3), seconds - 8),)
+
+
 def _none(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
     return ()
 
@@ -143,6 +152,8 @@ ROWS: dict[str, Row] = {
     "F18": Row("end of the append-only file cut", _none, seconds=3, after="cut_file"),
     "F19": Row("byte of the append-only file flipped", _none, seconds=3, after="flip_byte"),
     "F20": Row("clock step of one hour", _several("step_clock", 1, (2, 5)), faked=True),
+    "F21": Row("Kafka away, then back", _kafka_away, relayed=True, seconds=68, soak_seconds=608),
+    "F22": Row("relay killed while it publishes", _several("kill_driver", 4), relayed=True, recovers_s=6, seconds=10),
     "F23": Row("slow network, links stopped one by one", _several("slow_link", 2, (3, 4), 0.05), proxied=True),
     "F24": Row("processors busy", _several("burn_cpu", 1, (6, 7))),
     "F29": Row("two faults at once", _pair, proxied=True),

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.fault.harness.aftermath import AFTERMATHS
 from tests.fault.harness.checker import check
-from tests.fault.harness.collect import collect, unfinished
+from tests.fault.harness.collect import collect, outbox, unfinished
 from tests.fault.harness.elections import Election, Ensemble, LockFiles
 from tests.fault.harness.evidence import Evidence, Violation
 from tests.fault.harness.faults import Injection, inject
@@ -22,6 +22,7 @@ from tests.fault.harness.load import EXCLUSIVE, LEASE_MS, MAX_ATTEMPTS, PLAIN, V
 from tests.fault.harness.place import LeftOut
 from tests.fault.harness.places import PLACES
 from tests.fault.harness.plan import RunPlan
+from tests.fault.harness.relay import Relay, check_that_there_is_one
 from tests.fault.harness.rows import ROWS, Row
 from tests.fault.harness.shared import Shared
 from tests.fault.harness.worker import POISONED
@@ -68,7 +69,7 @@ def run(plan: RunPlan, shared: Shared, *, keep: bool = False) -> Outcome:
             ) as tickwheel,
         ):
             _create_queues(tickwheel)
-            world = World(plan, place, tickwheel, election)
+            world = World(plan, place, tickwheel, election, _relay(row, shared))
             try:
                 _play(world, outcome)
             except TimeoutError as error:
@@ -92,6 +93,13 @@ def _election(row: Row, folder: Path, shared: Shared) -> Election:
         raise LeftOut("`tickwheel events` has no --election in this version")
     # The folder's name is this run's alone.
     return Ensemble(shared.zookeeper(row.zookeepers), folder.name)
+
+
+def _relay(row: Row, shared: Shared) -> Relay | None:
+    if not row.relayed:
+        return None
+    check_that_there_is_one()
+    return Relay(shared.kafka())
 
 
 def _create_queues(tickwheel: Tickwheel) -> None:
@@ -141,6 +149,8 @@ def _until_all_ended(world: World) -> dict[str, int]:
         else:
             try:
                 left = unfinished(world.tickwheel)
+                if not left and world.relay is not None and (waiting := outbox(world.tickwheel)):
+                    left = {"not relayed": waiting}
                 if left and ROWS[world.plan.row].faked:
                     _cancel_what_is_far_away(world.tickwheel)
             except TickwheelError as error:

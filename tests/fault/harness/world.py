@@ -12,6 +12,7 @@ from tests.fault.harness.history import now
 from tests.fault.harness.kept import Kept
 from tests.fault.harness.place import Place
 from tests.fault.harness.plan import RunPlan
+from tests.fault.harness.relay import Relay
 from tests.fault.harness.settings import Settings
 from tickwheel import Tickwheel
 from tickwheel.keys import shard_key
@@ -26,7 +27,10 @@ _FENCE_BYTES = 8
 class World:
     """A run's processes. ``started`` is when its load begins, by the history's clock."""
 
-    def __init__(self, plan: RunPlan, place: Place, tickwheel: Tickwheel, election: Election) -> None:
+    def __init__(
+        self, plan: RunPlan, place: Place, tickwheel: Tickwheel, election: Election, relay: Relay | None
+    ) -> None:
+        self.relay = relay
         self.plan, self.place, self.tickwheel, self.election = plan, place, tickwheel, election
         self.folder = place.folder
         self.fences: list[list[tuple[int, int]]] = [[] for _ in range(plan.load.shards)]
@@ -98,6 +102,7 @@ class World:
     def _driver(self, name: str) -> Process:
         command = [sys.executable, "-m", "tickwheel", "events", "--url", self.place.driver_url]
         command += ["--namespace", NAMESPACE, *self.election.arguments(name.partition("-")[0])]
+        command += [] if self.relay is None else self.relay.arguments()
         return Process(name, command, self.folder, lambda: True)
 
     def _program(self, kind: str) -> Callable[[str], Process]:
