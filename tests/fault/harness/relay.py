@@ -25,7 +25,7 @@ class Relay:
     def __init__(self, kafka: Kafka) -> None:
         self.kafka = kafka
         self.topic = f"faults-{os.urandom(6).hex()}"
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
         for made in admin.create_topics([NewTopic(self.topic, _PARTITIONS, 1)]).values():
             made.result(_ANSWER_S)
 

@@ -31,7 +31,7 @@ from tickwheel import Tickwheel, TickwheelError
 from tickwheel.cli.events import events
 
 # Every message ends within this time of the last fault.
-_ENDS_S = 60.0
+ENDS_S = 60.0
 _SOON = timedelta(minutes=1)
 
 
@@ -141,7 +141,7 @@ def _play(world: World, outcome: Outcome) -> None:
 
 def _until_all_ended(world: World) -> dict[str, int]:
     """Wait until producers have all answers and no message is under way; what is left when that takes too long."""
-    deadline = time.monotonic() + _ENDS_S
+    deadline = time.monotonic() + ENDS_S
     left: dict[str, int] = {"unknown": 1}
     while left and time.monotonic() < deadline:
         if any(kept.is_running for kept in world.producers):
@@ -179,7 +179,7 @@ def _measure(world: World, outcome: Outcome, evidence: Evidence, injections: lis
     if not evidence.turned_back:
         outcome.lateness_ms = spread_ms(evidence.transitions)
     if evidence.unfinished:
-        outcome.violations.append(Violation("L2", f"not all ended within {_ENDS_S:.0f} s: {evidence.unfinished}"))
+        outcome.violations.append(Violation("L2", f"not all ended within {ENDS_S:.0f} s: {evidence.unfinished}"))
     for each in injections:
         if not each.mark:
             outcome.void.append(f"{each.fault.kind} at {each.fault.at} s")

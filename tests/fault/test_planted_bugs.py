@@ -1,0 +1,51 @@
+"""The fault harness against a product that is broken on purpose, in its data while it is at work: it must notice."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.fault.harness import faults
+from tests.fault.harness.load import EXCLUSIVE
+from tests.fault.harness.plan import Fault
+from tests.fault.harness.rows import plan
+from tests.fault.harness.run import run
+from tests.fault.harness.shared import Shared
+from tests.fault.harness.world import NAMESPACE, World
+from tickwheel.keys import queue_key, shard_key
+
+pytestmark = pytest.mark.fault
+
+Sabotage = Callable[[Any], None]
+
+
+def lose_a_message(client: Any) -> None:
+    """What a script that is not all or nothing could do."""
+    key = shard_key(NAMESPACE, 0, "messages")
+    client.hdel(key, client.hrandfield(key))
+
+
+def forget_who_runs(client: Any) -> None:
+    """What a script that frees a value too soon would do."""
+    for _ in range(300):
+        client.delete(queue_key(NAMESPACE, 0, EXCLUSIVE, "locks"))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("sabotage", "invariant"), [(lose_a_message, "I1"), (forget_who_runs, "I3")])
+def test_a_planted_bug_is_noticed(sabotage: Sabotage, invariant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def planted(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+        with world.place.client() as client:
+            sabotage(client)
+        yield lambda: "done"
+
+    monkeypatch.setitem(faults.KINDS, "planted", planted)
+    monkeypatch.setattr("tests.fault.harness.run.ENDS_S", 10.0)
+    sound = plan("F1L", 1, 3.0)
+    with Shared() as shared:
+        # Few values, so that many messages wait for one.
+        outcome = run(replace(sound, load=replace(sound.load, values=3), faults=(Fault("planted", 2.0),)), shared)
+    assert invariant in {violation.invariant for violation in outcome.violations}
