@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from services.redis_cluster import RedisCluster
+from services.valkey import ValkeyServer
 from tests.conditions import eventually
 from tests.integration.cli.running import Run, document
 from tickwheel import Tickwheel
@@ -24,6 +26,22 @@ def test_doctor_finds_a_healthy_namespace_healthy(run: Run) -> None:
     assert {"server", "memory", "durability", "clock", "driver", "inbox", "outbox", "queues", "records"} <= {
         finding["check"] for finding in found
     }
+
+
+def test_doctor_looks_at_every_server_of_a_cluster(
+    run: Run, redis_cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TICKWHEEL_URL", redis_cluster.url)
+    with Tickwheel(redis_cluster.url, namespace=os.environ["TICKWHEEL_NAMESPACE"], shards=12):
+        run("enqueue", "jobs", "x")
+        found = document(run("doctor", "--json"))
+    servers = [finding["text"].split(": ")[0] for finding in found if finding["check"] == "server"]
+    assert sorted(servers) == sorted(node.address for node in redis_cluster.nodes if is_primary(node))
+    assert {"check": "records", "verdict": "ok"}.items() <= found[-1].items()
+
+
+def is_primary(node: ValkeyServer) -> bool:
+    return bool(node.call("ROLE")[0] == "master")
 
 
 def test_doctor_finds_a_wrong_record_and_ends_with_code_1(
