@@ -3,7 +3,9 @@
 levels, near, slots, inbox, memory    what the wheel is made of: plain data
 driver, firing, filing, commands      the wheel of one shard, without I/O
 guard, clock, server_clock            which time it is
-election, lockfile                    who may drive
+election, lockfile                    who may drive; on many hosts:
+assignment, candidacy, zookeeper_url  who is to, and what follows: without I/O
+ensemble, roll, seat, zookeeper       the election on ZooKeeper
 link, tail, shard_loop, supervisor    the running process
 """
 
