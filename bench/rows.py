@@ -14,6 +14,7 @@ from bench.memory import cancelled, memory, pairs
 from bench.rates import client_rates, delayed_lives
 from bench.relay import relay
 from bench.shards import shards
+from bench.takeover import takeover
 from bench.wheel import wheel
 
 ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
@@ -34,5 +35,6 @@ ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
     "durability": durability,
     "relay": relay,
     "lateness": lateness,
+    "takeover": takeover,
     "wheel": wheel,
 }

@@ -35,6 +35,8 @@ FIGURES = {
     "lateness_p50",
     "lateness_p99",
     "lateness_early",
+    "handover",
+    "takeover",
     "timing_wheel",
     "timing_wheel_same_rate",
 }
