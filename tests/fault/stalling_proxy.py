@@ -11,14 +11,14 @@ _CHUNK = 1 << 16
 
 
 class StallingProxy:
-    """Listens on a free port of this host and forwards to a server's unix socket or port."""
+    """Listens at ``address`` on this host and forwards to a server, named by the URL of its unix socket or port."""
 
     def __init__(self, target: str) -> None:
         self._target = urlsplit(target)
         self._passes = threading.Event()
         self._passes.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._open: list[socket.socket] = [self._listener]
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -59,7 +59,7 @@ class StallingProxy:
             found = socket.socket(socket.AF_UNIX)
             found.connect(self._target.path)
             return found
-        return socket.create_connection((self._target.hostname or "", self._target.port or 6379))
+        return socket.create_connection((self._target.hostname or "", self._target.port or 0))
 
     def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):

@@ -47,11 +47,11 @@ def start(
     tickwheel: Tickwheel, tickwheel_server: PrivateServer, ensemble: ZooKeeper, tmp_path: Path
 ) -> Iterator[Start]:
     """Starts an event process; all end with the test."""
-    url = ZooKeeperUrl.parse(f"zk://{ensemble.hosts}")
     with ExitStack() as ending:
 
-        def started(at: str = tickwheel_server.url) -> EventProcessChild:
+        def started(at: str = tickwheel_server.url, hosts: str = ensemble.hosts) -> EventProcessChild:
             lock = tmp_path / f"process {len(list(tmp_path.iterdir()))}"
+            url = ZooKeeperUrl.parse(f"zk://{hosts}")
             child = EventProcessChild(at, tickwheel._core.namespace, lock, election=url)
             return ending.enter_context(child)
 
@@ -170,7 +170,7 @@ def test_who_cannot_reach_the_server_leaves_its_shards_to_who_can_until_it_can_a
     tickwheel: Tickwheel, tickwheel_server: PrivateServer, start: Start, owners: Owners
 ) -> None:
     with StallingProxy(tickwheel_server.url) as proxy:
-        cut_off, another = start(proxy.url), start()
+        cut_off, another = start(f"redis://{proxy.address}"), start()
         owners.settle(cut_off, another)
         proxy.stall()
         owners.settle(another)
@@ -178,6 +178,31 @@ def test_who_cannot_reach_the_server_leaves_its_shards_to_who_can_until_it_can_a
         wait_until_pending(tickwheel, 400)
         proxy.go_on()
         owners.settle(cut_off, another, within=60)
+
+
+def test_who_cannot_reach_zookeeper_drives_until_another_does_and_stands_again_when_it_can(
+    tickwheel: Tickwheel, start: Start, owners: Owners, ensemble: ZooKeeper
+) -> None:
+    with StallingProxy(f"tcp://{ensemble.hosts}") as proxy:
+        cut_off = start(hosts=proxy.address)
+        owners.settle(cut_off)
+        epochs = owners.epochs()
+        proxy.stall()
+        enqueue(tickwheel, 400, timedelta(seconds=1))
+        wait_until_pending(tickwheel, 400)
+        # Nobody else is there, so it went on; its session ends meanwhile.
+        assert owners.epochs() == epochs
+        another = start()
+        owners.settle(another)
+        # It learns that as soon as there is something to do.
+        enqueue(tickwheel, 400, timedelta(seconds=1))
+        wait_until_pending(tickwheel, 800)
+        eventually(lambda: cut_off.log.count("standing for election again") == SHARDS, "it is refused on every shard")
+        proxy.go_on()
+        owners.settle(cut_off, another, within=60)
+        proxy.stall()
+        assert cut_off.stop() == 0
+        owners.settle(another)
 
 
 class TestOnAQuorum:

@@ -275,7 +275,8 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
     if not any(shard.epoch for shard in shards):
         return Finding("driver", "warning", "no event process has ever driven it; run `tickwheel events`")
     if any(shard.served for shard in unlocked):
-        return Finding("driver", "ok", f"an event process drives it, with another lock file than this host's; {epochs}")
+        by = "elected on ZooKeeper" if shards[0].election == "zookeeper" else "with another lock file than this host's"
+        return Finding("driver", "ok", f"an event process drives it, {by}; {epochs}")
     if facts.blocked_readers:
         return Finding(
             "driver", "ok", f"readers that follow an inbox of this server: {facts.blocked_readers}; {epochs}"

@@ -44,6 +44,7 @@ class ZooKeeperElection:
         """Connects when the first shard is asked for."""
         root = f"{url.path}/{namespace}"
         self.member = uuid.uuid4().hex
+        self._url = url
         self._name = owner()
         self._shards_node = f"{root}/shards"
         self._ensemble = Ensemble(url, self._on_state)
@@ -157,6 +158,7 @@ class ZooKeeperElection:
                 if self._closing:
                     return
                 if not self._connected:
+                    _log.warning("ZooKeeper at %s cannot be reached; trying on", self._url)
                     continue
                 self._entered = self._entered and losses == self._losses
                 losses = self._losses
