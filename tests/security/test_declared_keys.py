@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tickwheel import InvalidTransition, LeaseLost, Message, NewMessage, Queue, Tickwheel, scripts
+from tickwheel.operations.shards import reset_epoch
 from tickwheel.plan import Request, one
 from tickwheel.scripts import Call
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
@@ -183,6 +184,8 @@ def watched(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> 
         (first, _), (second, _) = server.xrange(keys[1], count=2)
         args = [server.hget(keys[0], "fence"), first, second, 1]
         tw._run(one(Request(0, call=Call(scripts.load("trim", "_clock_test"), keys, args))))
+        # An operator's.
+        tw._run(reset_epoch(tw._core, 0))
         return list(calls(monitor.lines(), names))
 
 
