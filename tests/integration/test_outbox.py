@@ -64,8 +64,9 @@ def trim(tickwheel: Tickwheel, server: Any, count: int, *, first: bytes | None =
     server.hset(keys[0], "fence", pack_fence(1, 1))
     size = sum(len(entry) for _, entry in there[:count])
     script = server.register_script(load("trim").source)
-    cut: int = script(keys, [pack_fence(1, 1), first or there[0][0], there[count][0], size])
-    return cut
+    cut, left, size, *_ = script(keys, [pack_fence(1, 1), first or there[0][0], there[count][0], size])
+    assert (left, size) == (len(entries(tickwheel, server)), clock_of(tickwheel, server, "outbox"))
+    return int(cut)
 
 
 def test_every_byte_of_it_is_counted(open_one: Open, server: Any) -> None:

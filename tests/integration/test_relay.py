@@ -205,8 +205,3 @@ def test_a_namespace_without_history_for_a_relay_is_refused(
         event_process(tickwheel_server.url, namespace, tmp_path / "lock", broker=broker)
     broker.close()
     tickwheel_server.clear(namespace)
-
-
-def test_a_setting_that_kafkas_client_does_not_know_is_named() -> None:
-    with pytest.raises(InvalidArgument, match=r"no\.such\.setting"):
-        Broker("localhost:9092", given={"no.such.setting": "1"})

@@ -29,6 +29,9 @@ ROWS = {
     "max_attempts": f"1 to {limits.MAX_ATTEMPTS_MAX:,}",
     "error text kept": f"{limits.ERROR_BYTES // 1024} KiB, longer is cut",
     "worker name": f"{limits.WORKER_BYTES} B",
+    "outbox of a shard (history `relay`)": f"{limits.OUTBOX_BYTES_MIN // 1024} KiB to"
+    f" {(limits.OUTBOX_BYTES_MAX + 1024) // 2**40} TiB; `outbox_limit=`, `outbox_full=` (`block`, `drop`): fixed"
+    " with the namespace",
     "clock guard": f"{limits.CLOCK_GUARD_MS_MIN} ms to {limits.CLOCK_GUARD_MS_MAX // 3_600_000} h; "
     "`clock_guard=`: fixed with the namespace",
 }
@@ -38,6 +41,7 @@ DEFAULTS = {
     "retention of completed and cancelled": f"{limits.RETENTION_MS // 60_000} min, header only",
     "retention of errored": f"{limits.ERRORED_RETENTION_MS // _DAY} days, whole",
     "clock guard": f"{limits.CLOCK_GUARD_MS // 1000} s",
+    "outbox of a shard (history `relay`)": f"{limits.OUTBOX_BYTES // 2**20} MiB, `block`",
     "history (events)": f"the last {limits.HISTORY_ENTRIES:,} calls",
     "a call is repeated for": f"{limits.RETRY_MS // 1000} s",
 }

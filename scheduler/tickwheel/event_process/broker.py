@@ -83,6 +83,11 @@ class Polled:
         self._thread = Thread(target=self._poll, name="tickwheel-kafka", daemon=True)
         self._thread.start()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was given up, maybe by another shard's loop: nothing more is reported of what it was given."""
+        return self._closing.is_set()
+
     def close(self) -> None:
         """End it at once: what is not sent is dropped, and what is not acknowledged is not known. Twice is fine."""
         if not self._closing.is_set():

@@ -74,6 +74,9 @@ class Relay:
 
     def close(self) -> None:
         self._wake.close()
+        # Whoever leads next tells them.
+        stats = self._stats
+        stats.outbox_entries = stats.outbox_bytes = stats.outbox_dropped = stats.outbox_age_ms = 0
 
     def run(self, stopping: Event, works: Callable[[], None]) -> None:
         """Publish and cut until told to stop. Raises at the first failure."""
@@ -87,6 +90,7 @@ class Relay:
         producer, flight, after = self._broker.producer(), Flight(self._wake.set), b"0-0"
         while True:
             self._wake.clear()
+            _check(producer)
             refusal = flight.error()
             if refusal is not None:
                 self._broker.give_up(producer)
@@ -129,6 +133,7 @@ class Relay:
                         return
 
     def _produced(self, producer: Polled, key: bytes, value: bytes, delivered: Callable[[Any, Any], None]) -> bool:
+        _check(producer)
         try:
             producer.produce(self._broker.topic, value, key, on_delivery=delivered)
         except BufferError:
@@ -197,3 +202,8 @@ class Relay:
             return link.execute(command)
         except Refused as refusal:
             raise self._shard.refusal(refusal) from refusal
+
+
+def _check(producer: Polled) -> None:
+    if producer.is_closed:
+        raise TickwheelError("the producer that the shards share has failed another shard")

@@ -295,3 +295,26 @@ def test_ctrl_c_ends_a_waiting_dequeue_with_130(run: Run, environment: dict[str,
         waiting.send_signal(signal.SIGINT)
         _, complained = waiting.communicate(timeout=TIMEOUT_S)
     assert (waiting.returncode, complained) == (130, b"")
+
+
+def test_events_waits_for_kafka_and_ends_at_once_without_it(
+    run: Run, events: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = events("--kafka", "127.0.0.1:1", "--topic", "no-one-listens")
+    run("enqueue", "orders", "--id", "order-17")
+    assert "kept until relayed; the fullest shard has" in run("doctor").stdout
+    process.send_signal(signal.SIGTERM)
+    asked = time.monotonic()
+    assert process.wait(TIMEOUT_S) == 0
+    assert time.monotonic() - asked < 5
+
+
+def test_events_names_a_setting_of_kafka_that_is_none(run: Run) -> None:
+    assert "NAME=VALUE" in run("events", "--kafka", "127.0.0.1:1", "--kafka-setting", "nonsense", code=2).stderr
+    refused = run("events", "--kafka", "127.0.0.1:1", "--kafka-setting", "no.such=1", code=2)
+    assert "no.such" in refused.stderr
+
+
+def test_events_relays_no_namespace_that_keeps_only_some_history(run: Run) -> None:
+    run("enqueue", "orders", "--id", "order-17")
+    assert "history" in run("events", "--kafka", "127.0.0.1:1", code=2).stderr

@@ -1,0 +1,34 @@
+"""The producer that all shards of an event process share."""
+
+import pytest
+
+from services.kafka import Kafka
+from tests.conditions import eventually
+from tests.topics import make_topic, read_topic
+from tickwheel import InvalidArgument
+from tickwheel.event_process.broker import Broker
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_producer_that_one_gives_up_is_closed_for_all_and_the_next_is_another(kafka: Kafka) -> None:
+    topic = make_topic(kafka)
+    broker = Broker(kafka.bootstrap, topic)
+    first = broker.producer()
+    assert broker.producer() is first
+    broker.give_up(first)
+    second = broker.producer()
+    assert (first.is_closed, second.is_closed) == (True, False)
+    # A second one who has heard of it later takes nothing away.
+    broker.give_up(first)
+    assert broker.producer() is second
+    acknowledged: list[object] = []
+    second.produce(topic, b"value", b"key", on_delivery=lambda error, _: acknowledged.append(error))
+    eventually(lambda: acknowledged == [None], "the broker has it")
+    broker.close()
+    assert [record.value() for record in read_topic(kafka, topic)] == [b"value"]
+
+
+def test_a_setting_that_kafkas_client_does_not_know_is_named() -> None:
+    with pytest.raises(InvalidArgument, match=r"no\.such\.setting"):
+        Broker("localhost:9092", given={"no.such.setting": "1"})
