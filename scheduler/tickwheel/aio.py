@@ -184,8 +184,7 @@ class Queue:
 class Tickwheel:
     """A delay scheduler and priority queue for asyncio; the parameters are those of `tickwheel.Tickwheel`.
 
-    Use it in an ``async with`` statement, or call `open` and `close`. It belongs to the event loop that opened it,
-    until it is closed.
+    Use it in an ``async with`` statement, or call `open` and `close`. Until closed it belongs to its event loop.
     """
 
     def __init__(

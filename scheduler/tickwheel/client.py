@@ -206,11 +206,11 @@ class Tickwheel:
     ``redis://``, ``rediss://`` and ``unix://`` a server that is there, ``redis+cluster://host:port,host:port`` and
     ``rediss+cluster://`` a Redis Cluster. ``shards`` is fixed when the namespace is first used (default 1) and checked
     after. ``durability`` is ``memory``, ``fsync`` (embedded default) or ``replica:N``. ``drive`` says whether this
-    program also runs the event process, in a child: by default where embedded. ``history`` (``capped``, ``relay``,
-    ``off``), ``auto_create`` and ``clock_guard`` (by how much the server's clock may step forward before promotion is
-    held, by default 1 s) are fixed with the namespace. So are the bytes of events that a shard keeps until relayed,
-    ``outbox_limit`` (256 MiB), and ``outbox_full``: at the limit ``block`` refuses new messages, ``drop`` drops events.
-    ``timeout`` is how long a call goes on trying, by default 30 s. ``clock`` is for tests that turn the time.
+    program also runs the event process, in a child: by default where embedded. Fixed with the namespace are
+    ``history`` (``capped``, ``relay``, ``off``), ``auto_create``, ``clock_guard`` (by how much the server's clock may
+    step forward before promotion is held: 1 s), ``outbox_limit`` (bytes of events a shard keeps for the relay: 256 MiB)
+    and ``outbox_full``: at the limit ``block`` refuses new messages, ``drop`` drops events. ``timeout`` is how long a
+    call goes on trying, by default 30 s. ``clock`` is for tests that turn the time.
 
     Safe to share between threads. A process that is forked opens a client of its own. Close it, or use it in a
     ``with`` statement: calls under way, waiting ones too, end with an error then.
