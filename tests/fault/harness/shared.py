@@ -27,6 +27,7 @@ class Shared:
         """One broker."""
         if self._kafka is None:
             self._kafka = self._stack.enter_context(Kafka(self._folder()))
+            self._kafka.start()
         return self._kafka
 
     def _folder(self) -> Path:
