@@ -19,7 +19,7 @@ class Clustered(Place):
 
     durability = "replica:1"
 
-    def __init__(self, folder: Path, *, proxied: bool, faked: bool) -> None:
+    def __init__(self, folder: Path, *, proxied: bool, faked: str) -> None:
         super().__init__(folder, proxied=proxied, faked=faked)
         self.cluster = RedisCluster(folder, node_timeout_ms=NODE_TIMEOUT_MS, settings={"appendfsync": "always"})
         self.server = self.cluster.nodes[0]

@@ -86,3 +86,14 @@ def lose_quorum(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     for server in lost:
         server.launch()
     zookeeper.wait_until_all_serve()
+
+
+@contextmanager
+def stop_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """One server of the quorum is restarted as an operator does it."""
+    servers = cast(Ensemble, world.election).zookeeper.servers
+    server = servers[fault.whom % len(servers)]
+    before = server.pid
+    server.stop()
+    server.start()
+    yield lambda: f"{server.name} was restarted" if server.pid != before else ""

@@ -24,20 +24,29 @@ from tests.fault.harness.election_faults import (
     lose_quorum,
     pause_driver,
     stop_driver,
+    stop_zookeeper,
 )
 from tests.fault.harness.failovers import fail_over, split
 from tests.fault.harness.history import now
 from tests.fault.harness.place import step_clock
 from tests.fault.harness.plan import Fault
-from tests.fault.harness.relay_faults import kill_kafka
+from tests.fault.harness.relay_faults import kill_kafka, stop_kafka
 from tests.fault.harness.world import World, log
 
 _HOUR_S = 3600
 _RETRY_S = 30.0
 # Nobody waits for these to be undone.
 _TAKEN_OVER = {
-    *("kill_driver", "stop_driver", "pause_driver", "cut_off_from_zookeeper", "kill_zookeeper", "lose_quorum"),
-    *("kill_worker", "stop_worker", "pause_worker", "kill_primary", "move_slot", "kill_kafka"),
+    *(
+        "kill_driver",
+        "stop_driver",
+        "pause_driver",
+        "cut_off_from_zookeeper",
+        "kill_zookeeper",
+        "lose_quorum",
+        "stop_zookeeper",
+    ),
+    *("kill_worker", "stop_worker", "pause_worker", "kill_primary", "move_slot", "kill_kafka", "stop_kafka"),
 }
 
 
@@ -246,6 +255,17 @@ def step_hour(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     _accept_where_held(world)
 
 
+@contextmanager
+def step_drivers_clock(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """Event processes that start while their host's clock is wrong take the server's for the wrong one."""
+    step_clock(world.place.faketime, _HOUR_S if fault.whom % 2 else -_HOUR_S)
+    kept, fences = world.leading(fault.whom), world.fences_now()
+    kept.kill()
+    yield lambda: "another claimed" if world.fences_now() != fences else ""
+    step_clock(world.place.faketime, 0)
+    _accept_where_held(world)
+
+
 def _accept_where_held(world: World) -> None:
     """An operator's part: a clock that was wrong for so long that it was taken as right is right again."""
     time.sleep(2)
@@ -294,6 +314,9 @@ KINDS: dict[str, Kind] = {
     "limit_memory": limit_memory,
     "fill_disk": fill_disk,
     "step_clock": step_hour,
+    "step_drivers_clock": step_drivers_clock,
+    "stop_zookeeper": stop_zookeeper,
+    "stop_kafka": stop_kafka,
     "burn_cpu": burn_cpu,
     "fail_over": fail_over,
     "cut_off_from_zookeeper": cut_off_from_zookeeper,

@@ -26,12 +26,14 @@ class Place:
 
     _small = False
 
-    def __init__(self, folder: Path, *, proxied: bool, faked: bool) -> None:
+    def __init__(self, folder: Path, *, proxied: bool, faked: str) -> None:
         self.folder = folder
         self.disk = folder / "data"
         self.faketime = folder / "faketime"
         self._stack = ExitStack()
-        environment = faked_clock(self.faketime) if faked else {}
+        stepped = faked_clock(self.faketime) if faked else {}
+        self.driver_environment = stepped if faked == "drivers" else {}
+        environment = stepped if faked == "server" else {}
         settings = {"appendfsync": "always"}
         self.server = ValkeyServer("valkey", self.disk, settings, environment)
         self.proxies: list[FlakyProxy] = []

@@ -9,6 +9,17 @@ from tests.fault.harness.world import World
 
 
 @contextmanager
+def stop_kafka(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """The broker is restarted as an operator does it."""
+    assert world.relay is not None
+    kafka = world.relay.kafka
+    before = kafka.pid
+    kafka.stop()
+    kafka.start()
+    yield lambda: f"process {kafka.pid} after {before}"
+
+
+@contextmanager
 def kill_kafka(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     """The broker is away, and comes back with what it had."""
     assert world.relay is not None

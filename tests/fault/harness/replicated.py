@@ -16,7 +16,7 @@ class Replicated(Place):
 
     durability = "replica:1"
 
-    def __init__(self, folder: Path, *, proxied: bool, faked: bool) -> None:
+    def __init__(self, folder: Path, *, proxied: bool, faked: str) -> None:
         super().__init__(folder, proxied=proxied, faked=faked)
         self.set = ReplicaSet(folder, settings={"appendfsync": "always", "repl-timeout": "60"})
         self.server = self.set.primary

@@ -15,9 +15,9 @@ Planned = Callable[[random.Random, float], tuple[Fault, ...]]
 class Row:
     """``recovers_s`` bounds the time from a fault (or its end) to the first message that is promoted in time after it.
 
-    ``place`` is the kind of server; ``proxied`` that all reach it through proxies; ``faked`` that its clock can be
-    stepped; ``after`` what is done to its data in the end; ``zookeepers`` how many servers elect, none being lock
-    files; ``relayed`` that the history goes to Kafka; ``soak_seconds`` its load's length in a soak.
+    ``place`` is the kind of server; ``proxied`` that all reach it through proxies; ``faked`` whose clock can be stepped,
+    the server's or the drivers'; ``after`` what is done to its data in the end; ``zookeepers`` how many servers elect,
+    none being lock files; ``relayed`` that the history goes to Kafka; ``soak_seconds`` its load's length in a soak.
     """
 
     title: str
@@ -26,7 +26,7 @@ class Row:
     recovers_s: float = 10.0
     seconds: float = 9.0
     proxied: bool = False
-    faked: bool = False
+    faked: str = ""
     after: str = ""
     zookeepers: int = 0
     relayed: bool = False
@@ -86,9 +86,11 @@ def _pair(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
 def _rolling(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
     """Every process of every kind is restarted in turn, as an upgrade does."""
     order = ["stop_driver", "stop_driver", "stop_server", "stop_worker", "stop_worker", "stop_worker"]
+    order += ["stop_zookeeper", "stop_zookeeper", "stop_zookeeper", "stop_kafka"]
     chance.shuffle(order)
     pause = (seconds - 1) / len(order)
-    return tuple(Fault(kind, round(1 + n * pause, 3), 0.0, n) for n, kind in enumerate(order))
+    whom = [order[:n].count(kind) for n, kind in enumerate(order)]
+    return tuple(Fault(kind, round(1 + n * pause, 3), 0.0, whom[n]) for n, kind in enumerate(order))
 
 
 def _slots(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
@@ -151,17 +153,22 @@ ROWS: dict[str, Row] = {
     "F17": Row("disk full", _several("fill_disk", 1, (1, 2)), place="small disk"),
     "F18": Row("end of the append-only file cut", _none, seconds=3, after="cut_file"),
     "F19": Row("byte of the append-only file flipped", _none, seconds=3, after="flip_byte"),
-    "F20": Row("clock step of one hour", _several("step_clock", 1, (2, 5)), faked=True),
+    "F20": Row("clock step of one hour", _several("step_clock", 1, (2, 5)), faked="server"),
     "F21": Row("Kafka away, then back", _kafka_away, relayed=True, seconds=68, soak_seconds=608),
     "F22": Row("relay killed while it publishes", _several("kill_driver", 4), relayed=True, recovers_s=6, seconds=10),
+    "F20E": Row(
+        "clock step of one hour, on the event processes' host",
+        _several("step_drivers_clock", 1, (3, 5)),
+        faked="drivers",
+    ),
     "F23": Row("slow network, links stopped one by one", _several("slow_link", 2, (3, 4), 0.05), proxied=True),
     "F24": Row("processors busy", _several("burn_cpu", 1, (6, 7))),
     "F29": Row("two faults at once", _pair, proxied=True),
     "F30": Row(
         "all healed, then six minutes pass: every message ends, nothing is left",
         lambda chance, s: _several("kill_server", 1)(chance, s) + _several("kill_driver", 1)(chance, s),
-        faked=True,
+        faked="server",
         after="let_retention_pass",
     ),
-    "R": Row("rolling restart", _rolling),
+    "R": Row("rolling restart of every service", _rolling, seconds=16, zookeepers=3, relayed=True),
 }

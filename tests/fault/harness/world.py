@@ -103,7 +103,7 @@ class World:
         command = [sys.executable, "-m", "tickwheel", "events", "--url", self.place.driver_url]
         command += ["--namespace", NAMESPACE, *self.election.arguments(name.partition("-")[0])]
         command += [] if self.relay is None else self.relay.arguments()
-        return Process(name, command, self.folder, lambda: True)
+        return Process(name, command, self.folder, lambda: True, environment=self.place.driver_environment)
 
     def _program(self, kind: str) -> Callable[[str], Process]:
         def make(name: str) -> Process:
