@@ -89,11 +89,15 @@ def lose_quorum(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 
 
 @contextmanager
-def stop_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
-    """One server of the quorum is restarted as an operator does it."""
+def roll_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """Each server of the quorum is restarted, once the one before serves again."""
     servers = cast(Ensemble, world.election).zookeeper.servers
-    server = servers[fault.whom % len(servers)]
-    before = server.pid
-    server.stop()
-    server.start()
-    yield lambda: f"{server.name} was restarted" if server.pid != before else ""
+    before = [server.pid for server in servers]
+
+    def mark() -> str:
+        return "" if set(before) & {server.pid for server in servers} else "each was restarted"
+
+    yield mark
+    for server in servers:
+        server.stop()
+        server.start()

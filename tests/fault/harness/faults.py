@@ -23,8 +23,8 @@ from tests.fault.harness.election_faults import (
     kill_zookeeper,
     lose_quorum,
     pause_driver,
+    roll_zookeeper,
     stop_driver,
-    stop_zookeeper,
 )
 from tests.fault.harness.failovers import fail_over, split
 from tests.fault.harness.history import now
@@ -44,7 +44,7 @@ _TAKEN_OVER = {
         "cut_off_from_zookeeper",
         "kill_zookeeper",
         "lose_quorum",
-        "stop_zookeeper",
+        "roll_zookeeper",
     ),
     *("kill_worker", "stop_worker", "pause_worker", "kill_primary", "move_slot", "kill_kafka", "stop_kafka"),
 }
@@ -315,7 +315,7 @@ KINDS: dict[str, Kind] = {
     "fill_disk": fill_disk,
     "step_clock": step_hour,
     "step_drivers_clock": step_drivers_clock,
-    "stop_zookeeper": stop_zookeeper,
+    "roll_zookeeper": roll_zookeeper,
     "stop_kafka": stop_kafka,
     "burn_cpu": burn_cpu,
     "fail_over": fail_over,

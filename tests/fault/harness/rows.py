@@ -15,7 +15,7 @@ Planned = Callable[[random.Random, float], tuple[Fault, ...]]
 class Row:
     """``recovers_s`` bounds the time from a fault (or its end) to the first message that is promoted in time after it.
 
-    ``place`` is the kind of server; ``proxied`` that all reach it through proxies; ``faked`` whose clock can be stepped,
+    ``place`` is the kind of server; ``proxied`` that all reach it through proxies; ``faked`` whose clock is stepped,
     the server's or the drivers'; ``after`` what is done to its data in the end; ``zookeepers`` how many servers elect,
     none being lock files; ``relayed`` that the history goes to Kafka; ``soak_seconds`` its load's length in a soak.
     """
@@ -86,7 +86,7 @@ def _pair(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
 def _rolling(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
     """Every process of every kind is restarted in turn, as an upgrade does."""
     order = ["stop_driver", "stop_driver", "stop_server", "stop_worker", "stop_worker", "stop_worker"]
-    order += ["stop_zookeeper", "stop_zookeeper", "stop_zookeeper", "stop_kafka"]
+    order += ["roll_zookeeper", "stop_kafka"]
     chance.shuffle(order)
     pause = (seconds - 1) / len(order)
     whom = [order[:n].count(kind) for n, kind in enumerate(order)]
