@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,7 @@ from tickwheel.cli.place import Place
 from tickwheel.driving import event_process
 from tickwheel.embedded import EmbeddedServer
 from tickwheel.errors import InvalidArgument
+from tickwheel.event_process import EventProcess
 from tickwheel.event_process.broker import Broker
 from tickwheel.event_process.zookeeper_url import SESSION_TIMEOUT, ZooKeeperUrl
 from tickwheel.events.kafka import TOPIC
@@ -89,6 +91,21 @@ def events(
         str | None,
         typer.Option(help="Relay what is as durable as this alone: memory, fsync, or replica:N on N replicas."),
     ] = None,
+    outbox_limit: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BYTES",
+            help="Events that a shard of a new namespace keeps for Kafka (default 256 MiB); checked where it exists.",
+        ),
+    ] = None,
+    outbox_full: Annotated[
+        str | None,
+        typer.Option(help="At that limit block refuses new messages, drop drops events; checked where it exists."),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve the figures of every shard to Prometheus, under /metrics."),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug level.")] = False,
 ) -> None:
     """Run the event process: it turns the wheel, so that delays end and leases expire.
@@ -101,6 +118,7 @@ def events(
         raise InvalidArgument("--session-timeout is of the session with ZooKeeper: it needs --election")
     if election is not None and (lock is not None or place.url is None):
         raise InvalidArgument("--election needs --url, and not --lock: it is for a server that many hosts share")
+    listen = None if metrics is None else _address(metrics)
     ensemble = ZooKeeperUrl.parse(election, session_timeout or SESSION_TIMEOUT) if election is not None else None
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if place.json else logging.Formatter(_FORMAT))
@@ -109,7 +127,14 @@ def events(
         # It tells of each attempt to connect; what comes of them is in our own log.
         logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
     # Checks the server and opens the namespace as every client does; with an embedded server keeps it running.
-    with place.open(shards=shards, clock_guard=clock_guard, history="relay" if kafka is not None else None):
+    with place.open(
+        durability=durability,
+        shards=shards,
+        clock_guard=clock_guard,
+        history="relay" if kafka is not None else None,
+        outbox_limit=outbox_limit,
+        outbox_full=outbox_full,
+    ):
         server = EmbeddedServer(place.data_dir) if place.url is None else None
         url = server.url if server is not None else place.url or ""
         namespace = place.namespace or "tw"
@@ -124,7 +149,7 @@ def events(
         try:
             broker = None if kafka is None else Broker(kafka, topic, _settings(kafka_setting or []))
             replicas = 0 if durability is None else parse_durability(durability).replicas
-            _run(url, namespace, ensemble or lock, server, broker, replicas)
+            _run(url, namespace, ensemble or lock, server, broker, replicas, listen)
         finally:
             if server is not None:
                 server.close()
@@ -153,6 +178,13 @@ def _settings(given: list[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65_535:
+        raise InvalidArgument(f"metrics are served on HOST:PORT, as 127.0.0.1:9464, not {text!r:.80}")
+    return host.strip("[]"), int(port)
+
+
 def _run(
     url: str,
     namespace: str,
@@ -160,6 +192,7 @@ def _run(
     server: EmbeddedServer | None,
     broker: Broker | None,
     replicas: int,
+    metrics: tuple[str, int] | None,
 ) -> None:
     revive = server.ensure_running if server is not None else None
     process, io = event_process(url, namespace, election, revive, broker=broker, replicas=replicas)
@@ -168,10 +201,22 @@ def _run(
     signal.signal(signal.SIGUSR1, lambda *_: process.accept_clock())
     shards = len(process.health())
     _log.info("process %d stands for election: namespace %s, shards 0 to %d", os.getpid(), namespace, shards - 1)
+    stop_metrics = _serve_metrics(metrics, namespace, process) if metrics is not None else None
     try:
         process.run()
     finally:
+        if stop_metrics is not None:
+            stop_metrics()
         io.close()
         if broker is not None:
             broker.close()
     _log.info("ended")
+
+
+def _serve_metrics(address: tuple[str, int], namespace: str, process: EventProcess) -> Callable[[], None]:
+    try:
+        from tickwheel.event_process.metrics import serve_metrics
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(f"metrics need {error.name}: install tickwheel[metrics]") from error
+    _log.info("metrics on http://%s:%d/metrics", *address)
+    return serve_metrics(*address, namespace, process.health)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tickwheel import Tickwheel
 from tickwheel.cli.notation import duration
@@ -50,18 +50,19 @@ class Place:
         self,
         *,
         drives: bool = False,
-        shards: int | None = None,
-        clock_guard: timedelta | None = None,
-        history: str | None = None,
+        durability: str | None = None,
+        **namespace: Any,
     ) -> Tickwheel:
-        """A client. ``drives``: with an embedded server its event process runs meanwhile, so that timers fire."""
+        """A client. ``drives``: with an embedded server its event process runs meanwhile, so that timers fire.
+
+        ``namespace`` is what `Tickwheel` is told of a new one, or is to be checked of one that is there.
+        """
         return Tickwheel(
             self.url,
             namespace=self.namespace or "tw",
-            shards=shards,
-            clock_guard=clock_guard,
-            history=history,
             data_dir=self.data_dir,
+            durability=durability,
             drive=None if drives else False,
             timeout=TIMEOUT if self.timeout is None else self.timeout,
+            **namespace,
         )

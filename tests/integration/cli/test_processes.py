@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from services.process import free_port
+from tests.conditions import eventually
 from tickwheel import Tickwheel
 from tickwheel.datadir_lock import is_free
 from tickwheel.plan import Request, one
@@ -318,3 +321,37 @@ def test_events_names_a_setting_of_kafka_that_is_none(run: Run) -> None:
 def test_events_relays_no_namespace_that_keeps_only_some_history(run: Run) -> None:
     run("enqueue", "orders", "--id", "order-17")
     assert "history" in run("events", "--kafka", "127.0.0.1:1", code=2).stderr
+
+
+def test_events_serves_its_figures_for_prometheus(events: Callable[..., subprocess.Popen[str]]) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    events("--metrics", address)
+
+    def drives() -> bool:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+            return 'tickwheel_shard_epoch{namespace="tw",shard="0"} 1.0' in answer.read().decode().splitlines()
+
+    eventually(drives, "the figures tell who drives")
+
+
+@pytest.mark.parametrize("address", ["9464", "localhost:", "localhost:0", "localhost:x", ":9464"])
+def test_events_refuses_an_address_of_metrics_that_is_none(run: Run, address: str) -> None:
+    assert "HOST:PORT" in run("events", "--metrics", address, code=2).stderr
+
+
+def test_the_outbox_of_a_new_namespace_is_set_where_its_relay_starts(
+    run: Run, events: Callable[..., subprocess.Popen[str]]
+) -> None:
+    kafka = ("--kafka", "127.0.0.1:1")
+    process = events(*kafka, "--outbox-limit", str(64 * 2**20), "--outbox-full", "drop")
+    process.terminate()
+    assert process.wait(TIMEOUT_S) == 0
+    assert "65536 KiB" in run("events", *kafka, "--outbox-limit", str(128 * 2**20), code=2).stderr
+    assert "'drop'" in run("events", *kafka, "--outbox-full", "block", code=2).stderr
+
+
+def test_events_checks_that_the_server_is_as_durable_as_it_is_to_publish(
+    run: Run, tickwheel_server: PrivateServer
+) -> None:
+    where = ("--url", tickwheel_server.url, "--namespace", f"cli-{os.urandom(6).hex()}")
+    assert "appendfsync" in run("events", *where, "--durability", "fsync", code=1).stderr
