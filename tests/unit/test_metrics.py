@@ -3,12 +3,13 @@
 import socket
 import urllib.request
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from tickwheel import InvalidArgument
 from tickwheel.event_process import WheelStats
-from tickwheel.event_process.metrics import TOLD, serve_metrics
+from tickwheel.event_process.metrics import TOLD, serve_metrics, table
 
 pytestmark = pytest.mark.unit
 
@@ -22,6 +23,11 @@ def free_port() -> int:
 
 def test_every_figure_is_told_once() -> None:
     assert sorted(told.field for told in TOLD) == sorted(field.name for field in fields(WheelStats))
+
+
+def test_the_operations_page_shows_every_figure() -> None:
+    page = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+    assert page.partition("<!-- begin: metrics -->\n")[2].partition("<!-- end -->")[0] == table()
 
 
 def test_figures_are_served_for_each_shard_in_base_units() -> None:

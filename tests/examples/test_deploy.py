@@ -1,0 +1,66 @@
+"""The unit and the compose file start event processes by options that there are, and the operations page names them."""
+
+import itertools
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tickwheel import urls
+from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
+from tickwheel.server_checks import parse_durability
+
+pytestmark = pytest.mark.examples
+
+ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())
+
+
+def unit_command() -> list[str]:
+    unit = (ROOT / "deploy/tickwheel-events.service").read_text().replace("\\\n", " ")
+    [command] = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
+    return shlex.split(command)[1:]
+
+
+def compose_commands() -> list[list[str]]:
+    return [shlex.split(each["command"]) for each in COMPOSE["services"].values() if "build" in each]
+
+
+@pytest.mark.parametrize("command", [unit_command(), *compose_commands()], ids=["unit", "events-1", "events-2"])
+def test_an_event_process_is_started_by_options_that_there_are(command: list[str]) -> None:
+    helped = subprocess.run(
+        [sys.executable, "-m", "tickwheel", command[0], "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={"COLUMNS": "200", "PATH": ""},
+    ).stdout
+    options = {option for option in command if option.startswith("--")}
+    assert options <= set(re.findall(r"--[a-z-]+", helped))
+    given = dict(itertools.pairwise(command))
+    ZooKeeperUrl.parse(given["--election"])
+    parse_durability(given["--durability"])
+
+
+def test_the_compose_file_names_what_it_needs() -> None:
+    services = COMPOSE["services"]
+    for name, service in services.items():
+        assert set(service.get("depends_on", ())) <= services.keys(), name
+        assert "build" in service or re.fullmatch(r"[\w./-]+:\d[\w.]*", service["image"]), f"{name} is not pinned"
+        if "build" in service:
+            urls.check(service["environment"]["TICKWHEEL_URL"])
+    servers = shlex.split(services["valkey-1"]["command"])
+    assert dict(itertools.pairwise(servers))["--maxmemory-policy"] == "noeviction"
+
+
+def test_the_operations_page_names_the_files() -> None:
+    page = (ROOT / "docs/operations.md").read_text()
+    for file in ("deploy/tickwheel-events.service", "deploy/compose.yaml"):
+        assert file in page
+        assert (ROOT / file).exists()
