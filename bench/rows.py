@@ -6,6 +6,7 @@ from bench.backlog import backlog
 from bench.blocked import blocked
 from bench.durability import durability
 from bench.empty import empty
+from bench.failover import failover
 from bench.figures import Figure, Scale
 from bench.filters import exclusive_filtered, filtered, longest_call
 from bench.lateness import lateness
@@ -36,5 +37,6 @@ ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
     "relay": relay,
     "lateness": lateness,
     "takeover": takeover,
+    "failover": failover,
     "wheel": wheel,
 }

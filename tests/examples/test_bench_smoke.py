@@ -37,6 +37,8 @@ FIGURES = {
     "lateness_early",
     "handover",
     "takeover",
+    "handover_time",
+    "failover",
     "timing_wheel",
     "timing_wheel_same_rate",
 }
