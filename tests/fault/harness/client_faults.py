@@ -1,0 +1,76 @@
+"""Faults of workers and producers, and of the machine that all share."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from services.process import ServiceError
+from tests.fault.harness.plan import Fault
+from tests.fault.harness.world import World
+
+_RETRY_S = 30.0
+
+
+@contextmanager
+def kill_worker(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """SIGKILL, with what it has in hand."""
+    kept = world.workers[fault.whom % len(world.workers)]
+    before = len(kept.ended)
+    kept.kill()
+    yield lambda: "it was replaced" if len(kept.ended) > before else ""
+
+
+@contextmanager
+def stop_worker(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """Restarted as an operator does it."""
+    kept = world.workers[fault.whom % len(world.workers)]
+    before = len(kept.ended)
+    kept.stop()
+    yield lambda: "it was replaced" if len(kept.ended) > before else ""
+
+
+@contextmanager
+def pause_worker(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """SIGSTOP past its leases."""
+    process = world.workers[fault.whom % len(world.workers)].process
+    process.pause()
+    world.until(lambda: _stat(process.pid)[0] == "T", "it is stopped", _RETRY_S)
+    yield lambda: f"{process.name} was stopped"
+    with suppress(ServiceError, ProcessLookupError):
+        process.resume()
+
+
+@contextmanager
+def kill_producer(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """SIGKILL, for good: its last call is never repeated."""
+    kept = world.producers[fault.whom % len(world.producers)]
+    was_running = kept.is_running
+    kept.kill()
+    yield lambda: "its last call is open" if was_running else ""
+
+
+@contextmanager
+def burn_cpu(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """Other programs want all processors, and more of them."""
+    command = [sys.executable, "-c", "while True: pass"]
+    burners = [subprocess.Popen(command) for _ in range(2 * (os.cpu_count() or 1))]
+    used: list[float] = []
+    yield lambda: f"{used[0]:.1f} s of processor time" if used else ""
+    used.append(sum(_cpu_s(burner.pid) for burner in burners))
+    for burner in burners:
+        burner.send_signal(signal.SIGKILL)
+        burner.wait()
+
+
+def _cpu_s(pid: int) -> float:
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(pid: int) -> list[str]:
+    """What the system says of a process, from its state on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

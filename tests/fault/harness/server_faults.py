@@ -1,0 +1,123 @@
+"""Faults of a single server: its process, its memory, its disk and its clock."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import redis
+
+from tests.fault.harness.history import now
+from tests.fault.harness.place import step_clock
+from tests.fault.harness.plan import Fault
+from tests.fault.harness.world import World, log
+
+_HOUR_S = 3600
+_RETRY_S = 30.0
+
+
+@contextmanager
+def kill_server(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """SIGKILL; it comes back with its data once the fault is over."""
+    server = world.place.server
+    before = server.pid
+    server.kill()
+    yield lambda: f"process {server.pid} after {before}" if server.pid != before else ""
+    server.start()
+
+
+@contextmanager
+def stop_server(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """Restarted as an operator does it."""
+    server = world.place.server
+    before = server.pid
+    server.stop()
+    server.start()
+    yield lambda: f"process {server.pid} after {before}"
+
+
+@contextmanager
+def pause_server(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """SIGSTOP: connections stay open, and silent."""
+    with world.place.client() as client:
+        client.ping()
+        world.place.server.pause()
+        asked = now()
+        answered: list[float] = []
+
+        def ask() -> None:
+            with suppress(redis.RedisError):
+                client.ping()
+            answered.append(now() - asked)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        yield lambda: f"silent for {answered[0]:.2f} s" if answered and answered[0] >= min(fault.lasts, 4) else ""
+        world.place.server.resume()
+        thread.join()
+
+
+@contextmanager
+def limit_memory(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """It has less memory than it uses."""
+    with world.place.client() as client:
+        before, refused = _refused(client), 0
+        client.config_set("maxmemory", int(client.info("memory")["used_memory"]) - 1)
+        yield lambda: f"{refused} refused" if refused else ""
+        client.config_set("maxmemory", 0)
+        refused = _refused(client) - before
+
+
+def _refused(client: Any) -> int:
+    return int(client.info("errorstats").get("errorstat_OOM", {"count": 0})["count"])
+
+
+@contextmanager
+def fill_disk(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """The server ends when it cannot write what it would have to answer for."""
+    server, filler = world.place.server, world.place.disk / "filler"
+    with filler.open("wb") as file, suppress(OSError):
+        while True:
+            file.write(bytes(1 << 16))
+            file.flush()
+    world.until(lambda: not server.is_running or "MISCONF" in log(server), "the server notices", _RETRY_S)
+    mark = "the server refused" if server.is_running else "the server ended"
+    yield lambda: mark
+    filler.unlink()
+    server.restart()
+
+
+@contextmanager
+def step_hour(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """Its clock steps by an hour, forward or back, and back to what it was."""
+    step = _HOUR_S if fault.whom % 2 else -_HOUR_S
+    with world.place.client() as client:
+        step_clock(world.place.faketime, step)
+        shown = client.time()[0] - time.time()
+        assert abs(shown - step) < 5, f"the server's clock is {shown:.0f} s ahead, not {step}"
+        yield lambda: f"{shown:+.0f} s"
+        step_clock(world.place.faketime, 0)
+    _accept_where_held(world)
+
+
+@contextmanager
+def step_drivers_clock(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """Event processes that start while their host's clock is wrong take the server's for the wrong one."""
+    step_clock(world.place.faketime, _HOUR_S if fault.whom % 2 else -_HOUR_S)
+    kept, fences = world.leading(fault.whom), world.fences_now()
+    kept.kill()
+    yield lambda: "another claimed" if world.fences_now() != fences else ""
+    step_clock(world.place.faketime, 0)
+    _accept_where_held(world)
+
+
+def _accept_where_held(world: World) -> None:
+    """An operator's part: a clock that was wrong for so long that it was taken as right is right again."""
+    time.sleep(2)
+    for kept in world.drivers:
+        said = log(kept.process)
+        if said.rfind("promotion is held") > said.rfind("agrees again") and kept.is_running:
+            os.kill(kept.process.pid, signal.SIGUSR1)
