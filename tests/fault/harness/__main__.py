@@ -41,7 +41,8 @@ def main() -> int:
     runs = campaign(seed, names)
     if given.replay:
         row, _, of_row = given.replay.partition(":")
-        runs = iter([(row, int(of_row))])
+        names, seed = [row], int(of_row)
+        runs = iter([(row, seed)])
     report = Report(seed)
     print(f"seed {seed}, rows {', '.join(names)}", flush=True)
     left_out: set[str] = set()

@@ -40,7 +40,7 @@ class Load:
 
     seed: int
     seconds: float
-    rate: int = 400
+    rate: int = 500
     producers: int = 2
     workers: int = 3
     shards: int = 2
