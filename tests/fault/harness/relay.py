@@ -1,17 +1,13 @@
 """The history's way out: event processes that relay it to a topic of Kafka, which is then what is known of it."""
 
-import inspect
 import os
 from datetime import datetime, timedelta
-from importlib import import_module
-from typing import Any
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from services.kafka import Kafka
-from tests.fault.harness.place import LeftOut
-from tickwheel.cli.events import events
+from tickwheel import events
 from tickwheel.record import State
 from tickwheel.transitions import Transition
 
@@ -36,17 +32,11 @@ class Relay:
     def read(self, queues: dict[int, str]) -> list[Transition]:
         """All that was relayed, as a consumer sees it: each once, of each message in order, and not across messages."""
         numbers = {name: number for number, name in queues.items()}
-        told = import_module("tickwheel.events").read(self.kafka.bootstrap, topic=self.topic, idle=_IDLE)
+        told = events.read(self.kafka.bootstrap, topic=self.topic, idle=_IDLE)
         return [_transition(numbers[one.queue], one) for one in told]
 
 
-def check_that_there_is_one() -> None:
-    """Raises LeftOut where event processes do not relay."""
-    if "kafka" not in inspect.signature(events).parameters:
-        raise LeftOut("`tickwheel events` has no --kafka in this version")
-
-
-def _transition(queue_number: int, one: Any) -> Transition:
+def _transition(queue_number: int, one: events.Transition) -> Transition:
     before, after = (None if label is None else State[label.upper()] for label in (one.from_state, one.to_state))
     due_ms = _ms(one.due)
     # When a message that failed is due again is not told in the topic: nothing is claimed of it.

@@ -1,6 +1,5 @@
 """One run, from end to end: servers and processes, load, faults, healing, the end of all messages, and the verdict."""
 
-import inspect
 import shutil
 import tempfile
 import time
@@ -19,16 +18,14 @@ from tests.fault.harness.faults import Injection, inject
 from tests.fault.harness.history import OK, now
 from tests.fault.harness.lateness import recovery_s, spread_ms
 from tests.fault.harness.load import EXCLUSIVE, LEASE_MS, MAX_ATTEMPTS, PLAIN, VALUE_KEY
-from tests.fault.harness.place import LeftOut
 from tests.fault.harness.places import PLACES
 from tests.fault.harness.plan import RunPlan
-from tests.fault.harness.relay import Relay, check_that_there_is_one
+from tests.fault.harness.relay import Relay
 from tests.fault.harness.rows import ROWS, Row
 from tests.fault.harness.shared import Shared
 from tests.fault.harness.worker import POISONED
 from tests.fault.harness.world import NAMESPACE, World, log
 from tickwheel import Tickwheel, TickwheelError
-from tickwheel.cli.events import events
 
 # Every message ends within this time of the last fault.
 ENDS_S = 60.0
@@ -89,17 +86,12 @@ def _election(row: Row, folder: Path, shared: Shared) -> Election:
     """ZooKeeper of as many servers as the row says, or none."""
     if not row.zookeepers:
         return LockFiles(folder)
-    if "election" not in inspect.signature(events).parameters:
-        raise LeftOut("`tickwheel events` has no --election in this version")
     # The folder's name is this run's alone.
     return Ensemble(shared.zookeeper(row.zookeepers), folder.name)
 
 
 def _relay(row: Row, shared: Shared) -> Relay | None:
-    if not row.relayed:
-        return None
-    check_that_there_is_one()
-    return Relay(shared.kafka())
+    return Relay(shared.kafka()) if row.relayed else None
 
 
 def _create_queues(tickwheel: Tickwheel) -> None:
