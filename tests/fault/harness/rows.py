@@ -101,7 +101,7 @@ def _slots(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
 
 def _kafka_away(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
     """For all of the load but its beginning and end."""
-    return (Fault("kill_kafka", round(chance.uniform(1, 4), 3), seconds - 8),)
+    return (Fault("kill_kafka", round(chance.uniform(1, 4), 3), max(seconds - 8, 2.0)),)
 
 
 def _none(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
