@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tickwheel.async_servers import AsyncServerPools, read_answer
-from tickwheel.delivery import Delivery, Parcel
+from tickwheel.delivery import Delivery, Parcel, had_effect
 from tickwheel.errors import TickwheelError
 from tickwheel.gate import Gate
 from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Servers, Watch
@@ -82,6 +82,8 @@ class AsyncIO:
             raise another_loop(self._where)
         answer: Any = None
         error: BaseException | None = None
+        # Whether a round of it has had an effect: then its call has, whatever becomes of the rounds to come.
+        has_done = False
         task = asyncio.current_task()
         assert task is not None
         heard = task.cancelling()
@@ -93,7 +95,8 @@ class AsyncIO:
                 return result
             answer = error = None
             try:
-                answer = await self._do(step)
+                answer = await self._do(step, has_done)
+                has_done = has_done or (isinstance(step, Round) and had_effect(step.requests, answer))
             except BaseException as raised:
                 # The plan hears of it, a cancellation too, so that it leaves its waiter and its session in order.
                 error = raised
@@ -104,10 +107,10 @@ class AsyncIO:
                 if not isinstance(error, asyncio.CancelledError):
                     error = asyncio.CancelledError()
 
-    async def _do(self, step: object) -> Any:
+    async def _do(self, step: object, has_done: bool) -> Any:
         match step:
             case Round(requests):
-                return await self.round(requests)
+                return await self.round(requests, has_done)
             case Servers():
                 return await self._one_shard_each()
             case Watch(queue):
@@ -121,11 +124,14 @@ class AsyncIO:
                 waiter.leave()
         return None
 
-    async def round(self, requests: list[Request]) -> list[Reply]:
-        """Send requests, a pipeline to each server, again those without an answer, until all have one or time is up."""
-        delivery = Delivery(requests, self._servers.topology, self._replicas)
+    async def round(self, requests: list[Request], has_done: bool = False) -> list[Reply]:
+        """Send requests, a pipeline to each server, again those without an answer, until all have one or time is up.
+
+        ``has_done``: the call that they belong to has had an effect before.
+        """
+        delivery = Delivery(requests, self._servers.topology, self._replicas, has_done=has_done)
         attempts = Attempts(self._where, self._seconds)
-        self._gate.check()
+        self._gate.check(has_done)
         while True:
             trouble = await self._attempt(delivery)
             if delivery.is_done:

@@ -38,11 +38,18 @@ class Parcel:
         return self.loads + [command for _, each in self.requests for command in each]
 
 
+def had_effect(requests: Sequence[Request], replies: Sequence[Reply | None]) -> bool:
+    """Whether any of the requests that change something was answered, and not by a refusal or with nothing."""
+    answered = zip(requests, replies, strict=True)
+    return any(reply and reply.value and reply.error is None and request.durable for request, reply in answered)
+
+
 class Delivery:
     """The requests of a round until all are answered."""
 
     __slots__ = (
         "_asked",
+        "_has_done",
         "_hops",
         "_lacking",
         "_passed_on",
@@ -58,11 +65,15 @@ class Delivery:
         "silent",
     )
 
-    def __init__(self, requests: Sequence[Request], topology: Topology, replicas: int) -> None:
+    def __init__(
+        self, requests: Sequence[Request], topology: Topology, replicas: int, *, has_done: bool = False
+    ) -> None:
+        """``has_done``: rounds of the same call before this one have had an effect."""
         self.replies: list[Reply | None] = [None] * len(requests)
         # Servers that gave no answer, and whether the map is to be read again: from another one.
         self.silent: set[str] = set()
         self.map_is_old = topology.is_cluster and topology.version == 0
+        self._has_done = has_done
         self._requests = requests
         self._topology = topology
         self._replicas = replicas
@@ -78,8 +89,9 @@ class Delivery:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a request that has no answer may have been done."""
-        return any(sent for sent, reply in zip(self._sent, self.replies, strict=True) if reply is None)
+        """Whether any of the call may have been done: a request that has no answer, or one that has."""
+        unanswered = (sent for sent, reply in zip(self._sent, self.replies, strict=True) if reply is None)
+        return self._has_done or any(unanswered) or had_effect(self._requests, self.replies)
 
     def parcels(self) -> list[Parcel]:
         """All that is not answered, by server."""

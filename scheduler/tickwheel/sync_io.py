@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from redis import Redis
 
-from tickwheel.delivery import Delivery, Parcel
+from tickwheel.delivery import Delivery, Parcel, had_effect
 from tickwheel.errors import TickwheelError
 from tickwheel.gate import Gate
 from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Servers, Watch
@@ -40,6 +40,8 @@ class SyncIO:
         """Carry a plan out, step by step."""
         answer: Any = None
         error: BaseException | None = None
+        # Whether a round of it has had an effect: then its call has, whatever becomes of the rounds to come.
+        has_done = False
         while True:
             try:
                 step = plan.send(answer) if error is None else plan.throw(error)
@@ -48,15 +50,16 @@ class SyncIO:
                 return result
             answer = error = None
             try:
-                answer = self._do(step)
+                answer = self._do(step, has_done)
+                has_done = has_done or (isinstance(step, Round) and had_effect(step.requests, answer))
             except BaseException as raised:
                 # The plan hears of it, a Ctrl-C too, so that it can leave its waiter and its session behind in order.
                 error = raised
 
-    def _do(self, step: object) -> Any:
+    def _do(self, step: object, has_done: bool) -> Any:
         match step:
             case Round(requests):
-                return self.round(requests)
+                return self.round(requests, has_done)
             case Servers():
                 return self._one_shard_each()
             case Watch(queue):
@@ -70,11 +73,14 @@ class SyncIO:
                 waiter.leave()
         return None
 
-    def round(self, requests: list[Request]) -> list[Reply]:
-        """Send requests, a pipeline to each server, again those without an answer, until all have one or time is up."""
-        delivery = Delivery(requests, self._servers.topology, self.replicas)
+    def round(self, requests: list[Request], has_done: bool = False) -> list[Reply]:
+        """Send requests, a pipeline to each server, again those without an answer, until all have one or time is up.
+
+        ``has_done``: the call that they belong to has had an effect before.
+        """
+        delivery = Delivery(requests, self._servers.topology, self.replicas, has_done=has_done)
         attempts = Attempts(self._where, self._seconds)
-        self._gate.check()
+        self._gate.check(has_done)
         while True:
             trouble = self._attempt(delivery)
             if delivery.is_done:

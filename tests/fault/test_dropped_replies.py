@@ -17,7 +17,7 @@ from tests.fault.faulty_server import FaultyServer
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.mutating_calls import CALLS, HOUR, NOW, Prepared, answer, prepared
 from tests.fault.told import path, told
-from tickwheel import Change, EnqueueResult, Message, Queue, Tickwheel, Unavailable, aio, servers
+from tickwheel import Change, EnqueueResult, Message, NewMessage, Queue, Tickwheel, Unavailable, aio, servers
 from tickwheel.testing import PrivateServer, VirtualClock
 from tickwheel.testing.clock import FRAGMENT
 from tickwheel.topology import SINGLE
@@ -250,3 +250,26 @@ def sent_raw(path: str, request: bytes) -> bytes:
         connection.connect(path)
         connection.sendall(request)
         return connection.recv(65_536)
+
+
+def test_a_batch_whose_first_part_is_in_may_have_happened_though_the_second_was_never_sent(
+    faulty: FaultyServer,
+) -> None:
+    with Tickwheel(faulty.url, drive=False, timeout=timedelta(milliseconds=300)) as tickwheel:
+
+        def messages() -> Iterator[NewMessage]:
+            for n in range(300):
+                if n == 270:
+                    # By now the first 250 are in. The rest finds no connection, old or new.
+                    faulty.kill()
+                    tickwheel._io._servers.pool(SINGLE).disconnect()
+                yield NewMessage(id=f"m{n}")
+
+        with pytest.raises(Unavailable) as raised:
+            tickwheel.create_queue("work").enqueue_many(messages())
+        assert raised.value.may_have_happened
+        with pytest.raises(Unavailable) as raised:
+            tickwheel.queue("work").enqueue(id="alone")
+        assert not raised.value.may_have_happened
+        faulty.start()
+        assert tickwheel.queue("work").counts()["pending"] == 250

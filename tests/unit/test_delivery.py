@@ -12,6 +12,7 @@ from redis.exceptions import (
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
+    ResponseError,
     TryAgainError,
 )
 
@@ -185,3 +186,43 @@ def test_what_is_refused_for_good_ends_the_round_once_all_is_read() -> None:
 def test_a_url_of_one_server_does_not_lead_into_a_cluster() -> None:
     with pytest.raises(TickwheelError, match=r"redis\+cluster://"):
         attempt(Delivery([call(3)], Topology(), 0), {"": [MovedError(f"{slot_of(3)} b:2")]})
+
+
+def test_a_call_of_which_one_server_has_done_its_part_may_have_happened_though_the_other_was_never_reached() -> None:
+    delivery = Delivery([call(3, durable=True), call(63, durable=True)], cluster(), 0)
+    parcels = delivery.parcels()
+    for parcel in parcels:
+        if parcel.server == A:
+            delivery.sending(parcel)
+            delivery.answered(parcel, 0, parcel.requests[0][1], [1])
+        else:
+            # No connection to be had: it was never sent.
+            delivery.lost(parcel, ConnectionError("refused"))
+    assert delivery.in_doubt
+
+
+def test_a_call_whose_answers_are_refusals_has_not_happened() -> None:
+    delivery = Delivery([call(3, durable=True), call(63, durable=True)], cluster(), 0)
+    for parcel in delivery.parcels():
+        if parcel.server == A:
+            delivery.sending(parcel)
+            delivery.answered(parcel, 0, parcel.requests[0][1], [ResponseError("BLOCKED the queue is blocked")])
+        else:
+            delivery.lost(parcel, ConnectionError("refused"))
+    assert not delivery.in_doubt
+
+
+def test_what_was_only_read_leaves_nothing_in_doubt() -> None:
+    delivery = Delivery([call(3), call(63, durable=True)], cluster(), 0)
+    for parcel in delivery.parcels():
+        if parcel.server == A:
+            delivery.sending(parcel)
+            delivery.answered(parcel, 0, parcel.requests[0][1], [7])
+        else:
+            delivery.lost(parcel, ConnectionError("refused"))
+    assert not delivery.in_doubt
+
+
+def test_a_call_whose_earlier_round_was_done_may_have_happened() -> None:
+    delivery = Delivery([call(3, durable=True)], cluster(), 0, has_done=True)
+    assert delivery.in_doubt
