@@ -11,6 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FAULTS := bench/results/faults.jsonl
 CHECKED := scheduler wheel services bench tests examples
 ARGS ?=
+JOBS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint format bench peers faults soak services-up services-down lock clean
@@ -24,8 +25,8 @@ install: $(READY) ## Make .venv ready (the other targets do this by themselves)
 demo: $(READY) ## A day of real flights through the scheduler, in about 30 seconds
 	@$(BIN)/tickwheel demo $(ARGS)
 
-test: $(READY) ## All tests except the soak
-	@$(BIN)/pytest -m 'not soak' $(ARGS)
+test: $(READY) ## All tests except the soak, in as many processes as JOBS says (2)
+	@$(BIN)/pytest -m 'not soak' --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 lint: $(READY) ## ruff (rules and format) and mypy --strict
 	@$(BIN)/ruff check .

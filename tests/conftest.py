@@ -1,5 +1,7 @@
 """Fixtures for all tests: a namespace with a clock that the test turns, and a look at everything in it afterwards."""
 
+import os
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +12,9 @@ from tickwheel.doctor import audit
 from tickwheel.testing import PrivateServer, VirtualClock
 
 pytest_plugins = ["tests.services_fixtures"]
+
+# What is new in each run is the same in all processes that share it.
+os.environ.setdefault("TICKWHEEL_TEST_SEED", str(random.SystemRandom().randrange(2**32)))
 
 Contents = Callable[[str], dict[str, Any]]
 Dump = Callable[[], dict[str, Any]]

@@ -11,7 +11,7 @@ from tickwheel.valkey_process import EmbeddedServerError, ServerEnded
 pytestmark = pytest.mark.unit
 
 EVERY = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TickwheelError)]
-EMBEDDED = {EmbeddedServerError, ServerEnded}
+EMBEDDED = [EmbeddedServerError, ServerEnded]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EVERY if kind not in EMBEDDED])
