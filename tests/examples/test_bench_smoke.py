@@ -41,6 +41,7 @@ FIGURES = {
     "lateness_early",
     "handover",
     "takeover",
+    "takeover_first",
     "handover_time",
     "failover",
     "timing_wheel",
