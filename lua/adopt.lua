@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Gives a shard its copy of a queue's version and stamp, read from home; an older version than it has changes nothing.
--- KEYS: config
+-- Who follows the shard's queues is told of a new one.
+-- KEYS: config adopted
 -- ARGV[1]  version I4, stamp c4
 -- Reply    those that the shard has now
 -- Cost     O(1)
@@ -9,4 +10,5 @@ if held and held:sub(5) == ARGV[1]:sub(5) and struct.unpack('>I4', held) >= stru
     return held
 end
 redis.call('HSET', config, 'version', ARGV[1])
+redis.call('SPUBLISH', adopted, '')
 return ARGV[1]

@@ -15,11 +15,12 @@ _FIRST_S, _NEXT_S = 30.0, 1.0
 _BATCH = 500
 
 
-def make_topic(kafka: Kafka, partitions: int = 4) -> str:
-    """A topic with a name of its own."""
+def make_topic(kafka: Kafka, partitions: int = 4, **settings: str) -> str:
+    """A topic with a name of its own; settings as Kafka's, with `_` for `.`."""
     name = f"topic-{os.urandom(6).hex()}"
+    config = {key.replace("_", "."): value for key, value in settings.items()}
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    for made in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+    for made in admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values():
         made.result(30)
     return name
 

@@ -104,7 +104,7 @@ class Queue:
         call of the slot) again within five minutes answers the same messages, as far as they are still held.
         Over several shards the order is by heads at most 100 ms old, ``where`` or not; ``consistency="exact"`` asks all
         of them first for the most urgent that match, which takes a round trip more.
-        Raises InvalidArgument, QueueBlocked, QueueNotFound, Unavailable.
+        Raises InvalidArgument, QueueBlocked, QueueConfigConflict (it has a sink), QueueNotFound, Unavailable.
         """
         asked = Dequeue(self._core, self.name, limit, where, lease, wait, worker, request_id, consistency)
         return self._tickwheel._run(asked.plan(self._tickwheel._message))
@@ -263,8 +263,8 @@ class Tickwheel:
         ``exclusive_key``: the metadata key of which at most one message per value is Running. ``indexed``: the metadata
         keys that ``where`` may name (default: all). ``lease`` (30 s), ``max_attempts`` (5), ``backoff`` (1 s) and
         ``backoff_max`` (10 min), ``retention`` of completed and cancelled messages (10 min) and ``errored_retention``
-        (7 days), ``payload_limit`` (32 KiB), ``forecast`` (False).
-        Raises QueueConfigConflict, InvalidArgument.
+        (7 days), ``payload_limit`` (32 KiB), ``forecast`` (False). ``sink``: where due messages are handed to instead
+        of to workers, ``kafka://topic``; ``""`` gives them back. Raises QueueConfigConflict, InvalidArgument.
         """
         queue = Queue(self, name)
         self._run(queues.create(self._core, queue.name, config, update=update))

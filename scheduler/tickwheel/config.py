@@ -13,7 +13,7 @@ from struct import Struct
 from struct import error as CutShort
 from typing import Any, Self
 
-from tickwheel import arguments, limits
+from tickwheel import arguments, limits, sink_url
 from tickwheel.errors import InvalidArgument, QueueConfigConflict, TickwheelError
 
 _CONTEXT = Struct(">I4sHBI")
@@ -38,6 +38,7 @@ class QueueConfig:
     errored_retention_ms: int = limits.ERRORED_RETENTION_MS
     payload_limit: int = limits.PAYLOAD_BYTES
     forecast: bool = False
+    sink: str | None = None
     enqueue_blocked: bool = False
     dequeue_blocked: bool = False
     number: int = 0
@@ -149,6 +150,9 @@ def parse(given: Mapping[str, Any], base: QueueConfig | None = None) -> QueueCon
             values[name] = arguments.integer(name, given[name], least, most)
     if given.get("forecast") is not None:
         values["forecast"] = arguments.boolean("forecast", given["forecast"])
+    if given.get("sink") is not None:
+        # Empty takes it away: None is what was not named.
+        values["sink"] = None if given["sink"] == "" else sink_url.checked(given["sink"])
     config = replace(base or QueueConfig(), **values)
     if config.backoff_ms > config.backoff_max_ms:
         raise InvalidArgument(
@@ -174,4 +178,4 @@ _NUMBERS = {
     "max_attempts": (1, limits.MAX_ATTEMPTS_MAX),
     "payload_limit": (1, limits.PAYLOAD_BYTES_MAX),
 }
-SETTINGS = ("exclusive_key", "indexed", "forecast", *_DURATIONS, *_NUMBERS)
+SETTINGS = ("exclusive_key", "indexed", "forecast", "sink", *_DURATIONS, *_NUMBERS)

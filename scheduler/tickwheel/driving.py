@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 from redis import Redis
@@ -24,9 +25,12 @@ from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.event_process import Election, EventProcess, LockFileElection, QueueRef
 from tickwheel.event_process.broker import Broker
 from tickwheel.event_process.companion import Companion, StartCompanion
+from tickwheel.event_process.hand_off import HandOff
 from tickwheel.event_process.queues import HomeChanged
 from tickwheel.event_process.relay import Relay
+from tickwheel.event_process.server_clock import monotonic_ms
 from tickwheel.event_process.shard import Shard
+from tickwheel.event_process.sinks import Sinks
 from tickwheel.event_process.stats import WheelStats
 from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 from tickwheel.events.kafka import TOPIC
@@ -47,9 +51,13 @@ _log = logging.getLogger("tickwheel.driving")
 class HomeQueues:
     """Looks queues up by number at the namespace's home. Safe to use from the threads of all shards."""
 
-    def __init__(self, core: Core, io: SyncIO) -> None:
+    def __init__(self, core: Core, io: SyncIO, *, has_broker: bool = False) -> None:
+        """``has_broker`` says that there is where sinks hand messages to; without, queues with a sink are told of."""
         self._core = core
         self._io = io
+        self._has_broker = has_broker
+        self._warned_of: set[str] = set()
+        self._read_ms = -inf
         self._lock = threading.Lock()
         self._known: dict[int, QueueRef] = {}
         self._configs: dict[int, tuple[str, QueueConfig]] = {}
@@ -74,18 +82,42 @@ class HomeQueues:
 
     def _reload(self) -> None:
         with self._lock:
-            shards = self._io.run(shards_now(self._core))
-            if shards is not None and shards != self._core.shards:
-                raise HomeChanged(
-                    f"namespace {self._core.namespace!r} was made anew with {shards} shards, and this event process"
-                    f" drives {self._core.shards}: start it again"
+            self._read()
+
+    def sinks(self, heard_ms: float) -> dict[str, QueueConfig]:
+        """The queues that have a sink, as home had them at that moment of the monotonic clock or later."""
+        with self._lock:
+            # All shards hear of a change at once: home is read once for them.
+            if self._read_ms < heard_ms:
+                self._read()
+            return {name: config for name, config in self._configs.values() if config.sink is not None}
+
+    def _read(self) -> None:
+        began = monotonic_ms()
+        shards = self._io.run(shards_now(self._core))
+        if shards is not None and shards != self._core.shards:
+            raise HomeChanged(
+                f"namespace {self._core.namespace!r} was made anew with {shards} shards, and this event process"
+                f" drives {self._core.shards}: start it again"
+            )
+        listed = self._io.run(queues.listed(self._core))
+        self._configs = {config.number: (name, config) for name, config in listed.items()}
+        self._known = {
+            number: QueueRef(name, config.leader_context(self._core.history))
+            for number, (name, config) in self._configs.items()
+        }
+        self._read_ms = began
+        if not self._has_broker:
+            self._warn()
+
+    def _warn(self) -> None:
+        for name, config in self._configs.values():
+            if config.sink is not None and name not in self._warned_of:
+                self._warned_of.add(name)
+                _log.warning(
+                    "queue %s has the sink %s, and this event process has no broker (--kafka): it hands nothing over",
+                    *(name, config.sink),
                 )
-            listed = self._io.run(queues.listed(self._core))
-            self._configs = {config.number: (name, config) for name, config in listed.items()}
-            self._known = {
-                number: QueueRef(name, config.leader_context(self._core.history))
-                for number, (name, config) in self._configs.items()
-            }
 
 
 def event_process(
@@ -101,7 +133,8 @@ def event_process(
 
     ``election`` is a lock file, for one host, or where ZooKeeper is. ``clock`` is how scripts read the time: another
     than the server's in tests only. Events are relayed to ``broker`` once ``replicas`` have them; raises
-    InvalidArgument where the namespace does not keep its history for a relay.
+    InvalidArgument where the namespace does not keep its history for a relay. Due messages of
+    queues with a sink are handed to it, too.
     """
     core = Core(namespace, clock=clock)
     io = SyncIO(ServerPools(url), urls.without_password(url), _HOME_S, revive=revive)
@@ -112,7 +145,8 @@ def event_process(
             revive()
         return io.connect(shard, shard_key(namespace, shard, "clock"))
 
-    queues = HomeQueues(core, io)
+    queues = HomeQueues(core, io, has_broker=broker is not None)
+    queues.sinks(monotonic_ms())
 
     companions: list[StartCompanion] = []
     if broker is not None:
@@ -127,7 +161,13 @@ def event_process(
             work = Relay(connect, namespace, shard, queues=queues, broker=broker, stats=stats, **known)
             return Companion(shard, work)
 
-        companions.append(relay)
+        sinks = Sinks(namespace, broker)
+
+        def hand_off(shard: Shard, stats: WheelStats) -> Companion:
+            work = HandOff(connect, namespace, shard, core=core, io=io, home=queues, sinks=sinks, stats=stats)
+            return Companion(shard, work)
+
+        companions += [relay, hand_off]
     elif core.history >= RELAYED:
         _log.warning(
             "namespace %s keeps its events until they are relayed, and this event process relays nothing", namespace

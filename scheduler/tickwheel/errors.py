@@ -39,7 +39,9 @@ class QueueNotFound(TickwheelError):
 
 
 class QueueConfigConflict(TickwheelError):
-    """The queue exists with another configuration, or a fixed setting was to change."""
+    """The queue exists with another configuration, or a fixed setting was to change; or the call does not go with its
+    configuration: workers cannot dequeue from a queue with a sink.
+    """
 
 
 class QueueBlocked(TickwheelError):

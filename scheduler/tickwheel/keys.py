@@ -6,7 +6,7 @@ may hold letters, digits, `.`, `_` and `-` only (`arguments.py`), so no name can
 
 from functools import lru_cache
 
-SHARD_KEYS = ("clock", "messages", "bodies", "inbox", "slots", "events")
+SHARD_KEYS = ("clock", "messages", "bodies", "inbox", "slots", "events", "adopted")
 QUEUE_KEYS = (
     "config",
     "counts",
@@ -28,7 +28,7 @@ def shard_prefix(namespace: str, shard: int) -> str:
 
 @lru_cache(maxsize=65_536)
 def shard_key(namespace: str, shard: int, name: str) -> str:
-    """A key that the shard has once: one of SHARD_KEYS."""
+    """A key that the shard has once: one of SHARD_KEYS. `adopted` is a channel, not a key."""
     return shard_prefix(namespace, shard) + name
 
 

@@ -28,6 +28,7 @@ def _duration(flag: str, text: str) -> Any:
     "create",
     "tickwheel queue create orders --lease 30s --max-attempts 5",
     "tickwheel queue create encode --exclusive-key project --indexed gpu --indexed region",
+    "tickwheel queue create mail --sink kafka://mail",
 )
 def create(
     place: Place,
@@ -50,6 +51,14 @@ def create(
     ] = None,
     payload_limit: Annotated[int | None, typer.Option(help="Bytes of a payload at most; default 32768.")] = None,
     forecast: Annotated[bool, typer.Option("--forecast", help="Count what falls due in each minute.")] = False,
+    sink: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Hand due messages to kafka://topic instead of to workers; '' gives them back to workers.",
+            show_default=False,
+        ),
+    ] = None,
     update: Annotated[
         bool, typer.Option("--update", help="Change a queue that exists; what is not given stays as it is.")
     ] = False,
@@ -67,6 +76,7 @@ def create(
         "errored_retention": errored_retention,
         "payload_limit": payload_limit,
         "forecast": forecast or None,
+        "sink": sink,
     }
     with place.open(shards=shards) as tickwheel:
         try:

@@ -7,6 +7,8 @@ election, lockfile                    who may drive; on many hosts:
 assignment, candidacy, zookeeper_url  who is to, and what follows: without I/O
 ensemble, roll, seat, zookeeper       the election on ZooKeeper
 link, tail, shard_loop, supervisor    the running process
+companion: relay, flight, broker      beside the wheel: the outbox to Kafka,
+hand_off, handed, channels, sink*     and due messages to the sinks of their queues
 """
 
 from tickwheel.event_process.election import Election, Leadership

@@ -1,21 +1,23 @@
-"""The one Kafka producer of an event process, which the loops of all its shards share.
+"""The Kafka producers of an event process, which the loops of all its shards share: the relay's, and the sinks'.
 
-It waits an outage out, however long. A record that fails for good fails all that follow it, so that no gap is ever
-filled later: then its user gives the producer up, and begins again with another.
+They wait an outage out, however long. On the relay's a record that fails for good fails all that follow it, so that no
+gap is ever filled later: then its user gives the producer up, and begins again with another.
 """
 
 import logging
 from collections.abc import Mapping
 from threading import Event, Lock, Thread
+from time import monotonic
 from typing import Any, Final
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.events.kafka import TOPIC, kafka_library, settings
 
 _POLL_S: Final = 0.2
+# What is purged is reported within milliseconds.
+_PURGED_S: Final = 1.0
 _SETTINGS: Final = {
     "enable.idempotence": "true",
-    "enable.gapless.guarantee": "true",
     "acks": "all",
     # None: as long as it takes.
     "message.timeout.ms": "0",
@@ -30,21 +32,26 @@ _SETTINGS: Final = {
     "log_level": "3",
 }
 
+_GAPLESS: Final = {"enable.gapless.guarantee": "true"}
+
 _log = logging.getLogger("tickwheel.kafka")
 
 
 class Broker:
     """Where records go. Connects when it is first used; that nobody answers is no error, and is waited out."""
 
-    def __init__(self, bootstrap: str, topic: str = TOPIC, given: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str = TOPIC, given: Mapping[str, str] | None = None, *, gapless: bool = True
+    ) -> None:
         """``given`` are librdkafka's settings, for TLS and passwords mostly. Raises InvalidArgument for wrong ones."""
         self.topic = topic
         self._kafka = kafka_library()
         self.errors: type[Exception] = self._kafka.KafkaException
-        self._settings = _SETTINGS | settings(bootstrap, given or {})
+        self._settings = _SETTINGS | (_GAPLESS if gapless else {}) | settings(bootstrap, given or {})
+        self._apart = (bootstrap, topic, given)
+        self._beside: Broker | None = None
         self._lock = Lock()
         self._producer: Polled | None = None
-        self._is_closed = False
         # Nothing is connected by this; a setting that does not exist is found.
         self.producer()
 
@@ -66,7 +73,18 @@ class Broker:
                 self._producer = None
         producer.close()
 
+    def for_sinks(self) -> "Broker":
+        """The same brokers by another producer, where a record that is refused fails none but itself.
+
+        It is closed with this one.
+        """
+        if self._beside is None:
+            self._beside = Broker(*self._apart, gapless=False)
+        return self._beside
+
     def close(self) -> None:
+        if self._beside is not None:
+            self._beside.close()
         with self._lock:
             producer, self._producer = self._producer, None
         if producer is not None:
@@ -85,16 +103,19 @@ class Polled:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was given up, maybe by another shard's loop: nothing more is reported of what it was given."""
+        """Whether it was given up, maybe by another shard's loop: it takes nothing more."""
         return self._closing.is_set()
 
     def close(self) -> None:
-        """End it at once: what is not sent is dropped, and what is not acknowledged is not known. Twice is fine."""
+        """End it at once, and report so of each record that is not sent or not acknowledged. Twice is fine."""
         if not self._closing.is_set():
             self._closing.set()
             self._thread.join()
             self._producer.purge()
-            self._producer.poll(0)
+            # Not by `flush`, which has been seen to hang in the client library where the reports call back.
+            until = monotonic() + _PURGED_S
+            while len(self._producer) and monotonic() < until:
+                self._producer.poll(_PURGED_S / 20)
 
     def _poll(self) -> None:
         while not self._closing.is_set():

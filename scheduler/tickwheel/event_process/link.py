@@ -49,7 +49,7 @@ class Link:
 
         The client's settings say how to connect and how long a call may take; its retries are not used.
         """
-        self._pool = client.connection_pool
+        self._client = client
         self._name = name
         self._opened: list[RawConnection] = []
         try:
@@ -119,10 +119,15 @@ class Link:
                 raise RedisConnectionError(f"the server cannot be driven now: {error!r}") from error
 
     def _connect(self) -> RawConnection:
-        # As the client's pool would make it, and not out of the pool, which a client may share with others.
-        settings: dict[str, Any] = dict(self._pool.connection_kwargs) | {"retry": Retry(NoBackoff(), 0)}
-        settings |= {"client_name": self._name} if self._name else {}
-        connection = cast(RawConnection, self._pool.connection_class(**settings))
+        connection = own_connection(self._client, self._name)
         self._opened.append(connection)
         connection.connect()
         return connection
+
+
+def own_connection(client: Redis, name: str = "") -> RawConnection:
+    """A connection as the client's pool would make it, not connected yet: not out of the pool, which others share."""
+    pool = client.connection_pool
+    settings: dict[str, Any] = dict(pool.connection_kwargs) | {"retry": Retry(NoBackoff(), 0)}
+    settings |= {"client_name": name} if name else {}
+    return cast(RawConnection, pool.connection_class(**settings))

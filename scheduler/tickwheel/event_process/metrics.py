@@ -44,6 +44,11 @@ TOLD = (
     Told("outbox_bytes", "outbox_bytes", "Their bytes, which count against the outbox's limit"),
     Told("outbox_dropped", "outbox_dropped_transitions", "Transitions dropped at the limit, since ever"),
     Told("outbox_age_ms", "outbox_age_seconds", "How long the oldest entry of the outbox has waited", scale=1e-3),
+    Told(
+        "sink_acknowledged", "sink_acknowledged_messages", "Messages that a sink's broker has acknowledged", counts=True
+    ),
+    Told("sink_refused", "sink_refused_messages", "Messages that a sink's broker has refused", counts=True),
+    Told("sink_in_flight", "sink_in_flight_messages", "Messages leased for a sink whose broker has not answered"),
 )
 
 

@@ -9,8 +9,9 @@ class WheelStats:
 
     ``lateness_ms`` is between the time of the last promoted batch's first timer and its answer, ``lateness_max_ms`` the
     worst of all. ``relayed`` counts transitions that Kafka has acknowledged; the outbox's figures are a second old at
-    most, and ``outbox_age_ms`` is how long its oldest entry has waited. ``held`` says that the clock guard holds
-    promotion.
+    most, and ``outbox_age_ms`` is how long its oldest entry has waited. The sinks' brokers have taken
+    ``sink_acknowledged`` messages and refused ``sink_refused``; they have not answered for ``sink_in_flight``. ``held``
+    says that the clock guard holds promotion.
     """
 
     epoch: int = 0
@@ -31,3 +32,6 @@ class WheelStats:
     outbox_bytes: int = 0
     outbox_dropped: int = 0
     outbox_age_ms: int = 0
+    sink_acknowledged: int = 0
+    sink_refused: int = 0
+    sink_in_flight: int = 0

@@ -11,7 +11,14 @@ from typing import TypeVar
 from tickwheel import arguments, limits, record
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
-from tickwheel.errors import InvalidArgument, LeaseLost, QueueNotFound, SessionExpired, TickwheelError
+from tickwheel.errors import (
+    InvalidArgument,
+    LeaseLost,
+    QueueConfigConflict,
+    QueueNotFound,
+    SessionExpired,
+    TickwheelError,
+)
 from tickwheel.keys import session_key
 from tickwheel.message import LeasedMessage
 from tickwheel.operations.exact import shares
@@ -44,7 +51,9 @@ class Dequeue:
         worker: str | None,
         request_id: str | None,
         consistency: str,
+        sink: str | None = None,
     ) -> None:
+        """``sink`` is whom the messages are for, where that is not a worker."""
         self._core = core
         self._queue = queue
         self._limit = arguments.integer("limit", limit, 1, limits.DEQUEUE_MESSAGES)
@@ -59,6 +68,7 @@ class Dequeue:
         self._sequence = 0 if self._request is None else self._request.sequence
         self._exact = arguments.one_of("consistency", consistency, ("heads", "exact")) == "exact"
         self._readiness = Readiness(core, queue, self._filters, self._where, is_request=self._request is not None)
+        self._sink = sink
         self._exclusive = False
 
     def plan(self, make: Maker[M]) -> Plan[list[M]]:
@@ -88,6 +98,17 @@ class Dequeue:
             if self._request is None:
                 self._core.slots.give(slot)
 
+    def of_shard(self, shard: int, make: Maker[M]) -> Plan[tuple[list[M], bool]]:
+        """What one shard has, and whether it may have more: for who serves that shard alone, and never waits here."""
+        config = yield from self._core.config(self._queue)
+        self._check_taker(config)
+        self._exclusive = config.exclusive_key is not None
+        slot = self._core.slots.take()
+        try:
+            return (yield from self._shard(slot, shard, self._limit, make, final=True))
+        finally:
+            self._core.slots.give(slot)
+
     def _try(self, slot: Slot, make: Maker[M], final: bool) -> Plan[list[M]]:
         found: list[M] = []
         try:
@@ -108,6 +129,7 @@ class Dequeue:
     def _collect(self, found: list[M], slot: Slot, make: Maker[M], final: bool) -> Plan[None]:
         """Fill ``found``, one call after the other."""
         config = yield from self._core.config(self._queue)
+        self._check_taker(config)
         self._exclusive = config.exclusive_key is not None
         self._check_indexed(config)
         several = self._core.shards > 1
@@ -142,6 +164,16 @@ class Dequeue:
             part, more = yield from self._shard(slot, shard, up_to - len(found), make, final)
             found += part
 
+    def _check_taker(self, config: QueueConfig) -> None:
+        if config.sink == self._sink:
+            return
+        if self._sink is not None:
+            raise QueueConfigConflict(f"queue {self._queue!r} has sink={config.sink!r}, not {self._sink!r} any more")
+        raise QueueConfigConflict(
+            f"queue {self._queue!r} hands its messages to {config.sink}, so workers cannot dequeue them; to give it"
+            " back to workers, update it with sink=''"
+        )
+
     def _check_indexed(self, config: QueueConfig) -> None:
         if config.indexed is None:
             return
@@ -173,6 +205,8 @@ class Dequeue:
         share = limit if self._request is not None else min(limit, limits.CALL_MESSAGES)
 
         def build(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
+            # The script runs under this configuration or not at all.
+            self._check_taker(config)
             context = config.context(core.history, core.options(config.dequeue_blocked))
             room = limits.CALL_BYTES, limits.BESIDE_BYTES
             params = _PARAMS.pack(share, self._lease_ms, config.lease_ms, *room, limits.CALL_ENTRIES, token)

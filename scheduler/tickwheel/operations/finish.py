@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import groupby
 from struct import Struct
+from typing import TypeVar
 
 from tickwheel import arguments, limits
 from tickwheel.config import QueueConfig
@@ -18,6 +19,8 @@ from tickwheel.routing import shard_of
 _TIME = Struct(">HI")
 _U16 = Struct(">H")
 _U32 = Struct(">I")
+
+L = TypeVar("L", bound=LeasedMessage)
 
 
 def complete(core: Core, messages: Sequence[LeasedMessage]) -> Plan[None]:
@@ -71,25 +74,34 @@ def fail(core: Core, message: LeasedMessage, error: str | None, retry_in: timede
             )
         )
 
-    state, _ = yield from _leased_call(core, "fail", message, build)
-    return state
+    [(code, state, _, _)] = yield from _leased_call(core, "fail", [message], build)
+    _raise_lost(_lost([message], [code]))
+    return label(state)
 
 
 def extend(core: Core, message: LeasedMessage, duration: timedelta) -> Plan[int]:
     """Move the end of the lease to ``duration`` from now, if that is later; answers when it ends, in ms."""
     ms = arguments.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
-
-    def build(config: QueueConfig) -> bytes:
-        return _time(config.retention_ms) + _U32.pack(ms)
-
-    _, until = yield from _leased_call(core, "extend", message, build)
+    [(code, _, _, until)] = yield from _leased_call(core, "extend", [message], _extension(ms))
+    _raise_lost(_lost([message], [code]))
     return until
 
 
+def extend_many(core: Core, messages: Sequence[L], ms: int) -> Plan[list[L]]:
+    """The same for up to CALL_MESSAGES messages of one queue and shard; answers those that are no longer held."""
+    results = yield from _leased_call(core, "extend", messages, _extension(ms))
+    return _lost(messages, [code for code, *_ in results])
+
+
+def _extension(ms: int) -> Callable[[QueueConfig], bytes]:
+    return lambda config: _time(config.retention_ms) + _U32.pack(ms)
+
+
 def _leased_call(
-    core: Core, name: str, message: LeasedMessage, build: Callable[[QueueConfig], bytes]
-) -> Plan[tuple[str, int]]:
-    shard = shard_of_message(core, message)
+    core: Core, name: str, messages: Sequence[LeasedMessage], build: Callable[[QueueConfig], bytes]
+) -> Plan[list[tuple[int, int, int, int]]]:
+    """The result of each message; all are of one queue and shard."""
+    queue, shard = messages[0].queue, shard_of_message(core, messages[0])
     slot = core.slots.take()
     try:
 
@@ -98,16 +110,14 @@ def _leased_call(
                 config.context(core.history),
                 session,
                 build(config),
-                *_items(core, message.queue, config, [message]),
+                *_items(core, queue, config, messages),
             ]
 
-        reply = yield from core.in_session(message.queue, shard, slot, bound)
+        reply = yield from core.in_session(queue, shard, slot, bound)
         slot.answered(shard, kept=True)
     finally:
         core.slots.give(slot)
-    code, state, _, at = next(each(reply.value))
-    _raise_lost(_lost([message], [code]))
-    return label(state), at
+    return list(each(reply.value))
 
 
 def _items(core: Core, queue: str, config: QueueConfig, messages: Sequence[LeasedMessage]) -> list[bytes]:
@@ -128,7 +138,7 @@ def shard_of_message(core: Core, message: LeasedMessage) -> int:
     return shard_of(message.queue, key.encode(), core.shards)
 
 
-def _lost(part: Sequence[LeasedMessage], codes: Sequence[int]) -> list[LeasedMessage]:
+def _lost(part: Sequence[L], codes: Sequence[int]) -> list[L]:
     return [message for message, code in zip(part, codes, strict=True) if code in (LOST, NOT_FOUND)]
 
 

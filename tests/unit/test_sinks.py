@@ -1,0 +1,110 @@
+"""Sinks: which URLs there are, and what a record of Kafka says of a message."""
+
+import pytest
+
+from tickwheel.config import QueueConfig, parse
+from tickwheel.errors import InvalidArgument
+from tickwheel.event_process.handed import Handed
+from tickwheel.event_process.kafka_sink import headers, key
+from tickwheel.event_process.sink import Answer, DueMessage, Told
+from tickwheel.record import FIXED, HEAD, OWNED, State
+
+pytestmark = pytest.mark.unit
+
+
+def message(id_: str = "m", value: str | None = None) -> DueMessage:
+    """Leased, of incarnation 2^32 + 7, due at 1 s."""
+    head = HEAD.pack(State.RUNNING, OWNED, 2, 1, 0, 5_000)
+    record = head + bytes(16) + b"\4sink" + FIXED.pack(1, 7, 0, 1_000, bytes(8), 0) + b"payload"
+    name = id_.encode() if value is None else len(value).to_bytes(2) + value.encode() + id_.encode()
+    return DueMessage("q", b"\0\1" + name, record, b"", value is not None)
+
+
+class Taking:
+    """A sink that takes so many, and what it was told to call."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.told: list[Told] = []
+
+    def send(self, _: DueMessage, told: Told) -> bool:
+        if len(self.told) == self.most:
+            return False
+        self.told.append(told)
+        return True
+
+
+@pytest.mark.parametrize("url", ["kafka://orders", "kafka://A.b_c-9", "kafka://" + "t" * 249])
+def test_the_name_of_any_kafka_topic_is_a_sink(url: str) -> None:
+    assert parse({"sink": url}).sink == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("kafka://", "kafka://.", "kafka://..", "kafka://a/b", "kafka://host:9092/topic", "kafka://ü", "kafka://a\n"),
+        *("kafka:orders", "orders", "KAFKA://orders", "kafka://" + "t" * 250, 7, b"kafka://orders", True),
+    ],
+)
+def test_anything_else_is_refused(url: object) -> None:
+    with pytest.raises(InvalidArgument, match="sink"):
+        parse({"sink": url})
+
+
+def test_a_sink_of_rabbitmq_is_refused_with_what_there_is() -> None:
+    with pytest.raises(InvalidArgument, match=r"amqp://orders.* is not supported: a sink is one of kafka://"):
+        parse({"sink": "amqp://orders"})
+
+
+def test_a_sink_stays_unless_it_is_named_and_goes_by_an_empty_one() -> None:
+    there = parse({"sink": "kafka://orders"})
+    assert parse({"max_attempts": 3}, there).sink == "kafka://orders"
+    assert parse({"sink": ""}, there).sink is None
+
+
+def test_a_configuration_from_before_there_were_sinks_has_none() -> None:
+    stored = QueueConfig().stored().replace(b', "sink": null', b"")
+    assert b"sink" not in stored
+    assert QueueConfig.restored("q", bytes(10) + stored).sink is None
+
+
+def test_the_key_is_the_exclusive_value_else_the_id() -> None:
+    assert key(message("m")) == b"m"
+
+
+def test_headers_tell_two_lives_of_an_id_apart() -> None:
+    told = dict(headers("tw", message()))
+    assert told["tickwheel-incarnation"] == b"%d" % (2**32 + 7)
+    assert (told["tickwheel-due"], told["tickwheel-attempt"]) == (b"1000", b"1")
+
+
+def test_a_message_stays_in_hand_until_it_is_settled_and_is_sent_again_where_nothing_is_known_of_it() -> None:
+    woken: list[bool] = []
+    handed, sink, one = Handed(lambda: woken.append(True)), Taking(2), message()
+    handed.add(sink, [one], 30_000, 0)
+    handed.send()
+    sink.told[0](Answer.UNKNOWN, "")
+    handed.hear()
+    assert (len(handed), list(handed.unsent), woken) == (1, [one], [True])
+    handed.send()
+    sink.told[1](Answer.ACKNOWLEDGED, "")
+    handed.hear()
+    assert handed.acknowledged == [one]
+    handed.settled([one])
+    assert (len(handed), handed.room) == (0, 1_000)
+
+
+def test_nothing_more_is_leased_while_a_sink_has_no_room() -> None:
+    handed = Handed(lambda: None)
+    handed.add(Taking(1), [message("a"), message("b")], 30_000, 0)
+    handed.send()
+    assert (len(handed.unsent), handed.room) == (1, 0)
+
+
+def test_leases_are_extended_when_a_third_of_them_is_over() -> None:
+    handed = Handed(lambda: None)
+    handed.add(Taking(9), [message("a"), message("b")], 30_000, now=100)
+    assert handed.next_extension() == 10_100
+    [batch] = handed.to_extend(10_100)
+    batch.extended(10_100)
+    assert (handed.to_extend(20_000), handed.next_extension()) == ([], 20_100)
