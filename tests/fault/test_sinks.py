@@ -103,11 +103,13 @@ def test_the_successor_of_a_killed_event_process_hands_over_the_rest_and_repeats
 def test_what_a_topic_refuses_is_errored_with_the_reason_and_holds_nothing_else_up(
     tw: Tickwheel, broker: Kafka, tmp_path: Path
 ) -> None:
-    topic = make_topic(broker, max_message_bytes="2000")
+    topic = make_topic(broker, max_message_bytes="100000")
     once = timedelta(milliseconds=1)
-    queue = tw.create_queue("q", sink=f"kafka://{topic}", max_attempts=3, backoff=once, backoff_max=once)
+    queue = tw.create_queue(
+        "q", sink=f"kafka://{topic}", max_attempts=3, backoff=once, backoff_max=once, payload_limit=200_000
+    )
     with driving(tw, tmp_path / "lock", broker):
-        queue.enqueue(os.urandom(20_000), id="large")
+        queue.enqueue(os.urandom(200_000), id="large")
         queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(100))
         eventually(lambda: queue.get("large").state == "errored", "it is refused for good", 60)
         completed(queue, 100)

@@ -33,6 +33,8 @@ _SETTINGS: Final = {
 }
 
 _GAPLESS: Final = {"enable.gapless.guarantee": "true"}
+# A topic's limit is for a batch, which is refused as a whole: a record that is too large is to be alone in its batch.
+_EACH_BY_ITSELF: Final = {"batch.size": "65536"}
 
 _log = logging.getLogger("tickwheel.kafka")
 
@@ -47,7 +49,7 @@ class Broker:
         self.topic = topic
         self._kafka = kafka_library()
         self.errors: type[Exception] = self._kafka.KafkaException
-        self._settings = _SETTINGS | (_GAPLESS if gapless else {}) | settings(bootstrap, given or {})
+        self._settings = _SETTINGS | (_GAPLESS if gapless else _EACH_BY_ITSELF) | settings(bootstrap, given or {})
         self._apart = (bootstrap, topic, given)
         self._beside: Broker | None = None
         self._lock = Lock()
