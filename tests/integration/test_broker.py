@@ -1,8 +1,11 @@
 """The producer that all shards of an event process share."""
 
+import logging
+
 import pytest
 
 from services.kafka import Kafka
+from services.process import free_port
 from tests.conditions import eventually
 from tests.topics import make_topic, read_topic
 from tickwheel import InvalidArgument
@@ -32,3 +35,22 @@ def test_a_producer_that_one_gives_up_is_closed_for_all_and_the_next_is_another(
 def test_a_setting_that_kafkas_client_does_not_know_is_named() -> None:
     with pytest.raises(InvalidArgument, match=r"no\.such\.setting"):
         Broker("localhost:9092", given={"no.such.setting": "1"})
+
+
+def test_a_broker_that_is_away_is_told_of_once_and_not_at_each_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(f"127.0.0.1:{free_port()}")
+    attempts: list[logging.LogRecord] = []
+
+    def count(record: logging.LogRecord) -> bool:
+        attempts.append(record)
+        return True
+
+    # Before the logger's own filter: it hears of all of them.
+    logger = logging.getLogger("tickwheel.kafka")
+    logger.filters.insert(0, count)
+    try:
+        eventually(lambda: len(attempts) >= 3, "it was tried three times")
+    finally:
+        logger.removeFilter(count)
+        broker.close()
+    assert sum("Connection refused" in record.getMessage() for record in caplog.records) == 1

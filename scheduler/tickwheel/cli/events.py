@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -126,14 +127,19 @@ def events(
     if not verbose:
         # It tells of each attempt to connect; what comes of them is in our own log.
         logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
+    # First: what is wrong here must leave no namespace behind, whose shards and history are fixed.
+    broker = None if kafka is None else Broker(kafka, topic, _settings(kafka_setting or []))
     # Checks the server and opens the namespace as every client does; with an embedded server keeps it running.
-    with place.open(
-        durability=durability,
-        shards=shards,
-        clock_guard=clock_guard,
-        history="relay" if kafka is not None else None,
-        outbox_limit=outbox_limit,
-        outbox_full=outbox_full,
+    with (
+        nullcontext() if broker is None else closing(broker),
+        place.open(
+            durability=durability,
+            shards=shards,
+            clock_guard=clock_guard,
+            history="relay" if kafka is not None else None,
+            outbox_limit=outbox_limit,
+            outbox_full=outbox_full,
+        ),
     ):
         server = EmbeddedServer(place.data_dir) if place.url is None else None
         url = server.url if server is not None else place.url or ""
@@ -147,7 +153,6 @@ def events(
         if server is not None:
             server.open()
         try:
-            broker = None if kafka is None else Broker(kafka, topic, _settings(kafka_setting or []))
             replicas = 0 if durability is None else parse_durability(durability).replicas
             _run(url, namespace, ensemble or lock, server, broker, replicas, listen)
         finally:
@@ -208,8 +213,6 @@ def _run(
         if stop_metrics is not None:
             stop_metrics()
         io.close()
-        if broker is not None:
-            broker.close()
     _log.info("ended")
 
 

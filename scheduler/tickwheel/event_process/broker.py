@@ -35,8 +35,28 @@ _SETTINGS: Final = {
 _GAPLESS: Final = {"enable.gapless.guarantee": "true"}
 # A topic's limit is for a batch, which is refused as a whole: a record that is too large is to be alone in its batch.
 _EACH_BY_ITSELF: Final = {"batch.size": "65536"}
+# A broker that is away is told of at each attempt to connect, several times a second.
+_SAY_AGAIN_S: Final = 30.0
+
+
+class _Seldom(logging.Filter):
+    """Lets the same line pass once in a while; of two that differ in how long an attempt took one is the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage().partition(" (after ")[0]
+        now = monotonic()
+        if now - self._said.get(text, -_SAY_AGAIN_S) < _SAY_AGAIN_S:
+            return False
+        self._said[text] = now
+        return True
+
 
 _log = logging.getLogger("tickwheel.kafka")
+_log.addFilter(_Seldom())
 
 
 class Broker:

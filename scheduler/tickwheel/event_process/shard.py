@@ -56,6 +56,8 @@ class Shard:
     def refusal(self, refused: Refused) -> TickwheelError:
         """The error of ours for a script's."""
         text = f"shard {self.number}: {refused}"
+        if refused.code == "ELECTION":
+            text += "; to change it end all event processes, and run `tickwheel shards reset-epoch`"
         if refused.code != "FENCED":
             return TickwheelError(text)
         held = _HELD.search(text)

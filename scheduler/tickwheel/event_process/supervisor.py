@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from threading import Condition, Thread
 
+from tickwheel.errors import TickwheelError
 from tickwheel.event_process.companion import StartCompanion
 from tickwheel.event_process.election import Election
 from tickwheel.event_process.queues import Queues
@@ -103,6 +104,8 @@ class EventProcess:
     def _run_loop(self, loop: ShardLoop) -> None:
         try:
             loop.run()
+        except TickwheelError as error:
+            _log.error("a shard's loop ended: %s", error)
         except Exception:
             _log.exception("a shard's loop ended")
         finally:

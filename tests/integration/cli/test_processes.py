@@ -17,6 +17,7 @@ from services.process import free_port
 from tests.conditions import eventually
 from tickwheel import Tickwheel
 from tickwheel.datadir_lock import is_free
+from tickwheel.keys import shard_key
 from tickwheel.plan import Request, one
 from tickwheel.testing import PrivateServer
 
@@ -316,6 +317,25 @@ def test_events_names_a_setting_of_kafka_that_is_none(run: Run) -> None:
     assert "NAME=VALUE" in run("events", "--kafka", "127.0.0.1:1", "--kafka-setting", "nonsense", code=2).stderr
     refused = run("events", "--kafka", "127.0.0.1:1", "--kafka-setting", "no.such=1", code=2)
     assert "no.such" in refused.stderr
+
+
+def test_a_setting_of_kafka_that_is_none_leaves_no_namespace_behind(run: Run, tickwheel_server: PrivateServer) -> None:
+    where = ("--url", tickwheel_server.url, "--namespace", f"cli-{os.urandom(6).hex()}")
+    run("events", *where, "--kafka", "127.0.0.1:1", "--kafka-setting", "no.such=1", code=2)
+    assert "there is no namespace" in run("doctor", *where, code=4).stderr
+
+
+def test_events_of_another_kind_of_election_is_refused_in_one_line_that_says_what_to_do(
+    run: Run, tickwheel_server: PrivateServer, tmp_path: Path
+) -> None:
+    namespace = f"cli-{os.urandom(6).hex()}"
+    where = ("--url", tickwheel_server.url, "--namespace", namespace)
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
+        tickwheel._run(one(Request(0, command=("HSET", shard_key(namespace, 0, "clock"), "election", "zookeeper"))))
+        refused = run("events", *where, "--lock", str(tmp_path / "election"), code=1).stderr
+    tickwheel_server.clear(namespace)
+    assert "Traceback" not in refused
+    assert "reset-epoch" in refused.splitlines()[-1]
 
 
 def test_events_relays_no_namespace_that_keeps_only_some_history(run: Run) -> None:
