@@ -13,6 +13,7 @@ from services.process import ServiceError
 from services.redis_cluster import RedisCluster
 from services.zookeeper import ZooKeeper
 from tickwheel.datadir_lock import FileLock
+from tickwheel.events.kafka import TOPIC
 
 _WAIT_S = 300.0
 _FOLDER = Path(os.environ.get("TICKWHEEL_SERVICES_DIR") or platformdirs.user_state_path("tickwheel") / "services")
@@ -23,8 +24,8 @@ Kafka          {kafka}
 Redis Cluster  {cluster}
 
 With them:
-  export TICKWHEEL_URL={cluster}
-  tickwheel events --election zk://{zookeeper}/tickwheel
+  export TICKWHEEL_URL={cluster} PATH="$PWD/.venv/bin:$PATH"
+  tickwheel events --shards 64 --election zk://{zookeeper}/tickwheel --kafka {kafka} &
   tickwheel enqueue orders 'order 17' --delay 5s
 
 Their logs and data: {folder}
@@ -51,6 +52,7 @@ def up() -> None:
         # Until they are written down they end with this program, however that ends.
         for service in (zookeeper, kafka, cluster):
             service.start()
+        kafka.make_topic(TOPIC)
         addresses = {"zookeeper": zookeeper.hosts, "kafka": kafka.bootstrap, "cluster": cluster.url}
         detached.record(_FOLDER, addresses, [*zookeeper.members, kafka, *cluster.members])
     status()

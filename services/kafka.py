@@ -8,6 +8,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from services.jvm import java_command
 from services.process import HOST, Process, ServiceError, free_port
@@ -15,6 +16,7 @@ from services.process import HOST, Process, ServiceError, free_port
 _HEAP_MB = 256
 _FORMAT_S = 120.0
 _ANSWER_S = 2.0
+_TOPIC_S = 30.0
 
 
 class Kafka(Process):
@@ -66,6 +68,15 @@ class Kafka(Process):
         if not (self.folder / "data" / "meta.properties").exists():
             self._format()
         super().launch()
+
+    def make_topic(self, name: str, partitions: int = 4) -> None:
+        """A new topic; ServiceError where it cannot be made."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        try:
+            for made in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+                made.result(_TOPIC_S)
+        except KafkaException as error:
+            raise ServiceError(f"topic {name} could not be made: {error}") from error
 
     def _format(self) -> None:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()

@@ -152,6 +152,8 @@ def test_the_services_for_people_outlive_their_command_and_end_with_another(tmp_
         assert found is not None
         assert len(found.pids) == 8
         assert all(detached.runs(tmp_path / "services", pid) for pid in found.pids.values())
+        topics = AdminClient({"bootstrap.servers": found.addresses["kafka"]}).list_topics(timeout=30).topics
+        assert "tickwheel.transitions" in topics
     finally:
         ended = services("down")
     assert ended.returncode == 0, ended.stderr

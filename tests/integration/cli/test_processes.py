@@ -67,8 +67,9 @@ def events(environment: dict[str, str]) -> Iterator[Callable[..., subprocess.Pop
 
     yield start
     for process in started:
-        process.kill()
-        process.wait()
+        # Not killed: it is the last to leave the embedded server, and stops it.
+        process.terminate()
+        process.wait(TIMEOUT_S)
         assert process.stderr is not None
         process.stderr.close()
 
