@@ -24,6 +24,8 @@ class Member:
         self.wins: list[tuple[float, int, int]] = []
         self.ends: list[tuple[float, int, int]] = []
         self._stop = threading.Event()
+        # A loop sleeps until the election wakes it, as one that waits for timers does.
+        self._woken = [threading.Event() for _ in range(shards)]
         self._threads = [threading.Thread(target=self._loop, args=(shard,), daemon=True) for shard in range(shards)]
         for thread in self._threads:
             thread.start()
@@ -40,6 +42,8 @@ class Member:
         """End as a process does on SIGTERM."""
         self.election.leave()
         self._stop.set()
+        for woken in self._woken:
+            woken.set()
         for thread in self._threads:
             thread.join()
         self.election.close()
@@ -53,12 +57,12 @@ class Member:
         self.leave()
 
     def _loop(self, shard: int) -> None:
-        woken = threading.Event()
+        woken = self._woken[shard]
         while (leadership := self.election.acquire(shard, self._stop, woken.set)) is not None:
             self.wins.append((time.monotonic(), shard, leadership.epoch))
             self.leads[shard] = leadership
             while not (leadership.lost or self._stop.is_set()):
-                woken.wait(0.05)
+                woken.wait()
             woken.clear()
             del self.leads[shard]
             self.ends.append((time.monotonic(), shard, leadership.epoch))

@@ -13,6 +13,8 @@ from kazoo.client import KazooClient
 from services.zookeeper import ZooKeeper
 from tests.conditions import eventually
 from tests.election_members import Member, candidates, expire, settle
+from tickwheel.event_process import roll
+from tickwheel.event_process.assignment import Assignment, assign, pack
 from tickwheel.event_process.ensemble import Ensemble
 from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 
@@ -134,6 +136,51 @@ def test_who_was_paused_between_being_the_lowest_and_raising_the_epoch_raises_no
                 assert resumed.wait(30)
             eventually(lambda: 0 in rival.leads, "the other leads")
     assert len(epochs) == 20
+
+
+def test_who_has_lost_its_session_since_it_raised_the_epoch_does_not_lead_under_it(
+    url: ZooKeeperUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raise_epoch = Ensemble.raise_epoch
+    raised = list[int]()
+    members = list[Member]()
+
+    def answered_late(ensemble: Ensemble, node: str, candidate: str, who: bytes) -> Any:
+        request = raise_epoch(ensemble, node, candidate, who)
+        if not raised:
+            raised.append(request.get(timeout=10)[1].version)
+            eventually(lambda: members, "the member is known")
+            expire(members[0].zookeeper)
+            eventually(lambda: members[0].election._losses, "it knows that its session is lost")
+        return request
+
+    monkeypatch.setattr(Ensemble, "raise_epoch", answered_late)
+    with Member(url, NAMESPACE, 1) as member:
+        members.append(member)
+        settle(members, 1)
+        assert [epoch for _, _, epoch in member.wins] == [raised[0] + 1]
+
+
+def test_an_assignment_is_written_only_over_the_one_that_was_looked_at(
+    url: ZooKeeperUrl, monkeypatch: pytest.MonkeyPatch, watcher: KazooClient
+) -> None:
+    root, by_another = f"{url.path}/{NAMESPACE}", pack(["another"] * 4)
+
+    def assign_late(*looked_at: Any) -> Assignment:
+        watcher.set(f"{root}/assignment", by_another)
+        return assign(*looked_at)
+
+    monkeypatch.setattr(roll, "assign", assign_late)
+    ensemble = Ensemble(url, lambda _: None)
+    ensemble.open()
+    try:
+        eventually(lambda: ensemble.client.connected, "it is connected")
+        one = roll.Roll(ensemble, root, "one", "host:1", 4, lambda _: None)
+        one.make_nodes()
+        assert one.call(frozenset(), leaving=False).assignment == [None] * 4
+        assert watcher.get(f"{root}/assignment")[0] == by_another
+    finally:
+        ensemble.close()
 
 
 def test_a_shard_that_a_member_cannot_reach_goes_to_one_that_can_and_comes_back(url: ZooKeeperUrl) -> None:

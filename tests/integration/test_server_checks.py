@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from services.redis_cluster import RedisCluster
 from tests.conditions import eventually
 from tickwheel import Forbidden, NotDurable, Queue, Tickwheel, TickwheelError, Unavailable, aio
 from tickwheel.cli.app import app
@@ -248,3 +249,16 @@ def test_a_server_that_evicts_is_refused(private: PrivateServer, admin: Any, pol
     assert not list(admin.scan_iter(match="tw:*"))
     admin.config_set("maxmemory-policy", "noeviction")
     Tickwheel(private.url).close()
+
+
+def test_every_primary_of_a_cluster_is_checked(redis_cluster: RedisCluster) -> None:
+    for slot in (0, 8_000, 16_000):
+        with redis_cluster.primary_of(slot).client() as one:
+            one.config_set("maxmemory", "1gb")
+            one.config_set("maxmemory-policy", "allkeys-lru")
+            try:
+                with pytest.raises(NotDurable, match="evicts keys"):
+                    Tickwheel(redis_cluster.url, namespace="checked")
+            finally:
+                one.config_set("maxmemory", "0")
+                one.config_set("maxmemory-policy", "noeviction")

@@ -28,6 +28,7 @@ FIRST, LAST = "another-0000000003", "another-0000000011"
         ([FIRST], Stand()),
         ([MINE, LAST], Win(MINE)),
         ([LAST, MINE, FIRST], WaitFor(FIRST)),
+        ([FIRST, MINE, "third-0000000005"], WaitFor("third-0000000005")),
         ([MINE_TOO, FIRST, MINE], Withdraw([MINE_TOO])),
     ],
 )

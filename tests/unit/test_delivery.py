@@ -17,7 +17,7 @@ from redis.exceptions import (
 )
 
 from tickwheel.delivery import Delivery, Parcel
-from tickwheel.errors import OutOfMemory, TickwheelError
+from tickwheel.errors import NotDurable, OutOfMemory, TickwheelError
 from tickwheel.plan import Request
 from tickwheel.scripts import Call, load
 from tickwheel.topology import SLOTS, Topology, slot_of
@@ -79,6 +79,22 @@ def test_what_is_answered_is_kept_and_only_the_rest_is_sent_again() -> None:
     assert attempt(delivery, {B: [2]}) is None
     assert (values(delivery), delivery.is_done) == ([1, 2], True)
     assert [reply.resent for reply in delivery.replies if reply] == [False, True]
+
+
+def test_of_a_round_only_the_request_that_may_have_been_done_counts_as_sent_again() -> None:
+    delivery = Delivery([call(3), call(63)], cluster(), 0)
+    # One server has lost its connection, the other has refused.
+    attempt(delivery, {A: [TryAgainError("half moved")]})
+    attempt(delivery, {A: [1], B: [2]})
+    assert [reply.resent for reply in delivery.replies if reply] == [False, True]
+
+
+@pytest.mark.parametrize("reached", [0, 1])
+def test_fewer_replicas_than_asked_for_are_not_durable(reached: int) -> None:
+    delivery = Delivery([call(3, durable=True)], cluster(), 2)
+    with pytest.raises(NotDurable, match=f"{reached} of 2 replicas"):
+        attempt(delivery, {A: [1, 1, reached]})
+    assert delivery.in_doubt
 
 
 def test_a_slot_that_has_moved_is_asked_for_at_its_new_server_at_once() -> None:
