@@ -161,6 +161,16 @@ def test_who_has_lost_its_session_since_it_raised_the_epoch_does_not_lead_under_
         assert [epoch for _, _, epoch in member.wins] == [raised[0] + 1]
 
 
+def test_who_leaves_goes_on_until_the_others_stand_for_its_shards(url: ZooKeeperUrl) -> None:
+    shards = 4
+    with Member(url, NAMESPACE, shards) as leaving, Member(url, NAMESPACE, shards) as staying:
+        settle([leaving, staying], shards)
+        led = list(leaving.leads.values())
+        leaving.election.leave()
+        assert [leadership.lost for leadership in led] == [True] * (shards // 2)
+        settle([staying], shards)
+
+
 def test_an_assignment_is_written_only_over_the_one_that_was_looked_at(
     url: ZooKeeperUrl, monkeypatch: pytest.MonkeyPatch, watcher: KazooClient
 ) -> None:
