@@ -346,13 +346,16 @@ def test_events_relays_no_namespace_that_keeps_only_some_history(run: Run) -> No
 
 def test_events_serves_its_figures_for_prometheus(events: Callable[..., subprocess.Popen[str]]) -> None:
     address = f"127.0.0.1:{free_port()}"
-    events("--metrics", address)
+    process = events("--metrics", address)
 
     def drives() -> bool:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
             return 'tickwheel_shard_epoch{namespace="tw",shard="0"} 1.0' in answer.read().decode().splitlines()
 
     eventually(drives, "the figures tell who drives")
+    # In order: killed, it would leave its server behind.
+    process.terminate()
+    assert process.wait(TIMEOUT_S) == 0
 
 
 @pytest.mark.parametrize("address", ["9464", "localhost:", "localhost:0", "localhost:x", ":9464"])
