@@ -134,6 +134,13 @@ local function outbox_limit()
     return history % DROPS * 1024
 end
 
+-- The refusal of a call that has more to tell where so many bytes are in the outbox, and events are not dropped; nil: there
+-- is room.
+local function refusal_of_outbox(size)
+    if history >= RELAYED and history < RELAYED + DROPS and size >= outbox_limit() then
+        return refuse(string.format('OUTBOXFULL %.0f %.0f', size, outbox_limit()))
+    end
+end
 -- Counts an entry of the outbox. False where it is dropped, by the namespace's choice, and only counted as such.
 local function in_outbox(entry, transitions)
     local size = call('HINCRBY', clock, 'outbox', #entry)

@@ -21,13 +21,13 @@ if is_stale() then
     return refuse(STALECONFIG)
 end
 local kept = call('HMGET', clock, 'seq', 'high', 'outbox')
-local sequence, high, outbox = tonumber(kept[1]) or 0, tonumber(kept[2]), tonumber(kept[3]) or 0
-local is_full = history >= RELAYED and history < RELAYED + DROPS and outbox >= outbox_limit()
-if is_blocked or is_full then
+local sequence, high = tonumber(kept[1]) or 0, tonumber(kept[2])
+local full = refusal_of_outbox(tonumber(kept[3]) or 0)
+if is_blocked or full then
     -- What is there is answered as ever, a call that was sent before too; what is not stays out, and all with it.
     for n = 1, most do
         if not records[n] then
-            return refuse(is_blocked and QUEUE_BLOCKED or string.format('OUTBOXFULL %.0f %.0f', outbox, outbox_limit()))
+            return is_blocked and refuse(QUEUE_BLOCKED) or full
         end
     end
 end

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- Errored -> Pending, with its attempts counted from zero.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _current _session _transition _pending _change
+-- INCLUDE: _words _record _clock _context _current _session _transition _pending _change _room
 -- ARGV[1]  context (_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]… fields
 -- Reply    one string: a result (code B, state B, version I4, now I6) for each: DONE, INVALID or NOT_FOUND
--- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
+-- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OUTBOXFULL
 -- Cost     O(log N) for each message and pair
 local fields, records = given(3, 0)
 for n = 1, #fields do

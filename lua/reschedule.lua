@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
 -- Gives an Invisible or Pending message a new due time, a new deadline, or both.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _current _session _transition _pending _change
+-- INCLUDE: _words _record _clock _context _current _session _transition _pending _change _room
 -- ARGV[1]  context (_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  clock guard in ms I4, longest delay in ms I6
 -- ARGV[4]… for each message: input B, when I6, deadline I8, field. Input 1: `when` is the due time, not a delay; 2: the
 --          deadline is relative; 4: there is a new due time; 8: there is a new deadline
 -- Reply    one string: a result (code B, state B, version I4, due I6) for each: DONE, INVALID or NOT_FOUND
--- Errors   STALECONFIG, TOOFAR, SESSIONEXPIRED, SESSIONOLD
+-- Errors   STALECONFIG, TOOFAR, SESSIONEXPIRED, SESSIONOLD, OUTBOXFULL
 -- Cost     O(log N) for each Pending message and pair
 local guard, furthest = read('>I4I6', ARGV[3])
 local high = tonumber(call('HGET', clock, 'high') or nil)

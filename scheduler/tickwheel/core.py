@@ -227,8 +227,9 @@ class Core:
         if code == "OUTBOXFULL":
             size, limit = map(int, text.split())
             raise OutboxFull(
-                f"new messages of queue {queue!r} are refused: {size:,} bytes of events wait to be relayed to Kafka,"
-                f" and the outbox's limit is {limit:,} a shard; once the relay has caught up, the same call will do",
+                f"queue {queue!r}: enqueue, reschedule and redrive are refused: {size:,} bytes of events wait to be"
+                f" relayed to Kafka, and the outbox's limit is {limit:,} a shard; once the relay has caught up, the"
+                " same call will do",
                 size,
                 limit,
             )

@@ -95,7 +95,9 @@ class OutOfMemory(TickwheelError):
 
 
 class OutboxFull(TickwheelError):
-    """New messages are refused until events are relayed: the shard's outbox is at its limit. Nothing else is refused.
+    """The shard's outbox is at its limit: until events are relayed, enqueue, reschedule and redrive are refused.
+
+    Nothing else is, so work that is there can be done.
 
     ``size`` and ``limit`` are bytes of events on the shard.
     """

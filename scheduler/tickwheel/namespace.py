@@ -13,7 +13,7 @@ from tickwheel.plan import Plan, Reply, Request, Round, one
 FORMAT = 2
 _FIELDS = ("format", "shards", "history", "auto_create", "clock_guard_ms", "outbox_kib", "outbox_full")
 HISTORIES = ("capped", "relay", "off")
-# What happens at the outbox's limit: new messages are refused, or events are dropped.
+# What happens at the outbox's limit: what has more to tell is refused, or events are dropped.
 OUTBOX_FULL = ("block", "drop")
 # Namespaces of before have neither, and none of them was relayed.
 _LATER = {"outbox_kib": str(limits.OUTBOX_BYTES // 1024), "outbox_full": "block"}

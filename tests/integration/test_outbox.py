@@ -100,6 +100,35 @@ def test_a_batch_with_one_new_message_changes_nothing_at_the_limit(open_one: Ope
     assert contents(tickwheel._core.namespace) == before
 
 
+def test_what_would_have_more_to_tell_is_refused_at_the_limit_and_changes_nothing(
+    open_one: Open, server: Any, contents: Any
+) -> None:
+    tickwheel = open_one()
+    queue = tickwheel.create_queue("q", max_attempts=1)
+    queue.enqueue(id="later", delay=timedelta(hours=1))
+    queue.enqueue(id="errored")
+    queue.dequeue()[0].fail()
+    fill(tickwheel)
+    before, size = contents(tickwheel._core.namespace), clock_of(tickwheel, server, "outbox")
+    with pytest.raises(OutboxFull):
+        queue.reschedule("later", delay=timedelta(hours=2))
+    with pytest.raises(OutboxFull):
+        queue.redrive("errored")
+    assert contents(tickwheel._core.namespace) == before
+    assert clock_of(tickwheel, server, "outbox") == size
+    trim(tickwheel, server, 5)
+    assert queue.reschedule("later", delay=timedelta(hours=2)).changed
+    assert queue.redrive("errored").changed
+
+
+def test_where_events_are_dropped_nothing_is_refused_at_the_limit(open_one: Open) -> None:
+    tickwheel = open_one(outbox_full="drop")
+    queue = tickwheel.queue("q")
+    for n in range(200):
+        queue.enqueue(id=f"m{n}", delay=timedelta(hours=1))
+    assert queue.reschedule("m0", delay=timedelta(hours=2)).changed
+
+
 def test_what_is_there_is_answered_at_the_limit(open_one: Open) -> None:
     tickwheel = open_one()
     fill(tickwheel)
@@ -115,8 +144,7 @@ def test_whatever_frees_is_done_at_the_limit(open_one: Open) -> None:
     assert failed.fail(retry_in=timedelta(0)) == "pending"
     assert other.extend(timedelta(minutes=1)) == other.lease_until
     queue.cancel(other.id)
-    queue.reschedule(failed.id, delay=timedelta(hours=1))
-    assert [queue.get(m.id).state for m in (done, failed, other)] == ["completed", "invisible", "cancelled"]
+    assert [queue.get(m.id).state for m in (done, failed, other)] == ["completed", "pending", "cancelled"]
 
 
 def test_once_enough_is_trimmed_it_takes_messages_again(open_one: Open, server: Any) -> None:

@@ -32,6 +32,8 @@ _SETTINGS: Final = {
     "log_level": "3",
 }
 
+# Not to be set by a user: what the broker has not acknowledged must not be cut from the outbox.
+_FIXED: Final = ("enable.idempotence", "enable.gapless.guarantee", "acks", "max.in.flight.requests.per.connection")
 _GAPLESS: Final = {"enable.gapless.guarantee": "true"}
 # A topic's limit is for a batch, which is refused as a whole: a record that is too large is to be alone in its batch.
 _EACH_BY_ITSELF: Final = {"batch.size": "65536"}
@@ -66,6 +68,9 @@ class Broker:
         self, bootstrap: str, topic: str = TOPIC, given: Mapping[str, str] | None = None, *, gapless: bool = True
     ) -> None:
         """``given`` are librdkafka's settings, for TLS and passwords mostly. Raises InvalidArgument for wrong ones."""
+        for name in given or ():
+            if name in _FIXED:
+                raise InvalidArgument(f"Kafka's setting {name!r} is fixed: records are acknowledged, in order, once")
         self.topic = topic
         self._kafka = kafka_library()
         self.errors: type[Exception] = self._kafka.KafkaException
