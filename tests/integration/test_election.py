@@ -207,3 +207,15 @@ def test_a_shard_that_a_member_cannot_reach_goes_to_one_that_can_and_comes_back(
             # It asks for it again only when it can reach it: here at once.
             leadership.lose()
             settle([one, another], shards)
+
+
+def test_who_drives_goes_on_where_the_nodes_of_the_election_are_gone_and_what_to_do_is_said(
+    url: ZooKeeperUrl, watcher: KazooClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Member(url, NAMESPACE, 4) as member:
+        settle([member], 4)
+        before = member.epochs()
+        watcher.delete(url.path, recursive=True)
+        eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "what to do is said")
+        assert member.epochs() == before
+        assert watcher.exists(url.path) is None

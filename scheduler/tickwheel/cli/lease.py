@@ -34,7 +34,7 @@ ExclusiveValue = Annotated[
 ]
 Token = Annotated[str | None, typer.Option("--token", metavar="HEX", help="The lease's token, as dequeue printed it.")]
 # An event process that starts with this command has caught up by then.
-_CATCH_UP = timedelta(seconds=1)
+_CATCH_UP = timedelta(seconds=2)
 
 
 @command(

@@ -25,7 +25,7 @@ from tickwheel.record import State
 
 EXCLUSIVE_KEY = "aircraft"
 # From the first enqueue to the first departure; and how long before its time a flight is cancelled, at least.
-_LEAD_MS = 2_000
+_LEAD_MS = 4_000
 _CANCEL_MS = 3_000
 _CANCEL_MINUTES = 60
 # What a worker has beyond the flight's time before its lease ends.

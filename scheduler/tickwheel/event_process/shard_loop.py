@@ -71,6 +71,8 @@ class ShardLoop:
         self._sent = 0.0
         # The highest epoch that refused a claim.
         self._fenced_by = 0
+        # The epoch that was told to be outdated.
+        self._outdated = 0
         self._number = random.SystemRandom().randrange(_FIRST_NUMBERS) << 32
 
     def run(self) -> None:
@@ -156,7 +158,9 @@ class ShardLoop:
                     return True
                 # A fence that changed under a leader: its claim decides whether somebody newer drives.
                 how = "fenced" if isinstance(error, Fenced) else "lost"
-                _log.warning("shard %d: %s, again in %.2f s: %s", self._shard, how, wait, error)
+                # Of an epoch that the shard has left behind it was told.
+                level = logging.DEBUG if driver.refused else logging.WARNING
+                _log.log(level, "shard %d: %s, again in %.2f s: %s", self._shard, how, wait, error)
                 self._pause(wait * random.uniform(0.5, 1))
                 wait = min(2 * wait, longest)
             epoch = driver.epoch
@@ -195,11 +199,13 @@ class ShardLoop:
             self._fenced_by = max(self._fenced_by, refusal.held or 0)
             _log.warning("shard %d: %s; standing for election again", self._shard, refusal)
             return False
-        _log.error(
-            "shard %d: the election gives epoch %d, and the shard has obeyed %d: the election's state was lost, or"
-            " another election drives the shard. Where no other does, run `tickwheel shards reset-epoch`",
-            *(self._shard, epoch, self._fenced_by),
-        )
+        if epoch != self._outdated:
+            self._outdated = epoch
+            _log.error(
+                "shard %d: the election gives epoch %d, and the shard has obeyed %d: the election's state was lost, or"
+                " another election drives the shard. Where no other does, run `tickwheel shards reset-epoch`",
+                *(self._shard, epoch, self._fenced_by),
+            )
         return True
 
     def _wait_until_reached(self) -> None:

@@ -29,6 +29,8 @@ from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 LOOK_S: Final = 10.0
 # After a look that failed while there is a connection.
 AGAIN_S: Final = 0.2
+# After one that found the election's own nodes gone, which only an operator can put right.
+GONE_S: Final = 2.0
 # A process that ends goes on driving until others stand for its shards, for so long at most.
 HAND_OVER_S: Final = 0.7
 
@@ -52,7 +54,7 @@ class ZooKeeperElection:
         self._roll = Roll(self._ensemble, root, self.member, self._name, shards, self._on_event)
         self._thread = threading.Thread(target=self._run, name="tickwheel-election", daemon=True)
         # Of the thread alone.
-        self._entered = False
+        self._entered = self._gone = False
         self._assignment: Assignment = [None] * shards
         # Of all threads, under the lock.
         self._changed = threading.Condition()
@@ -168,12 +170,25 @@ class ZooKeeperElection:
                 if roll or not self._entered:
                     shards |= self._call_roll()
                 self._step(sorted(shards), losses)
+                self._gone = False
             except (Away, ZooKeeperError) as error:
-                with self._changed:
-                    if self._connected and not self._closing:
-                        _log.warning("ZooKeeper: %r; looking again in %.1f s", error, AGAIN_S)
-                    self._look_at_all()
-                    self._changed.wait_for(lambda: self._closing, AGAIN_S)
+                self._wait_after(error)
+
+    def _wait_after(self, error: Exception) -> None:
+        # New nodes would start with epochs that the shards have left behind: who drives would be stopped now, and is
+        # better left to drive until the operator comes.
+        gone = isinstance(error, NoNodeError) and self._entered
+        with self._changed:
+            if gone and not self._gone:
+                _log.error(
+                    "ZooKeeper: the nodes of this election are gone: who drives goes on, and nobody follows one that"
+                    " ends. End all event processes, run `tickwheel shards reset-epoch`, and start them again"
+                )
+            elif not gone and self._connected and not self._closing:
+                _log.warning("ZooKeeper: %r; looking again in %.1f s", error, AGAIN_S)
+            self._gone = gone
+            self._look_at_all()
+            self._changed.wait_for(lambda: self._closing, GONE_S if gone else AGAIN_S)
 
     def _has_work(self) -> bool:
         return self._closing or (self._connected and bool(self._roll_changed or self._to_look_at))
