@@ -142,8 +142,16 @@ class Polled:
             # Not by `flush`, which has been seen to hang in the client library where the reports call back.
             until = monotonic() + _PURGED_S
             while len(self._producer) and monotonic() < until:
-                self._producer.poll(_PURGED_S / 20)
+                self._report(_PURGED_S / 20)
 
     def _poll(self) -> None:
         while not self._closing.is_set():
-            self._producer.poll(_POLL_S)
+            self._report(_POLL_S)
+
+    def _report(self, seconds: float) -> None:
+        """Let the reports that have come be called, after waiting for one at most so long."""
+        try:
+            self._producer.poll(seconds)
+        except Exception as error:
+            # It fails once for a fatal error; the records that it fails are reported by the calls to come.
+            _log.warning("the client of Kafka has failed: %s", error)
