@@ -1,12 +1,15 @@
 """Faults of a primary and its replica: what was not confirmed by the replica is gone, and nothing else."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import cast
 
+from services.valkey import ValkeyServer
 from tests.fault.harness.plan import Fault
 from tests.fault.harness.replicated import Replicated
 from tests.fault.harness.world import World
+
+_WRITTEN_S = 5.0
 
 
 @contextmanager
@@ -29,18 +32,21 @@ def split(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     old = place.server
     place.link.stall()
     place.fail_over()
-    before = _offset(old.call("INFO", "replication"))
+    before = _written(old)
     yield lambda: f"{ahead[0]} bytes written to the old primary are gone" if ahead[0] else ""
-    ahead[0] = _offset(old.call("INFO", "replication")) - before
+    # Clients that wait for an answer at that moment write a little later.
+    with suppress(TimeoutError):
+        world.until(lambda: _written(old) > before, "the old primary is written to", _WRITTEN_S)
+    ahead[0] = _written(old) - before
     place.rejoin(old)
 
 
 def _ahead(place: Replicated) -> int:
     """By how many bytes the primary is ahead of its replica."""
     [replica] = place.set.replicas
-    primary = _offset(place.server.call("INFO", "replication"))
-    return primary - int(replica.call("INFO", "replication")["slave_repl_offset"])
+    return _written(place.server) - int(replica.call("INFO", "replication")["slave_repl_offset"])
 
 
-def _offset(info: dict[str, str]) -> int:
-    return int(info["master_repl_offset"])
+def _written(primary: ValkeyServer) -> int:
+    """Bytes that this primary has written for replicas."""
+    return int(primary.call("INFO", "replication")["master_repl_offset"])

@@ -152,10 +152,10 @@ def _until_all_ended(world: World) -> dict[str, int]:
 
 
 def _cancel_what_is_far_away(tickwheel: Tickwheel) -> None:
-    """An operator's part after a clock that was an hour ahead: what was enqueued then is due in an hour."""
+    """An operator's part after a clock that was an hour ahead: delays and back-offs of then end in an hour."""
     for queue in tickwheel.queues():
         for view in queue.messages("invisible"):
-            if view.due > datetime.now(UTC) + _SOON:
+            if view.until and view.until > datetime.now(UTC) + _SOON:
                 queue.cancel(view.id, view.exclusive_value)
 
 
