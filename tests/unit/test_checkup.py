@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from tickwheel.cli.checkup import ServerFacts, ShardFacts, judge_server, judge_shards
-from tickwheel.core import Core
+from tickwheel.cli.checkup import ServerFacts, ShardFacts, judge_queues, judge_server, judge_shards
+from tickwheel.config import QueueConfig
+from tickwheel.core import RELAYED, Core
 from tickwheel.doctor.reading import damage_told
 from tickwheel.errors import Forbidden, TickwheelError, Unavailable
 
@@ -35,7 +36,7 @@ def test_a_server_is_judged_by_what_it_says(
     info: dict[str, str], settings: dict[str, str | None], check: str, verdict: str
 ) -> None:
     known = {name: value for name, value in (SETTINGS | settings).items() if value is not None}
-    found = {f.check: f.verdict for f in judge_server(ServerFacts(INFO | info, known, 0, NOW), NOW, 1.0, 1_000)}
+    found = {f.check: f.verdict for f in judge_server(ServerFacts(INFO | info, known, NOW), NOW, 1.0, 1_000)}
     assert found[check] == verdict
     assert [other for other, told in found.items() if told != "ok"] == ([] if verdict == "ok" else [check])
 
@@ -44,7 +45,7 @@ def test_a_server_is_judged_by_what_it_says(
     ("apart_ms", "verdict"), [(1_000, "ok"), (-1_000, "ok"), (1_001, "warning"), (-1_001, "warning")]
 )
 def test_a_clock_is_near_within_its_guard(apart_ms: int, verdict: str) -> None:
-    facts = ServerFacts(INFO, SETTINGS, 0, NOW + apart_ms)
+    facts = ServerFacts(INFO, SETTINGS, NOW + apart_ms)
     assert {f.check: f.verdict for f in judge_server(facts, NOW, 1.0, 1_000)}["clock"] == verdict
 
 
@@ -72,3 +73,32 @@ def test_what_says_nothing_of_the_bytes_is_no_damage(error: Exception) -> None:
     with pytest.raises(type(error)), damage_told(told.append):
         raise error
     assert told == []
+
+
+@pytest.mark.parametrize(
+    ("followed", "verdict", "said"),
+    [
+        ({0, 1}, "ok", "event processes follow every shard's inbox"),
+        ({0}, "warning", "no event process of shard 1 is in sight"),
+        ({7}, "warning", "no event process is in sight"),
+    ],
+)
+def test_who_drives_elsewhere_is_known_by_the_inboxes_that_are_followed(
+    followed: set[int], verdict: str, said: str
+) -> None:
+    fence = struct.pack(">QQ", 3, 1)
+    shards = [replace(SHARD, number=number, fence=fence, locked=False) for number in range(2)]
+    facts = ServerFacts(now_ms=NOW, followed=frozenset(followed))
+    [found] = [f for f in judge_shards(Core("tw"), shards, facts, embedded=False) if f.check == "driver"]
+    assert found.verdict == verdict
+    assert found.text.startswith(said)
+
+
+@pytest.mark.parametrize(("history", "verdict"), [(RELAYED, "ok"), (1_000, "bad")])
+def test_a_sink_is_told_of_and_is_bad_where_nothing_is_relayed(history: int, verdict: str) -> None:
+    core = Core("tw")
+    core.history = history
+    configs = {"mail": QueueConfig(sink="kafka://mails"), "work": QueueConfig()}
+    _, found = judge_queues(core, configs)
+    assert (found.check, found.verdict) == ("sinks", verdict)
+    assert found.text.startswith("mail to kafka://mails;")

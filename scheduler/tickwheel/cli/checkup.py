@@ -1,6 +1,7 @@
 """What a server and a namespace say of themselves, read without changing anything, and what is to be thought of it."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -11,6 +12,7 @@ from tickwheel.errors import TickwheelError
 from tickwheel.event_process.levels import length, start
 from tickwheel.event_process.shard import FENCE_BYTES, epoch_of
 from tickwheel.keys import shard_key
+from tickwheel.operations.shards import followed
 from tickwheel.plan import Plan, Request, Round, Servers
 from tickwheel.server_checks import VERSION_MIN
 
@@ -37,8 +39,9 @@ class ServerFacts:
 
     info: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
-    blocked_readers: int = 0
     now_ms: int = 0
+    followed: frozenset[int] = frozenset()
+    """Shards whose inbox an event process follows."""
 
 
 @dataclass(slots=True)
@@ -78,7 +81,7 @@ class ShardFacts:
         return acts[0] != acts[1] or (before.oldest_new != b"" and before.oldest_new != self.oldest_new)
 
 
-def read_server(shard: int) -> Plan[ServerFacts]:
+def read_server(core: Core, shard: int) -> Plan[ServerFacts]:
     """What the server of a shard says; a setting that this user may not read is left out."""
     facts = ServerFacts()
     [time, info] = yield Round([Request(shard, command=("TIME",)), Request(shard, command=("INFO",))])
@@ -91,11 +94,8 @@ def read_server(shard: int) -> Plan[ServerFacts]:
             continue
         if reply.value:
             facts.settings[name] = reply.value[1].decode()
-    try:
-        [clients] = yield Round([Request(shard, command=("CLIENT", "LIST"))])
-        facts.blocked_readers = clients.value.decode().count("cmd=xread ")
-    except TickwheelError:
-        pass
+    with suppress(TickwheelError):
+        facts.followed = frozenset((yield from followed(core, shard)))
     return facts
 
 
@@ -210,8 +210,8 @@ def _outbox(core: Core, shards: list[ShardFacts]) -> Finding:
     return Finding("outbox", "warning" if full or dropped else "ok", text + (": see to the relay" if full else ""))
 
 
-def judge_queues(configs: dict[str, QueueConfig]) -> Iterator[Finding]:
-    """How many there are, and which are blocked."""
+def judge_queues(core: Core, configs: dict[str, QueueConfig]) -> Iterator[Finding]:
+    """How many there are, which are blocked, and which have a sink."""
     blocked = [
         f"{name} ({' and '.join(w for w in ('enqueue', 'dequeue') if getattr(config, f'{w}_blocked'))})"
         for name, config in configs.items()
@@ -219,6 +219,12 @@ def judge_queues(configs: dict[str, QueueConfig]) -> Iterator[Finding]:
     ]
     text = f"{len(configs):,} in all" + (f"; blocked: {', '.join(blocked)}" if blocked else "")
     yield Finding("queues", "warning" if blocked else "ok", text)
+    sinks = ", ".join(f"{name} to {config.sink}" for name, config in configs.items() if config.sink is not None)
+    if sinks and core.history < RELAYED:
+        why = "only in a namespace that is relayed, which this one is not: what is due there waits"
+        yield Finding("sinks", "bad", f"{sinks}; but messages are handed over {why}")
+    elif sinks:
+        yield Finding("sinks", "ok", f"{sinks}; handed over by event processes with --kafka")
 
 
 def _memory(facts: ServerFacts) -> Finding:
@@ -277,11 +283,11 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
     if any(shard.served for shard in unlocked):
         by = "elected on ZooKeeper" if shards[0].election == "zookeeper" else "with another lock file than this host's"
         return Finding("driver", "ok", f"an event process drives it, {by}; {epochs}")
-    if facts.blocked_readers:
-        return Finding(
-            "driver", "ok", f"readers that follow an inbox of this server: {facts.blocked_readers}; {epochs}"
-        )
-    return Finding("driver", "warning", f"no event process is in sight, and nothing waits for one; {epochs}")
+    missing = [str(shard.number) for shard in unlocked if shard.number not in facts.followed]
+    if not missing:
+        return Finding("driver", "ok", f"event processes follow every shard's inbox; {epochs}")
+    which = f" of shard {', '.join(missing)}" if len(missing) < len(shards) else ""
+    return Finding("driver", "warning", f"no event process{which} is in sight, and nothing waits for one; {epochs}")
 
 
 def _ms(entry_id: bytes) -> int:

@@ -58,9 +58,9 @@ def doctor(
     report = _Report(place.json)
     with _opened(place) as (opening, io):
         core = Core(opening.namespace)
-        servers = [_Server(io, name, shard) for name, shard in io.run(which_servers()).items()]
+        servers = [_Server(core, io, name, shard) for name, shard in io.run(which_servers()).items()]
         facts = servers[0].facts
-        facts.blocked_readers = sum(server.facts.blocked_readers for server in servers)
+        facts.followed = frozenset[int]().union(*(server.facts.followed for server in servers))
         there, usable = True, False
         with report.phase("namespace"):
             there = usable = io.run(read_namespace(core))
@@ -74,7 +74,7 @@ def doctor(
                 report.add(judge_shards(core, shards, facts, embedded=opening.server is not None))
         if there:
             with report.phase("queues"):
-                report.add(judge_queues(io.run(listed(core))))
+                report.add(judge_queues(core, io.run(listed(core))))
         if usable and not quick:
             with report.phase("records"):
                 report.add(_audit(core, io))
@@ -90,9 +90,9 @@ def doctor(
 class _Server:
     """One server, what it says and when."""
 
-    def __init__(self, io: SyncIO, name: str, shard: int) -> None:
+    def __init__(self, core: Core, io: SyncIO, name: str, shard: int) -> None:
         asked = time.perf_counter()
-        self.facts = io.run(read_server(shard))
+        self.facts = io.run(read_server(core, shard))
         self._answered_ms = (time.perf_counter() - asked) * 1000
         self._host_ms = time.time_ns() // 1_000_000
         self._name = name

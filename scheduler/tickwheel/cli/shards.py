@@ -10,7 +10,7 @@ from tickwheel.cli.failures import Refusal
 from tickwheel.cli.notation import written
 from tickwheel.cli.output import note, print_json, print_table
 from tickwheel.cli.place import Place
-from tickwheel.operations.shards import ShardView, drivers, reset_epoch, views
+from tickwheel.operations.shards import ShardView, followed, reset_epoch, views
 
 commands = typer.Typer()
 
@@ -57,7 +57,7 @@ def reset(
 
 def _refuse_if_driven(tickwheel: Tickwheel, shard: int) -> None:
     try:
-        found = tickwheel._run(drivers(tickwheel._core, shard))
+        found = tickwheel._run(followed(tickwheel._core, shard))[shard]
     except Forbidden:
         note(f"whether shard {shard} is driven cannot be told: this user may not call CLIENT LIST")
         return

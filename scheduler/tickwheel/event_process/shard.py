@@ -64,7 +64,7 @@ class Shard:
         return Fenced(text, int(held[1]) if held else None)
 
 
-def client_name(namespace: str, shard: int) -> str:
+def client_name(namespace: str, shard: int | str) -> str:
     """What servers know the connections of a shard's driver by."""
     return f"tickwheel-events:{namespace}:{shard}"
 

@@ -1,5 +1,6 @@
 """What operators ask of shards: who drives each, what waits, how late it was; and to forget who drove them."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from tickwheel.core import Core
@@ -38,11 +39,16 @@ def views(core: Core) -> Plan[list[ShardView]]:
     return found
 
 
-def drivers(core: Core, shard: int) -> Plan[int]:
-    """How many processes follow the shard's inbox at this moment. Raises Forbidden where the user may not ask."""
-    reply = yield from one(Request(shard, command=("CLIENT", "LIST")))
-    name = f" name={client_name(core.namespace, shard)} "
-    return sum(name in line and "cmd=xread" in line for line in reply.value.decode().splitlines())
+def followed(core: Core, asked: int) -> Plan[Counter[int]]:
+    """The shards on the server of the asked one whose inboxes are followed at this moment, and by how many processes.
+
+    Raises Forbidden where the user may not ask.
+    """
+    reply = yield from one(Request(asked, command=("CLIENT", "LIST")))
+    clients = [line.split(" ") for line in reply.value.decode().splitlines() if " cmd=xread " in line]
+    ours = f"name={client_name(core.namespace, '')}"
+    shards = [word.removeprefix(ours) for client in clients for word in client if word.startswith(ours)]
+    return Counter(int(shard) for shard in shards if shard.isdecimal())
 
 
 def reset_epoch(core: Core, shard: int) -> Plan[bool]:
