@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 import time
+import traceback
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from tests.fault.harness.faults import Injection, inject
 from tests.fault.harness.history import OK, now
 from tests.fault.harness.lateness import recovery_s, spread_ms
 from tests.fault.harness.load import EXCLUSIVE, LEASE_MS, MAX_ATTEMPTS, PLAIN, VALUE_KEY
+from tests.fault.harness.place import LeftOut
 from tests.fault.harness.places import PLACES
 from tests.fault.harness.plan import RunPlan
 from tests.fault.harness.relay import Relay
@@ -73,6 +75,12 @@ def run(plan: RunPlan, shared: Shared, *, keep: bool = False) -> Outcome:
                 outcome.violations.append(Violation("L2", str(error)))
             finally:
                 world.close()
+    except LeftOut:
+        raise
+    except Exception as error:
+        # Of the harness, maybe. Other runs go on, and this one has shown nothing good.
+        outcome.violations.append(Violation("error", f"{type(error).__name__}: {error}"))
+        outcome.marks.append(traceback.format_exc())
     finally:
         outcome.seconds = time.monotonic() - began
         if not (keep or outcome.violations):

@@ -79,14 +79,14 @@ def _refused(client: Any) -> int:
 def fill_disk(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     """The server ends when it cannot write what it would have to answer for."""
     server, filler = world.place.server, world.place.disk / "filler"
-    with filler.open("wb") as file, suppress(OSError):
+    # What the server wrote may have filled it before.
+    with suppress(OSError), filler.open("wb", buffering=0) as file:
         while True:
             file.write(bytes(1 << 16))
-            file.flush()
     world.until(lambda: not server.is_running or "MISCONF" in log(server), "the server notices", _RETRY_S)
     mark = "the server refused" if server.is_running else "the server ended"
     yield lambda: mark
-    filler.unlink()
+    filler.unlink(missing_ok=True)
     server.restart()
 
 
