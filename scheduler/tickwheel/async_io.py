@@ -109,8 +109,8 @@ class AsyncIO:
 
     async def _do(self, step: object, has_done: bool) -> Any:
         match step:
-            case Round(requests):
-                return await self.round(requests, has_done)
+            case Round(requests, partly):
+                return await self.round(requests, has_done, partly)
             case Servers():
                 return await self._one_shard_each()
             case Watch(queue):
@@ -124,10 +124,10 @@ class AsyncIO:
                 waiter.leave()
         return None
 
-    async def round(self, requests: list[Request], has_done: bool = False) -> list[Reply]:
+    async def round(self, requests: list[Request], has_done: bool = False, partly: bool = False) -> list[Reply]:
         """Send requests, a pipeline to each server, again those without an answer, until all have one or time is up.
 
-        ``has_done``: the call that they belong to has had an effect before.
+        ``has_done``: the call that they belong to has had an effect before. ``partly`` as a Round's.
         """
         delivery = Delivery(requests, self._servers.topology, self._replicas, has_done=has_done)
         attempts = Attempts(self._where, self._seconds)

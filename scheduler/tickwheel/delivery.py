@@ -52,6 +52,7 @@ class Delivery:
         "_has_done",
         "_hops",
         "_lacking",
+        "_partly",
         "_passed_on",
         "_refusal",
         "_replicas",
@@ -60,20 +61,28 @@ class Delivery:
         "_sent",
         "_topology",
         "_trouble",
+        "_troubles",
         "map_is_old",
         "replies",
         "silent",
     )
 
     def __init__(
-        self, requests: Sequence[Request], topology: Topology, replicas: int, *, has_done: bool = False
+        self,
+        requests: Sequence[Request],
+        topology: Topology,
+        replicas: int,
+        *,
+        has_done: bool = False,
+        partly: bool = False,
     ) -> None:
-        """``has_done``: rounds of the same call before this one have had an effect."""
+        """``has_done``: rounds of the same call before this one have had an effect. ``partly`` as a Round's."""
         self.replies: list[Reply | None] = [None] * len(requests)
         # Servers that gave no answer, and whether the map is to be read again: from another one.
         self.silent: set[str] = set()
         self.map_is_old = topology.is_cluster and topology.version == 0
         self._has_done = has_done
+        self._partly = partly
         self._requests = requests
         self._topology = topology
         self._replicas = replicas
@@ -86,6 +95,7 @@ class Delivery:
         self._refusal: Exception | None = None
         self._passed_on = False
         self._hops = 0
+        self._troubles = 0
 
     @property
     def in_doubt(self) -> bool:
@@ -165,12 +175,14 @@ class Delivery:
         self._passed_on = False
         if trouble is None and self._hops > _HOPS:
             self.map_is_old = True
-            return TryLater("the cluster is moving its slots")
+            trouble = TryLater("the cluster is moving its slots")
+        self._troubles += trouble is not None
         return trouble
 
     @property
     def is_done(self) -> bool:
-        return None not in self.replies
+        """Whether all are answered, or, of a round that may stay in part, some; the map was read again by then."""
+        return None not in self.replies or (self._partly and self._troubles > 1 and any(self.replies))
 
     def _later(self, error: TryLater) -> None:
         self._trouble = self._trouble or error

@@ -44,9 +44,14 @@ class Reply:
 
 @dataclass(slots=True)
 class Round:
-    """Requests that are sent together, in one round trip for each server. Answered with a Reply for each."""
+    """Requests that are sent together, in one round trip for each server. Answered with a Reply for each.
+
+    ``partly``: where servers answer, those that stay silent when asked again are not waited for: None for each of
+    theirs.
+    """
 
     requests: list[Request]
+    partly: bool = False
 
 
 @dataclass(slots=True)

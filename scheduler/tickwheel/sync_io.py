@@ -58,8 +58,8 @@ class SyncIO:
 
     def _do(self, step: object, has_done: bool) -> Any:
         match step:
-            case Round(requests):
-                return self.round(requests, has_done)
+            case Round(requests, partly):
+                return self.round(requests, has_done, partly)
             case Servers():
                 return self._one_shard_each()
             case Watch(queue):
@@ -73,12 +73,12 @@ class SyncIO:
                 waiter.leave()
         return None
 
-    def round(self, requests: list[Request], has_done: bool = False) -> list[Reply]:
+    def round(self, requests: list[Request], has_done: bool = False, partly: bool = False) -> list[Reply]:
         """Send requests, a pipeline to each server, again those without an answer, until all have one or time is up.
 
-        ``has_done``: the call that they belong to has had an effect before.
+        ``has_done``: the call that they belong to has had an effect before. ``partly`` as a Round's.
         """
-        delivery = Delivery(requests, self._servers.topology, self.replicas, has_done=has_done)
+        delivery = Delivery(requests, self._servers.topology, self.replicas, has_done=has_done, partly=partly)
         attempts = Attempts(self._where, self._seconds)
         self._gate.check(has_done)
         while True:

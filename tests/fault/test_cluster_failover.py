@@ -100,6 +100,32 @@ def test_a_frozen_primary_holds_up_its_own_shards_only_until_its_replica_takes_o
         assert work.counts()["pending"] == SHARDS + 22
 
 
+@pytest.mark.parametrize("wait", [None, timedelta(minutes=1)], ids=["at once", "waiting"])
+def test_shards_whose_servers_are_gone_hold_up_no_worker_whom_others_have_something_for(
+    cluster: RedisCluster, wait: timedelta | None
+) -> None:
+    timeout = timedelta(seconds=20)
+    with Tickwheel(cluster.url, shards=SHARDS, timeout=timeout) as tickwheel:
+        work = tickwheel.create_queue("work")
+        primary = owner(cluster, 1)
+        for shard in range(SHARDS):
+            work.enqueue(id=id_on(shard, "work"))
+        there = {id_on(shard, "work") for shard in range(SHARDS) if owner(cluster, shard).port != primary.port}
+        # Neither comes back: without its replica nobody takes over.
+        for replica in cluster.replicas_of(primary):
+            replica.kill()
+        primary.kill()
+        began = time.monotonic()
+        found: set[str] = set()
+        while not there <= found:
+            found |= {message.id for message in work.dequeue(2, wait=wait)}
+        assert found == there
+        if wait is not None:
+            work.enqueue(id=id_on(shard_elsewhere(cluster, primary), "more"))
+            assert work.dequeue(2, wait=wait)
+        assert time.monotonic() - began < timeout.total_seconds()
+
+
 def test_whether_a_call_may_have_happened_is_known_for_each_call(cluster: RedisCluster) -> None:
     timeout = timedelta(milliseconds=500)
     with Tickwheel(cluster.url, shards=SHARDS, timeout=timeout) as tickwheel:

@@ -242,3 +242,26 @@ def test_what_was_only_read_leaves_nothing_in_doubt() -> None:
 def test_a_call_whose_earlier_round_was_done_may_have_happened() -> None:
     delivery = Delivery([call(3, durable=True)], cluster(), 0, has_done=True)
     assert delivery.in_doubt
+
+
+def test_of_a_round_that_may_stay_in_part_what_a_silent_server_has_is_asked_for_twice() -> None:
+    topology = cluster()
+    delivery = Delivery([call(3), call(63)], topology, 0, partly=True)
+    assert attempt(delivery, {A: [1]}) is not None
+    assert delivery.map_is_old
+    assert not delivery.is_done
+    delivery.map_is_read()
+    assert sent(delivery).keys() == {B}
+    assert attempt(delivery, {}) is not None
+    assert delivery.is_done
+    here, there = delivery.replies
+    assert here is not None
+    assert here.value == 1
+    assert there is None
+
+
+def test_a_round_that_may_stay_in_part_waits_for_its_first_answer() -> None:
+    delivery = Delivery([call(3), call(63)], cluster(), 0, partly=True)
+    for _ in range(3):
+        attempt(delivery, {})
+        assert not delivery.is_done

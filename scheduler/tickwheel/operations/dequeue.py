@@ -140,7 +140,7 @@ class Dequeue:
         elif several and self._exact:
             yield from self._most_urgent_of_all(found, slot, config, make, final)
         else:
-            for shard in (yield from self._readiness.shards(config, slot.unanswered(0))):
+            for shard in (yield from self._readiness.shards(config, slot.unanswered(0), final)):
                 yield from self._take(found, slot, shard, self._limit, make, final)
 
     def _most_urgent_of_all(

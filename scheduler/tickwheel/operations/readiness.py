@@ -27,9 +27,9 @@ class Readiness:
         # That nothing was ready in the queue, and that nothing with these pairs was.
         self._empty, self._unmatched = (queue, b""), (queue, where)
 
-    def shards(self, config: QueueConfig, unanswered: bool) -> Plan[list[int]]:
+    def shards(self, config: QueueConfig, unanswered: bool, final: bool) -> Plan[list[int]]:
         """The shards to ask, most urgent head first, as far as that is known. A call that was sent before, perhaps, and
-        is ``unanswered``, is asked again.
+        is ``unanswered``, is asked again. That nothing is ready is a ``final`` answer only of all shards together.
         """
         core = self._core
         if core.shards == 1:
@@ -47,7 +47,7 @@ class Readiness:
         }
         changed = False
         if len(ready) < core.shards:
-            ready, changed = yield from self._heads(config)
+            ready, changed = yield from self._heads(config, final)
         found = sorted(ready, key=lambda shard: (ready[shard], shard))
         return [0] if not found and (changed or self.must_ask(config)) else found
 
@@ -69,9 +69,9 @@ class Readiness:
         """Something was there, or has come since."""
         self._core.idle -= {self._empty, self._unmatched}
 
-    def _heads(self, config: QueueConfig) -> Plan[tuple[dict[int, int], bool]]:
+    def _heads(self, config: QueueConfig, final: bool) -> Plan[tuple[dict[int, int], bool]]:
         """The most urgent deadline of every shard, and whether the queue has another configuration by now: one round,
-        which only reads.
+        which only reads. Shards whose server is away hold up nobody whom others have something for.
         """
         core = self._core
         commands = [
@@ -80,14 +80,18 @@ class Readiness:
             )
             for shard in range(core.shards)
         ]
-        *replies, version = yield Round([*commands, self._version()])
+        requests = [*commands, self._version()]
+        answers = yield Round(requests, partly=True)
+        if final and None in answers and not any(answer and answer.value for answer in answers[:-1]):
+            answers = yield Round(requests)
+        *replies, version = answers
         found = {}
         for shard, reply in enumerate(replies):
-            deadline = int(float(reply.value[1])) if reply.value else None
+            deadline = int(float(reply.value[1])) if reply and reply.value else None
             core.hear_head(self._queue, shard, deadline)
             if deadline is not None:
                 found[shard] = deadline
-        return found, version.value != config.packed_version
+        return found, version is not None and version.value != config.packed_version
 
     def _may_deliver(self, config: QueueConfig) -> Plan[bool]:
         """Whether something may be there for this call, as where the last one found something; or the queue has another
