@@ -129,7 +129,7 @@ class AsyncIO:
 
         ``has_done``: the call that they belong to has had an effect before. ``partly`` as a Round's.
         """
-        delivery = Delivery(requests, self._servers.topology, self._replicas, has_done=has_done)
+        delivery = Delivery(requests, self._servers.topology, self._replicas, has_done=has_done, partly=partly)
         attempts = Attempts(self._where, self._seconds)
         self._gate.check(has_done)
         while True:

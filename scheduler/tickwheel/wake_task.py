@@ -58,6 +58,7 @@ class WakeTask:
         self._swept = 0.0
         self._error: Exception | None = None
         self._task: asyncio.Task[None] | None = None
+        self._stopping = False
 
     async def watch(self, queue: str) -> TaskWaiter:
         """A waiter for the queue, once its subscription stands; without a server, one that only the sweep wakes.
@@ -82,6 +83,9 @@ class WakeTask:
     async def stop(self) -> None:
         """End the task, and wake everybody."""
         task, self._task = self._task, None
+        # Beside the cancellation, which redis-py may lose on the way (`AsyncIO.run`).
+        self._stopping = True
+        self._nudged.set()
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -91,7 +95,7 @@ class WakeTask:
 
     async def _run(self) -> None:
         try:
-            while True:
+            while not self._stopping:
                 await self._place()
                 for server in await self._readable():
                     await self._at(server, self._hear)

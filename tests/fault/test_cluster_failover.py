@@ -1,5 +1,6 @@
 """A primary of a cluster is killed or frozen while producers and workers go on."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from services.redis_cluster import RedisCluster
 from services.valkey import ValkeyServer
 from tests.conditions import eventually
 from tests.fault.cluster_load import load
-from tickwheel import NewMessage, Tickwheel, Unavailable
+from tickwheel import NewMessage, Tickwheel, Unavailable, aio
 from tickwheel.routing import shard_of
 from tickwheel.servers import ANSWER_S
 from tickwheel.topology import slot_of
@@ -53,11 +54,11 @@ def has_moved(cluster: RedisCluster, shard: int, node: ValkeyServer) -> bool:
     return False
 
 
-@pytest.mark.parametrize("asyncio", [False, True], ids=["threads", "tasks"])
+@pytest.mark.parametrize("as_tasks", [False, True], ids=["threads", "tasks"])
 def test_with_a_replica_nothing_acknowledged_is_lost_when_a_primary_is_killed(
-    cluster: RedisCluster, tmp_path: Path, asyncio: bool
+    cluster: RedisCluster, tmp_path: Path, as_tasks: bool
 ) -> None:
-    with load(cluster, tmp_path, asyncio=asyncio, durability="replica:1") as work:
+    with load(cluster, tmp_path, asyncio=as_tasks, durability="replica:1") as work:
         primary = owner(cluster, 1)
         primary.kill()
         eventually(lambda: has_moved(cluster, 1, primary), "its replica takes over", 30)
@@ -112,9 +113,8 @@ def test_shards_whose_servers_are_gone_hold_up_no_worker_whom_others_have_someth
             work.enqueue(id=id_on(shard, "work"))
         there = {id_on(shard, "work") for shard in range(SHARDS) if owner(cluster, shard).port != primary.port}
         # Neither comes back: without its replica nobody takes over.
-        for replica in cluster.replicas_of(primary):
-            replica.kill()
-        primary.kill()
+        for server in (*cluster.replicas_of(primary), primary):
+            server.kill()
         began = time.monotonic()
         found: set[str] = set()
         while not there <= found:
@@ -124,6 +124,28 @@ def test_shards_whose_servers_are_gone_hold_up_no_worker_whom_others_have_someth
             work.enqueue(id=id_on(shard_elsewhere(cluster, primary), "more"))
             assert work.dequeue(2, wait=wait)
         assert time.monotonic() - began < timeout.total_seconds()
+
+
+def test_the_same_for_a_task(cluster: RedisCluster) -> None:
+    timeout = timedelta(seconds=20)
+
+    async def taken() -> None:
+        async with aio.Tickwheel(cluster.url, shards=SHARDS, timeout=timeout) as tickwheel:
+            work = await tickwheel.create_queue("work")
+            primary = owner(cluster, 1)
+            for shard in range(SHARDS):
+                await work.enqueue(id=id_on(shard, "work"))
+            there = {id_on(shard, "work") for shard in range(SHARDS) if owner(cluster, shard).port != primary.port}
+            for server in (*cluster.replicas_of(primary), primary):
+                server.kill()
+            began = time.monotonic()
+            found: set[str] = set()
+            while not there <= found:
+                found |= {message.id for message in await work.dequeue(2)}
+            assert found == there
+            assert time.monotonic() - began < timeout.total_seconds()
+
+    asyncio.run(taken())
 
 
 def test_whether_a_call_may_have_happened_is_known_for_each_call(cluster: RedisCluster) -> None:
