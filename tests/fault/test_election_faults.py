@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from services.process import HOST
 from services.zookeeper import ZooKeeper
 from tests.conditions import eventually
 from tests.conftest import Contents
 from tests.election_members import candidates
 from tests.fault.event_processes import EventProcessChild, fence
-from tests.fault.stalling_proxy import StallingProxy
+from tests.fault.flaky_proxy import FlakyProxy
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.event_process.shard import epoch_of
 from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
@@ -169,8 +170,8 @@ def test_who_was_frozen_past_its_session_changes_nothing_when_it_wakes(
 def test_who_cannot_reach_the_server_leaves_its_shards_to_who_can_until_it_can_again(
     tickwheel: Tickwheel, tickwheel_server: PrivateServer, start: Start, owners: Owners
 ) -> None:
-    with StallingProxy(tickwheel_server.url) as proxy:
-        cut_off, another = start(f"redis://{proxy.address}"), start()
+    with FlakyProxy(str(tickwheel_server.folder / "valkey.sock"), keeps_requests=False) as proxy:
+        cut_off, another = start(proxy.url), start()
         owners.settle(cut_off, another)
         proxy.stall()
         owners.settle(another)
@@ -183,8 +184,9 @@ def test_who_cannot_reach_the_server_leaves_its_shards_to_who_can_until_it_can_a
 def test_who_cannot_reach_zookeeper_drives_until_another_does_and_stands_again_when_it_can(
     tickwheel: Tickwheel, start: Start, owners: Owners, ensemble: ZooKeeper
 ) -> None:
-    with StallingProxy(f"tcp://{ensemble.hosts}") as proxy:
-        cut_off = start(hosts=proxy.address)
+    [zookeeper] = ensemble.servers
+    with FlakyProxy((HOST, zookeeper.port), keeps_requests=False) as proxy:
+        cut_off = start(hosts=f"{HOST}:{proxy.port}")
         owners.settle(cut_off)
         epochs = owners.epochs()
         proxy.stall()
