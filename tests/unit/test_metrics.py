@@ -9,7 +9,7 @@ import pytest
 
 from tickwheel import InvalidArgument
 from tickwheel.event_process import WheelStats
-from tickwheel.event_process.metrics import TOLD, serve_metrics, table
+from tickwheel.event_process.metrics import TOLD, serve_metrics
 
 pytestmark = pytest.mark.unit
 
@@ -19,6 +19,12 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def table() -> str:
+    """All figures as the operations page shows them."""
+    rows = "".join(f"| `tickwheel_{told.name}{'_total' if told.counts else ''}` | {told.help} |\n" for told in TOLD)
+    return f"| metric | meaning |\n|---|---|\n{rows}"
 
 
 def test_every_figure_is_told_once() -> None:

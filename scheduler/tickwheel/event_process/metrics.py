@@ -52,12 +52,6 @@ TOLD = (
 )
 
 
-def table() -> str:
-    """All figures as the operations page shows them."""
-    rows = "".join(f"| `tickwheel_{told.name}{'_total' if told.counts else ''}` | {told.help} |\n" for told in TOLD)
-    return f"| metric | meaning |\n|---|---|\n{rows}"
-
-
 class ShardMetrics(Collector):
     """Collects the figures of all shards of one event process."""
 
