@@ -44,39 +44,30 @@ def enqueueing(server: TracedServer, durability: str) -> Iterator[list[str]]:
 
 def kept(server: TracedServer) -> set[str]:
     """The ids of the messages that are there after a restart; everything else about them is in order, too."""
-    server.start(traced=False)
-    try:
-        with Tickwheel(server.url, drive=False) as tickwheel:
-            assert tickwheel._run(audit(tickwheel._core)) == []
-            queue = next((queue for queue in tickwheel.queues() if queue.name == "orders"), None)
-            return {message.id for message in queue.messages()} if queue else set()
-    finally:
-        server.kill()
+    server.start()
+    with Tickwheel(server.url, drive=False) as tickwheel:
+        assert tickwheel._run(audit(tickwheel._core)) == []
+        queue = next((queue for queue in tickwheel.queues() if queue.name == "orders"), None)
+        return {message.id for message in queue.messages()} if queue else set()
 
 
 def test_a_power_loss_takes_nothing_that_was_acknowledged_under_fsync(tmp_path: Path) -> None:
-    server = TracedServer(tmp_path, "always")
-    server.start()
-    try:
+    with TracedServer(tmp_path, "always") as server:
+        server.start()
         with enqueueing(server, "fsync") as acknowledged:
             eventually(lambda: len(acknowledged) >= MESSAGES, "10,000 messages are acknowledged", within=60)
             server.lose_power()
             there = list(acknowledged)
         assert set(there) <= kept(server)
-    finally:
-        server.kill()
 
 
 def test_a_power_loss_takes_what_was_acknowledged_in_the_last_second_without_fsync(tmp_path: Path) -> None:
     # That the loss is real: the same cut, with a server that brings its file to disk every second.
-    server = TracedServer(tmp_path, "everysec")
-    server.start()
-    try:
+    with TracedServer(tmp_path, "everysec") as server:
+        server.start()
         with enqueueing(server, "memory") as acknowledged:
             eventually(lambda: len(acknowledged) >= MESSAGES, "10,000 messages are acknowledged", within=60)
             eventually(lambda: len(acknowledged) >= 2 * MESSAGES, "and as many after that", within=60)
             assert server.lose_power() > 0
             there = list(acknowledged)
         assert set(there) - kept(server)
-    finally:
-        server.kill()
