@@ -1,10 +1,11 @@
-"""A server of its own for each test that breaks one."""
+"""A server or a Kafka of its own for each test that breaks one."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from services.kafka import Kafka
 from tests.fault.faulty_server import FaultyServer
 
 
@@ -17,3 +18,11 @@ def faulty(tmp_path: Path) -> Iterator[FaultyServer]:
     server.start()
     yield server
     server.kill()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Kafka]:
+    """A Kafka that can be killed and started again."""
+    with Kafka(tmp_path / "kafka") as found:
+        found.start()
+        yield found

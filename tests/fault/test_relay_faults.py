@@ -15,10 +15,10 @@ import pytest
 from services.kafka import Kafka
 from services.replica_set import ReplicaSet
 from tests.conditions import eventually
+from tests.event_process_thread import running
 from tests.fault.event_processes import EventProcessChild
 from tests.topics import make_topic
 from tickwheel import NewMessage, OutboxFull, Queue, Tickwheel, events
-from tickwheel.driving import event_process
 from tickwheel.event_process.broker import Broker
 from tickwheel.keys import shard_key
 from tickwheel.testing import PrivateServer
@@ -28,14 +28,6 @@ pytestmark = pytest.mark.fault
 IDLE = timedelta(seconds=3)
 SMALL = 64 * 1024
 Open = Callable[..., Tickwheel]
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Kafka]:
-    """A Kafka of the test's own, to be killed and started again."""
-    with Kafka(tmp_path / "kafka") as found:
-        found.start()
-        yield found
 
 
 @pytest.fixture
@@ -170,10 +162,7 @@ def test_a_relay_publishes_nothing_that_the_replicas_asked_for_do_not_have(
     topic, namespace = make_topic(broker), f"fault-{os.urandom(6).hex()}"
     with Tickwheel(replica_set.url, namespace=namespace, history="relay") as tw:
         relayed = Broker(broker.bootstrap, topic)
-        process, io = event_process(replica_set.url, namespace, tmp_path / "lock", broker=relayed, replicas=1)
-        thread = threading.Thread(target=process.run)
-        thread.start()
-        try:
+        with running(replica_set.url, namespace, tmp_path / "lock", relayed, replicas=1) as process:
             eventually(lambda: process.health()[0].epoch > 0, "it drives")
             with replica_set.replicas[0].paused():
                 tw.queue("q").enqueue(id="m")
@@ -182,9 +171,4 @@ def test_a_relay_publishes_nothing_that_the_replicas_asked_for_do_not_have(
                 eventually(lambda: process.health()[0].relayed > 0 or time.monotonic() > looked, "it had time")
                 assert process.health()[0].relayed == 0
             eventually(lambda: process.health()[0].relayed == 1, "it is published")
-        finally:
-            process.stop()
-            thread.join(30)
-            io.close()
-            relayed.close()
     assert [one.id for one in events.read(broker.bootstrap, topic=topic, idle=IDLE)] == ["m"]

@@ -20,14 +20,6 @@ pytestmark = pytest.mark.fault
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Kafka]:
-    """A Kafka of the test's own, to be killed and started again."""
-    with Kafka(tmp_path / "kafka") as found:
-        found.start()
-        yield found
-
-
-@pytest.fixture
 def tw(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
     namespace = f"fault-{os.urandom(6).hex()}"
     with Tickwheel(tickwheel_server.url, namespace=namespace, history="relay") as opened:

@@ -2,9 +2,8 @@
 
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from jsonschema import Draft202012Validator
 import tickwheel.events
 from services.kafka import Kafka
 from tests.conditions import eventually
+from tests.event_process_thread import running
 from tests.topics import make_topic, read_json
 from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel, events
 from tickwheel.doctor import audit
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 
 SCHEMA = json.loads((Path(tickwheel.events.__file__).parent / "transition.schema.json").read_text())
 IDLE = timedelta(seconds=2)
-Relaying = Callable[[], Any]
+Relaying = Callable[[], AbstractContextManager[EventProcess]]
 
 
 @pytest.fixture
@@ -49,24 +49,8 @@ def tw(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
 @pytest.fixture
 def relaying(tw: Tickwheel, tickwheel_server: PrivateServer, kafka: Kafka, topic: str, tmp_path: Path) -> Relaying:
     """Runs an event process with a relay, within a `with`."""
-
-    @contextmanager
-    def running() -> Iterator[EventProcess]:
-        broker = Broker(kafka.bootstrap, topic)
-        lock = tmp_path / "lock"
-        process, io = event_process(tickwheel_server.url, tw._core.namespace, lock, broker=broker)
-        thread = threading.Thread(target=process.run)
-        thread.start()
-        try:
-            yield process
-        finally:
-            process.stop()
-            thread.join(30)
-            io.close()
-            broker.close()
-        assert not thread.is_alive()
-
-    return running
+    lock = tmp_path / "lock"
+    return lambda: running(tickwheel_server.url, tw._core.namespace, lock, Broker(kafka.bootstrap, topic))
 
 
 def in_outbox(tw: Tickwheel, server: Any) -> int:

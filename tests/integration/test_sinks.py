@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 
 from services.kafka import Kafka
 from tests.conditions import eventually
+from tests.event_process_thread import running
 from tests.topics import make_topic, read_topic
 from tickwheel import InvalidArgument, NewMessage, Queue, QueueConfigConflict, Tickwheel
 from tickwheel.doctor import audit
@@ -22,7 +23,7 @@ from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
 
-Driving = Callable[..., Any]
+Driving = Callable[[], AbstractContextManager[EventProcess]]
 
 
 @pytest.fixture
@@ -42,24 +43,8 @@ def tw(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
 @pytest.fixture
 def driving(tw: Tickwheel, tickwheel_server: PrivateServer, kafka: Kafka, tmp_path: Path) -> Driving:
     """Runs an event process, within a `with`."""
-    transitions = make_topic(kafka)
-
-    @contextmanager
-    def running() -> Iterator[EventProcess]:
-        broker = Broker(kafka.bootstrap, transitions)
-        process, io = event_process(tickwheel_server.url, tw._core.namespace, tmp_path / "lock", broker=broker)
-        thread = threading.Thread(target=process.run)
-        thread.start()
-        try:
-            yield process
-        finally:
-            process.stop()
-            thread.join(30)
-            io.close()
-            broker.close()
-        assert not thread.is_alive()
-
-    return running
+    lock, transitions = tmp_path / "lock", make_topic(kafka)
+    return lambda: running(tickwheel_server.url, tw._core.namespace, lock, Broker(kafka.bootstrap, transitions))
 
 
 def headers(record: Any) -> dict[str, str]:

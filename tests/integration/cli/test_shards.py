@@ -2,7 +2,7 @@
 
 import os
 import socket
-import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -10,30 +10,22 @@ import pytest
 
 from services.zookeeper import ZooKeeper
 from tests.conditions import eventually
+from tests.event_process_thread import running
 from tests.integration.cli.running import Run, document
 from tickwheel import Tickwheel
-from tickwheel.driving import event_process
+from tickwheel.event_process import EventProcess
 from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 from tickwheel.keys import shard_key
 
 pytestmark = pytest.mark.integration
 
 
-class Running:
-    """An event process in a thread of this process."""
+def driven(place: Tickwheel, election: Path | ZooKeeperUrl) -> AbstractContextManager[EventProcess]:
+    return running(os.environ["TICKWHEEL_URL"], place._core.namespace, election)
 
-    def __init__(self, place: Tickwheel, election: Path | ZooKeeperUrl) -> None:
-        self._process, self._io = event_process(os.environ["TICKWHEEL_URL"], place._core.namespace, election)
-        self._thread = threading.Thread(target=self._process.run)
-        self._thread.start()
 
-    def drives(self) -> bool:
-        return all(stats.epoch for stats in self._process.health().values())
-
-    def stop(self) -> None:
-        self._process.stop()
-        self._thread.join()
-        self._io.close()
+def wait_until_it_drives(process: EventProcess) -> None:
+    eventually(lambda: all(stats.epoch for stats in process.health().values()), "it drives")
 
 
 def test_each_shard_is_shown_with_its_owner_and_what_waits(place: Tickwheel, run: Run, tmp_path: Path) -> None:
@@ -45,22 +37,23 @@ def test_each_shard_is_shown_with_its_owner_and_what_waits(place: Tickwheel, run
     [shard] = document(run("shards", "--json"))
     assert shard["inbox"] == 1
     assert shard["oldest_ms"] >= 0
-    process = Running(place, tmp_path / "lock")
-    eventually(lambda: document(run("shards", "--json"))[0]["lateness_ms"]["p50"] > 0, "it is promoted")
-    [shard] = document(run("--json", "shards"))
-    assert shard["owner"] == f"{socket.gethostname()}:{os.getpid()}"
-    assert (shard["shard"], shard["epoch"], shard["election"]) == (0, 1, "lockfile")
-    table = run("shards").stdout
-    assert "lockfile" in table
-    assert "p99" in table
-    process.stop()
+    with driven(place, tmp_path / "lock"):
+        eventually(lambda: document(run("shards", "--json"))[0]["lateness_ms"]["p50"] > 0, "it is promoted")
+        [shard] = document(run("--json", "shards"))
+        assert shard["owner"] == f"{socket.gethostname()}:{os.getpid()}"
+        assert (shard["shard"], shard["epoch"], shard["election"]) == (0, 1, "lockfile")
+        table = run("shards").stdout
+        assert "lockfile" in table
+        assert "p99" in table
 
 
 def test_epochs_are_forgotten_when_asked_twice_and_nobody_drives(place: Tickwheel, run: Run, tmp_path: Path) -> None:
-    process = Running(place, tmp_path / "lock")
-    eventually(process.drives, "it drives")
-    eventually(lambda: "driven at this moment" in run("shards", "reset-epoch", "--yes", code=1).stderr, "it is refused")
-    process.stop()
+    def refused() -> bool:
+        return "driven at this moment" in run("shards", "reset-epoch", "--yes", code=1).stderr
+
+    with driven(place, tmp_path / "lock") as process:
+        wait_until_it_drives(process)
+        eventually(refused, "it is refused")
     assert "nothing was changed" in run("shards", "reset-epoch", stdin="n\n", code=1).stderr
     assert document(run("shards", "--json"))[0]["epoch"] == 1
     assert "1 of 1 shards" in run("shards", "reset-epoch", stdin="y\n").stdout
@@ -78,17 +71,15 @@ def test_an_ensemble_that_was_made_anew_drives_once_the_epochs_are_forgotten(
 
     lost = url()
     for _ in range(4):
-        process = Running(place, lost)
-        eventually(process.drives, "it drives")
-        process.stop()
+        with driven(place, lost) as process:
+            wait_until_it_drives(process)
     key = shard_key(place._core.namespace, 0, "clock")
     fence = server.hget(key, "fence")
-    process = Running(place, url())
-    eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "what to do is said")
-    assert server.hget(key, "fence") == fence
-    run("shards", "reset-epoch", "--yes")
-    eventually(process.drives, "it drives")
-    process.stop()
+    with driven(place, url()) as process:
+        eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "what to do is said")
+        assert server.hget(key, "fence") == fence
+        run("shards", "reset-epoch", "--yes")
+        wait_until_it_drives(process)
 
 
 def test_an_election_on_zookeeper_is_refused_where_it_makes_no_sense(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

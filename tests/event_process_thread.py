@@ -1,0 +1,32 @@
+"""An event process in a thread of the test's own process, so that its figures can be looked at."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tickwheel.driving import event_process
+from tickwheel.event_process import EventProcess
+from tickwheel.event_process.broker import Broker
+from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
+
+_STOP_S = 30.0
+
+
+@contextmanager
+def running(
+    url: str, namespace: str, election: Path | ZooKeeperUrl, broker: Broker | None = None, replicas: int = 0
+) -> Iterator[EventProcess]:
+    """One that runs until the end of the block, as `event_process` makes it; ``broker`` is closed with it."""
+    process, io = event_process(url, namespace, election, broker=broker, replicas=replicas)
+    thread = threading.Thread(target=process.run)
+    thread.start()
+    try:
+        yield process
+    finally:
+        process.stop()
+        thread.join(_STOP_S)
+        io.close()
+        if broker is not None:
+            broker.close()
+    assert not thread.is_alive()
