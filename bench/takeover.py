@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import Figure, Scale
+from services.process import wait_until
 from services.zookeeper import ZooKeeper
 from tickwheel import NewMessage, Tickwheel, transitions, urls
 from tickwheel.keys import shard_key
@@ -85,19 +86,20 @@ def _pass(zookeeper: ZooKeeper, server: PrivateServer, go: Go, seconds: int) -> 
     ):
         queue = tickwheel.create_queue("jobs")
         one = _start(zookeeper, server, namespace)
-        _wait(lambda: set(_owners(redis, namespace)) == {_name(one)}, "it drives all shards")
+        wait_until(lambda: set(_owners(redis, namespace)) == {_name(one)}, "it drives all shards", _DEADLINE_S)
         another = _start(zookeeper, server, namespace)
         try:
             both = {_name(one), _name(another)}
-            _wait(lambda: set(_owners(redis, namespace)) == both, "both drive")
+            wait_until(lambda: set(_owners(redis, namespace)) == both, "both drive", _DEADLINE_S)
             count = timedelta(seconds=seconds) // EVERY
             queue.enqueue_many(NewMessage(delay=n * EVERY) for n in range(count))
-            _wait(lambda: queue.counts()["pending"] >= timedelta(seconds=1) // EVERY, "some are promoted")
+            some = timedelta(seconds=1) // EVERY
+            wait_until(lambda: queue.counts()["pending"] >= some, "some are promoted", _DEADLINE_S)
             theirs = [shard for shard, owner in enumerate(_owners(redis, namespace)) if owner == _name(one)]
             began, began_at = time.monotonic(), redis.time()
             go(one)
             gone = (time.monotonic() - began) * 1e3
-            _wait(lambda: queue.counts()["pending"] == count, "all are promoted")
+            wait_until(lambda: queue.counts()["pending"] == count, "all are promoted", _DEADLINE_S)
         finally:
             for process in (one, another):
                 process.kill()
@@ -143,11 +145,3 @@ def _promotions(redis: Any, namespace: str, shard: int) -> list[Transition]:
     entries = redis.xrange(shard_key(namespace, shard, "events"))
     told = (transition for _, entry in entries for transition in transitions.decode(entry[b"e"]))
     return [transition for transition in told if transition.from_state is State.INVISIBLE]
-
-
-def _wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _DEADLINE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {_DEADLINE_S:g} s: {what}")
-        time.sleep(0.005)
