@@ -16,6 +16,7 @@ from tests.conditions import eventually
 from tests.fault.flaky_proxy import FlakyProxy
 from tickwheel import NewMessage, NotDurable, Tickwheel, TickwheelError
 from tickwheel.doctor import audit
+from tickwheel.keys import shard_key
 
 pytestmark = pytest.mark.fault
 
@@ -129,5 +130,5 @@ def test_a_failover_to_a_lagging_replica_takes_what_only_the_primary_had_acknowl
 
 def writes(pair: Pair) -> int:
     """How many messages the primary has."""
-    count: int = pair.servers.primary.call("HLEN", "tw:{0}:messages")
+    count: int = pair.servers.primary.call("HLEN", shard_key("tw", 0, "messages"))
     return count
