@@ -141,29 +141,30 @@ def test_who_is_told_to_end_hands_its_shards_over(
 
 
 def test_who_was_frozen_past_its_session_changes_nothing_when_it_wakes(
-    tickwheel: Tickwheel, start: Start, owners: Owners, contents: Contents
+    tickwheel: Tickwheel, start: Start, owners: Owners, ensemble: ZooKeeper, contents: Contents
 ) -> None:
     namespace = tickwheel._core.namespace
-    frozen = start()
-    owners.settle(frozen)
-    enqueue(tickwheel, 1_000, timedelta(seconds=3))
-    frozen.freeze()
-    successor = start()
-    owners.settle(successor)
-    # Nobody is at work. It wakes with something to promote in its memory.
-    successor.freeze()
-    epochs = owners.epochs()
-    # What it has sent may still arrive.
-    before = eventually(lambda: unchanged(lambda: contents(namespace)), "the server has done all that was sent")
-    frozen.thaw()
-    eventually(lambda: frozen.log.count("fenced") >= SHARDS, "it is refused on every shard")
-    after = contents(namespace)
-    # Unless it has followed its frozen successor by now, under a newer epoch.
-    if owners.epochs() == epochs:
-        assert after == before
-    successor.thaw()
-    wait_until_pending(tickwheel, 1_000)
-    owners.settle(frozen, successor, within=60)
+    [zookeeper] = ensemble.servers
+    with FlakyProxy((HOST, zookeeper.port), keeps_requests=False) as proxy:
+        frozen = start(hosts=f"{HOST}:{proxy.port}")
+        owners.settle(frozen)
+        enqueue(tickwheel, 1_000, timedelta(seconds=3))
+        frozen.freeze()
+        successor = start()
+        owners.settle(successor)
+        # Nobody is at work, and it cannot be elected again. It wakes with something to promote in its memory.
+        proxy.stall()
+        successor.freeze()
+        epochs = owners.epochs()
+        # What the successor has sent may still arrive.
+        before = eventually(lambda: unchanged(lambda: contents(namespace)), "the server has done all that was sent")
+        frozen.thaw()
+        eventually(lambda: frozen.log.count("standing for election again") == SHARDS, "it is refused on every shard")
+        assert contents(namespace) == before
+        proxy.go_on()
+        successor.thaw()
+        wait_until_pending(tickwheel, 1_000)
+        owners.settle(frozen, successor, within=60)
     assert all(now >= then for now, then in zip(owners.epochs(), epochs, strict=True))
 
 
