@@ -1,5 +1,6 @@
 """Each script of the event process, sent by one that has been deposed: it is refused, and nothing has changed."""
 
+import os
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -8,14 +9,18 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
+from services.zookeeper import ZooKeeper
+from tests.conditions import eventually
 from tests.conftest import Dump
+from tests.event_process_thread import running
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.event_process.commands import Command, Refused
 from tickwheel.event_process.link import Link
 from tickwheel.event_process.shard import pack_fence
+from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 from tickwheel.keys import shard_key
 from tickwheel.scripts import Call, load
-from tickwheel.testing import VirtualClock
+from tickwheel.testing import PrivateServer, VirtualClock
 from tickwheel.testing.clock import FRAGMENT
 
 pytestmark = pytest.mark.integration
@@ -75,3 +80,23 @@ def test_no_claim_goes_below_the_fence_that_holds_the_shard(tw: Tickwheel, serve
     for epoch, connection in ((5, 2), (5, 3), (2**40, 1)):
         assert claim(epoch, connection) == pack_fence(epoch, connection)
     server.delete(key)
+
+
+def test_who_is_refused_at_its_claim_gives_its_leadership_up_and_drives_once_it_is_elected_again(
+    tickwheel_server: PrivateServer, server: Any, zookeeper: ZooKeeper
+) -> None:
+    """Its session lives on, so nothing else would end the leadership that it is refused with."""
+    namespace = f"fence-{os.urandom(6).hex()}"
+    election = ZooKeeperUrl.parse(f"zk://{zookeeper.hosts}")
+    with (
+        Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel,
+        running(tickwheel_server.url, namespace, election) as process,
+    ):
+        epoch = eventually(lambda: process.health()[0].epoch, "it drives")
+        newer = pack_fence(epoch + 1, 0)
+        server.eval(load("claim").source, 1, shard_key(namespace, 0, "clock"), newer, "zookeeper", "", "host:1")
+        queue = tickwheel.queue("jobs")
+        queue.enqueue(delay=timedelta(milliseconds=1))
+        assert len(queue.dequeue(wait=timedelta(seconds=20))) == 1
+        assert process.health()[0].epoch > epoch
+    tickwheel_server.clear(namespace)
