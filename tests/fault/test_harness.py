@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fault.harness.place import LeftOut
 from tests.fault.harness.plan import campaign
 from tests.fault.harness.rows import ROWS, plan
 from tests.fault.harness.run import run
@@ -15,6 +14,7 @@ pytestmark = pytest.mark.fault
 
 # Of a load, not of a run, which takes some ten more.
 SECONDS = 4.0
+# Rows that run on every machine.
 ALWAYS = ("F1L", "F8", "F10", "F14")
 SEED = 1
 NEW_SEED = int(os.environ["TICKWHEEL_TEST_SEED"])
@@ -41,14 +41,10 @@ def test_every_invariant_holds_under_the_faults_of_a_row(
 ) -> None:
     with capsys.disabled():
         print(f" replay by: python -m tests.fault.harness --replay {row}:{seed} ", end="", flush=True)
-    try:
-        outcome = run(plan(row, seed, SECONDS), shared)
-    except LeftOut as reason:
-        pytest.skip(str(reason))
+    outcome = run(plan(row, seed, SECONDS), shared)
 
     assert outcome.violations == []
-    # With a new seed a fault may come where it leaves no mark: that run shows nothing, and is no fault of the product.
-    assert outcome.void == [] or seed != SEED
+    assert outcome.void == []
     assert outcome.messages > 0
 
 
