@@ -4,24 +4,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.conditions import eventually
 from tickwheel import Tickwheel
 from tickwheel.datadir_lock import is_free
 
 pytestmark = pytest.mark.fault
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        os.sched_yield()
 
 
 def child_of(tickwheel: Tickwheel) -> int:
@@ -43,19 +35,25 @@ def test_a_killed_event_process_is_started_again_and_promotes_what_is_due(tmp_pa
         assert child_of(tickwheel) != first
 
 
-def test_the_event_process_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
+def killed_program(data_dir: Path, drive: bool | None, told: str) -> int:
+    """What a program that has a client ``tw`` tells before it is killed."""
     code = (
         "import sys, tickwheel\n"
-        "tw = tickwheel.Tickwheel(data_dir=sys.argv[1])\n"
-        "print(tw._opening._child.pid, flush=True)\n"
+        f"tw = tickwheel.Tickwheel(data_dir=sys.argv[1], drive={drive})\n"
+        f"print({told}, flush=True)\n"
         "sys.stdin.read()\n"
     )
-    command = [sys.executable, "-c", code, str(tmp_path)]
+    command = [sys.executable, "-c", code, str(data_dir)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
-        child = int(program.stdout.readline())
+        number = int(program.stdout.readline())
         program.kill()
-    wait_until(lambda: not Path(f"/proc/{child}").exists(), "the child of a killed program has ended")
+    return number
+
+
+def test_the_event_process_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
+    child = killed_program(tmp_path, None, "tw._opening._child.pid")
+    eventually(lambda: not Path(f"/proc/{child}").exists(), "the child of a killed program has ended")
     # As the last to leave it has stopped the server, too.
     assert is_free(tmp_path / "server.lock")
     with Tickwheel(data_dir=tmp_path, drive=False) as tickwheel:
@@ -63,17 +61,7 @@ def test_the_event_process_ends_with_a_program_that_is_killed(tmp_path: Path) ->
 
 
 def test_a_killed_program_without_event_process_leaves_the_server_to_the_next(tmp_path: Path) -> None:
-    code = (
-        "import sys, tickwheel\n"
-        "tw = tickwheel.Tickwheel(data_dir=sys.argv[1], drive=False)\n"
-        "print(tw._opening.server.pid, flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
-        assert program.stdout is not None
-        server = int(program.stdout.readline())
-        program.kill()
+    server = killed_program(tmp_path, False, "tw._opening.server.pid")
     with Tickwheel(data_dir=tmp_path, drive=False) as tickwheel:
         assert tickwheel._opening.server is not None
         assert tickwheel._opening.server.pid == server

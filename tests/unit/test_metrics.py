@@ -7,18 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from services.process import free_port
 from tickwheel import InvalidArgument
 from tickwheel.event_process import WheelStats
 from tickwheel.event_process.metrics import TOLD, serve_metrics
 
 pytestmark = pytest.mark.unit
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def table() -> str:
