@@ -141,6 +141,14 @@ def until(moment: datetime) -> None:
     eventually(lambda: datetime.now(UTC) > moment, f"it is {moment}")
 
 
+def accept_an_hour(clock: SteppedClock, driver: Driver) -> None:
+    """The clock steps an hour ahead, and an operator accepts it."""
+    clock.step_to(HOUR)
+    driver.says("promotion is held")
+    driver.is_told_to_accept()
+    eventually(lambda: clock.accepted_ms > 0, "the shard keeps what was accepted")
+
+
 def test_a_step_forward_is_held_until_the_clock_agrees_again(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
@@ -169,11 +177,8 @@ def test_an_operator_accepts_a_step_and_the_next_event_process_knows(
 ) -> None:
     jobs.enqueue(id="within the step", delay=HOUR / 2)
     with driven(private, tmp_path / "first") as driver:
-        clock.step_to(HOUR)
-        driver.says("promotion is held")
-        driver.is_told_to_accept()
+        accept_an_hour(clock, driver)
         becomes_pending(jobs, "within the step")
-        eventually(lambda: clock.accepted_ms > 0, "the shard keeps what was accepted")
 
     jobs.enqueue(id="while nobody drove", delay=SECOND / 10)
     with driven(private, tmp_path / "second") as driver:
@@ -202,10 +207,7 @@ def test_what_was_accepted_is_forgotten_when_the_clocks_agree_again(
 ) -> None:
     with driven(private, tmp_path / "first") as driver:
         jobs.enqueue(id="within the step", delay=HOUR / 2)
-        clock.step_to(HOUR)
-        driver.says("promotion is held")
-        driver.is_told_to_accept()
-        eventually(lambda: clock.accepted_ms > 0, "the shard keeps what was accepted")
+        accept_an_hour(clock, driver)
         clock.step_to(timedelta())
         jobs.enqueue(id="after it was set right", delay=SECOND / 10)
         becomes_pending(jobs, "after it was set right")

@@ -1,6 +1,7 @@
 """Whatever the table of states does not allow is an error with a name, and changes nothing at all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -33,18 +34,23 @@ def value(queue: Queue) -> str | None:
     return "acme" if queue.config().exclusive_key else None
 
 
+@contextmanager
+def refused(state: str, allowed: str, dump: Dump) -> Iterator[None]:
+    """What is done is an error that names the message, its state and those that are allowed, and changes nothing."""
+    before = dump()
+    with pytest.raises(InvalidTransition, match=f"'m' of queue 'q' is {state}.* {allowed}") as refusal:
+        yield
+    assert refusal.value.state == state
+    assert dump() == before
+
+
 @pytest.mark.parametrize("state", ["completed", "errored"])
 def test_cancel_of_a_finished_message_is_refused(
     queue: Queue, value: str | None, bring: Bring, dump: Dump, state: str
 ) -> None:
     bring(state, queue, metadata={"of": "acme"})
-    before = dump()
-    with pytest.raises(
-        InvalidTransition, match=f"'m' of queue 'q' is {state}.*invisible, pending or running"
-    ) as refused:
+    with refused(state, "invisible, pending or running", dump):
         queue.cancel("m", value)
-    assert refused.value.state == state
-    assert dump() == before
 
 
 @pytest.mark.parametrize("state", ["running", "completed", "cancelled", "errored"])
@@ -52,11 +58,8 @@ def test_reschedule_of_a_message_that_was_delivered_or_finished_is_refused(
     queue: Queue, value: str | None, bring: Bring, dump: Dump, state: str
 ) -> None:
     bring(state, queue, metadata={"of": "acme"})
-    before = dump()
-    with pytest.raises(InvalidTransition, match=f"is {state}; .* invisible or pending") as refused:
+    with refused(state, "invisible or pending", dump):
         queue.reschedule("m", value, delay=timedelta(hours=1))
-    assert refused.value.state == state
-    assert dump() == before
 
 
 @pytest.mark.parametrize("state", ["invisible", "pending", "running", "completed", "cancelled"])
@@ -64,11 +67,8 @@ def test_redrive_of_a_message_that_is_not_errored_is_refused(
     queue: Queue, value: str | None, bring: Bring, dump: Dump, state: str
 ) -> None:
     bring(state, queue, metadata={"of": "acme"})
-    before = dump()
-    with pytest.raises(InvalidTransition, match=f"is {state}; .* errored") as refused:
+    with refused(state, "errored", dump):
         queue.redrive("m", value)
-    assert refused.value.state == state
-    assert dump() == before
 
 
 OPERATIONS: dict[str, Callable[[Message], object]] = {
@@ -117,9 +117,9 @@ def test_a_token_that_is_not_the_messages_is_refused(
     assert message is not None
     lose_lease(queue, clock, message, value, state)
     before = dump()
-    with pytest.raises(LeaseLost, match="'m' of queue 'q'") as refused:
+    with pytest.raises(LeaseLost, match="'m' of queue 'q'") as refusal:
         OPERATIONS[operation](message)
-    assert refused.value.lost == [message]
+    assert refusal.value.lost == [message]
     assert dump() == before
 
 

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,13 @@ class Program:
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
             stream.close()
+
+
+def all_at_once(programs: Sequence[Program], action: str) -> list[Any]:
+    """The result of each, of what all do at the same time."""
+    for program in programs:
+        program.begin(action)
+    return [program.result() for program in programs]
 
 
 StartProgram = Callable[..., Program]

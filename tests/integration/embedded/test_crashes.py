@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.embedded.programs import StartProgram, client, is_server_alive, kill_server, starts
+from tests.integration.embedded.programs import StartProgram, all_at_once, client, is_server_alive, kill_server, starts
 from tickwheel import valkey_process
 from tickwheel.embedded import EmbeddedServer, EmbeddedServerError
 from tickwheel.valkey_process import ValkeyProcess
@@ -88,10 +88,7 @@ def test_of_programs_that_restart_a_killed_server_at_once_exactly_one_does(
         program.call("open")
     os.kill(programs[0].call("pid"), signal.SIGKILL)
 
-    for program in programs:
-        program.begin("ensure_running")
-    for program in programs:
-        program.result()
+    all_at_once(programs, "ensure_running")
 
     assert len({program.call("pid") for program in programs}) == 1
     assert starts(data_dir) == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.embedded.programs import StartProgram, client, is_server_alive, starts
+from tests.integration.embedded.programs import StartProgram, all_at_once, client, is_server_alive, starts
 from tickwheel import embedded
 from tickwheel.datadir_lock import FileLock
 from tickwheel.embedded import EmbeddedServer, EmbeddedServerError
@@ -35,10 +35,7 @@ def test_eight_programs_opening_at_once_start_exactly_one_server(data_dir: Path,
     for program in programs:
         program.call("is_open")  # it has started, and waits for the next line
 
-    for program in programs:
-        program.begin("open")
-    for program in programs:
-        program.result()
+    all_at_once(programs, "open")
 
     assert len({program.call("pid") for program in programs}) == 1
     assert starts(data_dir) == 1
@@ -49,20 +46,14 @@ def test_eight_programs_closing_at_once_stop_the_server(data_dir: Path, start_pr
     for program in programs:
         program.call("open")
 
-    for program in programs:
-        program.begin("close")
-    for program in programs:
-        program.result()
+    all_at_once(programs, "close")
 
     assert not is_server_alive(data_dir)
 
 
 def test_programs_that_come_and_go_at_once_always_have_a_server(data_dir: Path, start_program: StartProgram) -> None:
     programs = [start_program() for _ in range(4)]
-    for program in programs:
-        program.begin("come_and_go")
-    for program in programs:
-        assert program.result() == "always a server"
+    assert set(all_at_once(programs, "come_and_go")) == {"always a server"}
     assert not is_server_alive(data_dir)
 
 
