@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.property.mutants import Mutant, sown
-from tickwheel import Message, NewMessage, Queue, Tickwheel, limits
+from tickwheel import NewMessage, Queue, Tickwheel, limits
 from tickwheel.doctor import audit
 from tickwheel.testing import PrivateServer, sandbox
 
@@ -68,33 +69,40 @@ def some_filter(random: random.Random, made: list[NewMessage]) -> dict[str, str]
     return where if random.randrange(4) else where | {"key11": "h"}
 
 
-def filled(tickwheel: Tickwheel, random: random.Random, exclusive: bool) -> tuple[Queue, list[NewMessage]]:
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A queue with ``made`` in it, of which ``left`` is not leased; ``held`` are the exclusive values of the rest."""
+
+    queue: Queue
+    made: list[NewMessage]
+    left: list[NewMessage]
+    held: set[str]
+
+
+def filled(tickwheel: Tickwheel, random: random.Random, exclusive: bool) -> Filled:
+    """Where the queue is exclusive, a third of the values is leased, the crowded ones first."""
     queue = tickwheel.create_queue("walked", exclusive_key="value" if exclusive else None, max_attempts=1_000)
     made = messages(random)
     queue.enqueue_many(made)
-    return queue, made
-
-
-def held_values(queue: Queue, exclusive: bool) -> tuple[list[Message], set[str]]:
-    """Where the queue is exclusive, a third of the values is leased, the crowded ones first."""
-    held = queue.dequeue(limit=20) if exclusive else []
-    held += [message for n in range(3) if exclusive for message in queue.dequeue(where={"value": f"v{n}"})]
-    return held, {message.metadata["value"] for message in held}
+    leased = queue.dequeue(limit=20) if exclusive else []
+    leased += [message for n in range(3) if exclusive for message in queue.dequeue(where={"value": f"v{n}"})]
+    ids = {message.id for message in leased}
+    left = [new for new in made if new.id not in ids]
+    return Filled(queue, made, left, {message.metadata["value"] for message in leased})
 
 
 def compare_in_exact_order(tickwheel: Tickwheel, exclusive: bool, seed: int) -> None:
     """Filters and none, small limits and large: the most urgent of all shards, as a plain sort has them."""
     chosen = random.Random(seed)
-    queue, made = filled(tickwheel, chosen, exclusive)
-    held, values = held_values(queue, exclusive)
-    left = [new for new in made if new.id not in {message.id for message in held}]
+    walked = filled(tickwheel, chosen, exclusive)
+    queue = walked.queue
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "CALL_ENTRIES", seed)
         for _ in range(40):
-            where, limit = chosen.choice([{}, some_filter(chosen, made)]), chosen.choice([1, 2, 7, 50])
-            found = matching(left, where)
+            where, limit = chosen.choice([{}, some_filter(chosen, walked.made)]), chosen.choice([1, 2, 7, 50])
+            found = matching(walked.left, where)
             if exclusive:
-                found = one_of_each_value(found, values)
+                found = one_of_each_value(found, walked.held)
             got = queue.dequeue(limit=limit, where=where or None, consistency="exact")
             assert [message.deadline for message in got] == [new.deadline for new in found[:limit]]
             # Of the last deadline any may have been taken, and between shards equals are in no order.
@@ -107,17 +115,16 @@ def compare_in_exact_order(tickwheel: Tickwheel, exclusive: bool, seed: int) -> 
 def compare(tickwheel: Tickwheel, exclusive: bool, seed: int) -> None:
     """Forty filters, each by depth and dequeue, against a search through all messages."""
     chosen = random.Random(seed)
-    queue, made = filled(tickwheel, chosen, exclusive)
-    held, values = held_values(queue, exclusive)
-    left = [new for new in made if new.id not in {message.id for message in held}]
+    walked = filled(tickwheel, chosen, exclusive)
+    queue = walked.queue
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "CALL_ENTRIES", seed)
         for _ in range(40):
-            where, limit = some_filter(chosen, made), chosen.choice([1, 2, 7, 50])
-            found = matching(left, where)
+            where, limit = some_filter(chosen, walked.made), chosen.choice([1, 2, 7, 50])
+            found = matching(walked.left, where)
             assert queue.depth(where) == len(found)
             if exclusive:
-                found = one_of_each_value(found, values)
+                found = one_of_each_value(found, walked.held)
             got = queue.dequeue(limit=limit, where=where)
             assert [message.id for message in got] == [new.id for new in found[:limit]]
             for message in got:
@@ -173,12 +180,12 @@ def test_no_call_reads_more_entries_than_it_may(
 ) -> None:  # fmt: skip
     chosen = random.Random(entries)
     with sown(TOLD, tmp_path):
-        queue, made = filled(tickwheel, chosen, exclusive)
-        held_values(queue, exclusive)
+        walked = filled(tickwheel, chosen, exclusive)
+        queue = walked.queue
         monkeypatch.setattr(limits, "CALL_ENTRIES", entries)
         with tickwheel_server.client() as client, client.monitor() as monitor:
             for _ in range(20):
-                where = some_filter(chosen, made)
+                where = some_filter(chosen, walked.made)
                 queue.depth(where)
                 for message in queue.dequeue(limit=chosen.choice([1, entries]), where=where):
                     message.complete()
