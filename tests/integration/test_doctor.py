@@ -13,6 +13,7 @@ import redis
 
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.doctor import LIVE_PASSES, audit
+from tickwheel.keys import shard_key
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
 from tickwheel.transitions import decode
 
@@ -27,7 +28,7 @@ class Patient:
         self.server: Any = server
 
     def key(self, name: str) -> str:
-        return f"{self.tw._core.namespace}:{{0}}:{name}"
+        return shard_key(self.tw._core.namespace, 0, name)
 
     def field(self, key: str) -> Any:
         """Some field of a hash."""

@@ -18,7 +18,7 @@ from tickwheel.doctor import audit
 from tickwheel.driving import event_process
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process import EventProcess, LockFileElection, firing
-from tickwheel.keys import queues_key
+from tickwheel.keys import queues_key, shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -230,7 +230,7 @@ def test_a_process_that_another_has_deposed_ends_with_fenced(
 def test_a_shard_is_driven_by_one_kind_of_election_for_good(
     tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path, server: Any
 ) -> None:
-    server.hset(f"{namespace}:{{0}}:clock", "election", "another")
+    server.hset(shard_key(namespace, 0, "clock"), "election", "another")
 
     with driven(tickwheel_server, namespace, tmp_path / "lock") as driving:
         driving.thread.join(10)

@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import Contents
 from tickwheel import LeaseLost, NewMessage, Queue, QueueNotFound, Tickwheel, TickwheelError
 from tickwheel.doctor import audit
+from tickwheel.keys import namespace_key, shard_prefix
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -109,7 +110,7 @@ def test_a_number_is_not_given_twice_where_the_counter_is_lost(
 ) -> None:
     client = open_client()
     numbers = [client.create_queue(name).config().number for name in ("a", "b")]
-    server.hdel(f"{client._core.namespace}:{{0}}:namespace", "queue_numbers")
+    server.hdel(namespace_key(client._core.namespace), "queue_numbers")
     assert client.create_queue("c").config().number == max(numbers) + 1
 
 
@@ -177,7 +178,7 @@ def test_shards_that_have_their_state_follow_a_home_that_lost_its_own(
     old = open_client()
     for seconds in (10, 20, 30):
         old.create_queue("q", lease=timedelta(seconds=seconds), update=True)
-    server.delete(*server.scan_iter(match=f"{old._core.namespace}:{{0}}:*", count=10_000))
+    server.delete(*server.scan_iter(match=f"{shard_prefix(old._core.namespace, 0)}*", count=10_000))
     new = open_client()
     new.queue("q").enqueue_many(NewMessage(id=f"m{n}") for n in range(20))
     assert len(new.queue("q").dequeue(20)) == 20

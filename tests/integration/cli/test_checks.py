@@ -14,6 +14,7 @@ from services.valkey import ValkeyServer
 from tests.conditions import eventually
 from tests.integration.cli.running import Run, document
 from tickwheel import Tickwheel
+from tickwheel.keys import queue_key, shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -49,7 +50,7 @@ def test_doctor_finds_a_wrong_record_and_ends_with_code_1(
 ) -> None:
     run("enqueue", "jobs", "x")
     with tickwheel_server.client() as client:
-        client.hset(f"{place._core.namespace}:{{0}}:q:jobs:counts", "2", 7)
+        client.hset(queue_key(place._core.namespace, 0, "jobs", "counts"), "2", 7)
     found = document(run("doctor", "--json", code=1))
     assert [finding["check"] for finding in found if finding["verdict"] == "bad"] == ["records"]
     assert "BAD" in run("doctor", code=1).stdout
@@ -69,7 +70,7 @@ def old_timer(run: Run, place: Tickwheel, tickwheel_server: PrivateServer) -> Ca
     def put() -> None:
         run("enqueue", "jobs", "x", "--delay", "1h")
         with tickwheel_server.client() as client:
-            inbox = f"{place._core.namespace}:{{0}}:inbox"
+            inbox = shard_key(place._core.namespace, 0, "inbox")
             [(_, fields)] = client.xrange(inbox)
             client.delete(inbox)
             seconds, _ = client.time()
@@ -84,7 +85,7 @@ def wait_for_claim(place: Tickwheel, tickwheel_server: PrivateServer) -> Callabl
 
     def wait() -> None:
         with tickwheel_server.client() as client:
-            eventually(lambda: client.hget(f"{place._core.namespace}:{{0}}:clock", "fence"), "claimed")
+            eventually(lambda: client.hget(shard_key(place._core.namespace, 0, "clock"), "fence"), "claimed")
 
     return wait
 
