@@ -87,9 +87,6 @@ class WakeTask:
         self._stopping = True
         self._nudged.set()
         if task is not None:
-            # A call may swallow the cancellation: Python 3.11's `wait_for` does, where it is over at that moment.
-            self._stopping = True
-            self._nudged.set()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         for confirmed in self._queues.values():
