@@ -86,8 +86,13 @@ def candidates(client: KazooClient, path: str, shards: int) -> dict[int, list[st
 
 
 def expire(client: KazooClient) -> None:
-    """Let the servers end a client's session: another that takes it over closes it."""
-    thief = KazooClient(hosts=hosts_of(client), client_id=client.client_id)
+    """Let the servers end a client's session."""
+    end_session(hosts_of(client), client.client_id)
+
+
+def end_session(hosts: str, session: tuple[int, bytes]) -> None:
+    """Let the servers end a session, by its id and password: another client that takes it over closes it."""
+    thief = KazooClient(hosts=hosts, client_id=session)
     thief.start()
     thief.stop()
     thief.close()

@@ -1,0 +1,153 @@
+"""Event processes stopped at the one moment that counts, between being the lowest candidate and raising the epoch, or
+between that and claiming the shard by it, while another is elected: they usurp nothing, and the leader is not fenced.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from services.zookeeper import ZooKeeper
+from tests.conditions import eventually
+from tests.election_members import end_session
+from tests.fault.event_processes import fence
+from tickwheel import Queue, Tickwheel
+from tickwheel.event_process.shard import epoch_of
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.fault
+
+_SAYS_S = 30.0
+
+
+class Freezing:
+    """A process of `freezing_event_process.py`."""
+
+    def __init__(self, url: str, namespace: str, election: str, where: str, go: Path) -> None:
+        script = Path(__file__).with_name("freezing_event_process.py")
+        command = [sys.executable, str(script), url, namespace, election, where, str(go)]
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(command, start_new_session=True, env=environment, **pipes)
+        self.said: list[list[str]] = []
+        self._go = go
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it is about to, as it says."""
+        return bool(self.said) and self.said[-1][0] == "stopped" and _state(self.process.pid) == "T"
+
+    @property
+    def session(self) -> tuple[int, bytes]:
+        """The one it had when it last stopped."""
+        _, session, password = next(words for words in reversed(self.said) if words[0] == "stopped")
+        return int(session), bytes.fromhex(password)
+
+    def goes_on(self, *, with_another_session: bool = False) -> str:
+        """Let it do what it was about to; what came of it."""
+        new = self._go.with_suffix(".new")
+        new.write_text("with another session" if with_another_session else "at once")
+        new.replace(self._go)
+        so_far = len(self.said)
+        os.kill(self.process.pid, signal.SIGCONT)
+        eventually(lambda: len(self.said) > so_far, "it is answered", _SAYS_S)
+        [outcome] = self.said[so_far]
+        return outcome
+
+    def kill(self) -> None:
+        self.process.kill()
+        self._reader.join()
+        self.process.communicate()
+
+    def _read(self) -> None:
+        for line in self.process.stdout or ():
+            self.said.append(line.decode().split())
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.fixture
+def tickwheel(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
+    namespace = f"fault-{os.urandom(6).hex()}"
+    with Tickwheel(tickwheel_server.url, namespace=namespace, shards=1) as found:
+        yield found
+    tickwheel_server.clear(namespace)
+
+
+@pytest.fixture
+def watcher(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
+    """Looks at the election's nodes from outside."""
+    client = KazooClient(zookeeper.hosts)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+@contextmanager
+def two(url: str, namespace: str, election: str, where: str, folder: Path) -> Iterator[list[Freezing]]:
+    """Two processes of an election, killed in the end."""
+    processes = [Freezing(url, namespace, election, where, folder / f"go {n}") for n in range(2)]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("times", [20, pytest.param(200, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("where", ["epoch", "claim"])
+def test_who_was_stopped_before_it_raised_or_claimed_an_epoch_usurps_nothing(
+    tickwheel: Tickwheel,
+    tickwheel_server: PrivateServer,
+    watcher: KazooClient,
+    zookeeper: ZooKeeper,
+    server: Any,
+    tmp_path: Path,
+    where: str,
+    times: int,
+) -> None:
+    namespace, url, epochs = tickwheel._core.namespace, tickwheel_server.url, list[int]()
+    node = f"/tickwheel/{namespace}/shards/0"
+    queue = tickwheel.create_queue("jobs")
+    with two(url, namespace, f"zk://{zookeeper.hosts}", where, tmp_path) as processes:
+        for n in range(times):
+            eventually(lambda: any(each.is_stopped for each in processes), "one is about to", _SAYS_S)
+            paused, other = processes if processes[0].is_stopped else reversed(processes)
+            # It has lost its session, so the other is elected.
+            end_session(zookeeper.hosts, paused.session)
+            eventually(lambda each=other: each.is_stopped, "the other is about to", _SAYS_S)  # type: ignore[misc]
+            assert other.goes_on() == "done"
+            drives(queue)
+            obeyed, raised = fence(server, namespace), watcher.get(node)[1].version
+            assert obeyed is not None
+            epochs.append(epoch_of(obeyed))
+            assert epochs[-1] == raised
+
+            assert paused.goes_on(with_another_session=bool(n % 2)) == "refused"
+
+            assert fence(server, namespace) == obeyed
+            assert watcher.get(node)[1].version == raised
+            drives(queue)
+            end_session(zookeeper.hosts, other.session)
+    assert epochs == sorted(set(epochs))
+
+
+def drives(queue: Queue) -> None:
+    """Until a message that waits for its time is promoted: somebody is at work, and not fenced."""
+    id = queue.enqueue(delay=timedelta(milliseconds=1)).id
+    eventually(lambda: queue.get(id).state == "pending", "the leader drives")
