@@ -33,8 +33,16 @@ def forget_who_runs(client: Any) -> None:
         client.delete(queue_key(NAMESPACE, 0, EXCLUSIVE, "locks"))
 
 
+def keep_a_value_locked(client: Any) -> None:
+    """What a script that ends a message and forgets its value would do."""
+    client.hset(queue_key(NAMESPACE, 0, EXCLUSIVE, "locks"), b"\x00\x04none", b"Rended")
+
+
+PLANTED = [(lose_a_message, "I1"), (forget_who_runs, "I3"), (keep_a_value_locked, "I6")]
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("sabotage", "invariant"), [(lose_a_message, "I1"), (forget_who_runs, "I3")])
+@pytest.mark.parametrize(("sabotage", "invariant"), PLANTED)
 def test_a_planted_bug_is_noticed(sabotage: Sabotage, invariant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def planted(world: World, fault: Fault) -> Iterator[Callable[[], str]]:

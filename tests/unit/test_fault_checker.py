@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.fault.harness.checker import check
-from tests.fault.harness.evidence import Evidence
+from tests.fault.harness.evidence import Claim, Evidence
 from tests.fault.harness.history import FAIL, OK, UNKNOWN, Call
 from tests.fault.harness.load import EXCLUSIVE, MAX_ATTEMPTS, VALUE_KEY, Afterwards, Load, PlannedMessage, planned
 from tickwheel.record import State
@@ -89,7 +89,14 @@ def sound() -> Evidence:
         *dequeued(DELAYED, 3, due / 1000 + 0.001),
     ]
     ends = {FIRST.id: "completed", SECOND.id: "completed", DELAYED.id: "completed", CANCELLED.id: "cancelled"}
-    return Evidence(LOAD, calls, [transitions], QUEUES, ends, [[(1, 1), (1, 2), (2, 1)]])
+    claims = [(0, (1, 9), "a"), (1, (1, 3), "b"), (0, (2, 7), "b")]
+    return Evidence(
+        *(LOAD, calls, [transitions], QUEUES, ends),
+        fences=[[(1, 1), (1, 2), (2, 1)]],
+        claims=[[Claim(shard, fence, "zookeeper", owner) for shard, fence, owner in claims]],
+        repeated=20,
+        in_flight=20,
+    )
 
 
 def invariants(evidence: Evidence) -> set[str]:
@@ -231,6 +238,18 @@ def an_older_epoch_obeyed(evidence: Evidence) -> None:
     evidence.fences[0].append((1, 9))
 
 
+def an_older_claim_obeyed(evidence: Evidence) -> None:
+    evidence.claims[0].append(Claim(0, (2, 6), "zookeeper", "b"))
+
+
+def an_epoch_of_two(evidence: Evidence) -> None:
+    evidence.claims[0].append(Claim(0, (2, 8), "zookeeper", "a"))
+
+
+def more_relayed_twice_than_was_under_way(evidence: Evidence) -> None:
+    evidence.repeated = 21
+
+
 def an_attempt_left_out(evidence: Evidence) -> None:
     at = only(evidence, FIRST, 2)
     evidence.transitions[0][at] = replace(evidence.transitions[0][at], attempt=2)
@@ -272,6 +291,9 @@ def errored_too_soon(evidence: Evidence) -> None:
         (a_finding_of_the_audit, "I6"),
         (a_key_left_over, "I6"),
         (an_older_epoch_obeyed, "I7"),
+        (an_older_claim_obeyed, "I7"),
+        (an_epoch_of_two, "I7"),
+        (more_relayed_twice_than_was_under_way, "I4"),
         (an_attempt_left_out, "attempts"),
         (errored_too_soon, "attempts"),
     ],

@@ -14,6 +14,7 @@ from typing import Any
 from services.process import ServiceError
 from services.valkey import ValkeyServer
 from tests.fault.harness.evidence import Violation
+from tests.fault.harness.leftovers import of_no_messages
 from tests.fault.harness.place import step_clock
 from tests.fault.harness.world import NAMESPACE, World, log
 from tickwheel import Tickwheel, TickwheelError
@@ -24,8 +25,6 @@ _CUT_BYTES = 4_096
 # Past the retention of every message, and the life of every session.
 _RETENTION_S = 360
 _PASSES_S = 60.0
-# What a namespace without messages has.
-_STAYS = {"clock", "events", "inbox", "namespace", "queues", "config", "counts", "lateness"}
 
 
 @dataclass(slots=True)
@@ -89,12 +88,12 @@ def let_retention_pass(world: World) -> Aftermath:
             said = log(kept.process)
             if said.rfind("promotion is held") > said.rfind("was accepted"):
                 os.kill(kept.process.pid, signal.SIGUSR1)
-        return not _leftovers(world)
+        return not of_no_messages(world)
 
     try:
         world.until(all_gone, "everything is gone", _PASSES_S)
     except TimeoutError:
-        found.violations += [Violation("I6", f"{what} is left over") for what in _leftovers(world)[:20]]
+        found.violations += [Violation("I6", f"{what} is left over") for what in of_no_messages(world)[:20]]
     found.marks.append("its retention over, every message is gone")
     return found
 
@@ -130,13 +129,3 @@ def _states(tickwheel: Tickwheel) -> dict[str, Any]:
         for queue in tickwheel.queues()
         for message in queue.messages()
     }
-
-
-def _leftovers(world: World) -> list[str]:
-    """Keys that only messages, timers and calls have, and counters that are not zero."""
-    with world.place.client() as client:
-        keys = [key.decode() for key in client.scan_iter(match=f"{NAMESPACE}:*", count=1_000)]
-        found = [key for key in keys if key.rpartition(":")[2] not in _STAYS]
-        found += [key for key in keys if key.endswith(":inbox") and client.xlen(key)]
-        found += [key for key in keys if key.endswith(":counts") and any(map(int, client.hvals(key)))]
-    return found

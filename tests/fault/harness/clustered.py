@@ -36,6 +36,10 @@ class Clustered(Place):
     def own_url(self) -> str:
         return self.cluster.url
 
+    @property
+    def servers(self) -> list[ValkeyServer]:
+        return self.cluster.nodes
+
     def slot(self, namespace: str, shard: int) -> int:
         """The slot of a shard."""
         return int(key_slot(shard_key(namespace, shard, "clock").encode()))

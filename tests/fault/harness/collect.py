@@ -1,12 +1,17 @@
 """Gathers the evidence of a run from its server, once all of its processes have ended."""
 
+import json
+from typing import Any
+
+from tests.fault.harness.claims import claims
 from tests.fault.harness.evidence import Evidence
 from tests.fault.harness.history import read
+from tests.fault.harness.leftovers import of_ended_messages
 from tests.fault.harness.world import NAMESPACE, World
 from tickwheel import Tickwheel, transitions
 from tickwheel.doctor import audit
 from tickwheel.keys import shard_key
-from tickwheel.plan import Request, one
+from tickwheel.plan import Request, one, pairwise
 from tickwheel.transitions import Transition
 
 _PAGE = 1_000
@@ -21,7 +26,8 @@ def collect(world: World) -> Evidence:
         happened = [_transitions(tickwheel, shard) for shard in range(world.plan.load.shards)]
     else:
         happened = [world.relay.read(numbers)]
-    return Evidence(
+    left = unfinished(tickwheel)
+    found = Evidence(
         world.plan.load,
         read(world.folder),
         happened,
@@ -30,8 +36,15 @@ def collect(world: World) -> Evidence:
         [list(seen) for seen in world.fences],
         tickwheel._run(audit(tickwheel._core)),
         ordered=world.relay is None,
-        unfinished=unfinished(tickwheel),
+        leftovers=[] if left else of_ended_messages(world),
+        claims=[claims(server.folder) for server in world.place.servers],
+        unfinished=left,
     )
+    if world.relay is not None:
+        found.repeated = world.relay.records() - len(happened[0])
+        if all(fault.kind == "kill_relay" for fault in world.plan.faults):
+            found.in_flight = sum(in_flight for _, in_flight in killed_relays(world))
+    return found
 
 
 def unfinished(tickwheel: Tickwheel) -> dict[str, int]:
@@ -44,11 +57,21 @@ def unfinished(tickwheel: Tickwheel) -> dict[str, int]:
     return found
 
 
-def outbox(tickwheel: Tickwheel) -> int:
-    """How many entries of all shards wait to be relayed."""
-    shards = range(tickwheel._core.shards)
-    asked = [Request(n, command=("XLEN", shard_key(NAMESPACE, n, "events"))) for n in shards]
-    return sum(int(tickwheel._run(one(each)).value) for each in asked)
+def entries(tickwheel: Tickwheel) -> tuple[int, int]:
+    """How many entries the outboxes of all shards were ever given, and how many of them wait to be relayed."""
+    total = left = 0
+    for shard in range(tickwheel._core.shards):
+        asked = Request(shard, command=("XINFO", "STREAM", shard_key(NAMESPACE, shard, "events")))
+        about: dict[bytes, Any] = dict(pairwise(tickwheel._run(one(asked)).value))
+        total += about[b"entries-added"]
+        left += about[b"length"]
+    return total, left
+
+
+def killed_relays(world: World) -> list[tuple[int, int]]:
+    """Of each relay that was killed before it cut: transitions acknowledged to it, and under way, in order of time."""
+    told = sorted(world.folder.glob("killed-*"), key=lambda path: path.stat().st_mtime_ns)
+    return [tuple(json.loads(path.read_text())) for path in told]
 
 
 def _transitions(tickwheel: Tickwheel, shard: int) -> list[Transition]:

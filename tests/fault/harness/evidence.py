@@ -10,13 +10,26 @@ from tickwheel.transitions import Transition
 Fence = tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim that a server obeyed: the fence, the kind of election that gave its epoch, and who claimed."""
+
+    shard: int
+    fence: Fence
+    election: str
+    owner: str
+
+
 @dataclass(slots=True)
 class Evidence:
     """``transitions`` of each shard, in the server's order; ``end`` is the state of each message that is there, by id;
-    ``fences`` those that each shard was seen to obey, one after the other; ``findings`` those of the product's audit;
-    ``leftovers`` keys that should be gone. What was enqueued in ``turned_back`` (moments of the history's clock) was so
-    while the server's clock was behind, so that no other clock can tell when it is due. ``ordered``: the transitions of
-    different messages are in order, too.
+    ``fences`` those that each shard was seen to obey, one after the other; ``claims`` all that each server has written
+    down, in its order; ``findings`` those of the product's audit; ``leftovers`` keys that should be gone.
+
+    What was enqueued in ``turned_back`` (moments of the history's clock) was so while the server's clock was behind, so
+    that no other clock can tell when it is due; ``drift`` is by how much of a second it gains one at most. ``repeated``
+    transitions were relayed more than once, and ``in_flight`` is how many relays had under way when they were killed,
+    where nothing else can have repeated any. ``ordered``: those of different messages are in order, too.
     """
 
     load: Load
@@ -28,6 +41,10 @@ class Evidence:
     findings: list[str] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     turned_back: list[tuple[float, float]] = field(default_factory=list)
+    claims: list[list[Claim]] = field(default_factory=list)
+    drift: float = 0.0
+    repeated: int = 0
+    in_flight: int | None = None
     ordered: bool = True
     unfinished: dict[str, int] = field(default_factory=dict)
 

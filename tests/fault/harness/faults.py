@@ -38,6 +38,9 @@ TAKEN_OVER: dict[str, Kind] = {
     "pause_worker": client_faults.pause_worker,
     "kill_primary": cluster_faults.kill_primary,
     "move_slot": cluster_faults.move_slot,
+    "drift_server": server_faults.drift_server,
+    "drift_drivers": server_faults.drift_drivers,
+    "kill_relay": relay_faults.kill_relay,
     "kill_kafka": relay_faults.kill_kafka,
     "stop_kafka": relay_faults.stop_kafka,
 }

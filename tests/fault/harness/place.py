@@ -54,6 +54,11 @@ class Place:
         """Where the harness goes itself: past what is done to the others' ways."""
         return self.server.url
 
+    @property
+    def servers(self) -> list[ValkeyServer]:
+        """Those that have a history to answer for."""
+        return [self.server]
+
     def client(self) -> Any:
         """A redis-py client past all proxies. Close it."""
         return self.server.client(decode_responses=False)
@@ -113,7 +118,16 @@ def faked_clock(file: Path) -> dict[str, str]:
 
 def step_clock(file: Path, seconds: int) -> None:
     """Step the clock until it is so far from this host's."""
+    _set(file, f"{seconds:+d}")
+
+
+def drift_clock(file: Path, rate: float) -> None:
+    """Let the clock go so many times as fast as this host's, counted from the start of its process."""
+    _set(file, f"+0 x{rate}")
+
+
+def _set(file: Path, clock: str) -> None:
     # In one step: it is read at every look at the clock.
     new = file.with_suffix(".new")
-    new.write_text(f"{seconds:+d}\n")
+    new.write_text(f"{clock}\n")
     new.replace(file)

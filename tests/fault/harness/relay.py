@@ -3,6 +3,7 @@
 import os
 from datetime import datetime, timedelta
 
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -28,6 +29,15 @@ class Relay:
     def arguments(self) -> list[str]:
         """The options of `tickwheel events`."""
         return ["--kafka", self.kafka.bootstrap, "--topic", self.topic]
+
+    def records(self) -> int:
+        """How many records the topic has."""
+        consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap, "group.id": self.topic, "log_level": 0})
+        try:
+            partitions = [TopicPartition(self.topic, n) for n in range(_PARTITIONS)]
+            return sum(consumer.get_watermark_offsets(each, timeout=_ANSWER_S)[1] for each in partitions)
+        finally:
+            consumer.close()
 
     def read(self, queues: dict[int, str]) -> list[Transition]:
         """All that was relayed, as a consumer sees it: each once, of each message in order, and not across messages."""

@@ -3,9 +3,22 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tests.fault.harness.collect import outbox
+from tests.fault.harness.collect import entries, killed_relays
+from tests.fault.harness.history import now
 from tests.fault.harness.plan import Fault
 from tests.fault.harness.world import World
+
+_KILLED_S, _DRAINED_S = 30.0, 120.0
+
+
+@contextmanager
+def kill_relay(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """By SIGKILL, with what the broker has acknowledged and it has not cut off yet."""
+    before = killed_relays(world)
+    world.order.touch()
+    world.until(lambda: len(killed_relays(world)) > len(before), "a relay has acknowledged records", _KILLED_S)
+    [(acknowledged, in_flight)] = killed_relays(world)[len(before) :]
+    yield lambda: f"{acknowledged} acknowledged of {in_flight} under way" if acknowledged else ""
 
 
 @contextmanager
@@ -23,8 +36,29 @@ def stop_kafka(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 def kill_kafka(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     """The broker is away, and comes back with what it had."""
     assert world.relay is not None
-    kafka, kept = world.relay.kafka, [0]
+    kafka, told = world.relay.kafka, [""]
     kafka.kill()
-    yield lambda: f"{kept[0]} entries waited for it" if kept[0] else ""
-    kept[0] = outbox(world.tickwheel)
+    began, written = now(), entries(world.tickwheel)[0]
+    yield lambda: told[0]
+    ended, (total, kept) = now(), entries(world.tickwheel)
     kafka.start()
+    if kept:
+        drained = _drained(world, kept)
+        told[0] = (
+            f"{kept} entries waited for it, drained at {drained:.0f} a second,"
+            f" {drained * (ended - began) / (total - written):.0f} times as fast as they came"
+        )
+
+
+def _drained(world: World, kept: int) -> float:
+    """How many entries a second are cut off from the first on, until hardly any is left."""
+
+    def cut() -> int:
+        total, left = entries(world.tickwheel)
+        return total - left
+
+    before = cut()
+    world.until(lambda: cut() > before, "the first are relayed", _DRAINED_S)
+    began, first = now(), cut()
+    world.until(lambda: entries(world.tickwheel)[1] < kept / 20, "most are relayed", _DRAINED_S)
+    return (cut() - first) / (now() - began)

@@ -13,10 +13,11 @@ Planned = Callable[[random.Random, float], tuple[Fault, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``recovers_s`` bounds the time from a fault (or its end) to the first message that is promoted in time after it.
+    """``recovers_s`` bounds the time from a fault (or its end) to the first message that is promoted in time after it,
+    ``late_p99_ms`` what 99 of 100 messages are late by, where it is given.
 
-    ``place`` is the kind of server; ``proxied`` that all reach it through proxies; ``faked`` whose clock is stepped,
-    the server's or the drivers'; ``after`` what is done to its data in the end; ``zookeepers`` how many servers elect,
+    ``place`` is the kind of server; ``proxied`` that all reach it through proxies; ``faked`` whose clock is wrong, the
+    server's or the drivers'; ``after`` what is done to its data in the end; ``zookeepers`` how many servers elect,
     none being lock files; ``relayed`` that the history goes to Kafka; ``soak_seconds`` its load's length in a soak.
     """
 
@@ -24,6 +25,7 @@ class Row:
     faults: Planned
     place: str = "single"
     recovers_s: float = 10.0
+    late_p99_ms: float = 0.0
     seconds: float = 9.0
     proxied: bool = False
     faked: str = ""
@@ -104,6 +106,15 @@ def _kafka_away(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
     return (Fault("kill_kafka", round(chance.uniform(1, 4), 3), max(seconds - 8, 2.0)),)
 
 
+def _drift(kind: str) -> Planned:
+    """Until the end of the load."""
+
+    def planned(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
+        return (Fault(kind, 0.5, seconds - 1, chance.randrange(8)),)
+
+    return planned
+
+
 def _none(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
     return ()
 
@@ -155,12 +166,29 @@ ROWS: dict[str, Row] = {
     "F19": Row("byte of the append-only file flipped", _none, seconds=3, after="flip_byte"),
     "F20": Row("clock step of one hour", _several("step_clock", 1, (2, 5)), faked="server"),
     "F21": Row("Kafka away, then back", _kafka_away, relayed=True, seconds=68, soak_seconds=608),
-    "F22": Row("relay killed while it publishes", _several("kill_driver", 4), relayed=True, recovers_s=6, seconds=10),
+    "F22": Row(
+        "relay killed between the broker's acknowledgement and the cut",
+        _several("kill_relay", 4),
+        relayed=True,
+        recovers_s=6,
+        seconds=10,
+        # All that is under way is one relay's.
+        load={"shards": 1},
+    ),
     "F20E": Row(
         "clock step of one hour, on the event processes' host",
         _several("step_drivers_clock", 1, (3, 5)),
         faked="drivers",
     ),
+    "F20D": Row(
+        "clock drift of 1,000 ppm",
+        _drift("drift_server"),
+        faked="server",
+        seconds=16,
+        recovers_s=1,
+        late_p99_ms=1_000,
+    ),
+    "F20ED": Row("clock drift of 1,000 ppm, on the event processes' host", _drift("drift_drivers"), faked="drivers"),
     "F23": Row("slow network, links stopped one by one", _several("slow_link", 2, (3, 4), 0.05), proxied=True),
     "F24": Row("processors busy", _several("burn_cpu", 1, (6, 7))),
     "F29": Row("two faults at once", _pair, proxied=True),

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.fault.harness.aftermath import AFTERMATHS
 from tests.fault.harness.checker import check
-from tests.fault.harness.collect import collect, outbox, unfinished
+from tests.fault.harness.collect import collect, entries, unfinished
 from tests.fault.harness.elections import Election, Ensemble, LockFiles
 from tests.fault.harness.evidence import Evidence, Violation
 from tests.fault.harness.faults import Injection, inject
@@ -24,6 +24,7 @@ from tests.fault.harness.places import PLACES
 from tests.fault.harness.plan import RunPlan
 from tests.fault.harness.relay import Relay
 from tests.fault.harness.rows import ROWS, Row
+from tests.fault.harness.server_faults import DRIFT
 from tests.fault.harness.shared import Shared
 from tests.fault.harness.worker import POISONED
 from tests.fault.harness.world import NAMESPACE, World, log
@@ -131,11 +132,15 @@ def _play(world: World, outcome: Outcome) -> None:
     evidence.turned_back = [
         (each.began - 0.1, each.over + 0.1) for each in injections if each.fault.kind == "step_clock"
     ]
+    if any(fault.kind == "drift_server" for fault in plan.faults):
+        evidence.drift = DRIFT
     outcome.violations = check(evidence)
     if aftermath is not None:
         outcome.violations += aftermath.violations
         outcome.marks += aftermath.marks
         outcome.faults += aftermath.faults
+    if world.relay is not None:
+        outcome.marks.append(f"{evidence.repeated} relayed twice")
     _measure(world, outcome, evidence, injections)
 
 
@@ -149,7 +154,7 @@ def _until_all_ended(world: World) -> dict[str, int]:
         else:
             try:
                 left = unfinished(world.tickwheel)
-                if not left and world.relay is not None and (waiting := outbox(world.tickwheel)):
+                if not left and world.relay is not None and (waiting := entries(world.tickwheel)[1]):
                     left = {"not relayed": waiting}
                 if left and ROWS[world.plan.row].faked == "server":
                     _cancel_what_is_far_away(world.tickwheel)
@@ -178,8 +183,12 @@ def _measure(world: World, outcome: Outcome, evidence: Evidence, injections: lis
         outcome.marks.append(f"workers killed by what they took: {deaths}")
     if not evidence.turned_back:
         outcome.lateness_ms = spread_ms(evidence.transitions)
+    if row.late_p99_ms and outcome.lateness_ms.get("p99", 0) > row.late_p99_ms:
+        outcome.violations.append(Violation("L1", f"late by {outcome.lateness_ms}, p99 {row.late_p99_ms} allowed"))
     if evidence.unfinished:
         outcome.violations.append(Violation("L2", f"not all ended within {ENDS_S:.0f} s: {evidence.unfinished}"))
+    if not any(evidence.claims):
+        outcome.void.append("no server wrote a claim down")
     for each in injections:
         if not each.mark:
             outcome.void.append(f"{each.fault.kind} at {each.fault.at} s")

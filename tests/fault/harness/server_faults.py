@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,12 +13,23 @@ from typing import Any
 import redis
 
 from tests.fault.harness.history import now
-from tests.fault.harness.place import step_clock
+from tests.fault.harness.place import drift_clock, step_clock
 from tests.fault.harness.plan import Fault
 from tests.fault.harness.world import World, log
 
 _HOUR_S = 3600
 _RETRY_S = 30.0
+# A thousandth; and what of it must be seen, in ms a second.
+DRIFT, _LEAST = 0.001, 0.5
+# How fast the wall clock of a process goes.
+_PROBE = """
+from time import monotonic, time
+began = time(), monotonic()
+# To sleep fails under libfaketime while the clock's rate is another.
+while monotonic() < began[1] + 1:
+    pass
+print((time() - began[0]) / (monotonic() - began[1]))
+"""
 
 
 @contextmanager
@@ -112,6 +125,45 @@ def step_drivers_clock(world: World, fault: Fault) -> Iterator[Callable[[], str]
     yield lambda: "another claimed" if world.fences_now() != fences else ""
     step_clock(world.place.faketime, 0)
     _accept_where_held(world)
+
+
+@contextmanager
+def drift_server(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """Its clock goes fast or slow until the run is over: to event processes it is as if theirs went slow or fast."""
+    gone: list[float] = []
+    with world.place.client() as client:
+        # At once it is as if it had gone so since its process began.
+        drift_clock(world.place.faketime, _rate(fault))
+        before = _ahead_ms(client)
+        yield lambda: f"{gone[0]:+.1f} ms in {fault.lasts} s" if gone and abs(gone[0]) >= _LEAST * fault.lasts else ""
+        gone.append(_ahead_ms(client) - before)
+
+
+@contextmanager
+def drift_drivers(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+    """The wall clock of the event processes' host goes fast or slow until the run is over; one starts under it."""
+    drift_clock(world.place.faketime, _rate(fault))
+    kept, fences = world.leading(fault.whom), world.fences_now()
+    kept.kill()
+    rate = float(
+        subprocess.check_output([sys.executable, "-c", _PROBE], env=os.environ | world.place.driver_environment)
+    )
+    yield lambda: f"{rate:.4f} times as fast" if abs(rate - 1) > DRIFT / 2 and world.fences_now() != fences else ""
+
+
+def _rate(fault: Fault) -> float:
+    return 1 + (DRIFT if fault.whom % 2 else -DRIFT)
+
+
+def _ahead_ms(client: Any) -> float:
+    """How far the server's clock is ahead of this host's, by the fastest of some answers."""
+    found: list[tuple[float, float]] = []
+    for _ in range(30):
+        asked = time.time()
+        seconds, microseconds = client.time()
+        answered = time.time()
+        found.append((answered - asked, seconds + microseconds / 1e6 - (asked + answered) / 2))
+    return min(found)[1] * 1e3
 
 
 def _accept_where_held(world: World) -> None:

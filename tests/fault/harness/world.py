@@ -33,6 +33,8 @@ class World:
         self.relay = relay
         self.plan, self.place, self.tickwheel, self.election = plan, place, tickwheel, election
         self.folder = place.folder
+        # While it is there, the next relay with something acknowledged is to kill its process.
+        self.order = self.folder / "kill-relay"
         self.fences: list[list[tuple[int, int]]] = [[] for _ in range(plan.load.shards)]
         self.drivers = [Kept(f"driver{n}", self._driver) for n in range(DRIVERS)]
         self.producers: list[Kept] = []
@@ -100,10 +102,12 @@ class World:
             self._watch.join()
 
     def _driver(self, name: str) -> Process:
-        command = [sys.executable, "-m", "tickwheel", "events", "--url", self.place.driver_url]
+        program = ["tickwheel"] if self.relay is None else ["tests.fault.harness.driver", str(self.order)]
+        command = [sys.executable, "-m", *program, "events", "--url", self.place.driver_url]
         command += ["--namespace", NAMESPACE, *self.election.arguments(name.partition("-")[0])]
         command += [] if self.relay is None else self.relay.arguments()
-        return Process(name, command, self.folder, lambda: True, environment=self.place.driver_environment)
+        environment = {"PYTHONPATH": str(_ROOT)} | self.place.driver_environment
+        return Process(name, command, self.folder, lambda: True, environment=environment)
 
     def _program(self, kind: str) -> Callable[[str], Process]:
         def make(name: str) -> Process:

@@ -1,0 +1,38 @@
+"""Keys that are there although the messages that they were for have ended, or are gone."""
+
+import re
+from typing import Any
+
+from tests.fault.harness.world import NAMESPACE, World
+
+# What a namespace without messages has, and what messages that have ended have besides.
+_STAYS = r"clock|events|inbox|namespace|queues|q:[^:]+:(config|counts|lateness)"
+_ENDED = _STAYS + r"|messages|bodies|slots|w[2-5]:\d+|session:.+"
+
+
+def of_ended_messages(world: World) -> list[str]:
+    """What only messages that have not ended have: entries of indexes, locks, parked groups."""
+    found: set[str] = set()
+    for server in world.place.servers:
+        with server.client(decode_responses=False) as client:
+            if client.info("replication")["role"] == "master":
+                found.update(_other_than(_ENDED, client))
+    return sorted(found)
+
+
+def of_no_messages(world: World) -> list[str]:
+    """What only messages, timers and calls have, and counters that are not zero."""
+    with world.place.client() as client:
+        keys = _keys(client)
+        found = _other_than(_STAYS, client)
+        found += [key for key in keys if key.endswith(":inbox") and client.xlen(key)]
+        found += [key for key in keys if key.endswith(":counts") and any(map(int, client.hvals(key)))]
+    return found
+
+
+def _other_than(names: str, client: Any) -> list[str]:
+    return [key for key in _keys(client) if not re.fullmatch(names, key.partition("}:")[2])]
+
+
+def _keys(client: Any) -> list[str]:
+    return [key.decode() for key in client.scan_iter(match=f"{NAMESPACE}:*", count=1_000)]
