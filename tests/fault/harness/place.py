@@ -113,6 +113,7 @@ def faked_clock(file: Path) -> dict[str, str]:
         # Both names: that of this version and that of later ones. Time-outs are not to be stepped.
         "DONT_FAKE_MONOTONIC": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "PYTHONPATH": str(Path(__file__).parent / "faked"),
     }
 
 

@@ -171,5 +171,5 @@ def _accept_where_held(world: World) -> None:
     time.sleep(2)
     for kept in world.drivers:
         said = log(kept.process)
-        if said.rfind("promotion is held") > said.rfind("agrees again") and kept.is_running:
+        if said.rfind("promotion is held") > said.rfind("promotion goes on") and kept.is_running:
             os.kill(kept.process.pid, signal.SIGUSR1)
