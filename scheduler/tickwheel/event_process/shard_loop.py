@@ -1,10 +1,7 @@
 """Drives one shard for as long as the election lets it: the driver's commands go over a link, its replies come back."""
 
-import contextlib
 import logging
-import os
 import random
-import select
 from collections.abc import Callable, Sequence
 from threading import Event
 from typing import Final
@@ -23,6 +20,7 @@ from tickwheel.event_process.queues import HomeChanged, Queues
 from tickwheel.event_process.server_clock import ServerClock, monotonic_ms
 from tickwheel.event_process.shard import Shard, client_name, pack_fence
 from tickwheel.event_process.stats import WheelStats
+from tickwheel.event_process.wake_pipe import WakePipe
 
 # Who cannot reach a shard for so long resigns, where another can.
 UNREACHED_MS: Final = 3_000
@@ -66,8 +64,7 @@ class ShardLoop:
         self._companions: list[Companion] = []
         self._clock_fragment = clock_fragment
         self._stopping = Event()
-        self._woken, self._wake = os.pipe()
-        os.set_blocking(self._woken, False)
+        self._wake = WakePipe()
         self._sent = 0.0
         # The highest epoch that refused a claim.
         self._fenced_by = 0
@@ -82,7 +79,7 @@ class ShardLoop:
         """
         try:
             while not self._stopping.is_set():
-                leadership = self._election.acquire(self._shard, self._stopping, self._wake_up)
+                leadership = self._election.acquire(self._shard, self._stopping, self._wake.set)
                 if leadership is None:
                     break
                 _log.info("shard %d: elected", self._shard)
@@ -104,12 +101,11 @@ class ShardLoop:
         """Ask `run` to return; what is under way is finished. May be called at any time, and again."""
         if not self._stopping.is_set():
             self._stopping.set()
-            self._wake_up()
+            self._wake.set()
 
     def close(self) -> None:
         """Free what is left. Only after `run` has returned."""
-        os.close(self._woken)
-        os.close(self._wake)
+        self._wake.close()
 
     def _lead(self, leadership: Leadership) -> bool:
         """Drive until that ends; whether the shard was resigned from."""
@@ -118,7 +114,7 @@ class ShardLoop:
         wait = shortest
         # From here on it is not known that the shard can be reached.
         unknown_from = monotonic_ms()
-        self._forget_wakes()
+        self._wake.clear()
         while not (self._stopping.is_set() or leadership.lost):
             self._number += 1
             driver = ShardDriver(
@@ -134,7 +130,7 @@ class ShardLoop:
                 clock_fragment=self._clock_fragment,
             )
             try:
-                link = Link(self._connect(self._shard), self._woken, client_name(self._namespace, self._shard))
+                link = Link(self._connect(self._shard), self._wake.fileno(), client_name(self._namespace, self._shard))
                 try:
                     self._drive(driver, link, leadership)
                 finally:
@@ -161,7 +157,7 @@ class ShardLoop:
                 # Of an epoch that the shard has left behind it was told.
                 level = logging.DEBUG if driver.refused else logging.WARNING
                 _log.log(level, "shard %d: %s, again in %.2f s: %s", self._shard, how, wait, error)
-                self._pause(wait * random.uniform(0.5, 1))
+                self._wake.wait(1000 * wait * random.uniform(0.5, 1))
                 wait = min(2 * wait, longest)
             epoch = driver.epoch
         return False
@@ -213,29 +209,15 @@ class ShardLoop:
         wait = shortest
         while not self._stopping.is_set():
             try:
-                link = Link(self._connect(self._shard), self._woken)
+                link = Link(self._connect(self._shard), self._wake.fileno())
                 try:
                     link.execute(ReadFence(keys.shard_key(self._namespace, self._shard, "clock")))
                 finally:
                     link.close()
             except (RedisError, OSError, TickwheelError) as error:
                 _log.debug("shard %d: still cannot be reached: %s", self._shard, error)
-                self._pause(wait * random.uniform(0.5, 1))
+                self._wake.wait(1000 * wait * random.uniform(0.5, 1))
                 wait = min(2 * wait, longest)
             else:
                 _log.warning("shard %d: can be reached again", self._shard)
                 return
-
-    def _wake_up(self) -> None:
-        os.write(self._wake, b"\0")
-
-    def _forget_wakes(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while os.read(self._woken, 1024):
-                pass
-
-    def _pause(self, seconds: float) -> None:
-        """Until then, or until woken."""
-        poll = select.poll()
-        poll.register(self._woken, select.POLLIN)
-        poll.poll(seconds * 1000)
