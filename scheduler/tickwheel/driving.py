@@ -213,10 +213,7 @@ def drive(
         server.open()
     revive = server.ensure_running if server is not None else None
     process, io = event_process(url, namespace, election, revive, clock, broker)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: process.stop())
-    # An operator accepts a server's clock that stepped (docs/operations.md).
-    signal.signal(signal.SIGUSR1, lambda *_: process.accept_clock())
+    obey_signals(process)
     if until_eof:
         threading.Thread(target=_stop_at_eof, args=(process,), daemon=True).start()
     try:
@@ -227,6 +224,13 @@ def drive(
             broker.close()
         if server is not None:
             server.close()
+
+
+def obey_signals(process: EventProcess) -> None:
+    """SIGTERM and SIGINT stop it; by SIGUSR1 an operator accepts a server's clock that stepped (docs/operations.md)."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: process.stop())
+    signal.signal(signal.SIGUSR1, lambda *_: process.accept_clock())
 
 
 def _stop_at_eof(process: EventProcess) -> None:

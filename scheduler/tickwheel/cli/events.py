@@ -3,10 +3,9 @@
 import json
 import logging
 import os
-import signal
 import sys
-from collections.abc import Callable
-from contextlib import closing, nullcontext
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +15,7 @@ import typer
 from tickwheel.cli.command import command
 from tickwheel.cli.notation import duration, option
 from tickwheel.cli.place import Place
-from tickwheel.driving import event_process
+from tickwheel.driving import event_process, obey_signals
 from tickwheel.embedded import EmbeddedServer
 from tickwheel.errors import InvalidArgument
 from tickwheel.event_process import EventProcess
@@ -201,25 +200,23 @@ def _run(
 ) -> None:
     revive = server.ensure_running if server is not None else None
     process, io = event_process(url, namespace, election, revive, broker=broker, replicas=replicas)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: process.stop())
-    signal.signal(signal.SIGUSR1, lambda *_: process.accept_clock())
+    obey_signals(process)
     shards = len(process.health())
     _log.info("process %d stands for election: namespace %s, shards 0 to %d", os.getpid(), namespace, shards - 1)
-    stop_metrics = _serve_metrics(metrics, namespace, process) if metrics is not None else None
-    try:
+    with closing(io), nullcontext() if metrics is None else _serving_metrics(metrics, namespace, process):
         process.run()
-    finally:
-        if stop_metrics is not None:
-            stop_metrics()
-        io.close()
     _log.info("ended")
 
 
-def _serve_metrics(address: tuple[str, int], namespace: str, process: EventProcess) -> Callable[[], None]:
+@contextmanager
+def _serving_metrics(address: tuple[str, int], namespace: str, process: EventProcess) -> Iterator[None]:
     try:
         from tickwheel.event_process.metrics import serve_metrics
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"metrics need {error.name}: install tickwheel[metrics]") from error
     _log.info("metrics on http://%s:%d/metrics", *address)
-    return serve_metrics(*address, namespace, process.health)
+    stop = serve_metrics(*address, namespace, process.health)
+    try:
+        yield
+    finally:
+        stop()
