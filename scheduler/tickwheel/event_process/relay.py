@@ -99,7 +99,7 @@ class Relay:
             if flight.has_acknowledged and (now >= self._cut_at + CUT_MS or flight.is_full or stopping.is_set()):
                 self._cut(link, flight)
                 works()
-            elif now >= self._looked_at + LOOK_MS:
+            else:
                 self._look(link)
             if stopping.is_set():
                 return
@@ -128,7 +128,7 @@ class Relay:
         for happened in told:
             for key, value in encode(self._namespace, self._queue(happened[0].queue_number), happened):
                 while not self._produced(producer, key, value, window.delivered):
-                    self._look_again(link)
+                    self._look(link)
                     if stopping.wait(_QUEUE_FULL_S):
                         return
 
@@ -173,12 +173,10 @@ class Relay:
             raise TickwheelError("the outbox was cut by somebody else")
         self._stats.relayed += cut.transitions
 
-    def _look_again(self, link: Link) -> None:
-        if monotonic_ms() >= self._looked_at + LOOK_MS:
-            self._look(link)
-
     def _look(self, link: Link) -> None:
-        self._tell(link, b"", b"", 0)
+        """Take down what the outbox has, where that was not done for LOOK_MS."""
+        if monotonic_ms() >= self._looked_at + LOOK_MS:
+            self._tell(link, b"", b"", 0)
 
     def _tell(self, link: Link, first: bytes, rest: bytes, size: int) -> int:
         """Cut, and take down what is left."""
