@@ -15,7 +15,7 @@ from bench.server import BenchServer
 from tickwheel import Tickwheel
 from tickwheel.driving import HomeQueues
 from tickwheel.event_process.clock import TurnedClock
-from tickwheel.event_process.commands import ReadInbox, Refused
+from tickwheel.event_process.commands import ReadStream, Refused
 from tickwheel.event_process.driver import ShardDriver
 from tickwheel.event_process.link import Link
 from tickwheel.event_process.server_clock import monotonic_ms
@@ -130,7 +130,7 @@ class TurnedShard:
             command = next(steps)
             while True:
                 try:
-                    if isinstance(command, ReadInbox) and self._waits:
+                    if isinstance(command, ReadStream) and self._waits:
                         command = replace(command, until_ms=monotonic_ms() + NEWS_MS)
                     reply = link.execute(command)
                 except Refused as refusal:

@@ -7,7 +7,7 @@ import pytest
 
 from tickwheel import NewMessage, Tickwheel, timers
 from tickwheel.event_process import driver, inbox
-from tickwheel.event_process.commands import ReadInbox
+from tickwheel.event_process.commands import ReadStream
 from tickwheel.event_process.inbox import FROM_START
 from tickwheel.event_process.link import Link
 from tickwheel.testing import VirtualClock
@@ -26,19 +26,19 @@ def test_no_more_is_read_while_as_much_as_may_be_is_not_filed(
     monkeypatch.setattr(inbox, "HURRY_TIMERS", UNFILED // 2)
     monkeypatch.setattr(driver, "FILE_TIMERS", UNFILED // 10)
     unfiled: list[int] = []
-    read_inbox_now = Link.read_inbox_now
+    read_stream_now = Link.read_stream_now
 
-    def looked_at(link: Link, command: ReadInbox) -> Any:
+    def looked_at(link: Link, command: ReadStream) -> Any:
         """What was read and is not filed is still in the inbox, up to where the next read goes on."""
         if command.after != FROM_START:
             read = server.xrange(command.key, "-", command.after)
             unfiled.append(sum(len(timers.unpack(fields[b"t"])) for _, fields in read))
-        return read_inbox_now(link, command)
+        return read_stream_now(link, command)
 
     queue = tw.create_queue("q")
     for _ in range(CALLS // 2):
         queue.enqueue_many([NewMessage(delay=timedelta(hours=3))] * 2)
-    monkeypatch.setattr(Link, "read_inbox_now", looked_at)
+    monkeypatch.setattr(Link, "read_stream_now", looked_at)
     clock.run_due()
     clock.advance(timedelta(hours=3))
     assert 0 < max(unfiled) < UNFILED

@@ -11,7 +11,7 @@ from tests.property.wheel_mutants import MUTANTS
 from tests.property.wheel_simulator import Process, Simulation
 from tests.property.wheel_world import World
 from tickwheel.event_process import driver, filing, firing, inbox
-from tickwheel.event_process.commands import Command, ReadInbox
+from tickwheel.event_process.commands import Command, ReadStream
 from tickwheel.event_process.driver import ShardDriver
 from tickwheel.scripts import Call
 from tickwheel.testing import PrivateServer
@@ -171,7 +171,7 @@ def run_until(process: Process, world: World, monotonic_ms: float) -> list[Comma
         if process.step():
             carried_out.append(command)
             continue
-        assert isinstance(command, ReadInbox)
+        assert isinstance(command, ReadStream)
         assert command.until_ms is not None
         world.monotonic = min(max(command.until_ms, world.monotonic + 0.01), monotonic_ms)
     return carried_out

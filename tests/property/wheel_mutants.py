@@ -6,7 +6,7 @@ from dataclasses import replace
 from hashlib import sha1
 from typing import Any
 
-from tickwheel.event_process.commands import Duty, Moving, ReadInbox, Steps
+from tickwheel.event_process.commands import Duty, Moving, ReadStream, Steps
 from tickwheel.event_process.driver import ShardDriver
 from tickwheel.event_process.ended import EndedLeases
 from tickwheel.event_process.firing import Firing
@@ -37,7 +37,7 @@ class StartsAtTheEndOfTheInbox(ShardDriver):
 
     def take_over(self) -> Steps:
         yield from super().take_over()
-        entries = yield ReadInbox(self._shard.keys["inbox"], b"0-0", 10_000, None)
+        entries = yield ReadStream(self._shard.keys["inbox"], b"0-0", 10_000, None)
         if entries:
             self._unfiled.read_up_to = entries[-1][0]
 

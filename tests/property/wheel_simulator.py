@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.property.wheel_world import CLOCK, World
 from tickwheel.errors import Fenced
-from tickwheel.event_process.commands import Command, ReadInbox, Refused
+from tickwheel.event_process.commands import Command, ReadStream, Refused
 from tickwheel.event_process.driver import ShardDriver
 from tickwheel.event_process.inbox import ROTATE_MS
 from tickwheel.event_process.server_clock import ServerClock
@@ -34,7 +34,7 @@ class Process:
 
     def reconnect(self) -> Command | None:
         """The connection breaks. Returns the command that was under way, if the server has not seen it yet."""
-        under_way = None if self._carried_out or isinstance(self.command, ReadInbox) else self.command
+        under_way = None if self._carried_out or isinstance(self.command, ReadStream) else self.command
         self._number += 1
         self._start(self.driver.epoch)
         return under_way
@@ -49,7 +49,7 @@ class Process:
     @property
     def wakes_at(self) -> float | None:
         """Until when the process waits for the inbox; None if it does not wait."""
-        return self.command.until_ms if isinstance(self.command, ReadInbox) else None
+        return self.command.until_ms if isinstance(self.command, ReadStream) else None
 
     def _start(self, epoch: int | None) -> None:
         self.driver = self._driver_class(

@@ -14,7 +14,7 @@ from typing import Any, Self
 from tickwheel import Message, NewMessage, Queue, Tickwheel, keys
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process import QueueRef
-from tickwheel.event_process.commands import Command, ReadInbox
+from tickwheel.event_process.commands import Command, ReadStream
 from tickwheel.event_process.levels import number, parse, start
 from tickwheel.event_process.link import Link
 from tickwheel.record import State, decode
@@ -74,8 +74,8 @@ class World:
     def execute(self, command: Command) -> Any:
         """Let the server carry out a command of an event process, now."""
         self._show_time()
-        if isinstance(command, ReadInbox):
-            return self._link.read_inbox_now(command)
+        if isinstance(command, ReadStream):
+            return self._link.read_stream_now(command)
         if isinstance(command, Call) and command.script.name in ("promote", "expire", "retire"):
             return self._fire(command)
         return self._link.execute(command)

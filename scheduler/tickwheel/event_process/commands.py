@@ -1,7 +1,7 @@
-"""What the wheel of a shard asks of its server: data, sent by the runner, played by the simulator.
+"""What the wheel of a shard, and the relay, ask of its server: data, sent by the runner, played by the simulator.
 
 Replies, in the order of the classes: whatever the script returns; the packed fence or None; a list of
-(entry id, packed timers); a list of slot names; a list of chunks of packed timers; a number.
+(entry id, what it packs); a list of slot names; a list of chunks of packed timers; a number.
 """
 
 from collections.abc import Generator
@@ -19,10 +19,10 @@ class ReadFence:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadInbox:
-    """Entries of the inbox after an id.
+class ReadStream:
+    """Entries of a stream after an id: of the inbox, whose entries pack timers, or of the outbox, which pack events.
 
-    ``until_ms`` is how long to wait for the first, on the driver's monotonic clock; None does not wait.
+    ``until_ms`` is how long to wait for the first, on the process's monotonic clock; None does not wait.
     """
 
     key: str
@@ -57,7 +57,7 @@ class WaitForReplicas:
     most_ms: int
 
 
-Command = Call | ReadFence | ReadInbox | ReadSlots | ReadSlot | WaitForReplicas
+Command = Call | ReadFence | ReadStream | ReadSlots | ReadSlot | WaitForReplicas
 
 # Parts of the driver: each is sent the reply to a command it yields, or thrown `Refused`. A duty says whether there was
 # anything to do, `Moving` about how many timers it moved.

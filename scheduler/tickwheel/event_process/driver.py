@@ -10,7 +10,7 @@ from typing import Final
 
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process.clock import Clock
-from tickwheel.event_process.commands import Duty, Moving, ReadFence, ReadInbox, ReadSlot, ReadSlots, Steps
+from tickwheel.event_process.commands import Duty, Moving, ReadFence, ReadSlot, ReadSlots, ReadStream, Steps
 from tickwheel.event_process.filing import CHUNK_TIMERS, Filing
 from tickwheel.event_process.firing import Firing
 from tickwheel.event_process.inbox import Entry, Unfiled, id_after, to_file
@@ -163,7 +163,7 @@ class ShardDriver:
         if self._unfiled.count >= UNFILED_TIMERS:
             return False
         after, count = self._unfiled.read_up_to, self._inbox_portion.count
-        entries = yield ReadInbox(self._shard.keys["inbox"], after, count, until_ms)
+        entries = yield ReadStream(self._shard.keys["inbox"], after, count, until_ms)
         timers = 0
         for entry_id, packed in entries:
             entry = self._admit(entry_id, packed)

@@ -1,7 +1,7 @@
-"""Sends a driver's commands to the shard's server and returns the replies.
+"""Sends the commands of a driver, or of a relay, to the shard's server and returns the replies.
 
 Nothing is sent twice: whether a call that was not answered has taken effect is not known here, and the answer to that
-is a new driver, which reads everything again.
+is a new one, which reads everything again.
 """
 
 import time
@@ -25,13 +25,13 @@ from redis.retry import Retry
 from tickwheel.event_process.commands import (
     Command,
     ReadFence,
-    ReadInbox,
     ReadSlot,
     ReadSlots,
+    ReadStream,
     Refused,
     WaitForReplicas,
 )
-from tickwheel.event_process.tail import Entries, InboxTail, RawConnection, entries
+from tickwheel.event_process.tail import Entries, RawConnection, StreamTail, entries
 from tickwheel.scripts import Call
 
 # Answers that say nothing of the call, but that this server cannot be driven now.
@@ -42,7 +42,7 @@ _MOVING_PAUSE_S: Final = 0.02
 
 
 class Link:
-    """The two connections of one shard's driver. Any failure ends it; the next driver has a new one."""
+    """The two connections of a shard's driver or relay. Any failure ends it; what comes after has a new one."""
 
     def __init__(self, client: Redis, wake: int, name: str = "") -> None:
         """``wake`` is a file descriptor that becomes readable to end a wait. The server is told ``name``.
@@ -54,7 +54,7 @@ class Link:
         self._opened: list[RawConnection] = []
         try:
             self._calls = self._connect()
-            self._tail = InboxTail(self._connect(), wake)
+            self._tail = StreamTail(self._connect(), wake)
         except BaseException:
             self.close()
             raise
@@ -70,7 +70,7 @@ class Link:
         match command:
             case Call():
                 return self._call(command)
-            case ReadInbox():
+            case ReadStream():
                 return self._tail.read(command)
             case ReadSlot(key, first, count):
                 return self._ask("LRANGE", key, first, first + count - 1)
@@ -81,8 +81,8 @@ class Link:
             case WaitForReplicas(count, most_ms):
                 return self._ask("WAIT", count, most_ms)
 
-    def read_inbox_now(self, command: ReadInbox) -> Entries:
-        """What is in the inbox, without waiting."""
+    def read_stream_now(self, command: ReadStream) -> Entries:
+        """What is in the stream, without waiting."""
         reply = self._ask("XREAD", "COUNT", command.count, "STREAMS", command.key, command.after)
         return entries(reply)
 

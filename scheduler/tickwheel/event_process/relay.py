@@ -15,7 +15,7 @@ from tickwheel import transitions
 from tickwheel.core import outbox_of
 from tickwheel.errors import NotDurable, TickwheelError
 from tickwheel.event_process.broker import Broker, Polled
-from tickwheel.event_process.commands import Command, ReadInbox, Refused, WaitForReplicas
+from tickwheel.event_process.commands import Command, ReadStream, Refused, WaitForReplicas
 from tickwheel.event_process.flight import Flight
 from tickwheel.event_process.link import Link
 from tickwheel.event_process.outbox_level import Level, level
@@ -112,7 +112,7 @@ class Relay:
                 self._wake.wait(min(until, self._read_at + READ_MS) - now)
             else:
                 count = flight.count
-                entries = link.execute(ReadInbox(self._shard.keys["events"], after, count, until))
+                entries = link.execute(ReadStream(self._shard.keys["events"], after, count, until))
                 if entries:
                     after = entries[-1][0]
                     self._publish(link, producer, flight, entries, stopping)

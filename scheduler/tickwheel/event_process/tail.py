@@ -1,7 +1,7 @@
-"""Follows a shard's inbox by a blocking read that is always under way, on a connection of its own.
+"""Follows a shard's inbox, or its outbox, by a blocking read that is always under way, on a connection of its own.
 
-So new timers wake the process at once and an idle shard costs nothing. How long to wait is timed here, by the process's
-clock: the server's own time-outs are only as fine as its `hz`.
+So new entries wake the process at once and an idle shard costs nothing. How long to wait is timed here, by the
+process's clock: the server's own time-outs are only as fine as its `hz`.
 """
 
 import select
@@ -12,13 +12,13 @@ from typing import Any, Final, Protocol
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from tickwheel.event_process.commands import ReadInbox
+from tickwheel.event_process.commands import ReadStream
 from tickwheel.event_process.server_clock import monotonic_ms
 
 # The server ends a blocking read after so long; one that is not answered by the second is dead.
 BLOCK_MS: Final = 2_500
 DEAD_MS: Final = 5_000
-# While timers keep coming, reads follow each other no faster: round trips are the cost.
+# While entries keep coming, reads follow each other no faster: round trips are the cost.
 COALESCE_MS: Final = 3.0
 
 Entries = list[tuple[bytes, bytes]]
@@ -36,7 +36,7 @@ class RawConnection(Protocol):
     def read_response(self, *, disable_decoding: bool) -> Any: ...
 
 
-class InboxTail:
+class StreamTail:
     """One blocking read after the other. Its connection is used for nothing else."""
 
     def __init__(self, connection: RawConnection, wake: int) -> None:
@@ -50,7 +50,7 @@ class InboxTail:
         # How much a TLS socket holds that `poll` does not see.
         self._decrypted: Callable[[], int] = getattr(connection._sock, "pending", int)
 
-    def read(self, command: ReadInbox) -> Entries:
+    def read(self, command: ReadStream) -> Entries:
         """The entries that have come, if any; waits for them as the command says."""
         if self._sent_at is None and not self._send(command):
             return []
@@ -62,7 +62,7 @@ class InboxTail:
         self._data_at = monotonic_ms() if 0 < len(found) < command.count else -COALESCE_MS
         return found
 
-    def _send(self, command: ReadInbox) -> bool:
+    def _send(self, command: ReadStream) -> bool:
         earliest = self._data_at + COALESCE_MS
         if monotonic_ms() < earliest:
             if command.until_ms is None or command.until_ms < earliest:

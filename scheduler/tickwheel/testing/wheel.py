@@ -5,7 +5,7 @@ from typing import Any
 
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.clock import TurnedClock
-from tickwheel.event_process.commands import Command, ReadInbox, Refused
+from tickwheel.event_process.commands import Command, ReadStream, Refused
 from tickwheel.event_process.driver import ShardDriver
 from tickwheel.event_process.link import Link
 from tickwheel.event_process.queues import Queues
@@ -101,6 +101,6 @@ class HandWheel:
 
     def _execute(self, command: Command) -> Any:
         assert self._link is not None
-        if isinstance(command, ReadInbox):
-            return self._link.read_inbox_now(command)
+        if isinstance(command, ReadStream):
+            return self._link.read_stream_now(command)
         return self._link.execute(command)
