@@ -9,22 +9,10 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, RedisError
 
-from tickwheel import servers, urls
-from tickwheel.servers import in_turn
+from tickwheel import urls
+from tickwheel.servers import in_turn, settings
 from tickwheel.topology import Topology
 from tickwheel.transport import LOST_CONNECTION, UNANSWERED, raise_refused
-
-
-def pool(url: str, answer_s: float, **options: Any) -> ConnectionPool:
-    """Connections to one server, without redis-py's own retries."""
-    settings = {
-        "protocol": 2,
-        "retry": Retry(NoBackoff(), 0),
-        "socket_timeout": min(servers.ANSWER_S, answer_s),
-        "socket_connect_timeout": min(servers.ANSWER_S, answer_s),
-        "max_connections": 65_536,
-    }
-    return ConnectionPool.from_url(url, **settings | options)
 
 
 class AsyncServerPools:
@@ -42,7 +30,9 @@ class AsyncServerPools:
         """The connections to one server."""
         found = self._pools.get(server)
         if found is None:
-            found = self._pools[server] = pool(urls.of_server(self._url, server), self._answer_s)
+            url = urls.of_server(self._url, server)
+            found = ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **settings(self._answer_s))
+            self._pools[server] = found
         return found
 
     async def listening(self, server: str) -> Any:

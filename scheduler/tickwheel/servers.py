@@ -20,18 +20,6 @@ ANSWER_S = 5.0
 MAP_ASKED = 2
 
 
-def pool(url: str, answer_s: float = ANSWER_S, **options: Any) -> ConnectionPool:
-    """Connections to one server, without redis-py's own retries."""
-    settings = {
-        "protocol": 2,
-        "retry": Retry(NoBackoff(), 0),
-        "socket_timeout": min(ANSWER_S, answer_s),
-        "socket_connect_timeout": min(ANSWER_S, answer_s),
-        "max_connections": 65_536,
-    }
-    return ConnectionPool.from_url(url, **settings | options)
-
-
 class ServerPools:
     """The connections of one client. Safe to share between threads."""
 
@@ -49,13 +37,9 @@ class ServerPools:
         found = self._pools.get(server)
         if found is None:
             with self._lock:
-                found = self._pools.get(server) or pool(urls.of_server(self._url, server), self._answer_s)
+                found = self._pools.get(server) or self._made(server)
                 self._pools[server] = found
         return found
-
-    def url(self, server: str) -> str:
-        """The URL of one server alone."""
-        return urls.of_server(self._url, server)
 
     def listening(self, server: str) -> Any:
         """A connection of one's own to listen on."""
@@ -90,6 +74,10 @@ class ServerPools:
             for found in self._pools.values():
                 found.disconnect()
 
+    def _made(self, server: str) -> ConnectionPool:
+        url = urls.of_server(self._url, server)
+        return ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **settings(self._answer_s))
+
     def _ask(self, server: str, *command: str) -> object:
         found = self.pool(server)
         connection: Any = found.get_connection()
@@ -98,6 +86,12 @@ class ServerPools:
             return connection.read_response()
         finally:
             found.release(connection)
+
+
+def settings(answer_s: float) -> dict[str, int | float]:
+    """What every connection is made with, blocking or not; each kind turns redis-py's own retries off itself."""
+    most = min(ANSWER_S, answer_s)
+    return {"protocol": 2, "socket_timeout": most, "socket_connect_timeout": most, "max_connections": 65_536}
 
 
 def in_turn(topology: Topology, silent: Collection[str]) -> list[str]:

@@ -218,7 +218,6 @@ __all__ = [
     "REPLICA_ANSWER_S",
     "UNANSWERED",
     "Attempts",
-    "RedisError",
     "ScriptMissing",
     "TryLater",
     "asking",
