@@ -1,7 +1,9 @@
 """What operators ask of shards: who drives each, what waits, how late it was; and to forget who drove them."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from tickwheel.core import Core
 from tickwheel.errors import TickwheelError
@@ -9,7 +11,7 @@ from tickwheel.event_process.shard import FENCE_BYTES, client_name, epoch_of
 from tickwheel.keys import queue_key, shard_key
 from tickwheel.operations.look import Lateness, histogram
 from tickwheel.operations.queues import listed
-from tickwheel.plan import Plan, Request, Round, one, pairwise
+from tickwheel.plan import Command, Plan, Reply, Request, Round, one, pairwise
 from tickwheel.scripts import bind, load
 
 
@@ -31,12 +33,18 @@ class ShardView:
 
 
 def views(core: Core) -> Plan[list[ShardView]]:
-    """Every shard as it stands."""
+    """Every shard as it stands, asked all at once."""
     queues = list((yield from listed(core)))
-    found = []
-    for shard in range(core.shards):
-        found.append((yield from _view(core, shard, queues)))
-    return found
+    requests = [
+        Request(shard, command=command)
+        for shard in range(core.shards)
+        for command in _questions(core.namespace, shard, queues)
+    ]
+    replies: list[Reply] = yield Round(requests)
+    values: dict[int, list[Any]] = {shard: [] for shard in range(core.shards)}
+    for request, reply in zip(requests, replies, strict=True):
+        values[request.shard].append(reply.value)
+    return [_view(shard, *answers) for shard, answers in values.items()]
 
 
 def followed(core: Core, asked: int) -> Plan[Counter[int]]:
@@ -58,17 +66,20 @@ def reset_epoch(core: Core, shard: int) -> Plan[bool]:
     return bool(reply.value)
 
 
-def _view(core: Core, shard: int, queues: list[str]) -> Plan[ShardView]:
-    inbox = shard_key(core.namespace, shard, "inbox")
-    commands = [
+def _questions(namespace: str, shard: int, queues: Iterable[str]) -> list[Command]:
+    """What `_view` takes the answers to, in its order."""
+    inbox = shard_key(namespace, shard, "inbox")
+    return [
         ("TIME",),
-        ("HMGET", shard_key(core.namespace, shard, "clock"), "fence", "election", "owner"),
+        ("HMGET", shard_key(namespace, shard, "clock"), "fence", "election", "owner"),
         ("XLEN", inbox),
         ("XRANGE", inbox, "-", "+", "COUNT", 1),
-        *(("HGETALL", queue_key(core.namespace, shard, queue, "lateness")) for queue in queues),
+        *(("HGETALL", queue_key(namespace, shard, queue, "lateness")) for queue in queues),
     ]
-    replies = yield Round([Request(shard, command=command) for command in commands])
-    time, (fence, election, owner), length, oldest, *lateness = (reply.value for reply in replies)
+
+
+def _view(shard: int, time: Any, claim: Any, length: int, oldest: Any, *lateness: Any) -> ShardView:
+    fence, election, owner = claim
     if fence is not None and len(fence) != FENCE_BYTES:
         raise TickwheelError(f"the fence of shard {shard} is damaged: {fence!r}; `tickwheel doctor` names all damage")
     now_ms = int(time[0]) * 1000 + int(time[1]) // 1000

@@ -3,6 +3,7 @@
 import os
 import socket
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from tests.integration.cli.running import Run, document
 from tickwheel import Tickwheel
 from tickwheel.event_process import EventProcess
 from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
-from tickwheel.keys import shard_key
+from tickwheel.keys import queue_key, shard_key
+from tickwheel.operations.shards import views
 
 pytestmark = pytest.mark.integration
 
@@ -45,6 +47,21 @@ def test_each_shard_is_shown_with_its_owner_and_what_waits(place: Tickwheel, run
         table = run("shards").stdout
         assert "lockfile" in table
         assert "p99" in table
+
+
+@pytest.mark.tickwheel(shards=3)
+def test_of_several_shards_each_is_shown_with_what_is_its_own(tw: Tickwheel, server: Any) -> None:
+    namespace, shards = tw._core.namespace, range(3)
+    for n in range(20):
+        tw.queue(f"orders{n % 2}").enqueue(id=f"o{n}", delay=timedelta(hours=1))
+    for shard in shards:
+        server.hset(shard_key(namespace, shard, "clock"), "owner", f"host:{shard}")
+        server.hset(queue_key(namespace, shard, "orders1", "lateness"), "late:3", shard + 1)
+    found = tw._run(views(tw._core))
+    assert [view.shard for view in found] == [*shards]
+    assert [view.owner for view in found] == ["host:0", "host:1", "host:2"]
+    assert [view.inbox for view in found] == [server.xlen(shard_key(namespace, shard, "inbox")) for shard in shards]
+    assert [view.lateness.promoted for view in found] == [{8: 1}, {8: 2}, {8: 3}]
 
 
 def test_epochs_are_forgotten_when_asked_twice_and_nobody_drives(place: Tickwheel, run: Run, tmp_path: Path) -> None:
