@@ -233,24 +233,18 @@ class Tickwheel:
         timeout: timedelta | None = None,
         clock: str = "_clock",
     ) -> None:
-        self._opening = Opening(url, namespace, data_dir, durability, drive, timeout)
-        self._core = Core(self._opening.namespace, clock=clock)
-        where = self._opening.open()
+        self._opening = opening = Opening(url, namespace, data_dir, durability, drive, timeout)
+        self._core = Core(opening.namespace, clock=clock)
+        where = opening.open()
         try:
-            servers = ServerPools(where, self._opening.answer_s)
-            self._io = SyncIO(
-                servers,
-                self._opening.shown,
-                self._opening.seconds,
-                self._opening.durability.replicas,
-                self._opening.revive,
-            )
+            servers, replicas = ServerPools(where, opening.answer_s), opening.durability.replicas
+            self._io = SyncIO(servers, opening.shown, opening.seconds, replicas, opening.revive)
             self._io.wakes = WakeThread(servers, self._core.channels)
             asked = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full)
-            self._run(self._opening.prepare(self._core, *asked))
-            self._opening.start_driving(self._core)
+            self._run(opening.prepare(self._core, *asked))
+            opening.start_driving(self._core)
         except BaseException:
-            self._opening.close()
+            opening.close()
             raise
 
     def queue(self, name: str) -> Queue:
