@@ -82,7 +82,7 @@ def events(
             " events until they are relayed.",
         ),
     ] = None,
-    topic: Annotated[str, typer.Option(help="Topic of the transitions.")] = TOPIC,
+    topic: Annotated[str | None, typer.Option(help=f"Topic of the transitions (default {TOPIC}).")] = None,
     kafka_setting: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A setting of librdkafka, as security.protocol=SSL; may be repeated."),
@@ -118,6 +118,15 @@ def events(
         raise InvalidArgument("--session-timeout is of the session with ZooKeeper: it needs --election")
     if election is not None and (lock is not None or place.url is None):
         raise InvalidArgument("--election needs --url, and not --lock: it is for a server that many hosts share")
+    if kafka is None:
+        for name, given in (
+            ("--topic", topic),
+            ("--kafka-setting", kafka_setting or None),
+            ("--outbox-limit", outbox_limit),
+            ("--outbox-full", outbox_full),
+        ):
+            if given is not None:
+                raise InvalidArgument(f"{name} is of the events that are relayed to Kafka: it needs --kafka")
     listen = None if metrics is None else _address(metrics)
     ensemble = ZooKeeperUrl.parse(election, session_timeout or SESSION_TIMEOUT) if election is not None else None
     handler = logging.StreamHandler(sys.stderr)
@@ -127,7 +136,7 @@ def events(
         # It tells of each attempt to connect; what comes of them is in our own log.
         logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
     # First: what is wrong here must leave no namespace behind, whose shards and history are fixed.
-    broker = None if kafka is None else Broker(kafka, topic, _settings(kafka_setting or []))
+    broker = None if kafka is None else Broker(kafka, TOPIC if topic is None else topic, _settings(kafka_setting or []))
     # Checks the server and opens the namespace as every client does; with an embedded server keeps it running.
     with (
         nullcontext() if broker is None else closing(broker),

@@ -320,6 +320,27 @@ def test_events_names_a_setting_of_kafka_that_is_none(run: Run) -> None:
     assert "no.such" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--topic", "tickwheel.transitions"),
+        ("--kafka-setting", "security.protocol=SSL"),
+        ("--outbox-limit", str(64 * 2**20)),
+        ("--outbox-full", "drop"),
+    ],
+    ids=lambda option: option[0],
+)
+def test_what_is_of_kafka_alone_is_refused_without_it(
+    run: Run, tickwheel_server: PrivateServer, option: tuple[str, str]
+) -> None:
+    where = ("--url", tickwheel_server.url, "--namespace", f"cli-{os.urandom(6).hex()}")
+    refused = run("events", *where, *option, code=2)
+    assert refused.stderr.splitlines() == [
+        f"tickwheel: {option[0]} is of the events that are relayed to Kafka: it needs --kafka"
+    ]
+    assert "there is no namespace" in run("doctor", *where, code=4).stderr
+
+
 def test_a_setting_of_kafka_that_is_none_leaves_no_namespace_behind(run: Run, tickwheel_server: PrivateServer) -> None:
     where = ("--url", tickwheel_server.url, "--namespace", f"cli-{os.urandom(6).hex()}")
     run("events", *where, "--kafka", "127.0.0.1:1", "--kafka-setting", "no.such=1", code=2)
