@@ -65,6 +65,21 @@ def test_after_each_join_and_leave_loads_differ_by_one_and_a_join_moves_its_shar
     assert watcher.get_children(f"{url.path}/{NAMESPACE}/members") == []
 
 
+def test_each_shard_that_is_handed_over_is_told_once(url: ZooKeeperUrl, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "tickwheel.event_process")
+    shards = 4
+    with Member(url, NAMESPACE, shards) as one:
+        settle([one], shards)
+        assert "handed over" not in caplog.text
+        with Member(url, NAMESPACE, shards) as another:
+            settle([one, another], shards)
+            told = [record for record in caplog.records if "handed over" in record.message]
+            assert sorted(record.message for record in told) == [
+                f"shard {shard}: handed over to another process" for shard in sorted(another.leads)
+            ]
+            assert {record.levelname for record in told} == {"INFO"}
+
+
 def test_epochs_of_a_shard_only_grow_and_no_two_lead_it_at_once(url: ZooKeeperUrl) -> None:
     shards = 8
     with Member(url, NAMESPACE, shards) as staying:

@@ -253,7 +253,9 @@ class ZooKeeperElection:
             case candidacy.HandOver() | candidacy.Deposed():
                 with self._changed:
                     leadership = self._seats[shard].leadership
-                    if leadership is not None:
+                    if leadership is not None and not leadership.lost:
+                        if isinstance(step, candidacy.HandOver):
+                            _log.info("shard %d: handed over to another process", shard)
                         leadership.lose()
         return []
 
