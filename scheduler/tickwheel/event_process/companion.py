@@ -4,19 +4,16 @@ It cannot stop the wheel: after a failure it begins again, and a newer fence end
 """
 
 import logging
-import random
 from collections.abc import Callable
 from threading import Event, Thread
-from typing import Final, Protocol
+from typing import Protocol
 
 from redis.exceptions import RedisError
 
 from tickwheel.errors import Fenced, TickwheelError
+from tickwheel.event_process.backoff import Backoff
 from tickwheel.event_process.shard import Shard
 from tickwheel.event_process.stats import WheelStats
-
-# Waits between attempts to reach the server, doubling from the first to the last, with jitter.
-BACKOFF_SECONDS: Final = (0.05, 2.0)
 
 _log = logging.getLogger("tickwheel.event_process")
 
@@ -43,7 +40,6 @@ class Companion:
         self._shard = shard
         self._work = work
         self._stopping = Event()
-        self._wait = BACKOFF_SECONDS[0]
         self._thread = Thread(target=self._run, name=f"tickwheel-{work.what}-{shard.number}", daemon=True)
         self._thread.start()
 
@@ -60,24 +56,20 @@ class Companion:
 
     def _run(self) -> None:
         what = f"shard {self._shard.number}: the {self._work.what}"
-        shortest, longest = BACKOFF_SECONDS
-
-        def works() -> None:
-            self._wait = shortest
-
+        backoff = Backoff()
         try:
             while not self._stopping.is_set():
                 try:
-                    self._work.run(self._stopping, works)
+                    self._work.run(self._stopping, backoff.reset)
                 except Fenced as fenced:
                     # The leader's own loop hears the same, and claims anew or ends.
                     _log.info("%s ends: %s", what, fenced)
                     return
                 except (TickwheelError, RedisError, OSError) as error:
+                    seconds = backoff.next()
                     if not self._stopping.is_set():
-                        _log.warning("%s failed, again in %.2f s: %s", what, self._wait, error)
-                    self._stopping.wait(self._wait * random.uniform(0.5, 1))
-                    self._wait = min(2 * self._wait, longest)
+                        _log.warning("%s failed, again in %.2f s: %s", what, seconds, error)
+                    self._stopping.wait(seconds)
                 except Exception:
                     _log.exception("%s ended by a mistake in it", what)
                     return

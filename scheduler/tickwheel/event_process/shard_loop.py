@@ -11,8 +11,9 @@ from redis.exceptions import RedisError
 
 from tickwheel import keys
 from tickwheel.errors import Fenced, TickwheelError
+from tickwheel.event_process.backoff import Backoff
 from tickwheel.event_process.commands import ReadFence, Refused, Steps
-from tickwheel.event_process.companion import BACKOFF_SECONDS, Companion, StartCompanion
+from tickwheel.event_process.companion import Companion, StartCompanion
 from tickwheel.event_process.driver import ShardDriver
 from tickwheel.event_process.election import Election, Leadership, owner
 from tickwheel.event_process.link import Link
@@ -110,8 +111,7 @@ class ShardLoop:
     def _lead(self, leadership: Leadership) -> bool:
         """Drive until that ends; whether the shard was resigned from."""
         epoch = leadership.epoch
-        shortest, longest = BACKOFF_SECONDS
-        wait = shortest
+        backoff = Backoff()
         # From here on it is not known that the shard can be reached.
         unknown_from = monotonic_ms()
         self._wake.clear()
@@ -146,7 +146,7 @@ class ShardLoop:
                     if not self._is_outdated(leadership.epoch, error):
                         return False
                 if driver.claimed:
-                    wait = shortest
+                    backoff.reset()
                 if driver.claimed or driver.refused:
                     unknown_from = self._sent
                 if monotonic_ms() - unknown_from >= UNREACHED_MS and self._election.resign(self._shard):
@@ -156,9 +156,9 @@ class ShardLoop:
                 how = "fenced" if isinstance(error, Fenced) else "lost"
                 # Of an epoch that the shard has left behind it was told.
                 level = logging.DEBUG if driver.refused else logging.WARNING
-                _log.log(level, "shard %d: %s, again in %.2f s: %s", self._shard, how, wait, error)
-                self._wake.wait(1000 * wait * random.uniform(0.5, 1))
-                wait = min(2 * wait, longest)
+                seconds = backoff.next()
+                _log.log(level, "shard %d: %s, again in %.2f s: %s", self._shard, how, seconds, error)
+                self._wake.wait(1000 * seconds)
             epoch = driver.epoch
         return False
 
@@ -205,8 +205,7 @@ class ShardLoop:
         return True
 
     def _wait_until_reached(self) -> None:
-        shortest, longest = BACKOFF_SECONDS
-        wait = shortest
+        backoff = Backoff()
         while not self._stopping.is_set():
             try:
                 link = Link(self._connect(self._shard), self._wake.fileno())
@@ -216,8 +215,7 @@ class ShardLoop:
                     link.close()
             except (RedisError, OSError, TickwheelError) as error:
                 _log.debug("shard %d: still cannot be reached: %s", self._shard, error)
-                self._wake.wait(1000 * wait * random.uniform(0.5, 1))
-                wait = min(2 * wait, longest)
+                self._wake.wait(1000 * backoff.next())
             else:
                 _log.warning("shard %d: can be reached again", self._shard)
                 return
