@@ -10,9 +10,10 @@ from tickwheel.event_process.commands import Duty, Moving, ReadStream, Steps
 from tickwheel.event_process.driver import ShardDriver
 from tickwheel.event_process.ended import EndedLeases
 from tickwheel.event_process.firing import Firing
-from tickwheel.event_process.inbox import Entry, id_after
+from tickwheel.event_process.inbox import Entry
 from tickwheel.event_process.memory import Memory, time_of
 from tickwheel.event_process.slots import Slot, Slots
+from tickwheel.event_process.stream_id import id_after
 from tickwheel.scripts import Script
 from tickwheel.timers import HEAD_BYTES, Kind
 

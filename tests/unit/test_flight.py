@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwheel.event_process.flight import WINDOW_BYTES, WINDOWS, Cut, Flight, following
+from tickwheel.event_process.flight import WINDOW_BYTES, WINDOWS, Cut, Flight
 
 pytestmark = pytest.mark.unit
 
@@ -51,7 +51,3 @@ def test_so_many_windows_are_under_way_and_no_more(flight: Flight) -> None:
 def test_windows_aim_at_a_size_whatever_the_entries_are(flight: Flight) -> None:
     flight.add(entries(1, 2, size=WINDOW_BYTES), 2)
     assert flight.count == 1
-
-
-def test_the_id_after_an_entry_is_of_the_same_millisecond() -> None:
-    assert following(b"1795309014954-0") == b"1795309014954-1"

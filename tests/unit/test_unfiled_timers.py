@@ -4,7 +4,7 @@ import pytest
 
 from tickwheel.event_process import ended as event_process_ended
 from tickwheel.event_process.ended import EndedLeases
-from tickwheel.event_process.inbox import HURRY_TIMERS, ROTATE_MS, Entry, Unfiled, id_after, to_file
+from tickwheel.event_process.inbox import HURRY_TIMERS, ROTATE_MS, Entry, Unfiled, to_file
 from tickwheel.timers import Kind, Timer, generation, pack, split
 
 pytestmark = pytest.mark.unit
@@ -172,7 +172,3 @@ def test_the_oldest_half_is_forgotten_when_there_are_too_many(monkeypatch: pytes
 
     known = [over.has(timer(Kind.EXPIRE, f"m{n}", 2)) for n in range(5)]
     assert known == [False, False, True, True, True]
-
-
-def test_the_inbox_is_cut_right_behind_an_entry() -> None:
-    assert id_after(b"1700000000000-9") == b"1700000000000-10"

@@ -13,7 +13,7 @@ from tickwheel.event_process.clock import Clock
 from tickwheel.event_process.commands import Duty, Moving, ReadFence, ReadSlot, ReadSlots, ReadStream, Steps
 from tickwheel.event_process.filing import CHUNK_TIMERS, Filing
 from tickwheel.event_process.firing import Firing
-from tickwheel.event_process.inbox import Entry, Unfiled, id_after, to_file
+from tickwheel.event_process.inbox import Entry, Unfiled, to_file
 from tickwheel.event_process.levels import LOWEST, RADIX, is_near, name, parse, start
 from tickwheel.event_process.memory import Memory
 from tickwheel.event_process.portion import Portion
@@ -21,6 +21,7 @@ from tickwheel.event_process.queues import Queues
 from tickwheel.event_process.shard import Shard, epoch_of, pack_fence
 from tickwheel.event_process.slots import Slot, Slots
 from tickwheel.event_process.stats import WheelStats
+from tickwheel.event_process.stream_id import id_after
 from tickwheel.timers import Kind, split
 
 # Timers moved by one command of each duty: a millisecond or two of the server's time or of ours.
@@ -162,15 +163,14 @@ class ShardDriver:
         """Read new timers; near ones into memory. ``until_ms``: wait for some until then."""
         if self._unfiled.count >= UNFILED_TIMERS:
             return False
-        after, count = self._unfiled.read_up_to, self._inbox_portion.count
-        entries = yield ReadStream(self._shard.keys["inbox"], after, count, until_ms)
+        count = self._inbox_portion.count
+        entries = yield ReadStream(self._shard.keys["inbox"], self._unfiled.read_up_to, count, until_ms)
         timers = 0
         for entry_id, packed in entries:
             entry = self._admit(entry_id, packed)
             self._unfiled.add(entry, self._clock.monotonic())
             timers += entry.count
-        self._more_in_inbox = len(entries) == count
-        self._inbox_portion.took(len(entries), timers)
+        self._more_in_inbox = self._inbox_portion.took(len(entries), timers)
         self._stats.inbox_timers += timers
         return bool(entries)
 
@@ -260,13 +260,11 @@ class ShardDriver:
             slot.position = length
 
     def _read_slot(self, slot: Slot) -> Moving:
-        count = self._slot_portion.count
         key = self._shard.slot_key(slot.level, slot.number)
-        chunks = yield ReadSlot(key, slot.position, count)
+        chunks = yield ReadSlot(key, slot.position, self._slot_portion.count)
         timers = sum(self._memory.hold(chunk) for chunk in chunks)
-        self._slot_portion.took(len(chunks), timers)
         slot.position += len(chunks)
-        if len(chunks) < count:
+        if not self._slot_portion.took(len(chunks), timers):
             slot.length = slot.position
         if slot.read_to_end and not self._memory.is_open(slot.number):
             self._memory.quiet.add(slot.number)
@@ -291,9 +289,8 @@ class ShardDriver:
         return self._unhurried_at if slot.start_ms > self._clock.now() + URGENT_MS else 0.0
 
     def _next_to_drop(self) -> Slot | None:
-        quiet = self._memory.quiet
-        while quiet:
-            number = quiet.pop()
+        while self._memory.quiet:
+            number = self._memory.quiet.pop()
             slot = self._slots.get(LOWEST, number)
             if slot is not None and slot.read_to_end and not self._memory.is_open(number):
                 return slot

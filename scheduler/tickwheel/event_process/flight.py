@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tickwheel.event_process.portion import Portion
+from tickwheel.event_process.stream_id import id_after
 
 # Bytes of events that are read at a time, and how many times as much may be on its way: what is sent twice at most.
 WINDOW_BYTES: Final = 256 * 1024
@@ -71,7 +72,7 @@ class Flight:
         """Entries that follow those before, and how many transitions they hold."""
         size = sum(len(entry) for _, entry in entries)
         self._portion.took(len(entries), size)
-        window = Window(Cut(entries[0][0], following(entries[-1][0]), size, transitions), self._wake)
+        window = Window(Cut(entries[0][0], id_after(entries[-1][0]), size, transitions), self._wake)
         self._windows.append(window)
         return window
 
@@ -92,9 +93,3 @@ class Flight:
     def error(self) -> Any:
         """Why the broker will not take one of them; None where it may take all."""
         return next((window.error for window in self._windows if window.error is not None), None)
-
-
-def following(entry_id: bytes) -> bytes:
-    """The least id of a stream's entry after this one."""
-    ms, _, number = entry_id.partition(b"-")
-    return b"%b-%d" % (ms, int(number) + 1)

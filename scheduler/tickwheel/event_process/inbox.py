@@ -99,12 +99,6 @@ class Unfiled:
             self.unanswered.difference_update(entry.near)
 
 
-def id_after(entry_id: bytes) -> bytes:
-    """The smallest id of a stream above this one."""
-    milliseconds, _, sequence = entry_id.partition(b"-")
-    return b"%s-%d" % (milliseconds, int(sequence) + 1)
-
-
 def to_file(prefix: list[Entry], unanswered: set[bytes], ended: EndedLeases) -> Iterator[bytes]:
     """What the filing of the prefix must carry, in packed pieces: of a message that is finished no lease timer."""
     for entry in prefix:

@@ -2,16 +2,18 @@
 
 
 class Portion:
-    """Follows the size of what came: aims at ``wanted`` timers in a reply."""
+    """Follows the size of what came: aims at replies of size ``wanted``, in timers or in bytes."""
 
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted
         self.count = 16
 
-    def took(self, elements: int, timers: int) -> None:
-        """A reply had so many elements, with so many timers in them."""
+    def took(self, elements: int, size: int) -> bool:
+        """A reply had so many elements, of this size together; whether it was full, so that there may be more."""
         if elements == 0:
-            return
-        fitting = max(1, self._wanted * elements // max(timers, 1))
+            return False
+        is_full = elements >= self.count
+        fitting = max(1, self._wanted * elements // max(size, 1))
         # Growing slowly and shrinking at once, so that one reply is never much too large.
         self.count = min(fitting, self.count * 4, self._wanted)
+        return is_full
