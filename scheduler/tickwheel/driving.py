@@ -30,6 +30,7 @@ from tickwheel.event_process.queues import HomeChanged
 from tickwheel.event_process.relay import Relay
 from tickwheel.event_process.server_clock import monotonic_ms
 from tickwheel.event_process.shard import Shard
+from tickwheel.event_process.shard_loop import Connect
 from tickwheel.event_process.sinks import Sinks
 from tickwheel.event_process.stats import WheelStats
 from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
@@ -148,27 +149,8 @@ def event_process(
     queues = HomeQueues(core, io, has_broker=broker is not None)
     queues.sinks(monotonic_ms())
 
-    companions: list[StartCompanion] = []
-    if broker is not None:
-        if core.history < RELAYED:
-            raise InvalidArgument(
-                f"namespace {namespace!r} does not keep its events until they are relayed: that is fixed when it is"
-                " created, with history='relay'"
-            )
-
-        def relay(shard: Shard, stats: WheelStats, broker: Broker = broker) -> Companion:
-            known = {"history": core.history, "replicas": replicas}
-            work = Relay(connect, namespace, shard, queues=queues, broker=broker, stats=stats, **known)
-            return Companion(shard, work)
-
-        sinks = Sinks(namespace, broker)
-
-        def hand_off(shard: Shard, stats: WheelStats) -> Companion:
-            work = HandOff(connect, namespace, shard, core=core, io=io, home=queues, sinks=sinks, stats=stats)
-            return Companion(shard, work)
-
-        companions += [relay, hand_off]
-    elif core.history >= RELAYED:
+    companions = [] if broker is None else _beside_the_wheel(connect, core, io, queues, broker, replicas)
+    if broker is None and core.history >= RELAYED:
         _log.warning(
             "namespace %s keeps its events until they are relayed, and this event process relays nothing", namespace
         )
@@ -183,6 +165,37 @@ def event_process(
         clock_fragment=clock,
     )
     return process, io
+
+
+def _beside_the_wheel(
+    connect: Connect, core: Core, io: SyncIO, queues: HomeQueues, broker: Broker, replicas: int
+) -> list[StartCompanion]:
+    """The relay of each shard, and the hand-off to its sinks."""
+    if core.history < RELAYED:
+        raise InvalidArgument(
+            f"namespace {core.namespace!r} does not keep its events until they are relayed: that is fixed when it is"
+            " created, with history='relay'"
+        )
+    sinks = Sinks(core.namespace, broker)
+
+    def relay(shard: Shard, stats: WheelStats) -> Companion:
+        work = Relay(
+            connect,
+            core.namespace,
+            shard,
+            queues=queues,
+            broker=broker,
+            stats=stats,
+            history=core.history,
+            replicas=replicas,
+        )
+        return Companion(shard, work)
+
+    def hand_off(shard: Shard, stats: WheelStats) -> Companion:
+        work = HandOff(connect, shard, core=core, io=io, home=queues, sinks=sinks, stats=stats)
+        return Companion(shard, work)
+
+    return [relay, hand_off]
 
 
 def _election(chosen: Path | ZooKeeperUrl, core: Core) -> Election:

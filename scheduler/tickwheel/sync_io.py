@@ -33,7 +33,7 @@ class SyncIO:
         self._gate = Gate(where)
         self._seconds = seconds
         self._revive = revive
-        self.replicas = replicas
+        self._replicas = replicas
         self.wakes: WakeThread | None = None
 
     def run(self, plan: Plan[T]) -> T:
@@ -78,7 +78,7 @@ class SyncIO:
 
         ``has_done``: the call that they belong to has had an effect before. ``partly`` as a Round's.
         """
-        delivery = Delivery(requests, self._servers.topology, self.replicas, has_done=has_done, partly=partly)
+        delivery = Delivery(requests, self._servers.topology, self._replicas, has_done=has_done, partly=partly)
         attempts = Attempts(self._where, self._seconds)
         self._gate.check(has_done)
         while True:

@@ -58,7 +58,6 @@ class HandOff:
     def __init__(
         self,
         connect: Callable[[int], "Redis"],
-        namespace: str,
         shard: Shard,
         *,
         core: Core,
@@ -68,7 +67,6 @@ class HandOff:
         stats: WheelStats,
     ) -> None:
         self._connect = connect
-        self._namespace = namespace
         self._shard = shard.number
         self._adopted = shard.keys["adopted"]
         self._core = core
@@ -220,4 +218,4 @@ class HandOff:
             )
 
     def _channel(self, queue: str) -> str:
-        return keys.queue_key(self._namespace, self._shard, queue, "wake")
+        return keys.queue_key(self._core.namespace, self._shard, queue, "wake")
