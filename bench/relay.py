@@ -16,12 +16,12 @@ from bench.figures import Figure, Scale
 from bench.server import BenchServer
 from services.kafka import Kafka
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.driving import HomeQueues
 from tickwheel.event_process.broker import Broker
 from tickwheel.event_process.companion import Companion
 from tickwheel.event_process.relay import Relay
 from tickwheel.event_process.shard import Shard, pack_fence
 from tickwheel.event_process.stats import WheelStats
+from tickwheel.home_queues import HomeQueues
 from tickwheel.keys import shard_key
 
 METADATA = {"customer": "4711", "region": "eu"}

@@ -13,13 +13,13 @@ from redis import Redis
 
 from bench.server import BenchServer
 from tickwheel import Tickwheel
-from tickwheel.driving import HomeQueues
 from tickwheel.event_process.clock import TurnedClock
 from tickwheel.event_process.commands import ReadStream, Refused
 from tickwheel.event_process.driver import ShardDriver
 from tickwheel.event_process.link import Link
 from tickwheel.event_process.server_clock import monotonic_ms
 from tickwheel.event_process.stats import WheelStats
+from tickwheel.home_queues import HomeQueues
 from tickwheel.keys import shard_key
 
 START_MS = 1_700_000_000_000

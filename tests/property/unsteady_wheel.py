@@ -3,9 +3,9 @@
 from typing import Any
 
 from tickwheel.core import Core
-from tickwheel.driving import HomeQueues
 from tickwheel.event_process.clock import TurnedClock
 from tickwheel.event_process.commands import Command
+from tickwheel.home_queues import HomeQueues
 from tickwheel.keys import shard_key
 from tickwheel.namespace import open_namespace
 from tickwheel.servers import ServerPools

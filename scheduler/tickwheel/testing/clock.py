@@ -5,8 +5,8 @@ from math import ceil
 
 from tickwheel import arguments, limits
 from tickwheel.core import Core
-from tickwheel.driving import HomeQueues
 from tickwheel.event_process.clock import TurnedClock
+from tickwheel.home_queues import HomeQueues
 from tickwheel.keys import shard_key
 from tickwheel.namespace import open_namespace
 from tickwheel.plan import Request
