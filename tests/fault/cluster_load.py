@@ -115,14 +115,14 @@ def unfinished(counts: dict[str, int]) -> int:
 
 @contextmanager
 def load(
-    cluster: RedisCluster, folder: Path, *, asyncio: bool = False, durability: str = "memory"
+    cluster: RedisCluster, folder: Path, *, asyncio: bool = False, durability: str = "memory", shards: int = SHARDS
 ) -> Iterator[ClusterLoad]:
     """A load in a namespace of its own. In the end all is drained, and looked at: nothing lost, twice or half done."""
     namespace = f"load-{os.urandom(4).hex()}"
     settings: dict[str, Any] = {"namespace": namespace, "durability": durability}
     loop = LoopThread()
     try:
-        with Tickwheel(cluster.url, shards=SHARDS, history="relay", **settings) as tickwheel:
+        with Tickwheel(cluster.url, shards=shards, history="relay", **settings) as tickwheel:
             other: Any = tickwheel
             if asyncio:
                 other = Blocking(loop, aio.Tickwheel(cluster.url, **settings))
@@ -149,7 +149,7 @@ def check(tickwheel: Tickwheel, cluster: RedisCluster, work: ClusterLoad) -> Non
     assert not findings, "\n".join(findings)
     with Client.from_url(cluster.nodes[0].url, protocol=2) as client:
         lives: dict[str, list[Transition]] = {}
-        for transition in told(client, tickwheel._core.namespace, SHARDS):
+        for transition in told(client, tickwheel._core.namespace, tickwheel._core.shards):
             lives.setdefault(transition.id, []).append(transition)
     assert lives.keys() >= work.added
     for id, life in lives.items():

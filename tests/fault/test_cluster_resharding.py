@@ -33,11 +33,11 @@ def others(cluster: RedisCluster, node: ValkeyServer) -> list[ValkeyServer]:
     return [primary for port, primary in primaries.items() if port != node.port]
 
 
-@pytest.mark.parametrize("asyncio", [False, True], ids=["threads", "tasks"])
+@pytest.mark.parametrize(("asyncio", "shards"), [(False, 64), (True, SHARDS)], ids=["threads", "tasks"])
 def test_slots_that_move_key_by_key_and_back_leave_no_call_half_done(
-    redis_cluster: RedisCluster, tmp_path: Path, asyncio: bool
+    redis_cluster: RedisCluster, tmp_path: Path, asyncio: bool, shards: int
 ) -> None:
-    with load(redis_cluster, tmp_path, asyncio=asyncio) as work:
+    with load(redis_cluster, tmp_path, asyncio=asyncio, shards=shards) as work:
         for shard in range(2):
             home = redis_cluster.primary_of(slot_of(shard))
             away = others(redis_cluster, home)[0]
@@ -52,11 +52,11 @@ def test_slots_that_move_key_by_key_and_back_leave_no_call_half_done(
                 work.goes_on()
 
 
-@pytest.mark.parametrize("asyncio", [False, True], ids=["threads", "tasks"])
+@pytest.mark.parametrize(("asyncio", "shards"), [(False, 64), (True, SHARDS)], ids=["threads", "tasks"])
 def test_slots_that_move_whole_and_back_leave_no_call_half_done(
-    redis_cluster: RedisCluster, tmp_path: Path, asyncio: bool
+    redis_cluster: RedisCluster, tmp_path: Path, asyncio: bool, shards: int
 ) -> None:
-    with load(redis_cluster, tmp_path, asyncio=asyncio) as work:
+    with load(redis_cluster, tmp_path, asyncio=asyncio, shards=shards) as work:
         for shard in range(2):
             slot = slot_of(shard)
             home = redis_cluster.primary_of(slot)
