@@ -1,15 +1,12 @@
-"""For Python processes under libfaketime, which makes an error of a sleep whose end has come when it looks at it."""
+"""For Python processes under libfaketime, whose sleep up to a moment of the monotonic clock fails at once (EINVAL)."""
 
+import select
 import time
-from contextlib import suppress
 from typing import SupportsIndex
 
-_sleep = time.sleep
+
+def _sleep(seconds: SupportsIndex | float, /) -> None:
+    select.select([], [], [], float(seconds))
 
 
-def _sleep_or_go_on(seconds: SupportsIndex | float, /) -> None:
-    with suppress(OSError):
-        _sleep(seconds)
-
-
-time.sleep = _sleep_or_go_on
+time.sleep = _sleep
