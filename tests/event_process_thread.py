@@ -15,10 +15,16 @@ _STOP_S = 30.0
 
 @contextmanager
 def running(
-    url: str, namespace: str, election: Path | ZooKeeperUrl, broker: Broker | None = None, replicas: int = 0
+    url: str,
+    namespace: str,
+    election: Path | ZooKeeperUrl,
+    broker: Broker | None = None,
+    replicas: int = 0,
+    *,
+    relays: bool = True,
 ) -> Iterator[EventProcess]:
     """One that runs until the end of the block, as `event_process` makes it; ``broker`` is closed with it."""
-    process, io = event_process(url, namespace, election, broker=broker, replicas=replicas)
+    process, io = event_process(url, namespace, election, broker=broker, replicas=replicas, relays=relays)
     thread = threading.Thread(target=process.run)
     thread.start()
     try:

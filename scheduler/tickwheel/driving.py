@@ -54,13 +54,15 @@ def event_process(
     clock: str = "_clock",
     broker: Broker | None = None,
     replicas: int = 0,
+    *,
+    relays: bool = True,
 ) -> tuple[EventProcess, SyncIO]:
     """An event process for all shards of a namespace, ready to run, and the connection it looks queues up with.
 
     ``election`` is a lock file, for one host, or where ZooKeeper is. ``clock`` is how scripts read the time: another
-    than the server's in tests only. Events are relayed to ``broker`` once ``replicas`` have them; raises
-    InvalidArgument where the namespace does not keep its history for a relay. Due messages of
-    queues with a sink are handed to it, too.
+    than the server's in tests only. Events are relayed to ``broker`` once ``replicas`` have them, unless it ``relays``
+    nothing; raises InvalidArgument where the namespace does not keep its history for a relay. Due messages of queues
+    with a sink are handed to it in any case.
     """
     core = Core(namespace, clock=clock)
     io = SyncIO(ServerPools(url), urls.without_password(url), _HOME_S, revive=revive)
@@ -74,8 +76,12 @@ def event_process(
     queues = HomeQueues(core, io, has_broker=broker is not None)
     queues.sinks(monotonic_ms())
 
-    companions = [] if broker is None else _beside_the_wheel(connect, core, io, queues, broker, replicas)
-    if broker is None and core.history >= RELAYED:
+    companions: list[StartCompanion] = []
+    if broker is not None:
+        companions.append(_hand_offs(connect, core, io, queues, broker))
+    if broker is not None and relays:
+        companions.append(_relays(connect, core, queues, broker, replicas))
+    elif core.history >= RELAYED:
         _log.warning(
             "namespace %s keeps its events until they are relayed, and this event process relays nothing", namespace
         )
@@ -92,16 +98,13 @@ def event_process(
     return process, io
 
 
-def _beside_the_wheel(
-    connect: Connect, core: Core, io: SyncIO, queues: HomeQueues, broker: Broker, replicas: int
-) -> list[StartCompanion]:
-    """The relay of each shard, and the hand-off to its sinks."""
+def _relays(connect: Connect, core: Core, queues: HomeQueues, broker: Broker, replicas: int) -> StartCompanion:
+    """What starts the relay of a shard."""
     if core.history < RELAYED:
         raise InvalidArgument(
             f"namespace {core.namespace!r} does not keep its events until they are relayed: that is fixed when it is"
-            " created, with history='relay'"
+            " created, with history='relay'; for its sinks alone there is --no-relay"
         )
-    sinks = Sinks(core.namespace, broker)
 
     def relay(shard: Shard, stats: WheelStats) -> Companion:
         work = Relay(
@@ -116,11 +119,18 @@ def _beside_the_wheel(
         )
         return Companion(shard, work)
 
+    return relay
+
+
+def _hand_offs(connect: Connect, core: Core, io: SyncIO, queues: HomeQueues, broker: Broker) -> StartCompanion:
+    """What starts the hand-off of a shard to its sinks."""
+    sinks = Sinks(core.namespace, broker)
+
     def hand_off(shard: Shard, stats: WheelStats) -> Companion:
         work = HandOff(connect, shard, core=core, io=io, home=queues, sinks=sinks, stats=stats)
         return Companion(shard, work)
 
-    return [relay, hand_off]
+    return hand_off
 
 
 def _election(chosen: Path | ZooKeeperUrl, core: Core) -> Election:

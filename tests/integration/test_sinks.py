@@ -209,3 +209,17 @@ def test_an_event_process_without_a_broker_says_once_which_queues_wait_for_one(
     told = [record.getMessage() for record in caplog.records if "hands nothing over" in record.getMessage()]
     assert len(told) == 2
     assert "queue q has the sink kafka://mail" in told[0]
+
+
+def test_a_namespace_that_is_not_relayed_hands_its_messages_over_all_the_same(
+    tickwheel_server: PrivateServer, kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    namespace = f"sinks-{os.urandom(6).hex()}"
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as tw:
+        queue = tw.create_queue("q", sink=f"kafka://{topic}")
+        queue.enqueue(b"due", id="due")
+        with running(tickwheel_server.url, namespace, tmp_path / "lock", Broker(kafka.bootstrap), relays=False):
+            completed(queue, 1)
+        [record] = read_topic(kafka, topic)
+        assert record.value() == b"due"
+    tickwheel_server.clear(namespace)

@@ -302,3 +302,12 @@ def test_a_doctored_history_is_noticed(doctored: Callable[[Evidence], None], inv
     evidence = sound()
     doctored(evidence)
     assert invariant in invariants(evidence)
+
+
+def test_a_complete_whose_answer_was_lost_may_have_ended_the_lease_when_it_was_sent() -> None:
+    evidence = sound()
+    complete = call(evidence, "complete", FIRST.id)
+    # Done at once, but its first answer never came, and the second when the value was with another worker already.
+    evidence.calls.append(replace(complete, outcome=UNKNOWN))
+    complete.invoked, complete.returned = 0.05, 0.051
+    assert check(evidence) == []

@@ -74,7 +74,7 @@ def doctor(
                 report.add(judge_shards(core, shards, facts, embedded=opening.server is not None))
         if there:
             with report.phase("queues"):
-                report.add(judge_queues(core, io.run(listed(core))))
+                report.add(judge_queues(io.run(listed(core))))
         if usable and not quick:
             with report.phase("records"):
                 report.add(_audit(core, io))

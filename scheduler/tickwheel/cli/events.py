@@ -23,6 +23,7 @@ from tickwheel.event_process.broker import Broker
 from tickwheel.event_process.zookeeper_url import SESSION_TIMEOUT, ZooKeeperUrl
 from tickwheel.events.kafka import TOPIC
 from tickwheel.server_checks import parse_durability
+from tickwheel.sync_io import SyncIO
 from tickwheel.urls import default_lock
 
 commands = typer.Typer()
@@ -78,10 +79,13 @@ def events(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Kafka brokers, more of them behind commas: relay every transition there. A new namespace keeps its"
-            " events until they are relayed.",
+            help="Kafka brokers, more of them behind commas: relay every transition there, and hand over what is for"
+            " a queue's sink. A new namespace keeps its events until they are relayed.",
         ),
     ] = None,
+    relay: Annotated[
+        bool, typer.Option("--relay/--no-relay", help="With --no-relay, --kafka is for the sinks alone.")
+    ] = True,
     topic: Annotated[str | None, typer.Option(help=f"Topic of the transitions (default {TOPIC}).")] = None,
     kafka_setting: Annotated[
         list[str] | None,
@@ -118,15 +122,13 @@ def events(
         raise InvalidArgument("--session-timeout is of the session with ZooKeeper: it needs --election")
     if election is not None and (lock is not None or place.url is None):
         raise InvalidArgument("--election needs --url, and not --lock: it is for a server that many hosts share")
-    if kafka is None:
-        for name, given in (
-            ("--topic", topic),
-            ("--kafka-setting", kafka_setting or None),
-            ("--outbox-limit", outbox_limit),
-            ("--outbox-full", outbox_full),
-        ):
-            if given is not None:
-                raise InvalidArgument(f"{name} is of the events that are relayed to Kafka: it needs --kafka")
+    relays = kafka is not None and relay
+    if kafka is None and (kafka_setting or not relay):
+        raise InvalidArgument(f"{'--kafka-setting' if kafka_setting else '--no-relay'} is of Kafka: it needs --kafka")
+    for name, given in (("--topic", topic), ("--outbox-limit", outbox_limit), ("--outbox-full", outbox_full)):
+        if given is not None and not relays:
+            without = "--kafka" if kafka is None else "that --no-relay is left out"
+            raise InvalidArgument(f"{name} is of the events that are relayed to Kafka: it needs {without}")
     listen = None if metrics is None else _address(metrics)
     ensemble = ZooKeeperUrl.parse(election, session_timeout or SESSION_TIMEOUT) if election is not None else None
     handler = logging.StreamHandler(sys.stderr)
@@ -144,7 +146,7 @@ def events(
             durability=durability,
             shards=shards,
             clock_guard=clock_guard,
-            history="relay" if kafka is not None else None,
+            history="relay" if relays else None,
             outbox_limit=outbox_limit,
             outbox_full=outbox_full,
         ),
@@ -162,7 +164,16 @@ def events(
             server.open()
         try:
             replicas = 0 if durability is None else parse_durability(durability).replicas
-            _run(url, namespace, ensemble or lock, server, broker, replicas, listen)
+            made = event_process(
+                url,
+                namespace,
+                ensemble or lock,
+                server.ensure_running if server is not None else None,
+                broker=broker,
+                replicas=replicas,
+                relays=relays,
+            )
+            _run(*made, namespace, listen)
         finally:
             if server is not None:
                 server.close()
@@ -198,17 +209,7 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _run(
-    url: str,
-    namespace: str,
-    election: Path | ZooKeeperUrl,
-    server: EmbeddedServer | None,
-    broker: Broker | None,
-    replicas: int,
-    metrics: tuple[str, int] | None,
-) -> None:
-    revive = server.ensure_running if server is not None else None
-    process, io = event_process(url, namespace, election, revive, broker=broker, replicas=replicas)
+def _run(process: EventProcess, io: SyncIO, namespace: str, metrics: tuple[str, int] | None) -> None:
     obey_signals(process)
     shards = len(process.health())
     _log.info("process %d stands for election: namespace %s, shards 0 to %d", os.getpid(), namespace, shards - 1)

@@ -44,11 +44,15 @@ def given_once(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violation
 
 def old_ones_refused(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violation]:
     """Who was answered that it finished a message ended the very lease it had; and by the workers' clocks, which are
-    one, nobody else was given the value between.
+    one, nobody else was given the value between. It was its worker's until the first call that may have ended it.
     """
     given: dict[tuple[str, str, int], float] = {}
+    ended: dict[tuple[str, str, int], float] = {}
     held: dict[tuple[str, str], list[tuple[float, float, str]]] = defaultdict(list)
     for call in sorted(evidence.calls, key=lambda call: call.invoked):
+        if call.op in ("complete", "fail"):
+            for id, version in zip(call.ids, call.args, strict=True):
+                ended.setdefault((call.process, id, version), call.invoked)
         if call.outcome != OK:
             continue
         if call.op == "dequeue":
@@ -65,7 +69,8 @@ def old_ones_refused(evidence: Evidence, found: dict[str, Life]) -> Iterator[Vio
             if step is None or step.from_state is not State.RUNNING or completed != (call.op == "complete"):
                 yield Violation("I3", f"{call.process} ended the lease {version} of {id}, and the events say {step}")
             elif (since := given.get((call.process, id, version))) is not None:
-                held[call.queue, step.exclusive_value or f"id {id}"].append((since, call.invoked, id))
+                until = ended[call.process, id, version]
+                held[call.queue, step.exclusive_value or f"id {id}"].append((since, until, id))
     for (_, what), intervals in held.items():
         intervals.sort()
         for first, second in pairwise(intervals):

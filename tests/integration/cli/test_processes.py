@@ -321,23 +321,26 @@ def test_events_names_a_setting_of_kafka_that_is_none(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "option",
+    ("given", "refusal"),
     [
-        ("--topic", "tickwheel.transitions"),
-        ("--kafka-setting", "security.protocol=SSL"),
-        ("--outbox-limit", str(64 * 2**20)),
-        ("--outbox-full", "drop"),
+        (["--topic", "t"], "--topic is of the events that are relayed to Kafka: it needs --kafka"),
+        (["--outbox-limit", str(2**26)], "--outbox-limit is of the events that are relayed to Kafka: it needs --kafka"),
+        (["--outbox-full", "drop"], "--outbox-full is of the events that are relayed to Kafka: it needs --kafka"),
+        (["--kafka-setting", "security.protocol=SSL"], "--kafka-setting is of Kafka: it needs --kafka"),
+        (["--no-relay"], "--no-relay is of Kafka: it needs --kafka"),
+        (
+            ["--kafka", "127.0.0.1:1", "--no-relay", "--topic", "t"],
+            "--topic is of the events that are relayed to Kafka: it needs that --no-relay is left out",
+        ),
     ],
-    ids=lambda option: option[0],
+    ids=lambda each: each[-2] if isinstance(each, list) and len(each) > 1 else None,
 )
 def test_what_is_of_kafka_alone_is_refused_without_it(
-    run: Run, tickwheel_server: PrivateServer, option: tuple[str, str]
+    run: Run, tickwheel_server: PrivateServer, given: list[str], refusal: str
 ) -> None:
     where = ("--url", tickwheel_server.url, "--namespace", f"cli-{os.urandom(6).hex()}")
-    refused = run("events", *where, *option, code=2)
-    assert refused.stderr.splitlines() == [
-        f"tickwheel: {option[0]} is of the events that are relayed to Kafka: it needs --kafka"
-    ]
+    refused = run("events", *where, *given, code=2)
+    assert refused.stderr.splitlines() == [f"tickwheel: {refusal}"]
     assert "there is no namespace" in run("doctor", *where, code=4).stderr
 
 
