@@ -80,6 +80,7 @@ def event_process(
     if broker is not None:
         companions.append(_hand_offs(connect, core, io, queues, broker))
     if broker is not None and relays:
+        threading.Thread(target=broker.look, name="tickwheel-topic", daemon=True).start()
         companions.append(_relays(connect, core, queues, broker, replicas))
     elif core.history >= RELAYED:
         _log.warning(

@@ -12,6 +12,7 @@ from tickwheel.errors import InvalidArgument
 
 # org.apache.kafka.common.internals.Topic
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+TOPIC_NAMES: Final = "1 to 249 letters, digits, '.', '_' and '-', neither '.' nor '..'"
 
 
 def checked(url: object) -> str:
@@ -33,11 +34,16 @@ def parts(url: str) -> tuple[str, str]:
     return scheme, name
 
 
+def is_topic(name: object) -> bool:
+    """Whether Kafka can have a topic of that name."""
+    return isinstance(name, str) and _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
 def _check_kafka(url: str, topic: str) -> None:
-    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+    if not is_topic(topic):
         raise InvalidArgument(
-            f"sink {url!r:.80} must be kafka:// and the name of a topic: 1 to 249 letters, digits, '.', '_' and '-',"
-            " neither '.' nor '..'; where the brokers are is the event process's to know (--kafka)"
+            f"sink {url!r:.80} must be kafka:// and the name of a topic: {TOPIC_NAMES}; where the brokers are is the"
+            " event process's to know (--kafka)"
         )
 
 

@@ -1,6 +1,7 @@
 """The producer that all shards of an event process share."""
 
 import logging
+import os
 
 import pytest
 
@@ -63,3 +64,21 @@ def test_a_broker_that_is_away_is_told_of_once_and_not_at_each_attempt(caplog: p
 def test_a_setting_that_would_weaken_acknowledgements_is_refused(setting: str, value: str) -> None:
     with pytest.raises(InvalidArgument, match=f"{setting}.* is fixed"):
         Broker("localhost:9092", given={setting: value})
+
+
+@pytest.mark.parametrize("topic", ["", "a b", "a/b", ".", "x" * 250])
+def test_a_topic_that_no_broker_can_have_is_refused(topic: str) -> None:
+    with pytest.raises(InvalidArgument, match="a topic's name is 1 to 249 letters"):
+        Broker("localhost:9092", topic)
+
+
+def test_that_the_topic_is_not_there_is_told_before_anything_is_published(
+    kafka: Kafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = f"no.such.{os.urandom(6).hex()}"
+    for topic in (make_topic(kafka), name):
+        broker = Broker(kafka.bootstrap, topic)
+        broker.look()
+        broker.close()
+    [told] = [record.getMessage() for record in caplog.records if record.name == "tickwheel.kafka"]
+    assert told.startswith(f"topic {name}: ")

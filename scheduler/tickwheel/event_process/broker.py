@@ -12,8 +12,10 @@ from typing import Any, Final
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.events.kafka import TOPIC, kafka_library, settings
+from tickwheel.sink_url import TOPIC_NAMES, is_topic
 
 _POLL_S: Final = 0.2
+_LOOK_S: Final = 5.0
 # What is purged is reported within milliseconds.
 _PURGED_S: Final = 1.0
 _SETTINGS: Final = {
@@ -67,7 +69,11 @@ class Broker:
     def __init__(
         self, bootstrap: str, topic: str = TOPIC, given: Mapping[str, str] | None = None, *, gapless: bool = True
     ) -> None:
-        """``given`` are librdkafka's settings, for TLS and passwords mostly. Raises InvalidArgument for wrong ones."""
+        """``given`` are librdkafka's settings, for TLS and passwords mostly. Raises InvalidArgument for wrong ones, and
+        for a topic that no broker can have.
+        """
+        if not is_topic(topic):
+            raise InvalidArgument(f"a topic's name is {TOPIC_NAMES}, not {topic!r:.80}")
         for name in given or ():
             if name in _FIXED:
                 raise InvalidArgument(f"Kafka's setting {name!r} is fixed: records are acknowledged, in order, once")
@@ -92,6 +98,19 @@ class Broker:
                     raise InvalidArgument(f"Kafka's client refuses its settings: {error.args[0].str()}") from error
                 self._producer = Polled(made)
             return self._producer
+
+    def look(self) -> None:
+        """Say it where the topic is not there, or no broker answers: events wait in their outboxes then. In seconds."""
+        producer = self.producer()
+        until = monotonic() + _LOOK_S
+        try:
+            # Where brokers make topics by themselves, they do it now.
+            while (error := producer.list_topics(self.topic, _LOOK_S).topics[self.topic].error) is not None:
+                if monotonic() >= until or producer.closes_within(_LOOK_S / 10):
+                    _log.error("topic %s: %s; events wait in their outboxes", self.topic, error.str())
+                    return
+        except self.errors as refused:
+            _log.error("no broker tells of topic %s: %s; events wait", self.topic, refused.args[0].str())
 
     def give_up(self, producer: "Polled") -> None:
         """This producer has failed: the next caller of `producer` gets another."""
@@ -125,6 +144,7 @@ class Polled:
         self._producer = producer
         self._closing = Event()
         self.produce = producer.produce
+        self.list_topics = producer.list_topics
         self._thread = Thread(target=self._poll, name="tickwheel-kafka", daemon=True)
         self._thread.start()
 
@@ -132,6 +152,10 @@ class Polled:
     def is_closed(self) -> bool:
         """Whether it was given up, maybe by another shard's loop: it takes nothing more."""
         return self._closing.is_set()
+
+    def closes_within(self, seconds: float) -> bool:
+        """Wait so long, or until it is closed; whether it is."""
+        return self._closing.wait(seconds)
 
     def close(self) -> None:
         """End it at once, and report so of each record that is not sent or not acknowledged. Twice is fine."""

@@ -12,10 +12,13 @@ from redis.exceptions import RedisError
 
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.backoff import Backoff
+from tickwheel.event_process.seldom import Seldom
 from tickwheel.event_process.shard import Shard
 from tickwheel.event_process.stats import WheelStats
 
 _log = logging.getLogger("tickwheel.event_process")
+# Of all shards together.
+_seldom = Seldom()
 
 
 class Work(Protocol):
@@ -68,7 +71,8 @@ class Companion:
                 except (TickwheelError, RedisError, OSError) as error:
                     seconds = backoff.next()
                     if not self._stopping.is_set():
-                        _log.warning("%s failed, again in %.2f s: %s", what, seconds, error)
+                        level = _seldom.level(f"{self._work.what}: {error}")
+                        _log.log(level, "%s failed, again in %.2f s: %s", what, seconds, error)
                     self._stopping.wait(seconds)
                 except Exception:
                     _log.exception("%s ended by a mistake in it", what)

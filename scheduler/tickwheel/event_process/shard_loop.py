@@ -18,6 +18,7 @@ from tickwheel.event_process.driver import ShardDriver
 from tickwheel.event_process.election import Election, Leadership, owner
 from tickwheel.event_process.link import Link
 from tickwheel.event_process.queues import HomeChanged, Queues
+from tickwheel.event_process.seldom import Seldom
 from tickwheel.event_process.server_clock import ServerClock, monotonic_ms
 from tickwheel.event_process.shard import Shard, client_name, pack_fence
 from tickwheel.event_process.stats import WheelStats
@@ -32,6 +33,8 @@ _FIRST_NUMBERS: Final = 2**21
 Connect = Callable[[int], "Redis"]
 
 _log = logging.getLogger("tickwheel.event_process")
+# Of all shards together.
+_seldom = Seldom()
 
 
 class ShardLoop:
@@ -154,8 +157,8 @@ class ShardLoop:
                     return True
                 # A fence that changed under a leader: its claim decides whether somebody newer drives.
                 how = "fenced" if isinstance(error, Fenced) else "lost"
-                # Of an epoch that the shard has left behind it was told.
-                level = logging.DEBUG if driver.refused else logging.WARNING
+                # Of an epoch that the shard has left behind it was told; of a server that is away one shard tells.
+                level = logging.DEBUG if driver.refused else _seldom.level(f"{how}: {error}")
                 seconds = backoff.next()
                 _log.log(level, "shard %d: %s, again in %.2f s: %s", self._shard, how, seconds, error)
                 self._wake.wait(1000 * seconds)

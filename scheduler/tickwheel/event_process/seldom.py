@@ -1,0 +1,26 @@
+"""Which of many like lines of the log are told: 64 shards of a server that is away would say the same each second."""
+
+import logging
+from time import monotonic
+from typing import Final
+
+PAUSE_S: Final = 30.0
+# So many texts are known; then all are forgotten.
+_MOST: Final = 1_000
+
+
+class Seldom:
+    """Lets the same text be told once in a while; what is between is for whoever debugs. Any threads."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, float] = {}
+
+    def level(self, text: str) -> int:
+        """WARNING where the text was not told for ``PAUSE_S`` seconds, else DEBUG."""
+        now = monotonic()
+        if now - self._told.get(text, -PAUSE_S) < PAUSE_S:
+            return logging.DEBUG
+        if len(self._told) >= _MOST:
+            self._told.clear()
+        self._told[text] = now
+        return logging.WARNING
