@@ -14,6 +14,7 @@ from pathlib import Path
 
 import platformdirs
 
+from services.debian import install, run
 from services.process import ServiceError
 from tickwheel.datadir_lock import FileLock
 
@@ -76,7 +77,7 @@ def _fetch(folder: Path) -> None:
     shutil.rmtree(fetched, ignore_errors=True)
     print("Fetching ZooKeeper and Kafka (50 MB, once) ...", file=sys.stderr)
     goal = ("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={fetched}")
-    _run(maven, "--quiet", "--batch-mode", "--file", str(_POM), *goal)
+    run(maven, "--quiet", "--batch-mode", "--file", str(_POM), *goal)
     fetched.rename(folder)
 
 
@@ -106,22 +107,8 @@ def _version(program: str) -> int:
 
 def _installed(program: str) -> str:
     """The program, from Debian's packages, where they can be installed."""
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
-        raise ServiceError(_MISSING.format(what=f"There is no {program} that serves"))
-    apt_get = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300")
-    _run(*apt_get, "update")
-    _run(*apt_get, "install", "--yes", "--no-install-recommends", *_PACKAGES)
+    install(*_PACKAGES, missing=_MISSING.format(what=f"There is no {program} that serves"))
     found = shutil.which(program)
     if found is None:
         raise ServiceError(_MISSING.format(what=f"The packages {' and '.join(_PACKAGES)} brought no {program}"))
     return found
-
-
-def _run(*command: str) -> None:
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_FETCH_S, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise ServiceError(f"'{' '.join(command)}' took over {_FETCH_S:g} s: is there a network?") from error
-    if done.returncode:
-        raise ServiceError(f"'{' '.join(command)}' failed ({done.returncode}):\n{done.stdout}\n{done.stderr}")

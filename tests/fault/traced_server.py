@@ -1,8 +1,10 @@
 """A server whose writes and fsyncs are traced, so that a power loss can be played: what no fsync covered is cut off."""
 
 import re
+import shutil
 from pathlib import Path
 
+from services.debian import found_or_installed
 from services.valkey import ValkeyServer
 from tests.conditions import eventually
 
@@ -12,7 +14,7 @@ _SYNCED = re.compile(r" f(?:data)?sync\(\d+<(?P<file>[^>]*\.incr\.aof)>\)? .*= 0
 _SYNC_BEGINS = re.compile(r"^(?P<thread>\d+) .*f(?:data)?sync\(\d+<(?P<file>[^>]*\.incr\.aof)> <unfinished")
 _SYNC_ENDS = re.compile(r"^(?P<thread>\d+) .*<\.\.\. f(?:data)?sync resumed>.* = 0$")
 # -D: the server is our child, and strace ends with it.
-_STRACE = ["strace", "-D", "-f", "-y", "-s", "0", "-e", "trace=write,writev,pwrite64,fsync,fdatasync", "-o"]
+_TRACED = ["-D", "-f", "-y", "-s", "0", "-e", "trace=write,writev,pwrite64,fsync,fdatasync", "-o"]
 
 
 class TracedServer(ValkeyServer):
@@ -21,7 +23,8 @@ class TracedServer(ValkeyServer):
     def __init__(self, folder: Path, appendfsync: str) -> None:
         super().__init__("valkey", folder, {"appendfsync": appendfsync})
         self._trace = folder / "trace"
-        self.command = [*_STRACE, str(self._trace), *self.command]
+        strace = found_or_installed(lambda: shutil.which("strace"), "strace")
+        self.command = [strace, *_TRACED, str(self._trace), *self.command]
 
     def lose_power(self) -> int:
         """Kill it, and cut off what was not on disk by the last fsync that had returned; how many bytes that were."""

@@ -7,12 +7,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from services.process import HOST
+from services.debian import found_or_installed
+from services.process import HOST, ServiceError
 from services.valkey import ValkeyServer
 from tests.fault.flaky_proxy import FlakyProxy
 
 _DISK_BYTES = 48 << 20
-_FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 
 
 class LeftOut(Exception):
@@ -103,11 +103,13 @@ def _small_disk(folder: Path) -> Iterator[None]:
 
 def faked_clock(file: Path) -> dict[str, str]:
     """The environment of a process whose clock goes as this host's does, plus the step that is in the file."""
-    if not Path(_FAKETIME).exists():
-        raise LeftOut("libfaketime is not installed (Debian's package faketime)")
+    try:
+        library = found_or_installed(_libfaketime, "faketime")
+    except ServiceError as error:
+        raise LeftOut(str(error)) from error
     step_clock(file, 0)
     return {
-        "LD_PRELOAD": _FAKETIME,
+        "LD_PRELOAD": library,
         "FAKETIME_TIMESTAMP_FILE": str(file),
         "FAKETIME_NO_CACHE": "1",
         # Both names: that of this version and that of later ones. Time-outs are not to be stepped.
@@ -115,6 +117,10 @@ def faked_clock(file: Path) -> dict[str, str]:
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "PYTHONPATH": str(Path(__file__).parent / "faked"),
     }
+
+
+def _libfaketime() -> str | None:
+    return next((str(file) for file in Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
 
 
 def step_clock(file: Path, seconds: int) -> None:

@@ -1,0 +1,44 @@
+"""Programs and libraries of others, from this machine or else from Debian's packages, which root may install."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+
+from services.process import ServiceError
+
+_WAIT_S = 900.0
+
+
+def found_or_installed(find: Callable[[], str | None], *packages: str) -> str:
+    """What ``find`` finds, at once or in these packages. Raises ServiceError where they cannot be had: what to do."""
+    found = find()
+    if found is None:
+        missing = (
+            f"{' and '.join(packages)} is missing here: on Debian and Ubuntu, apt-get install {' '.join(packages)}"
+        )
+        install(*packages, missing=missing)
+        found = find()
+    if found is None:
+        raise ServiceError(f"What is looked for is not in Debian's {' and '.join(packages)}")
+    return found
+
+
+def install(*packages: str, missing: str) -> None:
+    """Install them. Raises ServiceError with ``missing`` where this is not root or not Debian, else why it failed."""
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        raise ServiceError(missing)
+    apt_get = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300")
+    run(*apt_get, "update")
+    run(*apt_get, "install", "--yes", "--no-install-recommends", *packages)
+
+
+def run(*command: str) -> None:
+    """Run a program that asks nothing, for 15 minutes at most. Raises ServiceError with its output where it fails."""
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_WAIT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ServiceError(f"'{' '.join(command)}' took over {_WAIT_S:g} s: is there a network?") from error
+    if done.returncode:
+        raise ServiceError(f"'{' '.join(command)}' failed ({done.returncode}):\n{done.stdout}\n{done.stderr}")
