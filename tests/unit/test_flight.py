@@ -48,6 +48,14 @@ def test_so_many_windows_are_under_way_and_no_more(flight: Flight) -> None:
     assert flight.is_full
 
 
+@pytest.mark.parametrize("size", [100, 4096, WINDOW_BYTES // 16])
+def test_a_megabyte_is_under_way_at_most(flight: Flight, size: int) -> None:
+    under_way = 0
+    while not flight.is_full:
+        under_way += flight.add(entries(*range(flight.count), size=size), 1).cut.size
+    assert under_way <= WINDOWS * WINDOW_BYTES == 2**20
+
+
 def test_windows_aim_at_a_size_whatever_the_entries_are(flight: Flight) -> None:
     flight.add(entries(1, 2, size=WINDOW_BYTES), 2)
     assert flight.count == 1

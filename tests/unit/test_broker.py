@@ -1,0 +1,47 @@
+"""What both producers of an event process promise to Kafka, whatever a user sets."""
+
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from tickwheel.event_process.broker import Broker
+
+pytestmark = pytest.mark.unit
+
+Settings = dict[str, str]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """The settings of each producer that is made."""
+    seen: list[Settings] = []
+    producer = confluent_kafka.Producer
+
+    def noted(settings: Settings, **more: Any) -> confluent_kafka.Producer:
+        seen.append(settings)
+        return producer(settings, **more)
+
+    monkeypatch.setattr(confluent_kafka, "Producer", noted)
+    return seen
+
+
+def test_the_relays_producer_and_that_of_the_sinks_are_idempotent_and_wait_for_all_replicas(
+    made: list[Settings],
+) -> None:
+    broker = Broker("localhost:1", given={"linger.ms": "7"})
+    broker.for_sinks()
+    broker.close()
+    assert len(made) == 2
+    for settings in made:
+        assert settings["linger.ms"] == "7"
+        assert settings["enable.idempotence"] == "true"
+        assert settings["acks"] == "all"
+        assert settings["message.timeout.ms"] == "0"
+
+
+def test_only_the_relays_producer_fills_no_gap_later(made: list[Settings]) -> None:
+    broker = Broker("localhost:1")
+    broker.for_sinks()
+    broker.close()
+    assert [settings.get("enable.gapless.guarantee") for settings in made] == ["true", None]
