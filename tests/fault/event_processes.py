@@ -49,10 +49,10 @@ class EventProcessChild:
         self.process.kill()
         self._reap()
 
-    def stop(self) -> int:
-        """Ask it to end, as an operator does; its exit status."""
+    def stop(self, within: float = 20.0) -> int:
+        """Ask it to end, as an operator does; its exit status. TimeoutExpired after ``within`` seconds."""
         self.process.terminate()
-        return self._reap()
+        return self._reap(within)
 
     def __enter__(self) -> Self:
         return self
@@ -62,10 +62,10 @@ class EventProcessChild:
     ) -> None:
         self.kill()
 
-    def _reap(self) -> int:
+    def _reap(self, within: float = 20.0) -> int:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        return self.process.wait(20)
+        return self.process.wait(within)
 
 
 def fence(client: Any, namespace: str, shard: int = 0) -> bytes | None:

@@ -123,7 +123,8 @@ def test_who_is_told_to_end_hands_its_shards_over(
     one, another = start(), start()
     owners.settle(one, another)
     enqueue(tickwheel, 400, timedelta(seconds=1))
-    assert one.stop() == 0
+    # It waits for others to stand, not for a time: under a second, and here no longer than a busy machine takes.
+    assert one.stop(within=3.0) == 0
     # Its session ended with it, so nobody waited for its end.
     client = KazooClient(ensemble.hosts)
     client.start()
