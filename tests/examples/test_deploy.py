@@ -48,6 +48,12 @@ def test_an_event_process_is_started_by_options_that_there_are(command: list[str
     parse_durability(given["--durability"])
 
 
+def test_whichever_is_started_first_makes_a_namespace_of_the_shards_that_the_operations_page_advises() -> None:
+    told = {dict(itertools.pairwise(command))["--shards"] for command in [unit_command(), *compose_commands()]}
+    page = (ROOT / "docs/operations.md").read_text()
+    assert told == set(re.findall(r"--shards (\d+)", page)) == set(re.findall(r"(\d+) for three primaries", page))
+
+
 def test_the_compose_file_names_what_it_needs() -> None:
     services = COMPOSE["services"]
     for name, service in services.items():
