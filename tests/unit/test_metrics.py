@@ -1,5 +1,6 @@
 """Every figure of an event process is told to Prometheus, for each shard, in base units."""
 
+import re
 import socket
 import urllib.request
 from dataclasses import fields
@@ -10,14 +11,22 @@ import pytest
 from services.process import free_port
 from tickwheel import InvalidArgument
 from tickwheel.event_process import WheelStats
-from tickwheel.event_process.metrics import TOLD, serve_metrics
+from tickwheel.event_process.metrics import TOLD, Told, serve_metrics
 
 pytestmark = pytest.mark.unit
 
 
+PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+
+
+def name_of(told: Told) -> str:
+    """As Prometheus has it."""
+    return f"tickwheel_{told.name}{'_total' if told.counts else ''}"
+
+
 def table() -> str:
     """All figures as the operations page shows them."""
-    rows = "".join(f"| `tickwheel_{told.name}{'_total' if told.counts else ''}` | {told.help} |\n" for told in TOLD)
+    rows = "".join(f"| `{name_of(told)}` | {told.help} |\n" for told in TOLD)
     return f"| metric | meaning |\n|---|---|\n{rows}"
 
 
@@ -26,8 +35,14 @@ def test_every_figure_is_told_once() -> None:
 
 
 def test_the_operations_page_shows_every_figure() -> None:
-    page = (Path(__file__).parents[2] / "docs/operations.md").read_text()
-    assert page.partition("<!-- begin: metrics -->\n")[2].partition("<!-- end -->")[0] == table()
+    assert PAGE.partition("<!-- begin: metrics -->\n")[2].partition("<!-- end -->")[0] == table()
+
+
+def test_the_operations_page_calls_figures_by_the_names_that_prometheus_shows() -> None:
+    named = set(re.findall(r"`(tickwheel_\w+)", PAGE))
+    assert named == {name_of(told) for told in TOLD}
+    # Not by what they are called inside.
+    assert not set(re.findall(r"`(\w+)`", PAGE)) & {field.name for field in fields(WheelStats)}
 
 
 def test_figures_are_served_for_each_shard_in_base_units() -> None:
