@@ -2,7 +2,7 @@
 
 PAYLOAD_BYTES = 32 * 1024
 PAYLOAD_BYTES_MAX = 256 * 1024
-# Payloads up to this size live in the record, larger ones in `bodies`: the design's figure, not measured here.
+# Payloads up to this size live in the record, larger ones in `bodies`: chosen, not measured.
 INLINE_BYTES = 1024
 
 PAIRS_MAX = 16

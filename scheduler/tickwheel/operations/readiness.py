@@ -10,7 +10,7 @@ from tickwheel.core import Core
 from tickwheel.keys import queue_key
 from tickwheel.plan import Command, Plan, Request, Round
 
-# DESIGN: heads known from the last answers, at most 100 ms old.
+# Heads that the last answers told are believed for so long.
 _HEADS_S = 0.1
 # Of so many queues and filters is it known that nothing was there; then all is forgotten.
 _IDLE_MOST = 1_000
