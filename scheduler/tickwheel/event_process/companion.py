@@ -6,7 +6,8 @@ It cannot stop the wheel: after a failure it begins again, and a newer fence end
 import logging
 from collections.abc import Callable
 from threading import Event, Thread
-from typing import Protocol
+from time import monotonic
+from typing import Final, Protocol
 
 from redis.exceptions import RedisError
 
@@ -16,13 +17,16 @@ from tickwheel.event_process.seldom import Seldom
 from tickwheel.event_process.shard import Shard
 from tickwheel.event_process.stats import WheelStats
 
+# A mistake is met again at each attempt, and its traceback is long.
+_SAY_AGAIN_S: Final = 30.0
+
 _log = logging.getLogger("tickwheel.event_process")
 # Of all shards together.
 _seldom = Seldom()
 
 
 class Work(Protocol):
-    """What a companion does. A failure raised by ``run`` is waited out, then ``run`` is called again."""
+    """What a companion does. Whatever ``run`` raises but Fenced is waited out, then ``run`` is called again."""
 
     what: str
 
@@ -60,6 +64,7 @@ class Companion:
     def _run(self) -> None:
         what = f"shard {self._shard.number}: the {self._work.what}"
         backoff = Backoff()
+        say_at = monotonic()
         try:
             while not self._stopping.is_set():
                 try:
@@ -75,8 +80,11 @@ class Companion:
                         _log.log(level, "%s failed, again in %.2f s: %s", what, seconds, error)
                     self._stopping.wait(seconds)
                 except Exception:
-                    _log.exception("%s ended by a mistake in it", what)
-                    return
+                    # A mistake in it. It may concern what is there now only: to end would be to end for good.
+                    if monotonic() >= say_at:
+                        say_at = monotonic() + _SAY_AGAIN_S
+                        _log.exception("%s failed by a mistake in it, and begins again; told once in a while", what)
+                    self._stopping.wait(backoff.next())
         finally:
             self._work.close()
 
