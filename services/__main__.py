@@ -16,7 +16,10 @@ from tickwheel.datadir_lock import FileLock
 from tickwheel.events.kafka import TOPIC
 
 _WAIT_S = 300.0
-_FOLDER = Path(os.environ.get("TICKWHEEL_SERVICES_DIR") or platformdirs.user_state_path("tickwheel") / "services")
+# Absolute: the servers are started with other working directories.
+_FOLDER = Path(
+    os.environ.get("TICKWHEEL_SERVICES_DIR") or platformdirs.user_state_path("tickwheel") / "services"
+).resolve()
 
 _USE = """\
 ZooKeeper      {zookeeper}
@@ -39,11 +42,10 @@ app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
 def up() -> None:
     """Start what does not run yet, on free ports, and say where it is. It outlives this program."""
     found = detached.recorded(_FOLDER)
-    if not found or not all(detached.runs(_FOLDER, pid) for pid in found.pids.values()):
-        if found:
+    if not found or not found.pids or not all(detached.runs(_FOLDER, pid) for pid in found.pids.values()):
+        if found and found.pids:
             print("Some of the services have ended: all are started anew, without their data.", file=sys.stderr)
-        detached.stop_all(_FOLDER)
-        _FOLDER.mkdir(parents=True, exist_ok=True)
+        detached.claim(_FOLDER, ("zookeeper", "kafka", "cluster"))
         zookeeper, kafka, cluster = (
             ZooKeeper(_FOLDER / "zookeeper"),
             Kafka(_FOLDER / "kafka"),
@@ -69,7 +71,7 @@ def down() -> None:
 def status() -> None:
     """Say what runs, and how to use it. The exit status is 1 where not all of it does."""
     found = detached.recorded(_FOLDER)
-    if found is None:
+    if found is None or not found.pids:
         print("No services run: make services-up starts them.")
         raise typer.Exit(1)
     print(_USE.format(**found.addresses, folder=_FOLDER), end="")

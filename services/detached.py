@@ -1,7 +1,7 @@
 """Services that outlive the program that started them: which there are, and their end.
 
-They are written down in one file of a folder; every process that was started in there has the folder in its command,
-which is the proof that a number still is the process it was.
+They are written down in one file of a folder, which is the proof that the folder is theirs; every process that was
+started in there has the folder in its command, which is the proof that a number still is the process it was.
 """
 
 import json
@@ -21,18 +21,31 @@ _STOP_S = 20.0
 
 @dataclass(frozen=True)
 class Detached:
-    """What runs: ``addresses`` by service, and process numbers by the name of the server."""
+    """What runs: ``addresses`` by service, and process numbers by the name of the server.
+
+    A service keeps its data in the folder of its name. Its address is empty, and there are no numbers, until all serve.
+    """
 
     addresses: dict[str, str]
     pids: dict[str, int]
 
 
+def claim(folder: Path, services: Sequence[str]) -> None:
+    """Make the folder theirs, without data. ServiceError, changing nothing, where it holds what is not of them."""
+    if recorded(folder) is None and folder.exists() and not (folder.is_dir() and _is_empty(folder)):
+        raise ServiceError(
+            f"{folder} is not empty, and not of the services: set TICKWHEEL_SERVICES_DIR to another folder"
+        )
+    stop_all(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not _is_empty(folder):
+        raise ServiceError(f"{folder} holds what is not of the services: {', '.join(sorted(os.listdir(folder)))}")
+    _write(folder, Detached(dict.fromkeys(services, ""), {}))
+
+
 def record(folder: Path, addresses: Mapping[str, str], processes: Sequence[Process]) -> None:
     """Write down what was started in the folder, and let it go: it outlives this program."""
-    written = Detached(dict(addresses), {process.name: process.pid for process in processes})
-    new = _path(folder).with_suffix(".new")
-    new.write_text(json.dumps(asdict(written), indent=2) + "\n")
-    new.replace(_path(folder))
+    _write(folder, Detached(dict(addresses), {process.name: process.pid for process in processes}))
     for process in processes:
         process.let_go()
 
@@ -41,8 +54,10 @@ def recorded(folder: Path) -> Detached | None:
     """What was started in the folder, whether it still runs or not; None where nothing was."""
     try:
         return Detached(**json.loads(_path(folder).read_text()))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except (TypeError, ValueError) as error:
+        raise ServiceError(f"{_path(folder)} was not written by the services: {error}") from error
 
 
 def runs(folder: Path, pid: int) -> bool:
@@ -57,9 +72,11 @@ def runs(folder: Path, pid: int) -> bool:
 
 
 def stop_all(folder: Path) -> None:
-    """End what was started in the folder, by SIGTERM and else by SIGKILL, and remove the folder with its data."""
+    """End what was started in the folder, by SIGTERM and else by SIGKILL, and remove its data, and nothing else."""
     found = recorded(folder)
-    pids = found.pids.values() if found else ()
+    if found is None:
+        return
+    pids = found.pids.values()
     for signal_number in (signal.SIGCONT, signal.SIGTERM, signal.SIGKILL):
         for pid in pids:
             if runs(folder, pid):
@@ -70,7 +87,21 @@ def stop_all(folder: Path) -> None:
                 wait_until(lambda: not any(runs(folder, pid) for pid in pids), "all have ended", _STOP_S)
     if any(runs(folder, pid) for pid in pids):
         raise ServiceError(f"of the processes {', '.join(map(str, pids))} some do not end; {folder} is left as it is")
-    shutil.rmtree(folder, ignore_errors=True)
+    for service in found.addresses:
+        shutil.rmtree(folder / service, ignore_errors=True)
+    _path(folder).unlink()
+    if _is_empty(folder):
+        folder.rmdir()
+
+
+def _write(folder: Path, what: Detached) -> None:
+    new = _path(folder).with_suffix(".new")
+    new.write_text(json.dumps(asdict(what), indent=2) + "\n")
+    new.replace(_path(folder))
+
+
+def _is_empty(folder: Path) -> bool:
+    return not any(folder.iterdir())
 
 
 def _path(folder: Path) -> Path:

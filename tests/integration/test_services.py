@@ -138,16 +138,19 @@ def test_a_machine_without_java_is_told_what_to_do(tmp_path: Path) -> None:
     assert "apt-get install default-jre-headless maven" in done.stderr
 
 
-def test_the_services_for_people_outlive_their_command_and_end_with_another(tmp_path: Path) -> None:
-    def services(command: str) -> subprocess.CompletedProcess[str]:
-        environment = os.environ | {"TICKWHEEL_SERVICES_DIR": str(tmp_path / "services")}
-        program = [sys.executable, "-m", "services", command]
-        return subprocess.run(program, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+def services(command: str, folder: Path | str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"TICKWHEEL_SERVICES_DIR": str(folder)}
+    program = [sys.executable, "-m", "services", command]
+    return subprocess.run(program, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
 
+
+def test_the_services_for_people_outlive_their_command_and_end_with_another(tmp_path: Path) -> None:
+    # A relative one, too, is where this command runs, wherever the servers do.
+    folder = os.path.relpath(tmp_path / "services", REPOSITORY)
     try:
-        started = services("up")
+        started = services("up", folder)
         assert started.returncode == 0, started.stderr
-        assert services("up").stdout == started.stdout
+        assert services("up", folder).stdout == started.stdout
         found = detached.recorded(tmp_path / "services")
         assert found is not None
         assert len(found.pids) == 8
@@ -155,10 +158,37 @@ def test_the_services_for_people_outlive_their_command_and_end_with_another(tmp_
         topics = AdminClient({"bootstrap.servers": found.addresses["kafka"]}).list_topics(timeout=30).topics
         assert "tickwheel.transitions" in topics
     finally:
-        ended = services("down")
+        ended = services("down", folder)
     assert ended.returncode == 0, ended.stderr
     assert not any(detached.runs(tmp_path / "services", pid) for pid in found.pids.values())
-    assert services("status").returncode == 1
+    assert not (tmp_path / "services").exists()
+    assert services("status", folder).returncode == 1
+
+
+def test_a_folder_that_the_services_did_not_make_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "kafka").write_text("mine")
+    assert services("down", tmp_path / "precious").returncode == 0
+    refused = services("up", tmp_path / "precious")
+    assert refused.returncode == 1
+    assert f"{tmp_path / 'precious'} is not empty, and not of the services" in refused.stderr
+    assert os.listdir(tmp_path / "precious") == ["kafka"]
+    assert (tmp_path / "precious" / "kafka").read_text() == "mine"
+
+
+def test_what_somebody_else_put_beside_the_services_stays(tmp_path: Path) -> None:
+    detached.claim(tmp_path, ["kafka"])
+    (tmp_path / "kafka").mkdir()
+    (tmp_path / "notes").write_text("mine")
+    detached.stop_all(tmp_path)
+    assert os.listdir(tmp_path) == ["notes"]
+
+
+def test_services_that_were_not_started_to_the_end_are_started_anew(tmp_path: Path) -> None:
+    detached.claim(tmp_path, ["kafka"])
+    (tmp_path / "kafka").mkdir()
+    detached.claim(tmp_path, ["kafka"])
+    assert os.listdir(tmp_path) == ["running.json"]
 
 
 def test_a_replica_confirms_a_write_and_has_it_when_it_is_promoted(tmp_path: Path) -> None:
