@@ -26,8 +26,9 @@ ZooKeeper      {zookeeper}
 Kafka          {kafka}
 Redis Cluster  {cluster}
 
-With them:
+With them (the namespace first: whoever opens it first fixes its shards and history):
   export TICKWHEEL_URL={cluster} PATH="$PWD/.venv/bin:$PATH"
+  python -c "from tickwheel import Tickwheel; Tickwheel('$TICKWHEEL_URL', shards=64, history='relay').close()"
   tickwheel events --shards 64 --election zk://{zookeeper}/tickwheel --kafka {kafka} &
   tickwheel enqueue orders 'order 17' --delay 5s
 

@@ -71,7 +71,7 @@ class Kafka(Process):
 
     def make_topic(self, name: str, partitions: int = 4) -> None:
         """A new topic; ServiceError where it cannot be made."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         try:
             for made in admin.create_topics([NewTopic(name, partitions, 1)]).values():
                 made.result(_TOPIC_S)

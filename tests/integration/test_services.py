@@ -144,12 +144,22 @@ def services(command: str, folder: Path | str) -> subprocess.CompletedProcess[st
     return subprocess.run(program, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
 
 
+def as_printed(text: str, more: str) -> subprocess.CompletedProcess[str]:
+    """The commands of what was printed, as a person pastes them, and more."""
+    commands = "".join(f"{line.strip()}\n" for line in text.splitlines() if line.startswith("  "))
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return subprocess.run(
+        ["sh", "-c", commands + more], cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
 def test_the_services_for_people_outlive_their_command_and_end_with_another(tmp_path: Path) -> None:
     # A relative one, too, is where this command runs, wherever the servers do.
     folder = os.path.relpath(tmp_path / "services", REPOSITORY)
     try:
         started = services("up", folder)
         assert started.returncode == 0, started.stderr
+        assert started.stderr == ""
         assert services("up", folder).stdout == started.stdout
         found = detached.recorded(tmp_path / "services")
         assert found is not None
@@ -157,6 +167,8 @@ def test_the_services_for_people_outlive_their_command_and_end_with_another(tmp_
         assert all(detached.runs(tmp_path / "services", pid) for pid in found.pids.values())
         topics = AdminClient({"bootstrap.servers": found.addresses["kafka"]}).list_topics(timeout=30).topics
         assert "tickwheel.transitions" in topics
+        done = as_printed(started.stdout, "tickwheel dequeue orders --wait 30s --raw --complete; kill $!; wait $!")
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "order 17"), done.stderr
     finally:
         ended = services("down", folder)
     assert ended.returncode == 0, ended.stderr
