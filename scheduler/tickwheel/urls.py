@@ -34,6 +34,7 @@ def check(url: object) -> None:
             f" embedded server, not {arguments.shown(url)}"
         )
     if not _is_understood(url):
+        _check_servers(url)
         # Without the URL, nor what was wrong with it: either may hold a password, or a piece of one.
         raise InvalidArgument(
             "url has a host, port, database, path or option that is not understood; the special characters of a"
@@ -81,6 +82,25 @@ def default_lock(url: str, namespace: str) -> Path:
     """The lock file of a server and namespace on this host, where no data directory holds it."""
     tag = hashlib.sha256(f"{url}\0{namespace}".encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"tickwheel-{tag}.lock"
+
+
+def _check_servers(url: str) -> None:
+    """Raises InvalidArgument where a cluster names a server without host, or a port is none."""
+    if "@" in url:
+        # What looks like a port may be a password that is not escaped.
+        return
+    try:
+        named = [urlsplit(of_server(url, server)) for server in servers(url)]
+        hosts = [parts.hostname for parts in named]
+    except ValueError:
+        return
+    if _is_cluster(url) and not all(hosts):
+        raise InvalidArgument("url names no host where one must be: a cluster's is redis+cluster://host:port,host:port")
+    for parts in named:
+        try:
+            _ = parts.port
+        except ValueError as error:
+            raise InvalidArgument("a port in url is none: it is a number up to 65535, as in host:6379") from error
 
 
 def _is_cluster(url: str) -> bool:

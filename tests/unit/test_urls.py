@@ -34,6 +34,24 @@ def test_a_clusters_url_names_its_servers() -> None:
     assert of_server(url, "c:7004") == "rediss://user:p%40ss@c:7004?ssl_cert_reqs=none"
 
 
+@pytest.mark.parametrize("url", ["redis+cluster://", "redis+cluster://:7001", "rediss+cluster://a:7001,,b:7002"])
+def test_a_cluster_without_a_host_is_told_so(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="names no host"):
+        check(url)
+
+
+@pytest.mark.parametrize("url", ["redis://h:notaport", "redis://h:99999", "redis+cluster://a:7001,b:x"])
+def test_a_port_that_is_none_is_told_so(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="a port in url"):
+        check(url)
+
+
+@pytest.mark.parametrize("url", ["redis://user:p/w@h", "redis+cluster://user:p@ss/w@a:7001", "redis://user:p@h:x"])
+def test_a_password_that_is_not_escaped_is_not_taken_for_a_port(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="'%40' for '@'"):
+        check(url)
+
+
 def test_the_url_of_one_server_is_as_it_is() -> None:
     for url in ("redis://h:1/2", "unix:///a/b.sock?db=1"):
         assert [of_server(url, server) for server in servers(url)] == [url]

@@ -24,7 +24,8 @@ def _everywhere(
         typer.Option(
             "--url",
             metavar="URL",
-            help="The server: redis://, rediss:// or unix://; by default an embedded one. [TICKWHEEL_URL]",
+            help="The server: redis://, rediss:// or unix://; a cluster: redis+cluster:// or rediss+cluster://; by"
+            " default an embedded one. [TICKWHEEL_URL]",
             rich_help_panel=_PANEL,
         ),
     ] = None,
