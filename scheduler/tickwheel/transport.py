@@ -146,7 +146,9 @@ def _refuse(error: Exception) -> None:
     if isinstance(error, NoScriptError):
         raise ScriptMissing
     if isinstance(error, _LATER) or str(error).startswith("BUSY"):
-        raise TryLater(str(error) or type(error).__name__, elsewhere=isinstance(error, _ELSEWHERE))
+        # Of TRYAGAIN redis-py keeps the text alone, which is about keys: what it means is about the slot.
+        text = "its slot is being moved" if isinstance(error, TryAgainError) else str(error) or type(error).__name__
+        raise TryLater(text, elsewhere=isinstance(error, _ELSEWHERE))
     if isinstance(error, AskError):
         raise error
     raise refusal(error) from error
@@ -197,18 +199,19 @@ class Attempts:
         self._count += 1
         spent = time.monotonic() - self._started
         raise_refused(error)
+        what = "put off by" if isinstance(error, TryLater) else "no answer from"
         if spent >= self.seconds:
             raise Unavailable(
-                f"no answer from {self.where} in {spent:.1f} s and {self._count} attempts:"
+                f"{what} {self.where} in {spent:.1f} s and {self._count} attempts:"
                 f" {str(error) or type(error).__name__}"
-                + ("; the call may have been done, and can be sent again" if sent else "; nothing was sent"),
+                + ("; the call may have been done, and can be sent again" if sent else "; nothing was done"),
                 may_have_happened=sent,
             ) from error
         pause = random.uniform(0, min(0.5, 0.01 * 2 ** min(self._count, 10)))
         # The first, the second, the fourth and so on: a server that is away for long fills no log.
         often = self._count & (self._count - 1) != 0
         level = logging.DEBUG if often else logging.WARNING
-        log.log(level, "no answer from %s (attempt %d): %s; again in %.3f s", self.where, self._count, error, pause)
+        log.log(level, "%s %s (attempt %d): %s; again in %.3f s", what, self.where, self._count, error, pause)
         return min(pause, max(self.seconds - spent, 0))
 
 

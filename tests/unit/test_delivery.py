@@ -17,11 +17,11 @@ from redis.exceptions import (
 )
 
 from tickwheel.delivery import Delivery, Parcel
-from tickwheel.errors import NotDurable, OutOfMemory, TickwheelError
+from tickwheel.errors import NotDurable, OutOfMemory, TickwheelError, Unavailable
 from tickwheel.plan import Request
 from tickwheel.scripts import Call, load
 from tickwheel.topology import SLOTS, Topology, slot_of
-from tickwheel.transport import ASKING
+from tickwheel.transport import ASKING, Attempts
 
 pytestmark = pytest.mark.unit
 
@@ -87,6 +87,13 @@ def test_of_a_round_only_the_request_that_may_have_been_done_counts_as_sent_agai
     attempt(delivery, {A: [TryAgainError("half moved")]})
     attempt(delivery, {A: [1], B: [2]})
     assert [reply.resent for reply in delivery.replies if reply] == [False, True]
+
+
+def test_a_call_that_was_put_off_until_its_slot_has_moved_was_answered_and_is_told_so() -> None:
+    trouble = attempt(Delivery([call(3)], cluster(), 0), {A: [TryAgainError("Multiple keys request during rehashing")]})
+    assert trouble is not None
+    with pytest.raises(Unavailable, match=r"^put off by the cluster in .*: its slot is being moved; nothing was done$"):
+        Attempts("the cluster", 0).pause(trouble, sent=False)
 
 
 @pytest.mark.parametrize("reached", [0, 1])
