@@ -57,6 +57,19 @@ def test_a_broker_that_is_away_is_told_of_once_and_not_at_each_attempt(caplog: p
     assert sum("Connection refused" in record.getMessage() for record in caplog.records) == 1
 
 
+def test_what_is_purged_at_our_own_close_is_not_called_fatal(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(kafka.bootstrap, make_topic(kafka))
+    producer = broker.producer()
+    answers: list[object] = []
+    producer.produce(broker.topic, b"first", on_delivery=lambda error, _: answers.append(error))
+    eventually(lambda: answers == [None], "the broker has the first")
+    with kafka.paused():
+        producer.produce(broker.topic, b"second", on_delivery=lambda error, _: answers.append(error))
+        broker.close()
+    assert len(answers) == 2
+    assert "FATAL" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("setting", "value"),
     [("acks", "1"), ("max.in.flight.requests.per.connection", "6"), ("enable.idempotence", "false")],

@@ -16,7 +16,7 @@ from services.kafka import Kafka
 from tests.conditions import eventually
 from tests.event_process_thread import running
 from tests.topics import make_topic, read_json
-from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel, events
+from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel, TickwheelError, events
 from tickwheel.doctor import audit
 from tickwheel.driving import event_process
 from tickwheel.event_process import EventProcess
@@ -189,3 +189,9 @@ def test_a_namespace_without_history_for_a_relay_is_refused(
         event_process(tickwheel_server.url, namespace, tmp_path / "lock", broker=broker)
     broker.close()
     tickwheel_server.clear(namespace)
+
+
+@pytest.mark.parametrize("group", [None, "readers"])
+def test_a_topic_that_is_not_there_is_refused_with_a_group_or_without(kafka: Kafka, group: str | None) -> None:
+    with pytest.raises(TickwheelError, match=r"topic 'no-such-topic' cannot be read"):
+        events.read(kafka.bootstrap, topic="no-such-topic", group=group)

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, Final
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.events.kafka import TOPIC, kafka_library, settings
+from tickwheel.events.kafka import TOPIC, kafka_library, library_log, settings
 from tickwheel.sink_url import TOPIC_NAMES, is_topic
 
 _POLL_S: Final = 0.2
@@ -39,28 +39,6 @@ _FIXED: Final = ("enable.idempotence", "enable.gapless.guarantee", "acks", "max.
 _GAPLESS: Final = {"enable.gapless.guarantee": "true"}
 # A topic's limit is for a batch, which is refused as a whole: a record that is too large is to be alone in its batch.
 _EACH_BY_ITSELF: Final = {"batch.size": "65536"}
-# A broker that is away is told of at each attempt to connect, several times a second.
-_SAY_AGAIN_S: Final = 30.0
-
-
-class _Seldom(logging.Filter):
-    """Lets the same line pass once in a while; of two that differ in how long an attempt took one is the same."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._said: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage().partition(" (after ")[0]
-        now = monotonic()
-        if now - self._said.get(text, -_SAY_AGAIN_S) < _SAY_AGAIN_S:
-            return False
-        self._said[text] = now
-        return True
-
-
-_log = logging.getLogger("tickwheel.kafka")
-_log.addFilter(_Seldom())
 
 
 class Broker:
@@ -92,11 +70,12 @@ class Broker:
         """The producer of now."""
         with self._lock:
             if self._producer is None:
+                said = UntilClosed()
                 try:
-                    made = self._kafka.Producer(self._settings, logger=_log)
+                    made = self._kafka.Producer(self._settings, logger=said)
                 except self._kafka.KafkaException as error:
                     raise InvalidArgument(f"Kafka's client refuses its settings: {error.args[0].str()}") from error
-                self._producer = Polled(made)
+                self._producer = Polled(made, said)
             return self._producer
 
     def look(self) -> None:
@@ -137,11 +116,24 @@ class Broker:
             producer.close()
 
 
+class UntilClosed:
+    """The log of a producer, which calls it fatal that its own user has purged what it was to send."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def log(self, level: int, text: str, *args: object) -> None:
+        """As a logger does, until it is closed."""
+        if not self.is_closed:
+            library_log.log(level, text, *args)
+
+
 class Polled:
     """A producer whose reports are called from a thread of its own, and from that one alone."""
 
-    def __init__(self, producer: Any) -> None:
+    def __init__(self, producer: Any, said: UntilClosed) -> None:
         self._producer = producer
+        self._said = said
         self._closing = Event()
         self.produce = producer.produce
         self.list_topics = producer.list_topics
@@ -162,6 +154,7 @@ class Polled:
         if not self._closing.is_set():
             self._closing.set()
             self._thread.join()
+            self._said.is_closed = True
             self._producer.purge()
             # Not by `flush`, which has been seen to hang in the client library where the reports call back.
             until = monotonic() + _PURGED_S
@@ -178,4 +171,4 @@ class Polled:
             self._producer.poll(seconds)
         except Exception as error:
             # It fails once for a fatal error; the records that it fails are reported by the calls to come.
-            _log.warning("the client of Kafka has failed: %s", error)
+            self._said.log(logging.WARNING, "the client of Kafka has failed: %s", error)

@@ -1,11 +1,37 @@
 """The Kafka client library, which is an extra: imported when it is needed, and its absence is said in plain words."""
 
+import logging
 from collections.abc import Mapping
+from time import monotonic
 from types import ModuleType
+from typing import Final
 
 from tickwheel.errors import InvalidArgument, TickwheelError
 
 TOPIC = "tickwheel.transitions"
+# A broker that is away is told of at each attempt to connect, several times a second.
+_SAY_AGAIN_S: Final = 30.0
+
+
+class Seldom(logging.Filter):
+    """Lets the same line of the library pass once in a while; of two that differ in how long an attempt took one is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage().partition(" (after ")[0]
+        now = monotonic()
+        if now - self._said.get(text, -_SAY_AGAIN_S) < _SAY_AGAIN_S:
+            return False
+        self._said[text] = now
+        return True
+
+
+# What the library says.
+library_log = logging.getLogger("tickwheel.kafka")
+library_log.addFilter(Seldom())
 
 
 def kafka_library() -> ModuleType:

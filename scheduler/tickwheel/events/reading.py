@@ -9,7 +9,7 @@ from typing import Any, Final
 from tickwheel import arguments
 from tickwheel.errors import TickwheelError, Unavailable
 from tickwheel.events.encoding import Transition, decode
-from tickwheel.events.kafka import TOPIC, kafka_library, settings
+from tickwheel.events.kafka import TOPIC, kafka_library, library_log, settings
 from tickwheel.events.order import REMEMBERED, Gap, Order
 
 STARTS: Final = ("earliest", "latest")
@@ -40,8 +40,8 @@ def read(
     ``idle`` ends it once nothing has come for so long; by default it waits for ever. ``on_gap`` is called before a
     transition whose predecessor is missing (events were dropped at the outbox's limit); it is logged, too.
     ``remembered`` is of how many messages the last transition is kept to know what came before. ``kafka`` are
-    librdkafka's own settings. Raises TickwheelError where confluent-kafka is missing or a record is none of ours,
-    InvalidArgument, Unavailable where no broker answers at the start.
+    librdkafka's own settings. Raises TickwheelError where confluent-kafka or the topic is missing or a record is none
+    of ours, InvalidArgument, Unavailable where no broker answers at the start.
     """
     arguments.one_of("start", start, STARTS)
     idle_ms = None if idle is None else arguments.duration_ms("idle", idle, 1, _IDLE_MS_MAX)
@@ -92,17 +92,17 @@ def _read(
 
 def _consumer(library: Any, given: dict[str, str], topic: str, group: str | None, start: str) -> Any:
     try:
-        consumer = library.Consumer(given, logger=_log)
+        consumer = library.Consumer(given, logger=library_log)
     except library.KafkaException as error:
         raise TickwheelError(f"Kafka's client refuses its settings: {error.args[0].str()}") from error
     try:
+        found = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+        if found.error is not None:
+            raise TickwheelError(f"topic {topic!r} cannot be read: {found.error.str()}")
         if group is not None:
             consumer.subscribe([topic])
             return consumer
         # Without a group all partitions are read, and nobody keeps count.
-        found = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
-        if found.error is not None:
-            raise TickwheelError(f"topic {topic!r} cannot be read: {found.error.str()}")
         offset = library.OFFSET_BEGINNING if start == "earliest" else library.OFFSET_END
         consumer.assign([library.TopicPartition(topic, partition, offset) for partition in found.partitions])
         return consumer
