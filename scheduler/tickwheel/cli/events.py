@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
@@ -129,6 +130,8 @@ def events(
         if given is not None and not relays:
             without = "--kafka" if kafka is None else "that --no-relay is left out"
             raise InvalidArgument(f"{name} is of the events that are relayed to Kafka: it needs {without}")
+    if lock is not None and not os.access(lock.parent, os.W_OK | os.X_OK):
+        raise InvalidArgument(f"--lock {lock}: no file can be made in {lock.parent}")
     listen = None if metrics is None else _address(metrics)
     ensemble = ZooKeeperUrl.parse(election, session_timeout or SESSION_TIMEOUT) if election is not None else None
     handler = logging.StreamHandler(sys.stderr)
@@ -206,7 +209,13 @@ def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65_535:
         raise InvalidArgument(f"metrics are served on HOST:PORT, as 127.0.0.1:9464, not {text!r:.80}")
-    return host.strip("[]"), int(port)
+    address = host.strip("[]"), int(port)
+    try:
+        [(family, *_), *_] = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+        socket.create_server(address, family=family).close()
+    except OSError as error:
+        raise InvalidArgument(f"metrics cannot be served on {text}: {error}") from error
+    return address
 
 
 def _run(process: EventProcess, io: SyncIO, namespace: str, metrics: tuple[str, int] | None) -> None:

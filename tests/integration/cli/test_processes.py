@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -347,6 +348,21 @@ def test_what_is_of_kafka_alone_is_refused_without_it(
 def test_a_setting_of_kafka_that_is_none_leaves_no_namespace_behind(run: Run, tickwheel_server: PrivateServer) -> None:
     where = ("--url", tickwheel_server.url, "--namespace", f"cli-{os.urandom(6).hex()}")
     run("events", *where, "--kafka", "127.0.0.1:1", "--kafka-setting", "no.such=1", code=2)
+    assert "there is no namespace" in run("doctor", *where, code=4).stderr
+
+
+def test_a_lock_or_an_address_that_cannot_be_had_leaves_no_namespace_behind(
+    run: Run, tickwheel_server: PrivateServer, tmp_path: Path
+) -> None:
+    where = ("--url", tickwheel_server.url, "--namespace", f"cli-{os.urandom(6).hex()}")
+    lock = tmp_path / "missing" / "x.lock"
+    refused = run("events", *where, "--lock", str(lock), code=2).stderr
+    assert refused == f"tickwheel: --lock {lock}: no file can be made in {lock.parent}\n"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused = run("events", *where, "--metrics", address, code=2).stderr
+    assert refused.startswith(f"tickwheel: metrics cannot be served on {address}: ")
+    assert refused.count("\n") == 1
     assert "there is no namespace" in run("doctor", *where, code=4).stderr
 
 
