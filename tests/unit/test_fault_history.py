@@ -1,11 +1,12 @@
 """What the fault harness reads back: open calls of a killed process are unknown; how soon all was in time again."""
 
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from tests.fault.harness.history import FAIL, OK, UNKNOWN, History, read
-from tests.fault.harness.lateness import recovery_s, spread_ms
+from tests.fault.harness.lateness import recovery_s, spread_ms, waits
 from tickwheel import LeaseLost, NotDurable, Unavailable
 from tickwheel.errors import TickwheelError
 from tickwheel.record import State
@@ -51,15 +52,45 @@ def test_the_name_of_a_process_is_never_used_again(tmp_path: Path) -> None:
         History(tmp_path, "p")
 
 
-def promoted(at_ms: int, late_ms: int) -> Transition:
-    return Transition(1, "m", None, 1, 2, State.INVISIBLE, State.PENDING, at_ms, 0, 0, lateness_ms=late_ms)
+def invisible(id: str, due_ms: int) -> Transition:
+    return Transition(1, id, None, 1, 1, None, State.INVISIBLE, due_ms - 1_000, due_ms, 0, due_ms=due_ms)
 
 
-def test_recovery_is_until_the_first_in_time_of_what_was_due_after_the_fault_on_the_slowest_shard() -> None:
-    # Due before the fault at 1,000; due after it and late; due after it and in time.
-    slow = [promoted(1_050, 60), promoted(4_000, 2_500), promoted(4_200, 90), promoted(4_300, 0)]
-    quick = [promoted(1_010, 0)]
-    assert recovery_s([quick, slow], 1_000) == pytest.approx(3.2)
-    assert recovery_s([quick], 1_000) == pytest.approx(0.01)
-    assert recovery_s([quick], 2_000) is None
-    assert spread_ms([quick, slow]) == {"p50": 60, "p99": 2_500, "max": 2_500}
+def promoted(id: str, at_ms: int, late_ms: int) -> Transition:
+    return Transition(1, id, None, 1, 2, State.INVISIBLE, State.PENDING, at_ms, 0, 0, lateness_ms=late_ms)
+
+
+def cancelled(id: str, at_ms: int) -> Transition:
+    return Transition(1, id, None, 1, 2, State.INVISIBLE, State.CANCELLED, at_ms, 0, 0)
+
+
+# Due before the fault at 1,000; due after it and in time; late; in time again.
+SLOW = [promoted("a", 4_050, 3_060), promoted("b", 1_300, 0), promoted("c", 5_000, 3_500), promoted("d", 5_200, 90)]
+QUICK = [promoted("e", 1_010, 0)]
+
+
+def recovery(*shards: list[Transition], since_ms: float = 1_000, until_ms: float = inf) -> float | None:
+    return recovery_s(list(waits(list(shards))), since_ms, until_ms)
+
+
+def test_recovery_is_until_the_last_late_one_of_what_was_due_after_the_fault_on_the_slowest_shard() -> None:
+    assert recovery(QUICK, SLOW) == pytest.approx(4.0)
+    assert recovery(QUICK) == 0.0
+    assert recovery(QUICK, since_ms=2_000) is None
+    assert spread_ms([QUICK, SLOW]) == {"p50": 90, "p99": 3_500, "max": 3_500}
+
+
+def test_a_shard_that_is_never_in_time_again_has_not_recovered() -> None:
+    assert recovery(QUICK, [invisible("f", 1_500)]) == inf
+
+
+def test_what_was_cancelled_long_after_it_was_due_was_late() -> None:
+    assert recovery(QUICK, [invisible("f", 1_500), cancelled("f", 9_000)]) == pytest.approx(8.0)
+    assert recovery(QUICK, [invisible("f", 1_500), cancelled("f", 1_400)]) == 0.0
+
+
+def test_what_is_late_because_of_the_next_fault_only_is_not_counted() -> None:
+    late = [promoted("f", 9_000, 3_100)]
+    assert recovery(QUICK, late, until_ms=6_000) == 0.0
+    assert recovery(QUICK, late, since_ms=6_000) is None
+    assert recovery(QUICK, late, until_ms=8_500) == pytest.approx(7.5)

@@ -64,8 +64,8 @@ KINDS: dict[str, Kind] = TAKEN_OVER | {
 
 @dataclass(slots=True)
 class Injection:
-    """A fault as it was done. ``began`` and ``over`` are moments of the history's clock. Recovery counts from
-    ``since_ms`` of the wall clock: the beginning where others take over, the end of the fault else.
+    """A fault as it was done. ``began`` and ``over`` are moments of the history's clock, ``began_ms`` of the wall one.
+    Recovery counts from ``since_ms`` of the latter: the beginning where others take over, the end of the fault else.
 
     ``mark`` is what shows that it took place; empty where nothing does.
     """
@@ -73,6 +73,7 @@ class Injection:
     fault: Fault
     began: float = 0.0
     over: float = 0.0
+    began_ms: float = 0.0
     since_ms: float = 0.0
     mark: str = ""
     error: BaseException | None = None
@@ -95,7 +96,7 @@ def inject(world: World, faults: tuple[Fault, ...]) -> list[Injection]:
 def _carry_out(world: World, injection: Injection) -> None:
     fault = injection.fault
     time.sleep(max(world.started + fault.at - now(), 0))
-    injection.began = now()
+    injection.began, injection.began_ms = now(), time.time() * 1000
     try:
         with KINDS[fault.kind](world, fault) as mark:
             injection.since_ms = time.time() * 1000
