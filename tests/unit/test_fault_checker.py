@@ -246,6 +246,11 @@ def an_epoch_of_two(evidence: Evidence) -> None:
     evidence.claims[0].append(Claim(0, (2, 8), "zookeeper", "a"))
 
 
+def a_shard_driven_without_a_claim(evidence: Evidence) -> None:
+    evidence.fences.append([(1, 1)])
+    evidence.fences.append([(1, 1)])
+
+
 def more_relayed_twice_than_was_under_way(evidence: Evidence) -> None:
     evidence.repeated = 21
 
@@ -293,6 +298,7 @@ def errored_too_soon(evidence: Evidence) -> None:
         (an_older_epoch_obeyed, "I7"),
         (an_older_claim_obeyed, "I7"),
         (an_epoch_of_two, "I7"),
+        (a_shard_driven_without_a_claim, "I7"),
         (more_relayed_twice_than_was_under_way, "I4"),
         (an_attempt_left_out, "attempts"),
         (errored_too_soon, "attempts"),
@@ -302,6 +308,13 @@ def test_a_doctored_history_is_noticed(doctored: Callable[[Evidence], None], inv
     evidence = sound()
     doctored(evidence)
     assert invariant in invariants(evidence)
+
+
+def test_a_file_that_was_rewritten_may_have_lost_all_claims_of_a_shard() -> None:
+    evidence = sound()
+    a_shard_driven_without_a_claim(evidence)
+    evidence.rewritten = True
+    assert check(evidence) == []
 
 
 def test_a_complete_whose_answer_was_lost_may_have_ended_the_lease_when_it_was_sent() -> None:

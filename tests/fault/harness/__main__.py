@@ -1,4 +1,7 @@
-"""python -m tests.fault.harness: faults for as long as asked, and a table. Exit code 1 where there is a violation."""
+"""python -m tests.fault.harness: faults for as long as asked, and a table.
+
+Exit code 1 where a run has a violation or is void, or where nothing ran.
+"""
 
 import argparse
 import logging
@@ -43,7 +46,7 @@ def main() -> int:
         row, _, of_row = given.replay.partition(":")
         names, seed = [row], int(of_row)
         runs = iter([(row, seed)])
-    report = Report(seed)
+    report = Report(seed, names)
     print(f"seed {seed}, rows {', '.join(names)}", flush=True)
     left_out: set[str] = set()
     until = time.monotonic() + given.seconds
@@ -61,7 +64,7 @@ def main() -> int:
     report.show()
     if given.results:
         report.append(given.results)
-    return 1 if report.violations else 0
+    return 0 if report.passed else 1
 
 
 def _seconds() -> float:

@@ -116,7 +116,7 @@ def nothing_leaks(evidence: Evidence, _: dict[str, Life]) -> Iterator[Violation]
 
 def single_driver(evidence: Evidence, _: dict[str, Life]) -> Iterator[Violation]:
     """I7: a shard obeys one fence at a time and no later one is lower, as was seen, and as each server wrote it down;
-    an epoch of ZooKeeper is one process's.
+    an epoch of ZooKeeper is one process's. A shard that was driven was claimed.
     """
     for shard, fences in enumerate(evidence.fences):
         for before, after in pairwise(fences):
@@ -134,6 +134,10 @@ def single_driver(evidence: Evidence, _: dict[str, Life]) -> Iterator[Violation]
                 owner = owners.setdefault((claim.shard, claim.fence[0]), claim.owner)
                 if owner != claim.owner:
                     yield Violation("I7", f"epoch {claim.fence[0]} of shard {claim.shard} was {owner}'s: {claim}")
+    claimed = {claim.shard for of_server in evidence.claims for claim in of_server}
+    for shard, fences in enumerate(evidence.fences):
+        if fences and shard not in claimed and not evidence.rewritten:
+            yield Violation("I7", f"shard {shard} was driven, and no claim of it is written down")
 
 
 RULES: list[Callable[[Evidence, dict[str, Life]], Iterator[Violation]]] = [

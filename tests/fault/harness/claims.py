@@ -23,6 +23,11 @@ def claims(folder: Path) -> list[Claim]:
     return [_claim(*found.groups()) for file in files for found in _CLAIM.finditer(file.read_bytes())]
 
 
+def was_rewritten(folder: Path) -> bool:
+    """Whether that server has begun its file anew, as a replica does that copies all of its primary."""
+    return any(_number(file) > 1 for file in (folder / "appendonlydir").glob("*.incr.aof"))
+
+
 def _number(file: Path) -> int:
     """Of the file, as in `appendonly.aof.2.incr.aof`."""
     return int(file.name.split(".")[-3])

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.fault.harness.claims import claims
+from tests.fault.harness.claims import claims, was_rewritten
 from tests.fault.harness.evidence import Evidence
 from tests.fault.harness.history import read
 from tests.fault.harness.leftovers import of_ended_messages
@@ -38,6 +38,7 @@ def collect(world: World) -> Evidence:
         ordered=world.relay is None,
         leftovers=[] if left else of_ended_messages(world),
         claims=[claims(server.folder) for server in world.place.servers],
+        rewritten=any(was_rewritten(server.folder) for server in world.place.servers),
         unfinished=left,
     )
     if world.relay is not None:

@@ -24,7 +24,8 @@ class Claim:
 class Evidence:
     """``transitions`` of each shard, in the server's order; ``end`` is the state of each message that is there, by id;
     ``fences`` those that each shard was seen to obey, one after the other; ``claims`` all that each server has written
-    down, in its order; ``findings`` those of the product's audit; ``leftovers`` keys that should be gone.
+    down, in its order, less what was before a file was ``rewritten``; ``findings`` those of the product's audit;
+    ``leftovers`` keys that should be gone.
 
     What was enqueued in ``turned_back`` (moments of the history's clock) was so while the server's clock was behind, so
     that no other clock can tell when it is due; ``drift`` is by how much of a second it gains one at most. ``repeated``
@@ -42,6 +43,7 @@ class Evidence:
     leftovers: list[str] = field(default_factory=list)
     turned_back: list[tuple[float, float]] = field(default_factory=list)
     claims: list[list[Claim]] = field(default_factory=list)
+    rewritten: bool = False
     drift: float = 0.0
     repeated: int = 0
     in_flight: int | None = None

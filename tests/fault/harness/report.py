@@ -21,16 +21,23 @@ _SHOWN = 10
 
 @dataclass(slots=True)
 class Report:
-    """All outcomes of a campaign."""
+    """All outcomes of a campaign, which was to run ``names``."""
 
     seed: int
+    names: list[str]
     outcomes: list[Outcome] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
 
     @property
-    def violations(self) -> int:
-        """How many, of all runs."""
-        return sum(len(outcome.violations) for outcome in self.outcomes)
+    def passed(self) -> bool:
+        """Whether it proves something, and nothing against the product; a void run proves nothing."""
+        return bool(self.outcomes) and not any(outcome.violations or outcome.void for outcome in self.outcomes)
+
+    @property
+    def not_reached(self) -> list[str]:
+        """The rows that the time was too short for."""
+        reached = {outcome.plan.row for outcome in self.outcomes} | set(self.left_out)
+        return [name for name in self.names if name not in reached]
 
     def add(self, outcome: Outcome) -> None:
         """Tell of a run that is over."""
@@ -71,6 +78,10 @@ class Report:
         table.add_section()
         table.add_row("all", *_cells(_totals(self.outcomes)))
         Console(width=140).print(table)
+        for name, reason in self.left_out.items():
+            print(f"{name} was left out: {reason}", flush=True)
+        if self.not_reached:
+            print(f"not reached in the time: {', '.join(self.not_reached)}", flush=True)
 
     def append(self, results: Path) -> None:
         """Add the campaign to the results."""
@@ -83,21 +94,24 @@ class Report:
             "rows": self.rows(),
             "runs": [f"{outcome.plan.row}:{outcome.plan.seed}" for outcome in self.outcomes],
             "left_out": self.left_out,
+            "not_reached": self.not_reached,
         }
         with results.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
 
 def _totals(outcomes: list[Outcome]) -> dict[str, Any]:
-    recoveries = [recovery for outcome in outcomes for recovery in outcome.recoveries_s]
+    """Of messages, faults and times those of void runs count for nothing."""
+    proving = [outcome for outcome in outcomes if not outcome.void]
+    recoveries = [recovery for outcome in proving for recovery in outcome.recoveries_s]
     return {
         "runs": len(outcomes),
-        "messages": sum(outcome.messages for outcome in outcomes),
-        "faults": sum(outcome.faults for outcome in outcomes),
+        "messages": sum(outcome.messages for outcome in proving),
+        "faults": sum(outcome.faults for outcome in proving),
         "void": sum(len(outcome.void) for outcome in outcomes),
         "recovery_p50_s": median(recoveries) if recoveries else None,
         "recovery_max_s": max(recoveries, default=None),
-        "lateness_max_ms": max((outcome.lateness_ms.get("max", 0) for outcome in outcomes), default=0),
+        "lateness_max_ms": max((outcome.lateness_ms.get("max", 0) for outcome in proving), default=0),
         "violations": summary([violation for outcome in outcomes for violation in outcome.violations]),
     }
 

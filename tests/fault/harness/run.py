@@ -195,7 +195,8 @@ def _measure(world: World, outcome: Outcome, evidence: Evidence, injections: lis
         outcome.violations.append(
             Violation("L2", f"not all ended, and none within {ENDS_S:.0f} s: {evidence.unfinished}")
         )
-    outcome.marks.append(f"{sum(map(len, evidence.claims))} claims")
+    rewritten = ", and a file was rewritten" if evidence.rewritten else ""
+    outcome.marks.append(f"{sum(map(len, evidence.claims))} claims{rewritten}")
     # What is over later than now was so by a clock that was ahead.
     until_now = time.time() * 1000
     found = [wait for wait in waits(evidence.transitions) if wait.over_ms <= until_now or wait.over_ms == inf]

@@ -1,0 +1,51 @@
+"""What the fault harness reads of claims, from the append-only file of a real server on which scripts claimed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.exceptions import ResponseError
+
+from services.valkey import ValkeyServer
+from tests.conditions import eventually
+from tests.fault.harness.claims import claims, was_rewritten
+from tests.fault.harness.evidence import Claim
+from tests.fault.harness.world import NAMESPACE
+from tickwheel import scripts
+from tickwheel.event_process.shard import Shard, pack_fence
+
+pytestmark = pytest.mark.integration
+
+# Bytes that look like the protocol's own are in the fence of the second.
+CLAIMS = [
+    Claim(0, (1, 1), "zookeeper", "host-a:17"),
+    Claim(1, (0x0D0A, 0x240D0A), "lockfile", "host b, 18"),
+    Claim(0, (2, 9), "zookeeper", "hôte:19"),
+]
+
+
+def claim(client: Any, wanted: Claim) -> None:
+    shard = Shard(NAMESPACE, wanted.shard)
+    call = scripts.bind(
+        shard.script("claim"), shard.keys | {"slot": ""}, [pack_fence(*wanted.fence), wanted.election, "", wanted.owner]
+    )
+    client.eval(call.script.source, len(call.keys), *call.keys, *call.args)
+
+
+def test_all_claims_that_were_obeyed_are_read_in_their_order(tmp_path: Path) -> None:
+    server = ValkeyServer("valkey", tmp_path, {"appendfsync": "always"})
+    server.start()
+    try:
+        with server.client(decode_responses=False) as client:
+            for each in CLAIMS:
+                claim(client, each)
+            with pytest.raises(ResponseError, match="FENCED"):
+                claim(client, Claim(0, (1, 2), "zookeeper", "host-a:17"))
+            assert claims(tmp_path) == CLAIMS
+            assert not was_rewritten(tmp_path)
+
+            client.bgrewriteaof()
+            eventually(lambda: claims(tmp_path) == [], "the file is rewritten")
+            assert was_rewritten(tmp_path)
+    finally:
+        server.kill()

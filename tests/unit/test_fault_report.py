@@ -1,0 +1,69 @@
+"""The report of a campaign: it passes only where it proves something, and what it did not do is told."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.fault.harness.evidence import Violation
+from tests.fault.harness.report import Report
+from tests.fault.harness.rows import plan
+from tests.fault.harness.run import Outcome
+
+
+def outcome(row: str, *, void: bool = False, violated: bool = False) -> Outcome:
+    return Outcome(
+        plan(row, 1),
+        messages=100,
+        faults=2,
+        recoveries_s=[9.0 if void else 1.0],
+        lateness_ms={"max": 900 if void else 10},
+        void=["kill_driver at 1 s"] if void else [],
+        violations=[Violation("I1", "lost")] if violated else [],
+    )
+
+
+def report(*outcomes: Outcome) -> Report:
+    return Report(1, ["F1", "F8", "F17"], list(outcomes))
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "passed"),
+    [
+        ([], False),
+        ([outcome("F1")], True),
+        ([outcome("F1"), outcome("F8", void=True)], False),
+        ([outcome("F1"), outcome("F8", violated=True)], False),
+    ],
+)
+def test_a_campaign_passes_where_it_ran_without_a_violation_and_no_run_was_void(
+    outcomes: list[Outcome], passed: bool
+) -> None:
+    assert report(*outcomes).passed is passed
+
+
+def test_a_void_run_adds_nothing_to_the_totals_but_that_it_was_void_and_its_violations() -> None:
+    totals = report(outcome("F1"), outcome("F1", void=True, violated=True)).rows()["F1"]
+    assert totals == {
+        "runs": 2,
+        "messages": 100,
+        "faults": 2,
+        "void": 1,
+        "recovery_p50_s": 1.0,
+        "recovery_max_s": 1.0,
+        "lateness_max_ms": 10,
+        "violations": {"I1": 1},
+    }
+
+
+def test_rows_left_out_and_rows_not_reached_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    campaign = report(outcome("F1"))
+    campaign.leave_out("F17", "no disk")
+    capsys.readouterr()
+    campaign.show()
+    campaign.append(tmp_path / "faults.jsonl")
+
+    told, line = capsys.readouterr().out, json.loads((tmp_path / "faults.jsonl").read_text())
+    assert "F17 was left out: no disk" in told
+    assert "not reached in the time: F8" in told
+    assert (line["left_out"], line["not_reached"]) == ({"F17": "no disk"}, ["F8"])
