@@ -6,7 +6,7 @@ from typing import cast
 
 from tests.fault.harness.elections import Ensemble, LockFiles
 from tests.fault.harness.plan import Fault
-from tests.fault.harness.world import World, log
+from tests.fault.harness.world import World, log, refused_calls
 
 
 @contextmanager
@@ -40,11 +40,13 @@ def pause_driver(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
         process.pause()
         paused = [process]
     one_host = isinstance(world.election, LockFiles)
-    yield (
-        lambda: (
-            "deposed" if world.fences_now() != fences and not (one_host and any(p.is_running for p in paused)) else ""
-        )
-    )
+
+    def mark() -> str:
+        if world.fences_now() == fences or (one_host and any(process.is_running for process in paused)):
+            return ""
+        return f"deposed, {_fenced(world)}"
+
+    yield mark
     for process in paused:
         process.resume()
 
@@ -56,7 +58,7 @@ def cut_off_from_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], 
     links = cast(Ensemble, world.election).links(kept.name)
     for link in links:
         link.stall()
-    yield lambda: "another claimed" if world.fences_now() != fences else ""
+    yield lambda: f"another claimed, {_fenced(world)}" if world.fences_now() != fences else ""
     for link in links:
         link.go_on()
         link.cut()
@@ -101,3 +103,9 @@ def roll_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     for server in servers:
         server.stop()
         server.start()
+
+
+def _fenced(world: World) -> str:
+    """What the server refused to those who had been deposed."""
+    with world.place.client() as client:
+        return f"{refused_calls(client, 'FENCED')} calls refused as fenced"

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.fault.harness import (
     client_faults,
@@ -67,7 +67,8 @@ class Injection:
     """A fault as it was done. ``began`` and ``over`` are moments of the history's clock, ``began_ms`` of the wall one.
     Recovery counts from ``since_ms`` of the latter: the beginning where others take over, the end of the fault else.
 
-    ``mark`` is what shows that it took place; empty where nothing does.
+    ``epochs`` are those that each shard obeyed when it began. ``mark`` is what shows that it took place; empty where
+    nothing does.
     """
 
     fault: Fault
@@ -75,6 +76,7 @@ class Injection:
     over: float = 0.0
     began_ms: float = 0.0
     since_ms: float = 0.0
+    epochs: list[int] = field(default_factory=list)
     mark: str = ""
     error: BaseException | None = None
 
@@ -97,6 +99,7 @@ def _carry_out(world: World, injection: Injection) -> None:
     fault = injection.fault
     time.sleep(max(world.started + fault.at - now(), 0))
     injection.began, injection.began_ms = now(), time.time() * 1000
+    injection.epochs = [epoch for epoch, _ in world.fences_now()]
     try:
         with KINDS[fault.kind](world, fault) as mark:
             injection.since_ms = time.time() * 1000

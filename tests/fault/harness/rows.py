@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any
 
 from tests.fault.harness.load import Load
@@ -23,7 +24,8 @@ class Row:
 
     ``place`` is the kind of server; ``proxied`` that all reach it through proxies; ``faked`` whose clock is wrong, the
     server's or the drivers'; ``after`` what is done to its data in the end; ``zookeepers`` how many servers elect,
-    none being lock files; ``relayed`` that the history goes to Kafka; ``soak_seconds`` its load's length in a soak.
+    none being lock files; ``elects`` that others may be elected once a fault has begun; ``relayed`` that the history
+    goes to Kafka; ``soak_seconds`` its load's length in a soak.
     """
 
     title: str
@@ -37,6 +39,7 @@ class Row:
     faked: str = ""
     after: str = ""
     zookeepers: int = 0
+    elects: bool = True
     relayed: bool = False
     soak_seconds: float = 0.0
     load: dict[str, Any] | None = None
@@ -69,26 +72,50 @@ def _several(kind: str, most: int = 3, lasts: tuple[float, float] = (0.0, 0.0), 
     return planned
 
 
+def _both_ways(kind: str, lasts: tuple[float, float]) -> Planned:
+    """A step of the clock forward and one back, in either order; ``amount`` is in hours."""
+
+    def planned(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
+        room = (seconds - 1) / 2
+        ways = chance.sample([1.0, -1.0], 2)
+        return tuple(
+            # The operator who puts the clock right takes two seconds, and a half.
+            Fault(kind, round(1 + n * room, 3), round(min(chance.uniform(*lasts), room - 2.5), 3), n, way)
+            for n, way in enumerate(ways)
+        )
+
+    return planned
+
+
+# Two at once: of what, how long it may last, and what it is done to. Neither may undo the other.
+_AT_ONCE: dict[str, tuple[tuple[float, float], set[str]]] = {
+    "kill_driver": ((0, 1), {"drivers"}),
+    "stop_driver": ((0, 0), {"drivers"}),
+    "pause_driver": ((5, 7), {"drivers"}),
+    "stall_drivers": ((2, 5), {"drivers", "links"}),
+    "kill_server": ((0, 1), {"server"}),
+    "stop_server": ((0, 0), {"server"}),
+    "pause_server": ((0.5, 4), {"server"}),
+    "limit_memory": ((1, 2), {"server"}),
+    "lose_replies": ((1, 4), {"links"}),
+    "slow_link": ((1, 4), {"links"}),
+    "kill_worker": ((0, 0), {"workers"}),
+    "stop_worker": ((0, 0), {"workers"}),
+    "pause_worker": ((3, 5), {"workers"}),
+    "kill_producer": ((0, 0), {"producers"}),
+    "burn_cpu": ((2, 5), {"machine"}),
+}
+
+
 def _pair(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
-    """Two faults of different kinds that are on at once."""
-    kinds = {
-        "kill_driver": (0, 1),
-        "kill_server": (0, 1),
-        "pause_server": (0.5, 4),
-        "lose_replies": (1, 4),
-        "slow_link": (1, 4),
-        "kill_worker": (0, 0),
-        "pause_worker": (3, 5),
-        "kill_producer": (0, 0),
-        "burn_cpu": (2, 5),
-        "stop_driver": (0, 0),
-    }
-    first, second = chance.sample(sorted(kinds), 2)
-    at = chance.uniform(1.5, 3)
-    return (
-        Fault(first, round(at, 3), round(chance.uniform(*kinds[first]), 3), chance.randrange(8), 0.02),
-        Fault(second, round(at + chance.uniform(0, 0.8), 3), round(chance.uniform(*kinds[second]), 3), 1, 0.02),
-    )
+    """Two faults of different kinds that are on at once, done to different things."""
+    fitting = [(a, b) for a, b in permutations(_AT_ONCE, 2) if not _AT_ONCE[a][1] & _AT_ONCE[b][1]]
+    at, found = chance.uniform(1.5, 3), []
+    for n, kind in enumerate(chance.choice(fitting)):
+        lasts, _ = _AT_ONCE[kind]
+        begins = at + n * chance.uniform(0, 0.8)
+        found.append(Fault(kind, round(begins, 3), round(chance.uniform(*lasts), 3), chance.randrange(8), 0.02))
+    return tuple(found)
 
 
 def _rolling(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
@@ -183,7 +210,7 @@ ROWS: dict[str, Row] = {
     "F17": Row("disk full", _several("fill_disk", 1, (1, 2)), place="small disk"),
     "F18": Row("end of the append-only file cut", _none, seconds=3, after="cut_file"),
     "F19": Row("byte of the append-only file flipped", _none, seconds=3, after="flip_byte"),
-    "F20": Row("clock step of one hour", _several("step_clock", 1, (2, 5)), faked="server"),
+    "F20": Row("clock steps of one hour, both ways", _both_ways("step_clock", (2, 5)), seconds=16, faked="server"),
     "F21": Row(
         "Kafka away, then back", _kafka_away, late_max_ms=_UNDISTURBED_MS, relayed=True, seconds=68, soak_seconds=608
     ),
@@ -197,8 +224,9 @@ ROWS: dict[str, Row] = {
         load={"shards": 1},
     ),
     "F20E": Row(
-        "clock step of one hour, on the event processes' host",
-        _several("step_drivers_clock", 1, (3, 5)),
+        "clock steps of one hour, both ways, on the event processes' host",
+        _both_ways("step_drivers_clock", (3, 5)),
+        seconds=18,
         # One start under a wrong clock, and an operator who accepts the server's after two seconds.
         recovers_s=15,
         faked="drivers",
@@ -213,7 +241,7 @@ ROWS: dict[str, Row] = {
     ),
     "F20ED": Row("clock drift of 1,000 ppm, on the event processes' host", _drift("drift_drivers"), faked="drivers"),
     "F23": Row("slow network, links stopped one by one", _several("slow_link", 2, (3, 4), 0.05), proxied=True),
-    "F24": Row("processors busy", _several("burn_cpu", 1, (6, 7))),
+    "F24": Row("processors busy", _several("burn_cpu", 1, (6, 7)), zookeepers=1, elects=False),
     "F29": Row("two faults at once", _pair, proxied=True),
     "F30": Row(
         "all healed, then six minutes pass: every message ends, nothing is left",

@@ -143,7 +143,11 @@ def _play(world: World, outcome: Outcome) -> None:
         outcome.faults += aftermath.faults
     if world.relay is not None:
         outcome.marks.append(f"{evidence.repeated} relayed twice")
-    _measure(world, outcome, evidence, injections)
+    if plan.load.poisoned:
+        deaths = sum(log(process).count(POISONED) for kept in world.workers for process in kept.ended)
+        outcome.faults += deaths
+        outcome.marks.append(f"workers killed by what they took: {deaths}")
+    measure(outcome, evidence, injections)
 
 
 def _until_all_ended(world: World) -> dict[str, int]:
@@ -177,15 +181,12 @@ def _cancel_what_is_far_away(tickwheel: Tickwheel) -> None:
                 queue.cancel(view.id, view.exclusive_value)
 
 
-def _measure(world: World, outcome: Outcome, evidence: Evidence, injections: list[Injection]) -> None:
+def measure(outcome: Outcome, evidence: Evidence, injections: list[Injection]) -> None:
+    """Add what the run's faults came to, and where that is more than its row allows."""
     row = ROWS[outcome.plan.row]
     acknowledged = {id for call in evidence.calls if call.op == "enqueue" and call.outcome == OK for id in call.ids}
     outcome.messages = len(acknowledged)
     outcome.faults += len(injections)
-    if outcome.plan.load.poisoned:
-        deaths = sum(log(process).count(POISONED) for kept in world.workers for process in kept.ended)
-        outcome.faults += deaths
-        outcome.marks.append(f"workers killed by what they took: {deaths}")
     if not evidence.turned_back:
         outcome.lateness_ms = spread_ms(evidence.transitions)
     for which, most in (("p99", row.late_p99_ms), ("max", row.late_max_ms)):
@@ -205,6 +206,9 @@ def _measure(world: World, outcome: Outcome, evidence: Evidence, injections: lis
             outcome.void.append(f"{each.fault.kind} at {each.fault.at} s")
             continue
         outcome.marks.append(f"{each.fault.kind}: {each.mark}")
+        if not row.elects and each.epochs != (epochs := [seen[-1][0] for seen in evidence.fences]):
+            text = f"{each.fault.kind}: others were elected, epochs {epochs} after {each.epochs}"
+            outcome.violations.append(Violation("L3", text))
         following = [other.began_ms for other in injections if other.began_ms > each.since_ms]
         recovered = recovery_s(found, each.since_ms, min(following, default=inf))
         if recovered is None:

@@ -15,7 +15,7 @@ import redis
 from tests.fault.harness.history import now
 from tests.fault.harness.place import drift_clock, step_clock
 from tests.fault.harness.plan import Fault
-from tests.fault.harness.world import World, log
+from tests.fault.harness.world import World, log, refused_calls
 
 _HOUR_S = 3600
 _RETRY_S = 30.0
@@ -77,15 +77,12 @@ def pause_server(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 def limit_memory(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     """It has less memory than it uses."""
     with world.place.client() as client:
-        before, refused = _refused(client), 0
+        refused = 0
+        before = refused_calls(client, "OOM")
         client.config_set("maxmemory", int(client.info("memory")["used_memory"]) - 1)
         yield lambda: f"{refused} refused" if refused else ""
         client.config_set("maxmemory", 0)
-        refused = _refused(client) - before
-
-
-def _refused(client: Any) -> int:
-    return int(client.info("errorstats").get("errorstat_OOM", {"count": 0})["count"])
+        refused = refused_calls(client, "OOM") - before
 
 
 @contextmanager
@@ -105,8 +102,8 @@ def fill_disk(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 
 @contextmanager
 def step_hour(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
-    """Its clock steps by an hour, forward or back, and back to what it was."""
-    step = _HOUR_S if fault.whom % 2 else -_HOUR_S
+    """Its clock steps by so many hours, and back to what it was."""
+    step = round(fault.amount * _HOUR_S)
     with world.place.client() as client:
         step_clock(world.place.faketime, step)
         shown = client.time()[0] - time.time()
@@ -119,10 +116,10 @@ def step_hour(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 @contextmanager
 def step_drivers_clock(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     """Event processes that start while their host's clock is wrong take the server's for the wrong one."""
-    step_clock(world.place.faketime, _HOUR_S if fault.whom % 2 else -_HOUR_S)
+    step_clock(world.place.faketime, round(fault.amount * _HOUR_S))
     kept, fences = world.leading(fault.whom), world.fences_now()
     kept.kill()
-    yield lambda: "another claimed" if world.fences_now() != fences else ""
+    yield lambda: f"{fault.amount:+.0f} h, another claimed" if world.fences_now() != fences else ""
     step_clock(world.place.faketime, 0)
     _accept_where_held(world)
 

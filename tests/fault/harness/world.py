@@ -5,9 +5,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from services.process import Process
-from tests.fault.harness.elections import Election
+from tests.fault.harness.elections import Election, LockFiles
 from tests.fault.harness.history import now
 from tests.fault.harness.kept import Kept
 from tests.fault.harness.place import Place
@@ -47,7 +48,7 @@ class World:
     def start(self, lead_s: float = 1.0) -> None:
         """Have all running; the load begins when every shard is driven."""
         self._watch.start()
-        self.until(lambda: all(self.fences), "every shard is driven", _START_S)
+        self.until(lambda: all(self.fences) and self._is_shared_out(), "every shard is driven", _START_S)
         self.started = now() + lead_s
         load = self.plan.load
         self._settings = Settings(
@@ -55,6 +56,10 @@ class World:
         )
         self.workers = [Kept(f"worker{n}", self._program("worker")) for n in range(load.workers)]
         self.producers = [Kept(f"producer{n}", self._program("producer"), float("inf")) for n in range(load.producers)]
+
+    def _is_shared_out(self) -> bool:
+        """Whether each event process drives where each is to have its share: nothing is handed over any more."""
+        return isinstance(self.election, LockFiles) or all("elected" in log(kept.process) for kept in self.drivers)
 
     def until(self, condition: Callable[[], bool], what: str, within: float) -> None:
         """Until the condition holds; TimeoutError where that takes too long."""
@@ -137,6 +142,11 @@ class World:
 
 
 _ROOT = Path(__file__).parents[3]
+
+
+def refused_calls(client: Any, code: str) -> int:
+    """How many calls a server has refused with this code since it was started."""
+    return int(client.info("errorstats").get(f"errorstat_{code}", {"count": 0})["count"])
 
 
 def log(process: Process) -> str:
