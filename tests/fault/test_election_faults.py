@@ -1,6 +1,7 @@
 """Event processes elected on ZooKeeper, killed, frozen, cut off: another follows, and the deposed change nothing."""
 
 import os
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -22,6 +23,7 @@ from tickwheel import NewMessage, Tickwheel
 from tickwheel.event_process.shard import epoch_of
 from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 from tickwheel.keys import shard_key
+from tickwheel.operations.shards import reset_epoch
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault
@@ -234,3 +236,36 @@ class TestOnAQuorum:
         ensemble.wait_until_all_serve()
         one.kill()
         owners.settle(another, within=60)
+
+
+class TestWhereZooKeeperLosesItsData:
+    @pytest.fixture
+    def ensemble(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+        with ZooKeeper(tmp_path_factory.mktemp("losing")) as started:
+            yield started
+
+    @pytest.mark.timeout(300)
+    def test_who_drives_goes_on_and_after_reset_epoch_others_begin_anew(
+        self, tickwheel: Tickwheel, start: Start, owners: Owners, ensemble: ZooKeeper
+    ) -> None:
+        one, another = start(), start()
+        owners.settle(one, another)
+        before = owners.now(), owners.epochs()
+        [server] = ensemble.servers
+        server.kill()
+        shutil.rmtree(server.folder / "data" / "version-2")
+        server.start()
+        for child in (one, another):
+            eventually(lambda log=child: "tickwheel shards reset-epoch" in log.log, "what to do is said", 60)  # type: ignore[misc]
+        enqueue(tickwheel, 400, timedelta(seconds=1))
+        wait_until_pending(tickwheel, 400)
+        assert (owners.now(), owners.epochs()) == before
+        for child in (one, another):
+            assert child.stop() == 0
+        core = tickwheel._core
+        for shard in range(SHARDS):
+            tickwheel._run(reset_epoch(core, shard))
+        third, fourth = start(), start()
+        owners.settle(third, fourth)
+        third.kill()
+        owners.settle(fourth)

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from services.zookeeper import ZooKeeper
 from tests.conditions import eventually
 from tests.election_members import Member, candidates, expire, settle
 from tickwheel.event_process import roll
+from tickwheel.event_process import zookeeper as zookeeper_election
 from tickwheel.event_process.assignment import Assignment, assign, pack
 from tickwheel.event_process.ensemble import Ensemble
+from tickwheel.event_process.root import Root
 from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 
 pytestmark = pytest.mark.integration
@@ -199,8 +202,9 @@ def test_an_assignment_is_written_only_over_the_one_that_was_looked_at(
     ensemble.open()
     try:
         eventually(lambda: ensemble.client.connected, "it is connected")
-        one = roll.Roll(ensemble, root, "one", "host:1", 4, lambda _: None)
-        one.make_nodes()
+        nodes = Root(ensemble, root, 4)
+        nodes.enter()
+        one = roll.Roll(ensemble, nodes, "one", "host:1", 4, lambda _: None)
         assert one.call(frozenset(), leaving=False).assignment == [None] * 4
         assert watcher.get(f"{root}/assignment")[0] == by_another
     finally:
@@ -233,3 +237,41 @@ def test_who_drives_goes_on_where_the_nodes_of_the_election_are_gone_and_what_to
         eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "what to do is said")
         assert member.epochs() == before
         assert watcher.exists(url.path) is None
+
+
+def test_nodes_that_another_has_made_since_are_not_those_that_a_member_entered_by(
+    url: ZooKeeperUrl, watcher: KazooClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Member(url, NAMESPACE, 4) as member:
+        settle([member], 4)
+        before = member.epochs()
+        watcher.delete(url.path, recursive=True)
+        with Member(url, NAMESPACE, 4) as stranger:
+            settle([stranger], 4)
+            eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "what to do is said")
+            expire(member.zookeeper)
+            eventually(lambda: member.election._losses, "it knows that its session is lost")
+            settle([stranger], 4)
+            assert member.epochs() == before
+
+
+@pytest.mark.parametrize("refused", ["", "/members", "/shards/2"])
+def test_a_node_that_zookeeper_refuses_is_named_and_once_allowed_the_election_goes_on(
+    url: ZooKeeperUrl, watcher: KazooClient, caplog: pytest.LogCaptureFixture, refused: str
+) -> None:
+    node = f"{url.path}/{NAMESPACE}{refused}"
+    watcher.add_auth("digest", "another:secret")
+    watcher.ensure_path(node)
+    watcher.set_acls(node, [make_digest_acl("another", "secret", all=True)])
+    with Member(url, NAMESPACE, 4) as member:
+        eventually(lambda: "NoAuthError" in caplog.text, "it is told")
+        assert f"ZooKeeper refuses this process the node {node}" in caplog.text
+        assert "reset-epoch" not in caplog.text
+        watcher.set_acls(node, OPEN_ACL_UNSAFE)
+        settle([member], 4)
+
+
+def test_a_name_without_an_address_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zookeeper_election, "LOOK_S", 0.1)
+    with Member(ZooKeeperUrl.parse("zk://nowhere.invalid"), NAMESPACE, 1):
+        eventually(lambda: "nowhere.invalid has no address: " in caplog.text, "it is told")

@@ -5,13 +5,21 @@ Nothing is sent twice here. Who asked looks again at how things stand: right, wh
 """
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionClosedError, ConnectionLoss, OperationTimeoutError, SessionExpiredError
+from kazoo.exceptions import (
+    ConnectionClosedError,
+    ConnectionLoss,
+    OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+)
 from kazoo.exceptions import ZookeeperError as ZooKeeperError
 from kazoo.handlers.threading import KazooTimeoutError
 
@@ -22,6 +30,8 @@ CONNECT_AGAIN_S: Final = (0.1, 1.0)
 # How long ending the session may take. One that is not ended so expires.
 CLOSE_S: Final = 1.0
 _NO_ANSWER = (ConnectionLoss, SessionExpiredError, ConnectionClosedError, OperationTimeoutError, KazooTimeoutError)
+# Of a transaction, what stands beside the one refusal that undid it.
+_UNDONE = (RolledBackError, RuntimeInconsistency)
 
 
 class Away(Exception):
@@ -63,11 +73,34 @@ class Ensemble:
                 found.append(refusal)
         return found
 
-    def answer(self, asked: Any) -> Any:
-        """The answer to one question. Raises what ZooKeeper refused it with."""
+    def answer(self, asked: Any, node: str) -> Any:
+        """The answer to one question about a node. Raises as `accepted` does."""
         [found] = self.answers([asked])
-        if isinstance(found, ZooKeeperError):
-            raise found
+        return self.accepted(found, node)
+
+    @staticmethod
+    def accepted(found: Any, node: str) -> Any:
+        """An answer about a node, or of a transaction. Raises what ZooKeeper refused it with, naming the node."""
+        for each in found if isinstance(found, list) else [found]:
+            if isinstance(each, ZooKeeperError) and not isinstance(each, _UNDONE):
+                raise type(each)(node)
+        return found
+
+    def start_over(self) -> None:
+        """Accept a server that knows less than this client has seen, as one does whose data was lost.
+
+        One that only lags behind is accepted, too, and does no harm: epochs are raised over what the leader knows.
+        """
+        self.client.last_zxid = 0
+
+    def unresolved(self) -> list[str]:
+        """Which servers' names have no address now, and why."""
+        found = []
+        for host, port in self.client.hosts:
+            try:
+                socket.getaddrinfo(host, port, proto=socket.IPPROTO_TCP)
+            except socket.gaierror as error:
+                found.append(f"{host} has no address: {error.strerror}")
         return found
 
     def raise_epoch(self, node: str, candidate: str, who: bytes) -> Any:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any
 
+from kazoo.exceptions import BadVersionError
 from kazoo.exceptions import ZookeeperError as ZooKeeperError
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
 from tickwheel.event_process.assignment import Assignment, assign, pack, unpack
 from tickwheel.event_process.ensemble import Ensemble
+from tickwheel.event_process.root import Root
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Roll:
     def __init__(
         self,
         ensemble: Ensemble,
-        root: str,
+        root: Root,
         member: str,
         name: str,
         shards: int,
@@ -39,36 +41,29 @@ class Roll:
         """``name`` is for people; ``on_event`` is told, in another thread, when it should be called again."""
         self._ensemble = ensemble
         self._client = ensemble.client
-        self._members_node = f"{root}/members"
-        self._assignment_node = f"{root}/assignment"
+        self._root = root
         self._member = member
         self._name = name
         self._shards = shards
         self._on_event = on_event
 
-    def make_nodes(self) -> None:
-        """What is there for good."""
-        nodes = (self._members_node, self._assignment_node)
-        self._ensemble.answers([self._client.ensure_path_async(node) for node in nodes])
-
     def call(self, avoids: Set[int], *, leaving: bool) -> Called:
         """Be on the list, or off it where ``leaving``, and keep the assignment up to date."""
-        ask, client = self._ensemble.answers, self._client
-        own = f"{self._members_node}/{self._member}"
+        ensemble, client, root = self._ensemble, self._client, self._root
+        own = f"{root.members}/{self._member}"
         described = json.dumps({"name": self._name, "avoids": sorted(avoids)}).encode()
         if leaving:
-            ask([client.delete_async(own)])
-        names = self._ensemble.answer(client.get_children_async(self._members_node, watch=self._on_event))
+            ensemble.answers([client.delete_async(own)])
+        names = ensemble.answer(client.get_children_async(root.members, watch=self._on_event), root.members)
         if not leaving and self._member not in names:
-            self._ensemble.answer(client.create_async(own, described, ephemeral=True))
+            ensemble.answer(client.create_async(own, described, ephemeral=True), own)
             names.append(self._member)
-        nodes = [self._assignment_node, *(f"{self._members_node}/{name}" for name in names)]
-        [current, *found] = ask([client.get_async(node, watch=self._on_event) for node in nodes])
-        if isinstance(current, ZooKeeperError):
-            raise current
+        nodes = [root.assignment, *(f"{root.members}/{name}" for name in names)]
+        [current, *found] = ensemble.answers([client.get_async(node, watch=self._on_event) for node in nodes])
+        ensemble.accepted(current, root.assignment)
         members = {name: _avoided(each[0]) for name, each in zip(names, found, strict=True) if not _has_gone(each)}
         if members.get(self._member, avoids) != avoids:
-            self._ensemble.answer(client.set_async(own, described))
+            ensemble.answer(client.set_async(own, described), own)
             members[self._member] = frozenset(avoids)
         return Called(members, self._assigned(members, *current))
 
@@ -76,10 +71,14 @@ class Roll:
         now = unpack(stored)
         following = assign(members, self._shards, now)
         if members and following != now:
-            asked = self._client.set_async(self._assignment_node, pack(following), version=stat.version)
-            [written] = self._ensemble.answers([asked])
-            # Where another was faster the event of its assignment comes.
-            if isinstance(written, ZnodeStat):
+            node = self._root.assignment
+            asked = self._client.set_async(node, pack(following), version=stat.version)
+            try:
+                self._ensemble.answer(asked, node)
+            except BadVersionError:
+                # Another was faster: the event of its assignment comes.
+                pass
+            else:
                 return following
         return [*now, *[None] * self._shards][: self._shards]
 

@@ -1,7 +1,7 @@
 """Election on ZooKeeper: members share the shards evenly, and the lowest candidate of each shard wins its next epoch.
 
-Under the namespace's node are `members/<id>` and `assignment` (`roll.py`), and `shards/<n>`: its version is the epoch,
-its children are the candidates (`candidacy.py`), ephemeral and sequential.
+Under the namespace's node (`root.py`) are `members/<id>` and `assignment` (`roll.py`), and `shards/<n>`: its version is
+the epoch, its children are the candidates (`candidacy.py`), ephemeral and sequential.
 
 One thread does all of it. It looks at what may have changed and takes one step towards what should be, again and again;
 events only say where to look. So an event that was missed delays, at most until the next look at everything.
@@ -9,28 +9,27 @@ events only say where to look. So an event that was missed delays, at most until
 
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from kazoo.exceptions import NoNodeError
 from kazoo.exceptions import ZookeeperError as ZooKeeperError
-from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
+from kazoo.protocol.states import KazooState, WatchedEvent
 
 from tickwheel.event_process import candidacy
 from tickwheel.event_process.assignment import Assignment
 from tickwheel.event_process.election import owner
 from tickwheel.event_process.ensemble import CLOSE_S, Away, Ensemble
 from tickwheel.event_process.roll import Roll
+from tickwheel.event_process.root import Root
 from tickwheel.event_process.seat import Seat, ZooKeeperLeadership
+from tickwheel.event_process.trouble import Trouble
 from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 
 # Everything is looked at so often in any case.
 LOOK_S: Final = 10.0
-# After a look that failed while there is a connection.
-AGAIN_S: Final = 0.2
-# After one that found the election's own nodes gone, which only an operator can put right.
-GONE_S: Final = 2.0
 # A process that ends goes on driving until others stand for its shards, for so long at most.
 HAND_OVER_S: Final = 0.7
 
@@ -44,17 +43,17 @@ class ZooKeeperElection:
 
     def __init__(self, url: ZooKeeperUrl, namespace: str, shards: int) -> None:
         """Connects when the first shard is asked for."""
-        root = f"{url.path}/{namespace}"
         self.member = uuid.uuid4().hex
         self._url = url
         self._name = owner()
-        self._shards_node = f"{root}/shards"
         self._ensemble = Ensemble(url, self._on_state)
         self._client = self._ensemble.client
-        self._roll = Roll(self._ensemble, root, self.member, self._name, shards, self._on_event)
+        self._root = Root(self._ensemble, f"{url.path}/{namespace}", shards)
+        self._roll = Roll(self._ensemble, self._root, self.member, self._name, shards, self._on_event)
         self._thread = threading.Thread(target=self._run, name="tickwheel-election", daemon=True)
         # Of the thread alone.
-        self._entered = self._gone = False
+        self._entered = False
+        self._trouble = Trouble()
         self._assignment: Assignment = [None] * shards
         # Of all threads, under the lock.
         self._changed = threading.Condition()
@@ -64,6 +63,7 @@ class ZooKeeperElection:
         self._to_look_at = set(range(shards))
         self._roll_changed = True
         self._connected = self._leaving = self._alone = self._closing = False
+        self._connected_until = time.monotonic()
         # Sessions lost so far: what was begun in an earlier one counts no more.
         self._losses = 0
 
@@ -128,20 +128,19 @@ class ZooKeeperElection:
 
     def _on_state(self, state: str) -> None:
         with self._changed:
+            if self._connected:
+                self._connected_until = time.monotonic()
             self._connected = state == KazooState.CONNECTED
             # Watches end with the connection.
             self._look_at_all()
-            if state == KazooState.LOST:
-                self._losses += 1
-                for seat in self._seats:
-                    if seat.leadership is not None:
-                        seat.leadership.lose()
+            # The next look ends the leaderships, unless the election's nodes are gone, too.
+            self._losses += state == KazooState.LOST
             if not self._closing:
                 level = logging.INFO if self._connected else logging.WARNING
                 _log.log(level, "the session with ZooKeeper: %s", state.lower())
 
     def _on_event(self, event: WatchedEvent) -> None:
-        _, found, rest = (event.path or "").partition(f"{self._shards_node}/")
+        _, found, rest = (event.path or "").partition(f"{self._root.shards}/")
         with self._changed:
             if found:
                 self._look_at([int(rest.partition("/")[0])])
@@ -159,36 +158,36 @@ class ZooKeeperElection:
                     self._look_at_all()
                 if self._closing:
                     return
-                if not self._connected:
-                    _log.warning("ZooKeeper at %s cannot be reached; trying on", self._url)
-                    continue
-                self._entered = self._entered and losses == self._losses
-                losses = self._losses
-                roll, self._roll_changed = self._roll_changed, False
-                shards, self._to_look_at = self._to_look_at, set()
+                connected = self._connected
+                if connected:
+                    self._entered = self._entered and losses == self._losses
+                    losses = self._losses
+                    roll, self._roll_changed = self._roll_changed, False
+                    shards, self._to_look_at = self._to_look_at, set()
+            if not connected:
+                self._seek()
+                continue
             try:
                 if roll or not self._entered:
                     shards |= self._call_roll()
                 self._step(sorted(shards), losses)
-                self._gone = False
+                self._trouble.is_over()
             except (Away, ZooKeeperError) as error:
                 self._wait_after(error)
 
-    def _wait_after(self, error: Exception) -> None:
-        # New nodes would start with epochs that the shards have left behind: who drives would be stopped now, and is
-        # better left to drive until the operator comes.
-        gone = isinstance(error, NoNodeError) and self._entered
+    def _seek(self) -> None:
+        self._trouble.unreachable(str(self._url), self._ensemble.unresolved())
+        if time.monotonic() - self._connected_until > self._url.session_timeout_s:
+            self._ensemble.start_over()
+
+    def _wait_after(self, error: Away | ZooKeeperError) -> None:
+        self._entered = False
         with self._changed:
-            if gone and not self._gone:
-                _log.error(
-                    "ZooKeeper: the nodes of this election are gone: who drives goes on, and nobody follows one that"
-                    " ends. End all event processes, run `tickwheel shards reset-epoch`, and start them again"
-                )
-            elif not gone and self._connected and not self._closing:
-                _log.warning("ZooKeeper: %r; looking again in %.1f s", error, AGAIN_S)
-            self._gone = gone
             self._look_at_all()
-            self._changed.wait_for(lambda: self._closing, GONE_S if gone else AGAIN_S)
+            if self._connected and not self._closing:
+                gone = isinstance(error, NoNodeError) and self._root.was_entered
+                seconds = self._trouble.are_gone() if gone else self._trouble.failed(error)
+                self._changed.wait_for(lambda: self._closing, seconds)
 
     def _has_work(self) -> bool:
         return self._closing or (self._connected and bool(self._roll_changed or self._to_look_at))
@@ -196,10 +195,7 @@ class ZooKeeperElection:
     def _call_roll(self) -> set[int]:
         """Bring the list of members and the assignment up to date; the shards that changed hands."""
         if not self._entered:
-            self._roll.make_nodes()
-            nodes = [self._node(shard) for shard in range(len(self._seats))]
-            self._ensemble.answers([self._client.ensure_path_async(self._shards_node)])
-            self._ensemble.answers([self._client.create_async(node) for node in nodes])
+            self._root.enter()
             self._entered = True
         with self._changed:
             avoids, leaving = frozenset(self._avoids), self._leaving
@@ -219,14 +215,11 @@ class ZooKeeperElection:
         for shard, (_, leadership) in zip(shards, had, strict=True):
             # Only who is to hand over watches who comes; others watch the one before them.
             watch = self._on_event if leadership and self._assignment[shard] != self.member else None
-            asked.append(self._client.get_children_async(self._node(shard), watch=watch))
+            asked.append(self._client.get_children_async(self._root.shard(shard), watch=watch))
         begun: list[tuple[int, candidacy.Step, Any]] = []
         for shard, (wanted, leadership), candidates in zip(shards, had, self._ensemble.answers(asked), strict=True):
-            if isinstance(candidates, NoNodeError):
-                self._entered = False
-                raise candidates
             step = candidacy.next_step(
-                candidates,
+                self._ensemble.accepted(candidates, self._root.shard(shard)),
                 self.member,
                 assigned_to=self._assignment[shard],
                 wanted=wanted,
@@ -239,7 +232,7 @@ class ZooKeeperElection:
             self._finish(shard, step, result, losses)
 
     def _begin(self, shard: int, step: candidacy.Step) -> list[Any]:
-        node, client = self._node(shard), self._client
+        node, client = self._root.shard(shard), self._client
         match step:
             case candidacy.Stand():
                 path = f"{node}/{candidacy.prefix(self.member)}"
@@ -260,17 +253,18 @@ class ZooKeeperElection:
         return []
 
     def _finish(self, shard: int, step: candidacy.Step, result: Any, losses: int) -> None:
+        try:
+            done = self._ensemble.accepted(result, self._root.shard(shard))
+        except NoNodeError:
+            # Gone meanwhile: the next look shows what is there.
+            done = None
         with self._changed:
             match step:
-                case candidacy.Stand() if isinstance(result, ZooKeeperError):
-                    raise result
-                case candidacy.WaitFor():
-                    if result is not None:
-                        return
-                case candidacy.Win(candidate):
-                    raised = result[1] if isinstance(result, list) else None
-                    if isinstance(raised, ZnodeStat) and losses == self._losses and self._seats[shard].wanted:
-                        self._won(shard, candidate, raised.version)
+                case candidacy.WaitFor() if done is not None:
+                    return
+                case candidacy.Win(candidate) if done is not None:
+                    if losses == self._losses and self._seats[shard].wanted:
+                        self._won(shard, candidate, done[1].version)
                         return
             self._look_at([shard])
 
@@ -286,6 +280,3 @@ class ZooKeeperElection:
         leadership = ZooKeeperLeadership(epoch, candidate, seat.on_loss, release)
         seat.leadership, seat.wanted = leadership, False
         seat.won.put(leadership)
-
-    def _node(self, shard: int) -> str:
-        return f"{self._shards_node}/{shard}"
