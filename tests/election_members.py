@@ -2,13 +2,16 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 from kazoo.client import KazooClient
 
 from tests.conditions import eventually
+from tickwheel.errors import TickwheelError
+from tickwheel.event_process.ensemble import Ensemble
 from tickwheel.event_process.seat import ZooKeeperLeadership
 from tickwheel.event_process.zookeeper import ZooKeeperElection
 from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
@@ -17,8 +20,10 @@ from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 class Member:
     """A loop for each shard, as an event process has them."""
 
-    def __init__(self, url: ZooKeeperUrl, namespace: str, shards: int) -> None:
-        self.election = ZooKeeperElection(url, namespace, shards)
+    def __init__(self, url: ZooKeeperUrl, namespace: str, shards: int, identity: bytes = b"one") -> None:
+        self.election = ZooKeeperElection(url, namespace, shards, identity)
+        # What ended its loops.
+        self.errors: list[TickwheelError] = []
         self.leads: dict[int, ZooKeeperLeadership] = {}
         # Every win, and every leadership that ended: moment, shard, epoch.
         self.wins: list[tuple[float, int, int]] = []
@@ -26,7 +31,7 @@ class Member:
         self._stop = threading.Event()
         # A loop sleeps until the election wakes it, as one that waits for timers does.
         self._woken = [threading.Event() for _ in range(shards)]
-        self._threads = [threading.Thread(target=self._loop, args=(shard,), daemon=True) for shard in range(shards)]
+        self._threads = [threading.Thread(target=self._run, args=(shard,), daemon=True) for shard in range(shards)]
         for thread in self._threads:
             thread.start()
 
@@ -55,6 +60,12 @@ class Member:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.leave()
+
+    def _run(self, shard: int) -> None:
+        try:
+            self._loop(shard)
+        except TickwheelError as error:
+            self.errors.append(error)
 
     def _loop(self, shard: int) -> None:
         woken = self._woken[shard]
@@ -100,3 +111,15 @@ def end_session(hosts: str, session: tuple[int, bytes]) -> None:
 
 def hosts_of(client: Any) -> str:
     return ",".join(f"{host}:{port}" for host, port in client.hosts)
+
+
+@contextmanager
+def opened(url: ZooKeeperUrl) -> Iterator[Ensemble]:
+    """A session that is connected."""
+    ensemble = Ensemble(url, lambda _: None)
+    ensemble.open()
+    try:
+        eventually(lambda: ensemble.client.connected, "it is connected")
+        yield ensemble
+    finally:
+        ensemble.close()

@@ -34,7 +34,7 @@ from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 from tickwheel.events.kafka import TOPIC
 from tickwheel.home_queues import HomeQueues
 from tickwheel.keys import shard_key
-from tickwheel.namespace import open_namespace
+from tickwheel.namespace import identity, open_namespace
 from tickwheel.servers import ServerPools
 from tickwheel.sync_io import SyncIO
 
@@ -92,7 +92,7 @@ def event_process(
         range(core.shards),
         queues=queues,
         companions=companions,
-        election=_election(election, core),
+        election=_election(election, core, io),
         clock_guard_ms=core.guard_ms,
         clock_fragment=clock,
     )
@@ -134,14 +134,14 @@ def _hand_offs(connect: Connect, core: Core, io: SyncIO, queues: HomeQueues, bro
     return hand_off
 
 
-def _election(chosen: Path | ZooKeeperUrl, core: Core) -> Election:
+def _election(chosen: Path | ZooKeeperUrl, core: Core, io: SyncIO) -> Election:
     if isinstance(chosen, Path):
         return LockFileElection(chosen)
     try:
         from tickwheel.event_process.zookeeper import ZooKeeperElection
     except ModuleNotFoundError as error:
         raise TickwheelError(f"an election on ZooKeeper needs {error.name}: install tickwheel[zookeeper]") from error
-    return ZooKeeperElection(chosen, core.namespace, core.shards)
+    return ZooKeeperElection(chosen, core.namespace, core.shards, io.run(identity(core)))
 
 
 def drive(

@@ -1,6 +1,7 @@
 """What a namespace fixed when it was first used: its shards, its history and outbox, its clock guard."""
 
 import re
+import uuid
 from datetime import timedelta
 
 from tickwheel import arguments, limits
@@ -105,6 +106,21 @@ def _fill(core: Core, stored: dict[str, str]) -> None:
     relayed = RELAYED + int(stored["outbox_kib"]) + (DROPS if stored["outbox_full"] == "drop" else 0)
     core.history = {"capped": limits.HISTORY_ENTRIES, "relay": relayed, "off": 0}[stored["history"]]
     core.auto_create = stored["auto_create"] == "1"
+
+
+def identity(core: Core) -> Plan[bytes]:
+    """The random id that tells this namespace from another of its name, on another server or of before. Kept at home,
+    and made where there is none yet.
+    """
+    key = namespace_key(core.namespace)
+    read = Request(0, command=("HGET", key, "id"))
+    # Read first, as in `open_namespace`.
+    found = (yield from one(read)).value
+    if found is None:
+        replies = yield Round([Request(0, command=("HSETNX", key, "id", uuid.uuid4().hex)), read])
+        found = replies[1].value
+    assert isinstance(found, bytes)
+    return found
 
 
 def shards_now(core: Core) -> Plan[int | None]:

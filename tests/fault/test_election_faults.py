@@ -23,7 +23,7 @@ from tickwheel import NewMessage, Tickwheel
 from tickwheel.event_process.shard import epoch_of
 from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 from tickwheel.keys import shard_key
-from tickwheel.operations.shards import reset_epoch
+from tickwheel.operations.shards import reset_epoch, views
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault
@@ -209,6 +209,22 @@ def test_who_cannot_reach_zookeeper_drives_until_another_does_and_stands_again_w
         proxy.stall()
         assert cut_off.stop() == 0
         owners.settle(another)
+
+
+def test_a_namespace_of_another_server_with_the_same_name_and_path_is_refused_before_it_claims(
+    tickwheel: Tickwheel, start: Start, owners: Owners
+) -> None:
+    one = start()
+    owners.settle(one)
+    before = owners.epochs()
+    namespace = tickwheel._core.namespace
+    with PrivateServer() as server, Tickwheel(server.url, namespace=namespace, shards=2) as elsewhere:
+        stranger = start(server.url)
+        assert stranger.process.wait(20) == 1
+        assert "its own path" in stranger.log
+        assert [view.owner for view in elsewhere._run(views(elsewhere._core))] == ["", ""]
+    owners.settle(one)
+    assert owners.epochs() == before
 
 
 class TestOnAQuorum:

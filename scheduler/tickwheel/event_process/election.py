@@ -34,6 +34,7 @@ class Election(Protocol):
     def acquire(self, shard: int, stop: Event, on_loss: Callable[[], None]) -> Leadership | None:
         """Wait for the right to drive the shard; None if ``stop`` was set or the process left the election.
 
+        Raises TickwheelError where the election is another namespace's.
         ``on_loss`` is called, from any thread, when the right ends by itself. It must not block.
         """
 

@@ -22,6 +22,7 @@ from kazoo.exceptions import (
 )
 from kazoo.exceptions import ZookeeperError as ZooKeeperError
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
 
 from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 
@@ -50,8 +51,11 @@ class Ensemble:
             connection_retry={"max_tries": -1, "delay": first, "max_delay": longest},
             logger=logging.getLogger("tickwheel.kazoo"),
         )
+        self.client.add_listener(self._notice)
         self.client.add_listener(on_state)
-        self._answer_s = url.session_timeout_s
+        self._connected = False
+        self._away_since = time.monotonic()
+        self._timeout_s = url.session_timeout_s
 
     def open(self) -> None:
         """Begin to connect."""
@@ -62,7 +66,7 @@ class Ensemble:
 
         Raises Away where one did not come.
         """
-        deadline = time.monotonic() + self._answer_s
+        deadline = time.monotonic() + self._timeout_s
         found: list[Any] = []
         for each in asked:
             try:
@@ -86,12 +90,14 @@ class Ensemble:
                 raise type(each)(node)
         return found
 
-    def start_over(self) -> None:
-        """Accept a server that knows less than this client has seen, as one does whose data was lost.
+    def seek(self) -> None:
+        """There is no session. Where that lasts longer than one lives, accept a server that knows less than this client
+        has seen, as one does whose data was lost.
 
         One that only lags behind is accepted, too, and does no harm: epochs are raised over what the leader knows.
         """
-        self.client.last_zxid = 0
+        if not self._connected and time.monotonic() - self._away_since > self._timeout_s:
+            self.client.last_zxid = 0
 
     def unresolved(self) -> list[str]:
         """Which servers' names have no address now, and why."""
@@ -121,3 +127,8 @@ class Ensemble:
         stopping = threading.Thread(target=stop, name="tickwheel-zookeeper-close", daemon=True)
         stopping.start()
         stopping.join(CLOSE_S)
+
+    def _notice(self, state: str) -> None:
+        if self._connected:
+            self._away_since = time.monotonic()
+        self._connected = state == KazooState.CONNECTED

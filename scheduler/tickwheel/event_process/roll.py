@@ -56,7 +56,7 @@ class Roll:
             ensemble.answers([client.delete_async(own)])
         names = ensemble.answer(client.get_children_async(root.members, watch=self._on_event), root.members)
         if not leaving and self._member not in names:
-            ensemble.answer(client.create_async(own, described, ephemeral=True), own)
+            root.join(own, described)
             names.append(self._member)
         nodes = [root.assignment, *(f"{root.members}/{name}" for name in names)]
         [current, *found] = ensemble.answers([client.get_async(node, watch=self._on_event) for node in nodes])

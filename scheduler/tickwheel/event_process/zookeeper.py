@@ -9,7 +9,6 @@ events only say where to look. So an event that was missed delays, at most until
 
 import logging
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -18,6 +17,7 @@ from kazoo.exceptions import NoNodeError
 from kazoo.exceptions import ZookeeperError as ZooKeeperError
 from kazoo.protocol.states import KazooState, WatchedEvent
 
+from tickwheel.errors import TickwheelError
 from tickwheel.event_process import candidacy
 from tickwheel.event_process.assignment import Assignment
 from tickwheel.event_process.election import owner
@@ -41,14 +41,14 @@ class ZooKeeperElection:
 
     kind = "zookeeper"
 
-    def __init__(self, url: ZooKeeperUrl, namespace: str, shards: int) -> None:
-        """Connects when the first shard is asked for."""
+    def __init__(self, url: ZooKeeperUrl, namespace: str, shards: int, identity: bytes) -> None:
+        """``identity`` tells the namespace from others of its name. Connects when the first shard is asked for."""
         self.member = uuid.uuid4().hex
         self._url = url
         self._name = owner()
         self._ensemble = Ensemble(url, self._on_state)
         self._client = self._ensemble.client
-        self._root = Root(self._ensemble, f"{url.path}/{namespace}", shards)
+        self._root = Root(self._ensemble, f"{url.path}/{namespace}", shards, identity)
         self._roll = Roll(self._ensemble, self._root, self.member, self._name, shards, self._on_event)
         self._thread = threading.Thread(target=self._run, name="tickwheel-election", daemon=True)
         # Of the thread alone.
@@ -63,16 +63,22 @@ class ZooKeeperElection:
         self._to_look_at = set(range(shards))
         self._roll_changed = True
         self._connected = self._leaving = self._alone = self._closing = False
-        self._connected_until = time.monotonic()
+        # Why this member must not stand.
+        self._refusal: TickwheelError | None = None
         # Sessions lost so far: what was begun in an earlier one counts no more.
         self._losses = 0
 
     def acquire(self, shard: int, stop: threading.Event, on_loss: Callable[[], None]) -> ZooKeeperLeadership | None:
-        """Wait until this process is to drive the shard, and has won it; None if it leaves the election first."""
+        """Wait until this process is to drive the shard, and has won it; None if it leaves the election first.
+
+        Raises TickwheelError where the election is another namespace's.
+        """
         seat = self._seats[shard]
         with self._changed:
             if self._leaving or stop.is_set():
                 return None
+            if self._refusal is not None:
+                raise self._refusal
             if not self._thread.ident:
                 self._ensemble.open()
                 self._thread.start()
@@ -80,7 +86,10 @@ class ZooKeeperElection:
             self._roll_changed |= shard in self._avoids
             self._avoids.discard(shard)
             self._look_at([shard])
-        return seat.won.get()
+        won = seat.won.get()
+        if won is None and self._refusal is not None:
+            raise self._refusal
+        return won
 
     def resign(self, shard: int) -> bool:
         """Avoid the shard until it is asked for again; False where no other member can reach it either."""
@@ -97,10 +106,7 @@ class ZooKeeperElection:
         """Be no member; go on driving until others stand for what this one drives, for HAND_OVER_S at most."""
         with self._changed:
             self._leaving = self._roll_changed = True
-            for seat in self._seats:
-                if seat.wanted:
-                    seat.wanted = False
-                    seat.won.put(None)
+            self._dismiss()
             self._look_at_all()
             self._changed.wait_for(self._has_handed_over, HAND_OVER_S)
 
@@ -112,6 +118,12 @@ class ZooKeeperElection:
         if self._thread.ident:
             self._ensemble.close()
             self._thread.join(CLOSE_S)
+
+    def _dismiss(self) -> None:
+        for seat in self._seats:
+            if seat.wanted:
+                seat.wanted = False
+                seat.won.put(None)
 
     # What may have changed, from any thread; the first three under the lock.
 
@@ -128,8 +140,6 @@ class ZooKeeperElection:
 
     def _on_state(self, state: str) -> None:
         with self._changed:
-            if self._connected:
-                self._connected_until = time.monotonic()
             self._connected = state == KazooState.CONNECTED
             # Watches end with the connection.
             self._look_at_all()
@@ -165,7 +175,8 @@ class ZooKeeperElection:
                     roll, self._roll_changed = self._roll_changed, False
                     shards, self._to_look_at = self._to_look_at, set()
             if not connected:
-                self._seek()
+                self._trouble.unreachable(str(self._url), self._ensemble.unresolved())
+                self._ensemble.seek()
                 continue
             try:
                 if roll or not self._entered:
@@ -174,11 +185,17 @@ class ZooKeeperElection:
                 self._trouble.is_over()
             except (Away, ZooKeeperError) as error:
                 self._wait_after(error)
+            except TickwheelError as refusal:
+                self._end(refusal)
+                return
 
-    def _seek(self) -> None:
-        self._trouble.unreachable(str(self._url), self._ensemble.unresolved())
-        if time.monotonic() - self._connected_until > self._url.session_timeout_s:
-            self._ensemble.start_over()
+    def _end(self, refusal: TickwheelError) -> None:
+        with self._changed:
+            self._refusal = refusal
+            self._dismiss()
+            for seat in self._seats:
+                if seat.leadership is not None:
+                    seat.leadership.lose()
 
     def _wait_after(self, error: Away | ZooKeeperError) -> None:
         self._entered = False

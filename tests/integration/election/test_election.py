@@ -1,9 +1,7 @@
 """The election on ZooKeeper: even, handed over while it is driven, and nothing left behind."""
 
 import logging
-import os
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -11,9 +9,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from services.zookeeper import ZooKeeper
 from tests.conditions import eventually
-from tests.election_members import Member, candidates, expire, settle
+from tests.election_members import Member, candidates, expire, opened, settle
 from tickwheel.event_process import roll
 from tickwheel.event_process import zookeeper as zookeeper_election
 from tickwheel.event_process.assignment import Assignment, assign, pack
@@ -24,23 +21,6 @@ from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 pytestmark = pytest.mark.integration
 
 NAMESPACE = "tw"
-
-
-@pytest.fixture
-def url(zookeeper: ZooKeeper) -> ZooKeeperUrl:
-    """A path of the test's own."""
-    return ZooKeeperUrl.parse(f"zk://{zookeeper.hosts}/{os.urandom(6).hex()}")
-
-
-@pytest.fixture
-def watcher(url: ZooKeeperUrl) -> Iterator[KazooClient]:
-    """Looks at the namespace's nodes from outside."""
-    logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
-    client = KazooClient(",".join(url.hosts))
-    client.start()
-    yield client
-    client.stop()
-    client.close()
 
 
 def test_after_each_join_and_leave_loads_differ_by_one_and_a_join_moves_its_share_only(
@@ -198,17 +178,12 @@ def test_an_assignment_is_written_only_over_the_one_that_was_looked_at(
         return assign(*looked_at)
 
     monkeypatch.setattr(roll, "assign", assign_late)
-    ensemble = Ensemble(url, lambda _: None)
-    ensemble.open()
-    try:
-        eventually(lambda: ensemble.client.connected, "it is connected")
-        nodes = Root(ensemble, root, 4)
+    with opened(url) as ensemble:
+        nodes = Root(ensemble, root, 4, b"one")
         nodes.enter()
         one = roll.Roll(ensemble, nodes, "one", "host:1", 4, lambda _: None)
         assert one.call(frozenset(), leaving=False).assignment == [None] * 4
         assert watcher.get(f"{root}/assignment")[0] == by_another
-    finally:
-        ensemble.close()
 
 
 def test_a_shard_that_a_member_cannot_reach_goes_to_one_that_can_and_comes_back(url: ZooKeeperUrl) -> None:

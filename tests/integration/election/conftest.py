@@ -1,0 +1,28 @@
+"""A path of ZooKeeper for each test of the election, and a look at it from outside."""
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+from kazoo.client import KazooClient
+
+from services.zookeeper import ZooKeeper
+from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
+
+
+@pytest.fixture
+def url(zookeeper: ZooKeeper) -> ZooKeeperUrl:
+    """A path of the test's own."""
+    return ZooKeeperUrl.parse(f"zk://{zookeeper.hosts}/{os.urandom(6).hex()}")
+
+
+@pytest.fixture
+def watcher(url: ZooKeeperUrl) -> Iterator[KazooClient]:
+    """Looks at the namespace's nodes from outside."""
+    logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
+    client = KazooClient(",".join(url.hosts))
+    client.start()
+    yield client
+    client.stop()
+    client.close()

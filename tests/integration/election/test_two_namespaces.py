@@ -1,0 +1,78 @@
+"""Namespaces of one name do not share an election on ZooKeeper, and one that is made anew takes over that of before."""
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import BadVersionError
+
+from tests.conditions import eventually
+from tests.election_members import Member, expire, opened, settle
+from tickwheel.errors import TickwheelError
+from tickwheel.event_process.root import Root
+from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
+
+pytestmark = pytest.mark.integration
+
+NAMESPACE = "tw"
+
+
+def test_a_namespace_does_not_enter_the_election_of_another_of_its_name(
+    url: ZooKeeperUrl, watcher: KazooClient
+) -> None:
+    with Member(url, NAMESPACE, 4) as member:
+        settle([member], 4)
+        before, assigned = member.epochs(), watcher.get(f"{url.path}/{NAMESPACE}/assignment")
+        with Member(url, NAMESPACE, 2, b"another") as stranger:
+            eventually(lambda: len(stranger.errors) == 2, "it is refused for each shard")
+            assert "its own path" in str(stranger.errors[0])
+            assert not stranger.wins
+        assert member.epochs() == before
+        assert watcher.get(f"{url.path}/{NAMESPACE}/assignment") == assigned
+
+
+def test_a_namespace_made_anew_has_the_election_once_nobody_of_before_is_at_work(url: ZooKeeperUrl) -> None:
+    with Member(url, NAMESPACE, 4) as before:
+        settle([before], 4)
+        epochs = before.epochs()
+    with Member(url, NAMESPACE, 4, b"anew") as member:
+        settle([member], 4)
+        assert all(epoch > epochs[shard] for shard, epoch in member.epochs().items())
+
+
+def test_who_finds_the_election_another_namespaces_after_its_session_was_lost_stops(
+    url: ZooKeeperUrl, watcher: KazooClient
+) -> None:
+    root = f"{url.path}/{NAMESPACE}"
+    with Member(url, NAMESPACE, 4) as member:
+        settle([member], 4)
+        watcher.set(root, b"another")
+        watcher.create(f"{root}/members/stranger", ephemeral=True)
+        expire(member.zookeeper)
+        eventually(lambda: len(member.errors) == 4, "it stops on each shard")
+        assert not member.leads
+
+
+def test_an_election_of_before_without_an_id_goes_on_under_that_of_who_comes_first(
+    url: ZooKeeperUrl, watcher: KazooClient
+) -> None:
+    root = f"{url.path}/{NAMESPACE}"
+    watcher.ensure_path(f"{root}/members")
+    watcher.create(f"{root}/members/old", b'{"name": "host:1", "avoids": [0, 1, 2, 3]}', ephemeral=True)
+    with Member(url, NAMESPACE, 4) as member:
+        settle([member], 4)
+        assert watcher.get(root)[0] == b"one"
+
+
+def test_who_looked_before_another_namespace_took_the_election_does_not_join(url: ZooKeeperUrl) -> None:
+    with opened(url) as one, opened(url) as another:
+        path = f"{url.path}/{NAMESPACE}"
+        first, second = Root(one, path, 4, b"one"), Root(another, path, 4, b"another")
+        first.enter()
+        second.enter()
+        with pytest.raises(BadVersionError):
+            first.join(f"{first.members}/first", b"")
+        first.enter()
+        first.join(f"{first.members}/first", b"")
+        with pytest.raises(BadVersionError):
+            second.join(f"{second.members}/second", b"")
+        with pytest.raises(TickwheelError, match="its own path"):
+            second.enter()
