@@ -86,10 +86,10 @@ class Broker:
             # Where brokers make topics by themselves, they do it now.
             while (error := producer.list_topics(self.topic, _LOOK_S).topics[self.topic].error) is not None:
                 if monotonic() >= until or producer.closes_within(_LOOK_S / 10):
-                    _log.error("topic %s: %s; events wait in their outboxes", self.topic, error.str())
+                    library_log.error("topic %s: %s; events wait in their outboxes", self.topic, error.str())
                     return
         except self.errors as refused:
-            _log.error("no broker tells of topic %s: %s; events wait", self.topic, refused.args[0].str())
+            library_log.error("no broker tells of topic %s: %s; events wait", self.topic, refused.args[0].str())
 
     def give_up(self, producer: "Polled") -> None:
         """This producer has failed: the next caller of `producer` gets another."""
