@@ -96,11 +96,13 @@ def _consumer(library: Any, given: dict[str, str], topic: str, group: str | None
     except library.KafkaException as error:
         raise TickwheelError(f"Kafka's client refuses its settings: {error.args[0].str()}") from error
     try:
+        if group is not None:
+            # First: the group meets meanwhile.
+            consumer.subscribe([topic])
         found = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
         if found.error is not None:
             raise TickwheelError(f"topic {topic!r} cannot be read: {found.error.str()}")
         if group is not None:
-            consumer.subscribe([topic])
             return consumer
         # Without a group all partitions are read, and nobody keeps count.
         offset = library.OFFSET_BEGINNING if start == "earliest" else library.OFFSET_END
