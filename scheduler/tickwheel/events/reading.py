@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from threading import Event
 from typing import Any, Final
 
 from tickwheel import arguments
@@ -37,7 +38,8 @@ def read(
 
     ``start`` is ``earliest`` or ``latest``, for who reads without a ``group`` or with a new one. A ``group`` shares the
     partitions among its readers and goes on where it was: one that was killed may read its last transitions again.
-    ``idle`` ends it once nothing has come for so long; by default it waits for ever. ``on_gap`` is called before a
+    ``idle`` ends it once nothing has come for so long, counted from when the group has met; by default it waits for
+    ever. ``on_gap`` is called before a
     transition whose predecessor is missing (events were dropped at the outbox's limit); it is logged, too.
     ``remembered`` is of how many messages the last transition is kept to know what came before. ``kafka`` are
     librdkafka's own settings. Raises TickwheelError where confluent-kafka or the topic is missing or a record is none
@@ -54,18 +56,25 @@ def read(
         "enable.auto.offset.store": "false",
     }
     # Refused here and now, and not where the first transition is asked for.
-    return _read(_consumer(library, given, topic, group, start), group, idle_ms, on_gap, Order(remembered))
+    joined = Event()
+    consumer = _consumer(library, given, topic, group, start, joined)
+    return _read(consumer, group, joined, idle_ms, on_gap, Order(remembered))
 
 
 def _read(
-    consumer: Any, group: str | None, idle_ms: int | None, on_gap: Callable[[Gap], None] | None, order: Order
+    consumer: Any,
+    group: str | None,
+    joined: Event,
+    idle_ms: int | None,
+    on_gap: Callable[[Gap], None] | None,
+    order: Order,
 ) -> Iterator[Transition]:
     heard = time.monotonic()
     try:
         while True:
             records = consumer.consume(_BATCH, _POLL_S)
             now = time.monotonic()
-            if records:
+            if records or not joined.is_set():
                 heard = now
             elif idle_ms is not None and now - heard > idle_ms / 1000:
                 return
@@ -90,7 +99,8 @@ def _read(
         consumer.close()
 
 
-def _consumer(library: Any, given: dict[str, str], topic: str, group: str | None, start: str) -> Any:
+def _consumer(library: Any, given: dict[str, str], topic: str, group: str | None, start: str, joined: Event) -> Any:
+    """A consumer that reads; ``joined`` is set once it knows its partitions, which takes a new group some seconds."""
     try:
         consumer = library.Consumer(given, logger=library_log)
     except library.KafkaException as error:
@@ -98,7 +108,7 @@ def _consumer(library: Any, given: dict[str, str], topic: str, group: str | None
     try:
         if group is not None:
             # First: the group meets meanwhile.
-            consumer.subscribe([topic])
+            consumer.subscribe([topic], on_assign=lambda *_: joined.set())
         found = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
         if found.error is not None:
             raise TickwheelError(f"topic {topic!r} cannot be read: {found.error.str()}")
@@ -107,6 +117,7 @@ def _consumer(library: Any, given: dict[str, str], topic: str, group: str | None
         # Without a group all partitions are read, and nobody keeps count.
         offset = library.OFFSET_BEGINNING if start == "earliest" else library.OFFSET_END
         consumer.assign([library.TopicPartition(topic, partition, offset) for partition in found.partitions])
+        joined.set()
         return consumer
     except library.KafkaException as error:
         consumer.close()
