@@ -54,6 +54,17 @@ def has_moved(cluster: RedisCluster, shard: int, node: ValkeyServer) -> bool:
     return False
 
 
+def elsewhere(cluster: RedisCluster, node: ValkeyServer) -> set[str]:
+    """The ids of the messages named "work" on shards that other primaries have."""
+    return {id_on(shard, "work") for shard in range(SHARDS) if owner(cluster, shard).port != node.port}
+
+
+def kill_for_good(cluster: RedisCluster, node: ValkeyServer) -> None:
+    """A primary and its replica: nobody takes over."""
+    for server in (*cluster.replicas_of(node), node):
+        server.kill()
+
+
 @pytest.mark.parametrize("as_tasks", [False, True], ids=["threads", "tasks"])
 def test_with_a_replica_nothing_acknowledged_is_lost_when_a_primary_is_killed(
     cluster: RedisCluster, tmp_path: Path, as_tasks: bool
@@ -111,10 +122,8 @@ def test_shards_whose_servers_are_gone_hold_up_no_worker_whom_others_have_someth
         primary = owner(cluster, 1)
         for shard in range(SHARDS):
             work.enqueue(id=id_on(shard, "work"))
-        there = {id_on(shard, "work") for shard in range(SHARDS) if owner(cluster, shard).port != primary.port}
-        # Neither comes back: without its replica nobody takes over.
-        for server in (*cluster.replicas_of(primary), primary):
-            server.kill()
+        there = elsewhere(cluster, primary)
+        kill_for_good(cluster, primary)
         began = time.monotonic()
         found: set[str] = set()
         while not there <= found:
@@ -135,9 +144,8 @@ def test_the_same_for_a_task(cluster: RedisCluster) -> None:
             primary = owner(cluster, 1)
             for shard in range(SHARDS):
                 await work.enqueue(id=id_on(shard, "work"))
-            there = {id_on(shard, "work") for shard in range(SHARDS) if owner(cluster, shard).port != primary.port}
-            for server in (*cluster.replicas_of(primary), primary):
-                server.kill()
+            there = elsewhere(cluster, primary)
+            kill_for_good(cluster, primary)
             began = time.monotonic()
             found: set[str] = set()
             while not there <= found:

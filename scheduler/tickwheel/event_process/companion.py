@@ -6,19 +6,15 @@ It cannot stop the wheel: after a failure it begins again, and a newer fence end
 import logging
 from collections.abc import Callable
 from threading import Event, Thread
-from time import monotonic
-from typing import Final, Protocol
+from typing import Protocol
 
 from redis.exceptions import RedisError
 
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.backoff import Backoff
-from tickwheel.event_process.seldom import Seldom
 from tickwheel.event_process.shard import Shard
 from tickwheel.event_process.stats import WheelStats
-
-# A mistake is met again at each attempt, and its traceback is long.
-_SAY_AGAIN_S: Final = 30.0
+from tickwheel.seldom import Seldom
 
 _log = logging.getLogger("tickwheel.event_process")
 # Of all shards together.
@@ -64,7 +60,8 @@ class Companion:
     def _run(self) -> None:
         what = f"shard {self._shard.number}: the {self._work.what}"
         backoff = Backoff()
-        say_at = monotonic()
+        # One is met again at each attempt, and its traceback is long.
+        mistakes = Seldom()
         try:
             while not self._stopping.is_set():
                 try:
@@ -81,8 +78,7 @@ class Companion:
                     self._stopping.wait(seconds)
                 except Exception:
                     # A mistake in it. It may concern what is there now only: to end would be to end for good.
-                    if monotonic() >= say_at:
-                        say_at = monotonic() + _SAY_AGAIN_S
+                    if mistakes.is_due(what):
                         _log.exception("%s failed by a mistake in it, and begins again; told once in a while", what)
                     self._stopping.wait(backoff.next())
         finally:

@@ -64,9 +64,15 @@ class Shard:
         return Fenced(text, int(held[1]) if held else None)
 
 
-def client_name(namespace: str, shard: int | str) -> str:
+def client_name(namespace: str, shard: int) -> str:
     """What servers know the connections of a shard's driver by."""
     return f"tickwheel-events:{namespace}:{shard}"
+
+
+def driven_shard(namespace: str, name: str) -> int | None:
+    """The shard whose driver's connections are named so; None where it is another's name."""
+    before, _, shard = name.rpartition(":")
+    return int(shard) if shard.isdecimal() and before == f"tickwheel-events:{namespace}" else None
 
 
 def pack_fence(epoch: int, connection: int) -> bytes:

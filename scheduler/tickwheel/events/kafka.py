@@ -2,36 +2,31 @@
 
 import logging
 from collections.abc import Mapping
-from time import monotonic
 from types import ModuleType
-from typing import Final
 
 from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.seldom import Seldom
 
 TOPIC = "tickwheel.transitions"
-# A broker that is away is told of at each attempt to connect, several times a second.
-_SAY_AGAIN_S: Final = 30.0
 
 
-class Seldom(logging.Filter):
-    """Lets the same line of the library pass once in a while; of two that differ in how long an attempt took one is."""
+class _Seldom(logging.Filter):
+    """A broker that is away is told of at each attempt to connect, several times a second: here once in a while.
+
+    Of two lines that differ in how long an attempt took one is told.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[str, float] = {}
+        self._seldom = Seldom()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage().partition(" (after ")[0]
-        now = monotonic()
-        if now - self._said.get(text, -_SAY_AGAIN_S) < _SAY_AGAIN_S:
-            return False
-        self._said[text] = now
-        return True
+        return self._seldom.is_due(record.getMessage().partition(" (after ")[0])
 
 
 # What the library says.
 library_log = logging.getLogger("tickwheel.kafka")
-library_log.addFilter(Seldom())
+library_log.addFilter(_Seldom())
 
 
 def kafka_library() -> ModuleType:

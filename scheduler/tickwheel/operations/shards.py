@@ -7,7 +7,7 @@ from typing import Any
 
 from tickwheel.core import Core
 from tickwheel.errors import TickwheelError
-from tickwheel.event_process.shard import FENCE_BYTES, client_name, epoch_of
+from tickwheel.event_process.shard import FENCE_BYTES, driven_shard, epoch_of
 from tickwheel.keys import queue_key, shard_key
 from tickwheel.operations.look import Lateness, histogram
 from tickwheel.operations.queues import listed
@@ -54,9 +54,9 @@ def followed(core: Core, asked: int) -> Plan[Counter[int]]:
     """
     reply = yield from one(Request(asked, command=("CLIENT", "LIST")))
     clients = [line.split(" ") for line in reply.value.decode().splitlines() if " cmd=xread " in line]
-    ours = f"name={client_name(core.namespace, '')}"
-    shards = [word.removeprefix(ours) for client in clients for word in client if word.startswith(ours)]
-    return Counter(int(shard) for shard in shards if shard.isdecimal())
+    names = [word.removeprefix("name=") for client in clients for word in client if word.startswith("name=")]
+    shards = [driven_shard(core.namespace, name) for name in names]
+    return Counter(shard for shard in shards if shard is not None)
 
 
 def reset_epoch(core: Core, shard: int) -> Plan[bool]:

@@ -10,17 +10,21 @@ _MOST: Final = 1_000
 
 
 class Seldom:
-    """Lets the same text be told once in a while; what is between is for whoever debugs. Any threads."""
+    """Lets the same text be told once in a while. Any threads."""
 
     def __init__(self) -> None:
         self._told: dict[str, float] = {}
 
-    def level(self, text: str) -> int:
-        """WARNING where the text was not told for ``PAUSE_S`` seconds, else DEBUG."""
+    def is_due(self, text: str) -> bool:
+        """Whether the text was not told for ``PAUSE_S`` seconds. It counts as told then."""
         now = monotonic()
         if now - self._told.get(text, -PAUSE_S) < PAUSE_S:
-            return logging.DEBUG
+            return False
         if len(self._told) >= _MOST:
             self._told.clear()
         self._told[text] = now
-        return logging.WARNING
+        return True
+
+    def level(self, text: str) -> int:
+        """WARNING where it is due, else DEBUG: what is between is for whoever debugs."""
+        return logging.WARNING if self.is_due(text) else logging.DEBUG
