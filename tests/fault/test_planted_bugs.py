@@ -51,7 +51,7 @@ def test_a_planted_bug_is_noticed(sabotage: Sabotage, invariant: str, monkeypatc
         yield lambda: "done"
 
     monkeypatch.setitem(faults.KINDS, "planted", planted)
-    monkeypatch.setattr("tests.fault.harness.run.ENDS_S", 10.0)
+    monkeypatch.setattr("tests.fault.harness.run.ENDS_S", 3.0)
     sound = plan("F1L", 1, 3.0)
     with Shared() as shared:
         # Few values, so that many messages wait for one.

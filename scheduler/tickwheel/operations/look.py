@@ -1,10 +1,12 @@
 """What only reads: get, counts, lateness, depth, forecast, and a walk over all messages."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from struct import Struct
+from struct import error as StructError
 
 from tickwheel import arguments, limits, record
 from tickwheel.core import Core
@@ -67,10 +69,22 @@ def get(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Plan[M
     return view(queue, raw, stored, body, exclusive_value is not None)
 
 
+@contextmanager
+def damage_named(queue: str, raw_name: bytes) -> Iterator[None]:
+    """Whatever is wrong with the record of a message raises TickwheelError."""
+    try:
+        yield
+    except (ValueError, IndexError, StructError) as error:
+        raise TickwheelError(
+            f"message {raw_name!r} of queue {queue!r} is damaged: {error}; `tickwheel doctor` names all damage"
+        ) from error
+
+
 def view(queue: str, raw_name: bytes, stored: bytes, body: bytes, exclusive: bool) -> MessageView:
-    """A record as callers see it."""
-    found = record.decode(stored, body)
-    id_, value = record.split_name(raw_name, exclusive)
+    """A record as callers see it. Raises TickwheelError where it is damaged."""
+    with damage_named(queue, raw_name):
+        id_, value = record.split_name(raw_name, exclusive)
+        found = record.decode(stored, body)
     return MessageView(
         id=id_,
         queue=queue,

@@ -6,7 +6,7 @@ from tickwheel import arguments
 from tickwheel.core import Core
 from tickwheel.keys import shard_key
 from tickwheel.message import MessageView
-from tickwheel.operations.look import view
+from tickwheel.operations.look import damage_named, view
 from tickwheel.plan import Plan, Request, one, pairwise
 from tickwheel.record import BODY, State, body_field
 
@@ -38,12 +38,13 @@ class Scan:
         self._cursor, flat = reply.value
         found = []
         for name, stored in pairwise(flat):
-            if self._state is not None and stored[0] != self._state:
-                continue
+            with damage_named(self._queue, name[2:]):
+                if self._state is not None and stored[0] != self._state:
+                    continue
+                found_at = body_field(name, stored) if stored[1] & BODY else None
             body = b""
-            if stored[1] & BODY:
+            if found_at is not None:
                 bodies = shard_key(core.namespace, self._shard, "bodies")
-                found_at = body_field(name, stored)
                 body = (yield from one(Request(self._shard, command=("HGET", bodies, found_at)))).value or b""
             found.append(view(self._queue, name[2:], stored, body, config.exclusive_key is not None))
         if self._cursor == b"0":

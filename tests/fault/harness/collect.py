@@ -8,7 +8,7 @@ from tests.fault.harness.evidence import Evidence
 from tests.fault.harness.history import read
 from tests.fault.harness.leftovers import of_ended_messages
 from tests.fault.harness.world import NAMESPACE, World
-from tickwheel import Tickwheel, transitions
+from tickwheel import Queue, Tickwheel, TickwheelError, transitions
 from tickwheel.doctor import audit
 from tickwheel.keys import shard_key
 from tickwheel.plan import Request, one, pairwise
@@ -27,14 +27,15 @@ def collect(world: World) -> Evidence:
     else:
         happened = [world.relay.read(numbers)]
     left = unfinished(tickwheel)
+    end, damaged = _states(queues)
     found = Evidence(
         world.plan.load,
         read(world.folder),
         happened,
         numbers,
-        {message.id: message.state for queue in queues for message in queue.messages()},
+        end,
         [list(seen) for seen in world.fences],
-        tickwheel._run(audit(tickwheel._core)),
+        damaged + tickwheel._run(audit(tickwheel._core)),
         ordered=world.relay is None,
         leftovers=[] if left else of_ended_messages(world),
         claims=[claims(server.folder) for server in world.place.servers],
@@ -46,6 +47,18 @@ def collect(world: World) -> Evidence:
         if all(fault.kind == "kill_relay" for fault in world.plan.faults):
             found.in_flight = sum(in_flight for _, in_flight in killed_relays(world))
     return found
+
+
+def _states(queues: list[Queue]) -> tuple[dict[str, str], list[str]]:
+    """The states of all messages by id, and what ended the reading of a queue."""
+    states: dict[str, str] = {}
+    damaged = []
+    for queue in queues:
+        try:
+            states.update((message.id, message.state) for message in queue.messages())
+        except TickwheelError as error:
+            damaged.append(str(error))
+    return states, damaged
 
 
 def unfinished(tickwheel: Tickwheel) -> dict[str, int]:

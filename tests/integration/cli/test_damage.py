@@ -153,3 +153,25 @@ def test_a_queue_whose_configuration_is_damaged_is_named_in_one_line(run: Run, k
         refused = run(*command, code=1).stderr
         assert "the configuration of queue 'p' is damaged: b'" in refused
         assert refused.count("\n") == 1
+
+
+RECORDS = {
+    "cut off": b"\x02",
+    "a state that is none": b"\x09" + bytes(60),
+    "pairs that are none": b"\x02\x10" + bytes(12) + b"\xff" * 60,
+}
+
+
+@pytest.mark.parametrize("record", RECORDS)
+@pytest.mark.parametrize("command", ["messages", "get"])
+def test_a_damaged_record_is_one_line(run: Run, keys: Keys, command: str, record: str) -> None:
+    (field,) = keys.server.hkeys(keys("messages"))
+    keys.server.hset(keys("messages"), field, RECORDS[record])
+    result = run(command, "p", *([field[2:].decode()] if command == "get" else []), code=1)
+    assert "of queue 'p' is damaged: " in result.stderr
+
+
+def test_a_record_cut_off_before_the_name_of_its_body_is_one_line(run: Run, keys: Keys) -> None:
+    (field,) = keys.server.hkeys(keys("messages"))
+    keys.server.hset(keys("messages"), field, b"\x02\x22")
+    assert "of queue 'p' is damaged: " in run("messages", "p", code=1).stderr
