@@ -12,7 +12,7 @@ from bench.calibration import ZADDS, zadd_us
 from bench.figures import Figure, Scale
 from bench.server import BenchServer
 from bench.turned import TurnedShard
-from tickwheel import Message, NewMessage
+from tickwheel import Message, NewMessage, Queue
 from tickwheel.scripts import load
 
 BATCH = 100
@@ -62,9 +62,7 @@ def cost_of_lives(shard: TurnedShard, lives: int, payload: bytes = PAYLOAD, batc
     while finished < lives:
         part("promote", lambda: shard.turn(STEP_MS))
         # A worker that has found nothing sleeps until it is woken.
-        if delivered < lives and (
-            messages := part("dequeue", lambda: queue.dequeue(min(batch, 1_000), worker="bench"))
-        ):
+        if delivered < lives and (messages := part("dequeue", lambda: _dequeued(queue, batch))):
             delivered_ms = shard.clock.now_ms
             delivered += len(messages)
             working.append((delivered_ms + WORK_MS, messages))
@@ -88,6 +86,14 @@ def cost_of_lives(shard: TurnedShard, lives: int, payload: bytes = PAYLOAD, batc
     if left:
         raise AssertionError(f"lives that should be over are left: {left}")
     return Cost(total_us / lives, {name: us / lives for name, us in parts.items()})
+
+
+def _dequeued(queue: Queue, count: int) -> list[Message]:
+    """So many messages, if there are."""
+    found: list[Message] = []
+    while len(found) < count and (more := queue.dequeue(min(count - len(found), 1_000), worker="bench")):
+        found += more
+    return found
 
 
 def clock_cost_us(shard: TurnedShard, calls: int) -> float:

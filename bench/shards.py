@@ -10,11 +10,12 @@ from bench.turned import TurnedShard
 
 # How many, and how many stand for them in a quick run.
 SHARDS = {1: 1, 4: 2, 64: 3}
-STEPS = 20
+# The same lives whatever they are spread over: as many timers wait, and as much memory is gone through.
+LIVES = 128_000
 
 
 def shards(scale: Scale) -> list[Figure]:
-    """Server CPU of a whole delayed life over 4 and 64 shards against 1, with as many messages to a shard's call."""
+    """Server CPU of as many delayed lives over 4 and 64 shards against 1, with as many messages to a shard's call."""
     dense: dict[int, list[float]] = {count: [] for count in SHARDS}
     # Batches of 100 over all shards, as one small producer makes them: each shard's call has few messages.
     sparse: dict[int, list[float]] = {count: [] for count in SHARDS}
@@ -27,11 +28,12 @@ def shards(scale: Scale) -> list[Figure]:
         for turn in range(scale.runs(3) + 1):
             for count, there in namespaces.items():
                 batch = scale.size(BATCH, 10) * there.shards
-                cost = cost_of_lives(there, scale.size(STEPS, 2) * batch, batch=batch)
+                cost = cost_of_lives(there, scale.size(LIVES, 120), batch=batch)
                 if turn:
                     dense[count].append(cost.total_us)
                     sparse[count].append(cost_of_lives(there, scale.size(5_000, 100)).total_us)
     details = {
+        "lives": scale.size(LIVES, 120),
         "messages_to_a_shards_call": BATCH,
         "life_us": {str(n): [round(us, 2) for us in found] for n, found in dense.items()},
         "life_us_with_100_messages_over_all_shards": {

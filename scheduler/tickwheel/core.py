@@ -7,6 +7,7 @@ configurations and forgotten sessions.
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from math import inf
 
 from tickwheel import arguments, limits
 from tickwheel.config import BLOCKED, HEADS, QueueConfig
@@ -16,6 +17,9 @@ from tickwheel.plan import Heads, Plan, Reply, Request, Round
 from tickwheel.scripts import Call, load
 from tickwheel.session import Slot, Slots
 
+# The scripts that may make a message ready, and those that in an exclusive queue free a value for the next.
+_READY = frozenset({"enqueue", "fail", "reschedule", "redrive"})
+_READY_EXCLUSIVE = _READY | {"complete", "cancel"}
 _FORGOTTEN = ("SESSIONEXPIRED", "SESSIONOLD")
 # `history` from here on keeps all until it is relayed: over it the outbox's limit in KiB, and DROPS where events beyond
 # the limit are dropped (`lua/_transition.lua`).
@@ -119,7 +123,9 @@ class Core:
         replies: dict[int, Reply] = {}
         waiting = list(dict.fromkeys(shards))
         for _ in range(limits.STALE_MOST):
-            answers = yield Round([build(config, shard) for shard in waiting])
+            requests = [build(config, shard) for shard in waiting]
+            self._forget_heads(queue, config, requests)
+            answers = yield Round(requests)
             replies.update(zip(waiting, answers, strict=True))
             waiting = [s for s in waiting if _code(replies[s]) == "STALECONFIG"]
             if not waiting:
@@ -217,6 +223,23 @@ class Core:
     def hear_head(self, queue: str, shard: int, deadline: int | None) -> None:
         """Remember the most urgent deadline of a shard; None: nothing is ready there."""
         self.heads.setdefault(queue, Heads()).deadlines[shard] = (deadline, time.monotonic())
+
+    def fresh_heads(self, queue: str, seconds: float) -> dict[int, int | None]:
+        """What was heard of shards in the last ``seconds``, and is not known to be otherwise by now."""
+        if queue not in self.heads:
+            return {}
+        since = time.monotonic() - seconds
+        # A copy: other threads hear, too.
+        heard = self.heads[queue].deadlines.copy()
+        return {shard: deadline for shard, (deadline, when) in heard.items() if when >= since}
+
+    def _forget_heads(self, queue: str, config: QueueConfig, requests: Sequence[Request]) -> None:
+        """Where this client itself may make another message the most urgent."""
+        if queue in self.heads:
+            scripts = _READY if config.exclusive_key is None else _READY_EXCLUSIVE
+            for request in requests:
+                if request.call is not None and request.call.script.name in scripts:
+                    self.heads[queue].deadlines[request.shard] = (None, -inf)
 
     def _checked(self, queue: str, reply: Reply) -> Reply:
         if reply.error is None:

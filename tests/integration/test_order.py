@@ -166,6 +166,27 @@ def test_over_shards_what_others_make_more_urgent_is_first_a_tenth_of_a_second_l
     assert [message.id for message in queue.dequeue()] == [elsewhere]
 
 
+@pytest.mark.tickwheel(shards=4)
+@pytest.mark.parametrize("where", [None, {"gpu": "a"}], ids=["all", "filtered"])
+def test_what_has_come_to_a_shard_that_was_empty_fills_a_call(
+    tw: Tickwheel, clock: VirtualClock, engine: PrivateServer, where: dict[str, str] | None
+) -> None:
+    queue = tw.queue("q")
+    one_of: dict[int, str] = {}
+    for n in range(100):
+        one_of.setdefault(shard_of("q", b"m%d" % n, 4), f"m{n}")
+    first, second, *others = one_of.values()
+    for id in (first, second):
+        queue.enqueue(id=id, deadline=clock.now, metadata={"gpu": "a"})
+    assert len(queue.dequeue(where=where)) == 1
+    # From now on this client knows that one shard has something, and that the others are empty.
+    with Tickwheel(engine.url, namespace=tw._core.namespace, clock=FRAGMENT) as other:
+        for id in others:
+            other.queue("q").enqueue(id=id, deadline=clock.now, metadata={"gpu": "a"})
+    assert len(queue.dequeue(limit=10, where=where)) == 3
+    assert queue.dequeue(limit=10, where=where) == []
+
+
 def test_a_limit_beyond_what_is_there_empties_all_shards(queue: Queue) -> None:
     queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(100))
     assert {message.id for message in queue.dequeue(limit=1_000)} == {f"m{n}" for n in range(100)}

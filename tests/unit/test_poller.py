@@ -1,5 +1,6 @@
 """What a dequeue sends first: the script or, where nothing was there the last time, plain commands that cost less."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.operations import readiness
 from tickwheel.operations.dequeue import Dequeue
-from tickwheel.plan import Round
+from tickwheel.plan import Request, Round
 
 pytestmark = pytest.mark.unit
 
@@ -73,3 +74,39 @@ def test_of_too_many_queues_and_pairs_all_is_forgotten(monkeypatch: pytest.Monke
         call = asked(known, {"n": str(n)})
         call._readiness.found_nothing(matching=True)
     assert known.idle == {call._readiness._unmatched}
+
+
+def shards_of_which(*ready: int) -> Core:
+    """One that has heard a moment ago that these of four shards have something, and the others nothing."""
+    known = core()
+    known.shards = 4
+    for shard in range(4):
+        known.hear_head("q", shard, 1_000 + shard if shard in ready else None)
+    return known
+
+
+def test_shards_that_were_empty_a_moment_ago_are_not_looked_at_where_another_has_something() -> None:
+    assert first(asked(shards_of_which(2))) == ["dequeue"]
+    assert first(asked(shards_of_which(0, 1, 2, 3))) == ["dequeue"]
+    assert first(asked(shards_of_which())) == ["ZRANGE"] * 4 + ["HGET"]
+    # One call on each shard is all that a request makes.
+    assert first(asked(shards_of_which(2), request_id="w:1"))[:1] == ["GET"]
+
+
+@pytest.mark.parametrize("script", ["enqueue", "fail", "reschedule", "redrive"])
+def test_a_shard_to_which_this_client_may_have_given_something_more_urgent_is_looked_at(script: str) -> None:
+    known = shards_of_which(2)
+    requests = [Request(3, known.call(script, 3, "q", []))]
+    known._forget_heads("q", known.configs["q"], requests)
+    assert first(asked(known)) == ["ZRANGE"] * 4 + ["HGET"]
+
+
+@pytest.mark.parametrize("script", ["complete", "cancel"])
+@pytest.mark.parametrize(("key", "looks"), [(None, False), ("customer", True)])
+def test_the_end_of_a_message_makes_another_ready_in_exclusive_queues_only(
+    script: str, key: str | None, looks: bool
+) -> None:
+    known = shards_of_which(2)
+    known.configs["q"] = replace(known.configs["q"], exclusive_key=key)
+    known._forget_heads("q", known.configs["q"], [Request(3, known.call(script, 3, "q", []))])
+    assert (first(asked(known)) == ["dequeue"]) is not looks

@@ -140,8 +140,12 @@ class Dequeue:
         elif several and self._exact:
             yield from self._most_urgent_of_all(found, slot, config, make, final)
         else:
-            for shard in (yield from self._readiness.shards(config, slot.unanswered(0), final)):
+            shards = yield from self._readiness.shards(config, slot.unanswered(0), final)
+            for shard in shards:
                 yield from self._take(found, slot, shard, self._limit, make, final)
+            if len(found) < self._limit:
+                for shard in (yield from self._readiness.others(config, shards, final and not found)):
+                    yield from self._take(found, slot, shard, self._limit, make, final)
 
     def _most_urgent_of_all(
         self, found: list[M], slot: Slot, config: QueueConfig, make: Maker[M], final: bool

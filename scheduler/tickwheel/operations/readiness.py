@@ -1,7 +1,6 @@
 """What a dequeue knows, or finds out by cheap reads, before it calls the script: where something may be for it."""
 
-import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import starmap
 
 from tickwheel import record
@@ -24,6 +23,8 @@ class Readiness:
         self._queue = queue
         self._filters = filters
         self._is_request = is_request
+        # Whether shards are not asked because of what was heard of them a moment ago.
+        self._believes = False
         # That nothing was ready in the queue, and that nothing with these pairs was.
         self._empty, self._unmatched = (queue, b""), (queue, where)
 
@@ -38,18 +39,22 @@ class Readiness:
             if ordinary and not (yield from self._may_deliver(config)):
                 return []
             return [0]
-        known = core.heads[self._queue].deadlines if self._queue in core.heads else {}
-        fresh_since = time.monotonic() - _HEADS_S
-        ready = {
-            shard: deadline
-            for shard, (deadline, heard) in known.items()
-            if deadline is not None and heard >= fresh_since
-        }
+        fresh = core.fresh_heads(self._queue, _HEADS_S)
+        ready = {shard: deadline for shard, deadline in fresh.items() if deadline is not None}
         changed = False
-        if len(ready) < core.shards:
+        # A request is one call on each shard, so it cannot come back to those that were believed to be empty.
+        self._believes = bool(ready) and len(ready) < len(fresh) == core.shards and not self._is_request
+        if not self._believes and len(ready) < core.shards:
             ready, changed = yield from self._heads(config, final)
-        found = sorted(ready, key=lambda shard: (ready[shard], shard))
+        found = _most_urgent_first(ready)
         return [0] if not found and (changed or self.must_ask(config)) else found
+
+    def others(self, config: QueueConfig, asked: Collection[int], final: bool) -> Plan[list[int]]:
+        """The shards to ask besides: where something is by now, and nothing was believed to be."""
+        if not self._believes:
+            return []
+        ready, _ = yield from self._heads(config, final)
+        return [shard for shard in _most_urgent_first(ready) if shard not in asked]
 
     def must_ask(self, config: QueueConfig) -> bool:
         """Whether a shard is asked though nothing is ready: a request leaves a trace, so that a late copy of it leases
@@ -114,3 +119,7 @@ class Readiness:
 
     def _version(self) -> Request:
         return Request(0, command=("HGET", self._core.keys(0, self._queue)["config"], "version"))
+
+
+def _most_urgent_first(ready: Mapping[int, int]) -> list[int]:
+    return sorted(ready, key=lambda shard: (ready[shard], shard))
