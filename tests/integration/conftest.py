@@ -20,6 +20,7 @@ from tickwheel.transitions import Transition
 WAYS = {"1-shard": 1, "4-shards": 4, "asyncio": 4}
 CLUSTER_WAYS = {"cluster": 64, "asyncio-cluster": 64}
 ON_A_CLUSTER = {
+    "test_all_shards",
     "test_calling_again",
     "test_doctor",
     "test_exclusive_queues",
