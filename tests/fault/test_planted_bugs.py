@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.conditions import eventually
 from tests.fault.harness import faults
 from tests.fault.harness.load import EXCLUSIVE
 from tests.fault.harness.plan import Fault
@@ -24,13 +25,19 @@ Sabotage = Callable[[Any], None]
 def lose_a_message(client: Any) -> None:
     """What a script that is not all or nothing could do."""
     key = shard_key(NAMESPACE, 0, "messages")
-    client.hdel(key, client.hrandfield(key))
+
+    def is_lost() -> bool:
+        found = client.hrandfield(key)
+        return found is not None and client.hdel(key, found) == 1
+
+    eventually(is_lost, "a message was there and is lost")
 
 
 def forget_who_runs(client: Any) -> None:
-    """What a script that frees a value too soon would do."""
-    for _ in range(300):
-        client.delete(queue_key(NAMESPACE, 0, EXCLUSIVE, "locks"))
+    """What a script that frees a value too soon would do, again and again."""
+    key = queue_key(NAMESPACE, 0, EXCLUSIVE, "locks")
+    for _ in range(10):
+        eventually(lambda: client.delete(key) == 1, "a value was locked and is free")
 
 
 def keep_a_value_locked(client: Any) -> None:

@@ -66,4 +66,5 @@ def test_rows_left_out_and_rows_not_reached_are_told(tmp_path: Path, capsys: pyt
     told, line = capsys.readouterr().out, json.loads((tmp_path / "faults.jsonl").read_text())
     assert "F17 was left out: no disk" in told
     assert "not reached in the time: F8" in told
+    assert line["soak"] is False
     assert (line["left_out"], line["not_reached"]) == ({"F17": "no disk"}, ["F8"])

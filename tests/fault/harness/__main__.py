@@ -46,7 +46,7 @@ def main() -> int:
         row, _, of_row = given.replay.partition(":")
         names, seed = [row], int(of_row)
         runs = iter([(row, seed)])
-    report = Report(seed, names)
+    report = Report(seed, names, soak=_SOAK in os.environ)
     print(f"seed {seed}, rows {', '.join(names)}", flush=True)
     left_out: set[str] = set()
     until = time.monotonic() + given.seconds

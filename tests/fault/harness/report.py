@@ -2,6 +2,7 @@
 
 import json
 import platform
+import subprocess
 from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,10 +22,11 @@ _SHOWN = 10
 
 @dataclass(slots=True)
 class Report:
-    """All outcomes of a campaign, which was to run ``names``."""
+    """All outcomes of a campaign, or a soak, which was to run ``names``."""
 
     seed: int
     names: list[str]
+    soak: bool = False
     outcomes: list[Outcome] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
 
@@ -89,6 +91,8 @@ class Report:
         line = {
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "seed": self.seed,
+            "soak": self.soak,
+            "commit": _commit(),
             "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
             "total": _totals(self.outcomes),
             "rows": self.rows(),
@@ -98,6 +102,15 @@ class Report:
         }
         with results.open("a") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def _commit() -> str:
+    """Of the code that ran, on which a seed replays; "" where that is no checkout."""
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
 
 
 def _totals(outcomes: list[Outcome]) -> dict[str, Any]:

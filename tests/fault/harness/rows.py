@@ -162,10 +162,10 @@ ROWS: dict[str, Row] = {
         "event process paused past its session",
         _several("pause_driver", 1, (6, 20)),
         recovers_s=6,
-        seconds=14,
+        seconds=22,
         zookeepers=1,
     ),
-    "F2L": Row("event process paused, lock file", _several("pause_driver", 1, (5, 20)), seconds=12),
+    "F2L": Row("event process paused, lock file", _several("pause_driver", 1, (5, 20)), seconds=22),
     "F4": Row(
         "one ZooKeeper server killed",
         _several("kill_zookeeper", 1, (1, 2)),
@@ -188,12 +188,12 @@ ROWS: dict[str, Row] = {
         zookeepers=1,
     ),
     "F7": Row("event process cut from the server", _several("stall_drivers", 1, (2, 6)), proxied=True),
-    "F8": Row("server killed and restarted", _several("kill_server", 2, (0, 0.5))),
-    "F9": Row("server paused", _several("pause_server", 2, (0.1, 10)), seconds=14),
+    "F8": Row("server killed and restarted", _several("kill_server", 2, (0, 0.5)), recovers_s=5),
+    "F9": Row("server paused", _several("pause_server", 2, (0.1, 10)), recovers_s=5, seconds=22),
     "F10": Row("replies lost", _several("lose_replies", 2, (2, 4), 0.03), proxied=True),
     "F11": Row("replica lags, then failover", _several("fail_over", 1, (0.5, 1.5)), place="replicated"),
     "F12": Row("split brain, the old primary rejoins", _several("split", 1, (1, 3)), place="replicated"),
-    "F13": Row("slots move under load", _slots, place="cluster", load={"shards": 6}),
+    "F13": Row("slots move under load", _slots, place="cluster", recovers_s=5, load={"shards": 6}),
     "F13F": Row(
         "primary of a cluster killed",
         _several("kill_primary", 1, (5, 6)),
@@ -206,10 +206,11 @@ ROWS: dict[str, Row] = {
     "F14": Row(
         "worker killed, or paused past its lease",
         lambda chance, s: _several("kill_worker", 2)(chance, s) + _several("pause_worker", 1, (3, 5))(chance, s),
+        recovers_s=5,
         late_max_ms=_UNDISTURBED_MS,
     ),
     "F15": Row("poisoned messages", _none, late_max_ms=_UNDISTURBED_MS, load={"poisoned": 2}),
-    "F16": Row("memory limit", _several("limit_memory", 2, (1, 2))),
+    "F16": Row("memory limit", _several("limit_memory", 2, (1, 2)), recovers_s=5),
     "F17": Row("disk full", _several("fill_disk", 1, (1, 2)), place="small disk"),
     "F18": Row("end of the append-only file cut", _none, seconds=3, after="cut_file"),
     "F19": Row("byte of the append-only file flipped", _none, seconds=3, after="flip_byte"),
@@ -246,7 +247,9 @@ ROWS: dict[str, Row] = {
     "F20ED": Row(
         "clock drift of 1,000 ppm, on the event processes' host", _drift("drift_drivers"), faked="drivers", load=_LIGHT
     ),
-    "F23": Row("slow network, links stopped one by one", _several("slow_link", 2, (3, 4), 0.05), proxied=True),
+    "F23": Row(
+        "slow network, links stopped one by one", _several("slow_link", 2, (3, 4), 0.05), recovers_s=6, proxied=True
+    ),
     "F24": Row("processors busy", _several("burn_cpu", 1, (6, 7)), zookeepers=1, elects=False),
     "F29": Row("two faults at once", _pair, proxied=True),
     "F30": Row(
