@@ -1,4 +1,4 @@
-"""What the rows of the table of faults plan: as much as they say, and in a campaign of ten minutes what must be in it."""
+"""What the rows of the table of faults plan: as much as they say, and in a campaign what must be in it."""
 
 import pytest
 

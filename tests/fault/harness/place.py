@@ -13,6 +13,7 @@ from services.valkey import ValkeyServer
 from tests.fault.flaky_proxy import FlakyProxy
 
 _DISK_BYTES = 48 << 20
+_SITE = str(Path(__file__).parent / "faked")
 
 
 class LeftOut(Exception):
@@ -29,10 +30,12 @@ class Place:
     def __init__(self, folder: Path, *, proxied: bool, faked: str) -> None:
         self.folder = folder
         self.disk = folder / "data"
-        self.faketime = folder / "faketime"
+        self.faketime, self.rate = folder / "faketime", folder / "rate"
         self._stack = ExitStack()
-        stepped = faked_clock(self.faketime) if faked else {}
-        self.driver_environment = stepped if faked == "drivers" else {}
+        stepped = faked_clock(self.faketime) if faked in ("server", "drivers") else {}
+        drifting = {"FAKED_RATE": str(self.rate), "PYTHONPATH": _SITE}
+        self.driver_environment = {"drivers": stepped, "drivers' rate": drifting}.get(faked, {})
+        set_clock(self.rate, "1")
         environment = stepped if faked == "server" else {}
         settings = {"appendfsync": "always"}
         self.server = ValkeyServer("valkey", self.disk, settings, environment)
@@ -115,7 +118,7 @@ def faked_clock(file: Path) -> dict[str, str]:
         # Both names: that of this version and that of later ones. Time-outs are not to be stepped.
         "DONT_FAKE_MONOTONIC": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "PYTHONPATH": str(Path(__file__).parent / "faked"),
+        "PYTHONPATH": _SITE,
     }
 
 
@@ -125,16 +128,16 @@ def _libfaketime() -> str | None:
 
 def step_clock(file: Path, seconds: int) -> None:
     """Step the clock until it is so far from this host's."""
-    _set(file, f"{seconds:+d}")
+    set_clock(file, f"{seconds:+d}")
 
 
 def drift_clock(file: Path, rate: float) -> None:
     """Let the clock go so many times as fast as this host's, counted from the start of its process."""
-    _set(file, f"+0 x{rate}")
+    set_clock(file, f"+0 x{rate}")
 
 
-def _set(file: Path, clock: str) -> None:
-    # In one step: it is read at every look at the clock.
+def set_clock(file: Path, clock: str) -> None:
+    """Say what a clock shows, or how fast it goes, in one step: it is read at any moment."""
     new = file.with_suffix(".new")
     new.write_text(f"{clock}\n")
     new.replace(file)

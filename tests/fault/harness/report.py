@@ -26,9 +26,9 @@ class Report:
 
     seed: int
     names: list[str]
-    soak: bool = False
     outcomes: list[Outcome] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    soak: bool = False
 
     @property
     def passed(self) -> bool:

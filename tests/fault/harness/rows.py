@@ -14,9 +14,6 @@ _UNDISTURBED_MS = 3_000
 # As late as that, after a session that was lost.
 _ONE_SESSION_MS = 4_000 + _UNDISTURBED_MS
 
-# Threads of a process under libfaketime take turns at several times the cost: on a busy machine it would be that.
-_LIGHT = {"rate": 200}
-
 Planned = Callable[[random.Random, float], tuple[Fault, ...]]
 
 
@@ -26,9 +23,9 @@ class Row:
     ``late_p99_ms`` what 99 of 100 messages are late by, and ``late_max_ms`` what all are, where they are given.
 
     ``place`` is the kind of server; ``proxied`` that all reach it through proxies; ``faked`` whose clock is wrong, the
-    server's or the drivers'; ``after`` what is done to its data in the end; ``zookeepers`` how many servers elect,
-    none being lock files; ``elects`` that others may be elected once a fault has begun; ``relayed`` that the history
-    goes to Kafka; ``soak_seconds`` its load's length in a soak.
+    server's or the drivers', or goes at a wrong rate, the drivers' rate; ``after`` what is done to its data in the end;
+    ``zookeepers`` how many servers elect, none being lock files; ``elects`` that others may be elected once a fault has
+    begun; ``relayed`` that the history goes to Kafka; ``soak_seconds`` its load's length in a soak.
     """
 
     title: str
@@ -234,7 +231,8 @@ ROWS: dict[str, Row] = {
         # One start under a wrong clock, and an operator who accepts the server's after two seconds.
         recovers_s=15,
         faked="drivers",
-        load=_LIGHT,
+        # Threads of a process under libfaketime take turns at several times the cost.
+        load={"rate": 200},
     ),
     "F20D": Row(
         "clock drift of 1,000 ppm",
@@ -245,7 +243,7 @@ ROWS: dict[str, Row] = {
         late_p99_ms=1_000,
     ),
     "F20ED": Row(
-        "clock drift of 1,000 ppm, on the event processes' host", _drift("drift_drivers"), faked="drivers", load=_LIGHT
+        "clock drift of 1,000 ppm, on the event processes' host", _drift("drift_drivers"), faked="drivers' rate"
     ),
     "F23": Row(
         "slow network, links stopped one by one", _several("slow_link", 2, (3, 4), 0.05), recovers_s=6, proxied=True
