@@ -12,6 +12,8 @@ from tickwheel.errors import TickwheelError
 from tickwheel.record import State
 from tickwheel.transitions import Transition
 
+pytestmark = pytest.mark.unit
+
 
 def test_a_call_that_was_not_answered_before_its_process_was_killed_is_unknown(tmp_path: Path) -> None:
     history = History(tmp_path, "p")

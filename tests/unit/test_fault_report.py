@@ -10,6 +10,8 @@ from tests.fault.harness.report import Report
 from tests.fault.harness.rows import plan
 from tests.fault.harness.run import Outcome
 
+pytestmark = pytest.mark.unit
+
 
 def outcome(row: str, *, void: bool = False, violated: bool = False) -> Outcome:
     return Outcome(

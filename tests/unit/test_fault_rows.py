@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.fault.harness.faults import KINDS
 from tests.fault.harness.plan import campaign
 from tests.fault.harness.rows import ROWS, plan
 
@@ -29,3 +30,29 @@ def test_a_campaign_begins_with_kafka_away_and_goes_on_with_all_rows_in_turn() -
         assert first[0] == "F21"
         assert sorted(first) == sorted(ROWS)
         assert sorted(next(runs)[0] for _ in ROWS) == sorted(ROWS)
+
+
+@pytest.mark.parametrize("row", ["F20", "F20E"])
+@pytest.mark.parametrize("seed", range(20))
+def test_the_clock_steps_both_ways_one_after_the_other(row: str, seed: int) -> None:
+    first, second = plan(row, seed).faults
+    assert {first.amount, second.amount} == {1.0, -1.0}
+    assert first.at + first.lasts + 2 < second.at
+    assert second.at + second.lasts < ROWS[row].seconds
+
+
+def test_two_faults_at_once_are_of_all_kinds_that_fit_and_done_to_different_things() -> None:
+    pairs = [plan("F29", seed).faults for seed in range(1_000)]
+    kinds = {fault.kind for pair in pairs for fault in pair}
+    assert kinds <= set(KINDS)
+    assert kinds >= {"kill_driver", "pause_driver", "stall_drivers", "stop_server", "limit_memory", "stop_worker"}
+    of_drivers = {"kill_driver", "stop_driver", "pause_driver", "stall_drivers"}
+    of_server = {"kill_server", "stop_server", "pause_server", "limit_memory"}
+    for first, second in pairs:
+        for same in (of_drivers, of_server):
+            assert not {first.kind, second.kind} <= same
+        assert 0 <= second.at - first.at <= 0.8
+
+
+def test_every_fault_of_a_row_is_of_a_kind_that_there_is() -> None:
+    assert {fault.kind for row in ROWS for fault in plan(row, 1).faults} <= set(KINDS)

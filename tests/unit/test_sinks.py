@@ -4,7 +4,7 @@ import pytest
 
 from tickwheel.config import QueueConfig, parse
 from tickwheel.errors import InvalidArgument
-from tickwheel.event_process.handed import Handed
+from tickwheel.event_process.handed import BYTES, MESSAGES, Handed
 from tickwheel.event_process.kafka_sink import headers, key
 from tickwheel.event_process.sink import Answer, DueMessage, Told
 from tickwheel.record import FIXED, HEAD, OWNED, State
@@ -12,12 +12,12 @@ from tickwheel.record import FIXED, HEAD, OWNED, State
 pytestmark = pytest.mark.unit
 
 
-def message(id_: str = "m", value: str | None = None) -> DueMessage:
+def message(id_: str = "m", value: str | None = None, body: bytes = b"") -> DueMessage:
     """Leased, of incarnation 2^32 + 7, due at 1 s."""
     head = HEAD.pack(State.RUNNING, OWNED, 2, 1, 0, 5_000)
     record = head + bytes(16) + b"\4sink" + FIXED.pack(1, 7, 0, 1_000, bytes(8), 0) + b"payload"
     name = id_.encode() if value is None else len(value).to_bytes(2) + value.encode() + id_.encode()
-    return DueMessage("q", b"\0\1" + name, record, b"", value is not None)
+    return DueMessage("q", b"\0\1" + name, record, body, value is not None)
 
 
 class Taking:
@@ -99,6 +99,32 @@ def test_nothing_more_is_leased_while_a_sink_has_no_room() -> None:
     handed.add(Taking(1), [message("a"), message("b")], 30_000, 0)
     handed.send()
     assert (len(handed.unsent), handed.room) == (1, 0)
+
+
+def test_no_more_is_leased_while_what_is_in_hand_is_as_large_as_it_may_be() -> None:
+    handed, half = Handed(lambda: None), bytes(BYTES // 2)
+    one, another = message("a", body=half), message("b", body=half)
+    handed.add(Taking(9), [one], 30_000, 0)
+    handed.send()
+    assert handed.room == MESSAGES - 1
+    handed.add(Taking(9), [another], 30_000, 0)
+    handed.send()
+    assert handed.room == 0
+    handed.settled([one])
+    assert handed.room == MESSAGES - 1
+
+
+def test_what_is_settled_makes_room_for_as_much_again_and_again() -> None:
+    handed, sink = Handed(lambda: None), Taking(9)
+    for _ in range(3):
+        large = message(body=bytes(BYTES))
+        handed.add(sink, [large], 30_000, 0)
+        handed.send()
+        assert handed.room == 0
+        handed.settled([large])
+        # Its lease was lost, too, when it was settled already.
+        handed.settled([large])
+        assert handed.room == MESSAGES
 
 
 def test_leases_are_extended_when_a_third_of_them_is_over() -> None:

@@ -10,12 +10,9 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from tests.conditions import eventually
-from tests.election_members import Member, candidates, expire, opened, settle
-from tickwheel.event_process import roll
+from tests.election_members import Member, candidates, expire, settle
 from tickwheel.event_process import zookeeper as zookeeper_election
-from tickwheel.event_process.assignment import Assignment, assign, pack
 from tickwheel.event_process.ensemble import Ensemble
-from tickwheel.event_process.root import Root
 from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 
 pytestmark = pytest.mark.integration
@@ -168,24 +165,6 @@ def test_who_leaves_goes_on_until_the_others_stand_for_its_shards(url: ZooKeeper
         settle([staying], shards)
 
 
-def test_an_assignment_is_written_only_over_the_one_that_was_looked_at(
-    url: ZooKeeperUrl, monkeypatch: pytest.MonkeyPatch, watcher: KazooClient
-) -> None:
-    root, by_another = f"{url.path}/{NAMESPACE}", pack(["another"] * 4)
-
-    def assign_late(*looked_at: Any) -> Assignment:
-        watcher.set(f"{root}/assignment", by_another)
-        return assign(*looked_at)
-
-    monkeypatch.setattr(roll, "assign", assign_late)
-    with opened(url) as ensemble:
-        nodes = Root(ensemble, root, 4, b"one")
-        nodes.enter()
-        one = roll.Roll(ensemble, nodes, "one", "host:1", 4, lambda _: None)
-        assert one.call(frozenset(), leaving=False).assignment == [None] * 4
-        assert watcher.get(f"{root}/assignment")[0] == by_another
-
-
 def test_a_shard_that_a_member_cannot_reach_goes_to_one_that_can_and_comes_back(url: ZooKeeperUrl) -> None:
     shards = 4
     with Member(url, NAMESPACE, shards) as one:
@@ -244,6 +223,17 @@ def test_a_node_that_zookeeper_refuses_is_named_and_once_allowed_the_election_go
         assert "reset-epoch" not in caplog.text
         watcher.set_acls(node, OPEN_ACL_UNSAFE)
         settle([member], 4)
+
+
+def test_what_no_event_tells_of_is_seen_at_the_next_look(url: ZooKeeperUrl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zookeeper_election, "LOOK_S", 0.1)
+    monkeypatch.setattr(zookeeper_election.ZooKeeperElection, "_on_event", lambda self, event: None)
+    shards = 4
+    with Member(url, NAMESPACE, shards) as one:
+        settle([one], shards)
+        with Member(url, NAMESPACE, shards) as another:
+            settle([one, another], shards)
+        settle([one], shards)
 
 
 def test_a_name_without_an_address_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

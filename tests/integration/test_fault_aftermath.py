@@ -1,0 +1,154 @@
+"""The ends of some runs of the fault harness, on data that is damaged on purpose: what they look for is seen."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fault.harness.aftermath import cut_file, flip_byte, let_retention_pass
+from tests.fault.harness.elections import LockFiles
+from tests.fault.harness.evidence import Violation
+from tests.fault.harness.place import Place
+from tests.fault.harness.rows import plan
+from tests.fault.harness.world import NAMESPACE, World
+from tickwheel import NewMessage, Tickwheel
+from tickwheel.doctor import audit
+from tickwheel.keys import queue_key, shard_key
+
+pytestmark = pytest.mark.integration
+
+COPIES = 4
+MESSAGES = shard_key(NAMESPACE, 0, "messages")
+INBOX = shard_key(NAMESPACE, 0, "inbox")
+LOCKS = queue_key(NAMESPACE, 0, "q", "locks")
+COUNTS = queue_key(NAMESPACE, 0, "q", "counts")
+# As much of the file as is cut at most; and so much that any byte of the file is one of a filler.
+AS_CUT, ALMOST_ALL = 4_096, 4 << 20
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A server with a queue, and no processes."""
+    monkeypatch.setattr("tests.fault.harness.world.DRIVERS", 0)
+    monkeypatch.setattr("tests.fault.harness.aftermath._COPIES", COPIES)
+    monkeypatch.setattr("tests.fault.harness.aftermath._PASSES_S", 0.2)
+    with (
+        Place(tmp_path, proxied=False, faked="") as place,
+        Tickwheel(place.own_url, namespace=NAMESPACE, shards=1, timeout=timedelta(seconds=5)) as tickwheel,
+    ):
+        tickwheel.create_queue("q")
+        yield World(plan("F18", 1), place, tickwheel, LockFiles(tmp_path), None)
+
+
+def enqueue(world: World, count: int) -> None:
+    world.tickwheel.queue("q").enqueue_many([NewMessage(id=f"m-{n}") for n in range(count)])
+
+
+def fill(client: Any, size: int) -> None:
+    """Write a key of somebody else's: no state depends on it, and the audit does not look at it."""
+    client.set("filler", bytes(size))
+
+
+def copy_disk(world: World) -> Path:
+    """From here on the run's data is as it is now, whatever the server does."""
+    disk = world.folder / "before"
+    shutil.copytree(world.place.disk, disk)
+    world.place.disk = disk
+    return disk
+
+
+def findings(world: World) -> list[str]:
+    return world.tickwheel._run(audit(world.tickwheel._core))
+
+
+def test_a_file_that_ends_anywhere_in_whole_transitions_is_sound(world: World) -> None:
+    enqueue(world, 30)
+    found = cut_file(world)
+    assert (found.violations, found.faults) == ([], COPIES)
+
+
+def test_a_file_that_ends_in_half_a_transition_is_noticed(world: World) -> None:
+    enqueue(world, 1)
+    with world.place.client() as client:
+        # What a script that is not all or nothing does: there is a moment in which the message is gone.
+        [(field, record)] = client.hgetall(MESSAGES).items()
+        client.hdel(MESSAGES, field)
+        fill(client, AS_CUT)
+        client.hset(MESSAGES, field, record)
+    assert findings(world) == []
+
+    found = cut_file(world)
+    assert {violation.invariant for violation in found.violations} == {"I4"}
+    assert len({violation.text.partition(":")[0] for violation in found.violations}) == COPIES
+
+
+def test_bytes_that_are_others_are_refused_or_reported_or_make_no_difference(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.fault.harness.aftermath._COPIES", 12)
+    enqueue(world, 30)
+    found = flip_byte(world)
+    assert (found.violations, found.faults) == ([], 12)
+    noticed = re.fullmatch(r"(\d+) refused, (\d+) reported, (\d+) no state differs", found.marks[0])
+    assert noticed is not None
+    refused, reported, same = map(int, noticed.groups())
+    # That nothing came of twelve of them would be a wonder.
+    assert refused + reported > 0
+    assert refused + reported + same == 12
+
+
+def test_a_state_that_differs_and_that_nobody_tells_is_noticed(world: World) -> None:
+    with world.place.client() as client:
+        fill(client, ALMOST_ALL)
+    copy_disk(world)
+    enqueue(world, 1)
+    found = flip_byte(world)
+    assert [violation.invariant for violation in found.violations] == ["I4"] * COPIES
+
+
+def test_what_the_audit_reports_of_a_flipped_byte_is_told(world: World) -> None:
+    enqueue(world, 1)
+    with world.place.client() as client:
+        client.delete(MESSAGES)
+        fill(client, ALMOST_ALL)
+    found = flip_byte(world)
+    assert (found.violations, found.marks) == ([], [f"0 refused, {COPIES} reported, 0 no state differs"])
+
+
+def test_a_file_that_the_server_refuses_is_told(world: World) -> None:
+    disk = copy_disk(world)
+    [file] = disk.glob("appendonlydir/*.incr.aof")
+    file.write_bytes(b"no command\r\n" + file.read_bytes())
+    found = flip_byte(world)
+    assert (found.violations, found.marks) == ([], [f"{COPIES} refused, 0 reported, 0 no state differs"])
+
+
+def test_nothing_is_left_where_nothing_was(world: World) -> None:
+    assert let_retention_pass(world).violations == []
+    assert world.place.faketime.read_text() == "+360\n"
+
+
+def test_what_is_left_when_retention_is_over_is_noticed(world: World) -> None:
+    enqueue(world, 1)
+    [message] = world.tickwheel.queue("q").dequeue()
+    message.complete()
+    found = let_retention_pass(world)
+    assert Violation("I6", f"{MESSAGES} is left over") in found.violations
+
+
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        (("HSET", LOCKS, "value", "Rended"), LOCKS),
+        (("HSET", COUNTS, "pending", 1), COUNTS),
+        (("XADD", INBOX, "*", "field", "value"), INBOX),
+    ],
+)
+def test_each_key_that_is_left_is_noticed(world: World, command: tuple[str, ...], key: str) -> None:
+    with world.place.client() as client:
+        client.execute_command(*command)
+    assert let_retention_pass(world).violations == [Violation("I6", f"{key} is left over")]

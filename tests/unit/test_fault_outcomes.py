@@ -1,0 +1,95 @@
+"""What a run of a row comes to: all that its row does not allow is a violation, and what proves nothing is void."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fault.harness.evidence import Evidence
+from tests.fault.harness.faults import Injection
+from tests.fault.harness.load import Load
+from tests.fault.harness.rows import plan
+from tests.fault.harness.run import Outcome, measure
+from tickwheel.record import State
+from tickwheel.transitions import Transition
+
+pytestmark = pytest.mark.unit
+
+BEGAN_MS = 1_000_000
+
+
+def promoted(due_ms: int, late_ms: int) -> Transition:
+    at_ms = BEGAN_MS + due_ms + late_ms
+    return Transition(1, "m", None, 1, 2, State.INVISIBLE, State.PENDING, at_ms, 0, 0, lateness_ms=late_ms)
+
+
+def in_time_for(seconds: int) -> Iterator[Transition]:
+    return (promoted(due_ms, 20) for due_ms in range(0, seconds * 1_000, 100))
+
+
+def found(
+    row: str,
+    *transitions: Transition,
+    epochs: tuple[int, ...] = (1, 1),
+    mark: str = "seen",
+    unfinished: dict[str, int] | None = None,
+) -> Outcome:
+    """Of a run of the row with its first fault, which was there from the beginning on."""
+    outcome = Outcome(plan(row, 1))
+    fault = outcome.plan.faults[0]
+    injection = Injection(fault, 0.0, fault.lasts, BEGAN_MS, BEGAN_MS, [1, 1], mark)
+    fences = [[(1, 1), (epoch, 2)] for epoch in epochs]
+    evidence = Evidence(Load(1, 1), [], [list(transitions)], {}, {}, fences, unfinished=unfinished or {})
+    measure(outcome, evidence, [injection])
+    return outcome
+
+
+def invariants(outcome: Outcome) -> list[str]:
+    return [violation.invariant for violation in outcome.violations]
+
+
+@pytest.mark.parametrize("row", ["F1", "F5", "F24"])
+def test_a_run_in_which_all_is_in_time_has_no_violation(row: str) -> None:
+    outcome = found(row, *in_time_for(30))
+    assert (outcome.violations, outcome.void, outcome.recoveries_s) == ([], [], [0.0])
+
+
+def test_who_stops_some_time_after_the_quorum_was_lost_is_noticed() -> None:
+    stopped = (promoted(due_ms, 31_000 - due_ms) for due_ms in range(12_000, 30_000, 100))
+    assert invariants(found("F5", *in_time_for(12), *stopped)) == ["L1", "L2"]
+
+
+def test_who_follows_too_late_is_noticed() -> None:
+    away = (promoted(due_ms, 9_000 - due_ms) for due_ms in range(0, 9_000, 100))
+    assert invariants(found("F1", *away, promoted(9_500, 0))) == ["L2"]
+
+
+def test_who_never_follows_is_noticed() -> None:
+    waits = Transition(1, "n", None, 1, 1, None, State.INVISIBLE, BEGAN_MS, BEGAN_MS + 500, 0, due_ms=BEGAN_MS + 500)
+    outcome = found("F1", *in_time_for(3), waits)
+    assert (invariants(outcome), outcome.recoveries_s) == (["L2"], [])
+
+
+def test_that_busy_processors_depose_who_drives_is_noticed() -> None:
+    assert invariants(found("F24", *in_time_for(3), epochs=(1, 2))) == ["L3"]
+    assert invariants(found("F1", *in_time_for(3), epochs=(1, 2))) == []
+
+
+@pytest.mark.parametrize(("late", "violations"), [(2, []), (3, ["L1"])])
+def test_more_than_one_of_a_hundred_that_are_late_are_noticed_where_the_row_bounds_them(
+    late: int, violations: list[str]
+) -> None:
+    # In time by what a recovery is judged by.
+    some = (promoted(10_000 + n, 1_900) for n in range(late))
+    outcome = found("F20D", *in_time_for(20), *some)
+    assert (invariants(outcome), outcome.lateness_ms["max"]) == (violations, 1_900)
+
+
+@pytest.mark.parametrize("row", ["F1", "F20D"])
+def test_what_has_not_ended_is_noticed_and_told(row: str) -> None:
+    outcome = found(row, *in_time_for(3), unfinished={"running": 2})
+    assert invariants(outcome) == ["L2"]
+    assert "{'running': 2}" in outcome.violations[0].text
+
+
+def test_a_fault_without_a_mark_makes_the_run_void() -> None:
+    assert len(found("F5", *in_time_for(3), mark="").void) == 1
