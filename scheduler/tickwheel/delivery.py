@@ -18,6 +18,7 @@ from tickwheel.transport import (
     commands,
     interpret,
     refusal,
+    refuse,
     sources,
     was_run,
 )
@@ -129,9 +130,15 @@ class Delivery:
             self._resent[n], self._sent[n] = self._sent[n], True
 
     def loaded(self, answer: object) -> None:
-        """The answer to one of a parcel's scripts."""
-        if isinstance(answer, Exception):
-            self._refusal = self._refusal or refusal(answer)
+        """The answer to one of a parcel's scripts. What is refused for now is tried later."""
+        if not isinstance(answer, Exception):
+            return
+        try:
+            refuse(answer)
+        except TryLater as error:
+            self._later(error)
+        except Exception as error:
+            self._refusal = self._refusal or error
 
     def answered(self, parcel: Parcel, n: int, sent: list[Command], answers: list[object]) -> None:
         """The answers to the commands of a request; errors are values here."""

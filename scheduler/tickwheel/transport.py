@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from redis.exceptions import (
     AskError,
@@ -112,10 +113,10 @@ def interpret(request: Request, answers: list[object], resent: bool, replicas: i
         code, _, text = str(answer).partition(" ")
         if isinstance(answer, ResponseError) and code in _CODES:
             return Reply(error=(code, text), resent=resent)
-        _refuse(answer)
+        refuse(answer)
     if waited:
         if isinstance(answers[-2], Exception):
-            _refuse(answers[-2])
+            refuse(answers[-2])
         reached = answers[-1]
         if not isinstance(reached, int) or reached < replicas:
             raise NotDurable(
@@ -142,7 +143,8 @@ def _of_transaction(answers: list[object]) -> object:
     return next(each for each in answers if isinstance(each, Exception))
 
 
-def _refuse(error: Exception) -> None:
+def refuse(error: Exception) -> NoReturn:
+    """Raise what one of the server's errors means: the script is missing, later, elsewhere, or refused for good."""
     if isinstance(error, NoScriptError):
         raise ScriptMissing
     if isinstance(error, _LATER) or str(error).startswith("BUSY"):
@@ -228,6 +230,7 @@ __all__ = [
     "interpret",
     "log",
     "raise_refused",
+    "refuse",
     "refused",
     "sources",
     "was_run",

@@ -9,6 +9,7 @@ from redis.exceptions import (
     ClusterDownError,
     ConnectionError,
     MovedError,
+    NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -17,11 +18,11 @@ from redis.exceptions import (
 )
 
 from tickwheel.delivery import Delivery, Parcel
-from tickwheel.errors import NotDurable, OutOfMemory, TickwheelError, Unavailable
+from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError, Unavailable
 from tickwheel.plan import Request
 from tickwheel.scripts import Call, load
 from tickwheel.topology import SLOTS, Topology, slot_of
-from tickwheel.transport import ASKING, Attempts
+from tickwheel.transport import ASKING, Attempts, TryLater
 
 pytestmark = pytest.mark.unit
 
@@ -181,6 +182,32 @@ def test_a_script_that_a_server_lacks_goes_there_ahead_of_the_calls() -> None:
     assert values(delivery) == [1]
 
 
+def test_a_script_that_a_server_does_not_take_ends_the_round() -> None:
+    delivery = Delivery([call(3)], cluster(), 0)
+    attempt(delivery, {A: [NoScriptError("none")]})
+    with pytest.raises(Forbidden, match="no permissions"):
+        attempt(delivery, {A: [NoPermissionError("no permissions to load"), NoScriptError("none")]})
+
+
+@pytest.mark.parametrize("refusal", [BusyLoadingError("loading"), ResponseError("BUSY running a script")])
+def test_a_script_that_a_server_does_not_take_for_now_is_sent_again(refusal: Exception) -> None:
+    delivery = Delivery([call(3)], cluster(), 0)
+    attempt(delivery, {A: [NoScriptError("none")]})
+    assert isinstance(attempt(delivery, {A: [refusal, NoScriptError("none")]}), TryLater)
+    assert not delivery.in_doubt
+    assert attempt(delivery, {A: [b"sha", 1]}) is None
+    assert values(delivery) == [1]
+
+
+def test_a_script_that_the_server_that_takes_a_slot_over_lacks_goes_there_and_the_call_after_it() -> None:
+    delivery = Delivery([call(3)], cluster(), 0)
+    attempt(delivery, {A: [AskError(f"{slot_of(3)} b:2")]})
+    assert attempt(delivery, {B: [b"OK", NoScriptError("none")]}) is None
+    # The script, the leave to ask, the call.
+    assert attempt(delivery, {B: [b"sha", b"OK", 1]}) is None
+    assert values(delivery) == [1]
+
+
 def test_servers_that_send_a_call_in_a_circle_are_given_time() -> None:
     delivery = Delivery([call(3)], cluster(), 0)
     moved: dict[str, list[object]] = {A: [MovedError(f"{slot_of(3)} b:2")], B: [MovedError(f"{slot_of(3)} a:1")]}
@@ -261,10 +288,7 @@ def test_of_a_round_that_may_stay_in_part_what_a_silent_server_has_is_asked_for_
     assert sent(delivery).keys() == {B}
     assert attempt(delivery, {}) is not None
     assert delivery.is_done
-    here, there = delivery.replies
-    assert here is not None
-    assert here.value == 1
-    assert there is None
+    assert values(delivery) == [1, None]
 
 
 def test_a_round_that_may_stay_in_part_waits_for_its_first_answer() -> None:
