@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.fault.harness import collect, run
 from tests.fault.harness.aftermath import cut_file, flip_byte, let_retention_pass
 from tests.fault.harness.elections import LockFiles
 from tests.fault.harness.evidence import Violation
@@ -152,3 +153,25 @@ def test_each_key_that_is_left_is_noticed(world: World, command: tuple[str, ...]
     with world.place.client() as client:
         client.execute_command(*command)
     assert let_retention_pass(world).violations == [Violation("I6", f"{key} is left over")]
+
+
+def test_what_has_not_ended_when_none_has_for_long_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "ENDS_S", 0.3)
+    assert run._until_all_ended(world) == {}
+    enqueue(world, 2)
+    assert run._until_all_ended(world) == {"pending": 2}
+
+
+def test_who_ends_one_by_one_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "ENDS_S", 1.0)
+    queue = world.tickwheel.queue("q")
+    enqueue(world, 15)
+    unfinished = collect.unfinished
+
+    def after_one_more(tickwheel: Tickwheel) -> dict[str, int]:
+        for message in queue.dequeue():
+            message.complete()
+        return unfinished(tickwheel)
+
+    monkeypatch.setattr(run, "unfinished", after_one_more)
+    assert run._until_all_ended(world) == {}
