@@ -9,6 +9,7 @@ from tickwheel.delivery import Delivery, Parcel, had_effect
 from tickwheel.errors import TickwheelError
 from tickwheel.gate import Gate
 from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Servers, Watch
+from tickwheel.seldom import Seldom
 from tickwheel.transport import LOST_CONNECTION, UNANSWERED, Attempts, TryLater
 from tickwheel.wake_task import WakeTask
 
@@ -65,6 +66,7 @@ class AsyncIO:
         self._seconds = seconds
         self._revive = revive
         self._replicas = replicas
+        self._seldom = Seldom()
         self._loop = asyncio.get_running_loop()
         self.wakes: WakeTask | None = None
 
@@ -130,11 +132,13 @@ class AsyncIO:
         ``has_done``: the call that they belong to has had an effect before. ``partly`` as a Round's.
         """
         delivery = Delivery(requests, self._servers.topology, self._replicas, has_done=has_done, partly=partly)
-        attempts = Attempts(self._where, self._seconds)
+        attempts = Attempts(self._where, self._seconds, self._seldom)
         self._gate.check(has_done)
         while True:
             trouble = await self._attempt(delivery)
             if delivery.is_done:
+                if None not in delivery.replies:
+                    attempts.answered()
                 return delivery.replies  # type: ignore[return-value]  # all are answered
             self._gate.check(delivery.in_doubt)
             if trouble is not None:

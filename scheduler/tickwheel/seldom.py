@@ -1,28 +1,36 @@
 """Which of many like lines of the log are told: 64 shards of a server that is away would say the same each second."""
 
 import logging
+import re
 from time import monotonic
 from typing import Final
 
 PAUSE_S: Final = 30.0
 # So many texts are known; then all are forgotten.
 _MOST: Final = 1_000
+# In what one and the same trouble differs from call to call and from shard to shard.
+_COUNTED: Final = re.compile(r"\b(?:\d[\d.]* (?:s|attempts)|(?:attempt|shard) \d+)\b")
 
 
 class Seldom:
-    """Lets the same text be told once in a while. Any threads."""
+    """Lets the same text, but for attempts, seconds and shards that it counts, be told once in a while. Any threads.
+
+    ``has_told`` is set when something is told; whoever tells that all is well again takes it back.
+    """
 
     def __init__(self) -> None:
+        self.has_told = False
         self._told: dict[str, float] = {}
 
     def is_due(self, text: str) -> bool:
         """Whether the text was not told for ``PAUSE_S`` seconds. It counts as told then."""
-        now = monotonic()
+        now, text = monotonic(), _COUNTED.sub("", text)
         if now - self._told.get(text, -PAUSE_S) < PAUSE_S:
             return False
         if len(self._told) >= _MOST:
             self._told.clear()
         self._told[text] = now
+        self.has_told = True
         return True
 
     def level(self, text: str) -> int:

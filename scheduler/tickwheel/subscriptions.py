@@ -35,6 +35,11 @@ class Subscriptions:
         # What was published on these is lost: once they stand again, everybody looks.
         self._interrupted: set[bytes] = set()
 
+    @property
+    def all_stand(self) -> bool:
+        """Whether nothing is interrupted, and every channel of every queue was confirmed."""
+        return not self._interrupted and not any(list(self._unconfirmed.values()))
+
     def add(self, queue: str) -> None:
         """Somebody waits for the queue."""
         found = {channel.encode(): (queue, shard) for shard, channel in enumerate(self._channels(queue))}

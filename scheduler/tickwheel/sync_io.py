@@ -10,6 +10,7 @@ from tickwheel.delivery import Delivery, Parcel, had_effect
 from tickwheel.errors import TickwheelError
 from tickwheel.gate import Gate
 from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Servers, Watch
+from tickwheel.seldom import Seldom
 from tickwheel.servers import ServerPools, read_answer
 from tickwheel.transport import LOST_CONNECTION, UNANSWERED, Attempts, TryLater
 from tickwheel.wake_thread import WakeThread
@@ -34,6 +35,7 @@ class SyncIO:
         self._seconds = seconds
         self._revive = revive
         self._replicas = replicas
+        self._seldom = Seldom()
         self.wakes: WakeThread | None = None
 
     def run(self, plan: Plan[T]) -> T:
@@ -79,11 +81,13 @@ class SyncIO:
         ``has_done``: the call that they belong to has had an effect before. ``partly`` as a Round's.
         """
         delivery = Delivery(requests, self._servers.topology, self._replicas, has_done=has_done, partly=partly)
-        attempts = Attempts(self._where, self._seconds)
+        attempts = Attempts(self._where, self._seconds, self._seldom)
         self._gate.check(has_done)
         while True:
             trouble = self._attempt(delivery)
             if delivery.is_done:
+                if None not in delivery.replies:
+                    attempts.answered()
                 return delivery.replies  # type: ignore[return-value]  # all are answered
             self._gate.check(delivery.in_doubt)
             if trouble is not None:

@@ -29,9 +29,11 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from tickwheel import urls
 from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError, Unavailable
 from tickwheel.plan import Command, Reply, Request
 from tickwheel.scripts import load
+from tickwheel.seldom import Seldom
 
 log = logging.getLogger("tickwheel")
 
@@ -189,10 +191,14 @@ def raise_refused(error: BaseException | None) -> None:
 
 @dataclass(slots=True)
 class Attempts:
-    """When a round that got no answer is sent again: exponential back-off with full jitter, until the time is up."""
+    """When a round that got no answer is sent again: exponential back-off with full jitter, until the time is up.
+
+    ``seldom`` is one for all rounds of a client: a server that is away for long fills no log.
+    """
 
     where: str
     seconds: float
+    seldom: Seldom
     _started: float = field(default_factory=time.monotonic)
     _count: int = 0
 
@@ -210,11 +216,16 @@ class Attempts:
                 may_have_happened=sent,
             ) from error
         pause = random.uniform(0, min(0.5, 0.01 * 2 ** min(self._count, 10)))
-        # The first, the second, the fourth and so on: a server that is away for long fills no log.
-        often = self._count & (self._count - 1) != 0
-        level = logging.DEBUG if often else logging.WARNING
-        log.log(level, "%s %s (attempt %d): %s; again in %.3f s", what, self.where, self._count, error, pause)
+        level = self.seldom.level(f"{what}: {error}")
+        where = urls.abridged(self.where)
+        log.log(level, "%s %s (attempt %d): %s; again in %.3f s", what, where, self._count, error, pause)
         return min(pause, max(self.seconds - spent, 0))
+
+    def answered(self) -> None:
+        """The whole round was: after an attempt that was not, that is told where such trouble was."""
+        if self._count and self.seldom.has_told:
+            self.seldom.has_told = False
+            log.info("answered again by %s (attempt %d)", urls.abridged(self.where), self._count + 1)
 
 
 __all__ = [

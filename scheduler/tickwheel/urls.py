@@ -78,6 +78,11 @@ def without_password(url: str) -> str:
     return f"{shown}?{query}" if query else shown
 
 
+def abridged(shown: str) -> str:
+    """What `without_password` shows, without the servers of a cluster after the first: for a log."""
+    return re.sub(r"^(rediss?\+cluster://[^,/?]*),[^/?]*", r"\1,…", shown)
+
+
 def default_lock(url: str, namespace: str) -> Path:
     """The lock file of a server and namespace on this host, where no data directory holds it."""
     tag = hashlib.sha256(f"{url}\0{namespace}".encode()).hexdigest()[:16]

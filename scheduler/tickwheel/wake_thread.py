@@ -10,6 +10,7 @@ from typing import Any
 
 from redis.exceptions import AskError
 
+from tickwheel.seldom import Seldom
 from tickwheel.servers import ServerPools, read_answer
 from tickwheel.subscriptions import Subscriptions
 from tickwheel.transport import UNANSWERED, log, raise_refused, refused
@@ -52,6 +53,7 @@ class WakeThread:
         # One end wakes the thread at the other.
         self._nudges: tuple[socket.socket, socket.socket] | None = None
         self._swept = 0.0
+        self._seldom = Seldom()
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
@@ -115,6 +117,14 @@ class WakeThread:
     def _stands(self, queue: str) -> None:
         self._queues[queue].set()
 
+    def _tell(self, trouble: str) -> None:
+        log.log(self._seldom.level(trouble), "%s", trouble)
+
+    def _tell_all_is_well(self) -> None:
+        if self._seldom.has_told and self._subscriptions.all_stand:
+            self._seldom.has_told = False
+            log.info("wake-ups come again: all subscriptions stand")
+
     def _nudge(self) -> None:
         if self._nudges is not None:
             self._nudges[0].send(b".")
@@ -126,7 +136,7 @@ class WakeThread:
                 self._servers.read_map()
                 self._subscriptions.map_is_old = False
             except UNANSWERED as error:
-                log.warning("wake-ups interrupted, where to subscribe is not known: %s", error)
+                self._tell(f"wake-ups interrupted, where to subscribe is not known: {error}")
                 self._stopped.wait(RECONNECT_S)
         with self._lock:
             wanted = self._subscriptions.wanted()
@@ -144,7 +154,7 @@ class WakeThread:
                 connection.disconnect()
             if self._stopped.is_set():
                 return
-            log.warning("wake-ups interrupted, subscribing again: %s", error)
+            self._tell(f"wake-ups interrupted, subscribing again: {error}")
             self._error = error
             if refused(error) is None:
                 self._stopped.wait(RECONNECT_S)
@@ -185,3 +195,4 @@ class WakeThread:
             else:
                 self._subscriptions.hear(server, message)
                 self._error = None
+                self._tell_all_is_well()

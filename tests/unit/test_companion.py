@@ -67,6 +67,19 @@ def test_a_mistake_is_told_with_its_traceback_and_not_at_each_attempt(caplog: py
     assert told.exc_info[0] is ZeroDivisionError
 
 
+def test_a_server_that_is_away_is_told_of_once_though_its_calls_took_more_and_less(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for n in range(3):
+        work = Failing(Unavailable(f"no answer from nowhere:1 in 5.{n} s and {n + 12} attempts: refused"), 1)
+        companion = Companion(Shard("tw", n), work)
+        eventually(work.works.is_set, "it works")
+        companion.stop()
+        companion.join()
+    [told] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert told.getMessage().startswith("shard 0: the work failed, again in ")
+
+
 def test_a_newer_fence_ends_it() -> None:
     work = Failing(Fenced("by epoch 8"), 1)
     Companion(Shard("tw", 0), work).join()

@@ -21,6 +21,7 @@ from tickwheel.delivery import Delivery, Parcel
 from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError, Unavailable
 from tickwheel.plan import Request
 from tickwheel.scripts import Call, load
+from tickwheel.seldom import Seldom
 from tickwheel.topology import SLOTS, Topology, slot_of
 from tickwheel.transport import ASKING, Attempts, TryLater
 
@@ -94,7 +95,7 @@ def test_a_call_that_was_put_off_until_its_slot_has_moved_was_answered_and_is_to
     trouble = attempt(Delivery([call(3)], cluster(), 0), {A: [TryAgainError("Multiple keys request during rehashing")]})
     assert trouble is not None
     with pytest.raises(Unavailable, match=r"^put off by the cluster in .*: its slot is being moved; nothing was done$"):
-        Attempts("the cluster", 0).pause(trouble, sent=False)
+        Attempts("the cluster", 0, Seldom()).pause(trouble, sent=False)
 
 
 @pytest.mark.parametrize("reached", [0, 1])

@@ -106,3 +106,17 @@ def test_all_look_once_when_everything_of_a_lost_server_stands_again(heard: Hear
     assert heard.woken == 0
     heard.of.hear(A, [b"ssubscribe", next(confirmed), 1])
     assert heard.woken == 1
+
+
+def test_all_stand_once_nothing_is_unconfirmed_or_interrupted(heard: Heard) -> None:
+    assert not heard.of.all_stand
+    heard.subscribed()
+    assert heard.of.all_stand
+    heard.of.lost(A)
+    assert not heard.of.all_stand
+    heard.of.hear(B, [b"smessage", ZERO, b"1"])
+    assert not heard.of.all_stand
+    heard.subscribed()
+    assert heard.of.all_stand
+    heard.of.add("other")
+    assert not heard.of.all_stand

@@ -3,7 +3,7 @@
 import pytest
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.urls import check, of_server, servers, without_password
+from tickwheel.urls import abridged, check, of_server, servers, without_password
 
 pytestmark = pytest.mark.unit
 
@@ -25,6 +25,20 @@ pytestmark = pytest.mark.unit
 )
 def test_a_password_is_not_shown(url: str, shown: str) -> None:
     assert without_password(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("shown", "short"),
+    [
+        ("redis+cluster://u:***@a:1,b:2,c:3/0?ssl_ca_certs=a,b", "redis+cluster://u:***@a:1,…/0?ssl_ca_certs=a,b"),
+        ("rediss+cluster://[::1]:1,[::2]:1", "rediss+cluster://[::1]:1,…"),
+        ("redis+cluster://a:1", "redis+cluster://a:1"),
+        ("redis://a:1", "redis://a:1"),
+        ("the embedded server in /a,b", "the embedded server in /a,b"),
+    ],
+)
+def test_a_log_names_one_server_of_a_cluster(shown: str, short: str) -> None:
+    assert abridged(shown) == short
 
 
 def test_a_clusters_url_names_its_servers() -> None:

@@ -1,0 +1,199 @@
+"""What a client tells of servers that do not answer its calls: not each call, nor each attempt."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from math import inf
+from typing import Any
+
+import pytest
+from freezegun import freeze_time
+from redis.exceptions import ConnectionError
+
+from tickwheel.async_io import AsyncIO
+from tickwheel.errors import Unavailable
+from tickwheel.plan import Command, Request, Round
+from tickwheel.seldom import PAUSE_S, Seldom
+from tickwheel.sync_io import SyncIO
+from tickwheel.topology import SLOTS, Topology
+from tickwheel.transport import Attempts, TryLater
+
+pytestmark = pytest.mark.unit
+
+WHERE = "redis+cluster://a:1,b:2,c:3"
+AWAY = ConnectionError("Error 111 connecting to a:1. Connection refused.")
+PING_3, PING_63 = (Request(shard, command=("PING",)) for shard in (3, 63))
+
+
+@pytest.fixture(autouse=True)
+def debugging(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "tickwheel")
+
+
+def told(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
+def call(seldom: Seldom, trouble: Exception, attempts: int = 5) -> Attempts:
+    """A call of which so many attempts had this trouble."""
+    made = Attempts(WHERE, inf, seldom)
+    for _ in range(attempts):
+        made.pause(trouble, sent=False)
+    return made
+
+
+def test_the_same_trouble_of_all_calls_is_a_warning_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    seldom = Seldom()
+    with freeze_time() as clock:
+        call(seldom, AWAY)
+        clock.tick(timedelta(seconds=PAUSE_S - 1))
+        call(seldom, AWAY)
+        assert len(told(caplog)) == 1
+        assert len(told(caplog, logging.DEBUG)) == 9
+        clock.tick(timedelta(seconds=1))
+        call(seldom, AWAY)
+        assert len(told(caplog)) == 2
+
+
+def test_another_trouble_is_told_at_once_and_that_of_all_shards_together(caplog: pytest.LogCaptureFixture) -> None:
+    seldom = Seldom()
+    call(seldom, AWAY)
+    for shard in range(64):
+        call(seldom, TryLater(f"no server of the cluster has shard {shard} now", elsewhere=True))
+    away, without_server = told(caplog)
+    assert away.startswith(f"no answer from redis+cluster://a:1,… (attempt 1): {AWAY}; again in ")
+    assert without_server.startswith("put off by redis+cluster://a:1,… (attempt 1): no server of the cluster has shard")
+
+
+def test_what_is_raised_names_every_server() -> None:
+    with pytest.raises(Unavailable, match=r"^no answer from redis\+cluster://a:1,b:2,c:3 in 0\.0 s and 1 attempts: "):
+        Attempts(WHERE, 0, Seldom()).pause(AWAY, sent=False)
+
+
+def test_the_first_call_that_is_answered_after_it_is_told_and_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    seldom = Seldom()
+    waiting = [call(seldom, AWAY) for _ in range(3)]
+    call(seldom, AWAY, attempts=0).answered()
+    assert told(caplog, logging.INFO) == []
+    for each in waiting:
+        each.answered()
+    # Away again for a moment: that was not told.
+    call(seldom, AWAY).answered()
+    assert told(caplog, logging.INFO) == ["answered again by redis+cluster://a:1,… (attempt 6)"]
+
+
+class Server:
+    """A server that answers PONG once so many attempts to connect have failed: its pool, and the only connection."""
+
+    def __init__(self, failures: float) -> None:
+        self._left = failures
+
+    def connect(self) -> None:
+        self._left -= 1
+        if self._left >= 0:
+            raise AWAY
+
+    def pack_commands(self, commands: list[Command]) -> list[Command]:
+        return commands
+
+
+class Pool(Server):
+    def get_connection(self) -> Any:
+        self.connect()
+        return self
+
+    def send_packed_command(self, commands: list[Command]) -> None:
+        """All are answered alike."""
+
+    def read_response(self, *, disconnect_on_error: bool) -> str:
+        return "PONG"
+
+    def release(self, connection: Any) -> None:
+        """It stays."""
+
+
+class AsyncPool(Server):
+    async def get_connection(self) -> Any:
+        self.connect()
+        return self
+
+    async def send_packed_command(self, commands: list[Command]) -> None:
+        """All are answered alike."""
+
+    async def read_response(self, *, disconnect_on_error: bool) -> str:
+        return "PONG"
+
+    async def release(self, connection: Any) -> None:
+        """It stays."""
+
+
+class Halves:
+    """A cluster of two: shard 3 is in the first, shard 63 in the second."""
+
+    def __init__(self, first: Server, second: Server) -> None:
+        self._pools = {"a:1": first, "b:2": second}
+        self.topology = Topology(["a:1"])
+        self.topology.learn([[0, 8_191, [b"a", 1]], [8_192, SLOTS - 1, [b"b", 2]]], "a:1")
+
+    def pool(self, server: str) -> Any:
+        return self._pools[server]
+
+
+class Servers(Halves):
+    def read_map(self, silent: object) -> None:
+        """As before."""
+
+
+class AsyncServers(Halves):
+    async def read_map(self, silent: object) -> None:
+        """As before."""
+
+
+def revive() -> None:
+    """Nothing to start."""
+
+
+def blocking(failures: float, seconds: float, rounds: list[Round]) -> None:
+    """Rounds of one client, one after the other, with a second half of the cluster that fails so often."""
+    io = SyncIO(Servers(Pool(0), Pool(failures)), WHERE, seconds)  # type: ignore[arg-type]
+    for each in rounds:
+        with suppress(Unavailable):
+            io.round(each.requests, partly=each.partly)
+
+
+def with_asyncio(failures: float, seconds: float, rounds: list[Round]) -> None:
+    async def send() -> None:
+        servers: Any = AsyncServers(AsyncPool(0), AsyncPool(failures))
+        io = AsyncIO(servers, WHERE, seconds, 0, revive)
+        for each in rounds:
+            with suppress(Unavailable):
+                await io.round(each.requests, partly=each.partly)
+
+    asyncio.run(send())
+
+
+Send = Callable[[float, float, list[Round]], None]
+clients = pytest.mark.parametrize("send", [blocking, with_asyncio])
+
+
+@clients
+def test_a_client_that_calls_again_and_again_warns_once(send: Send, caplog: pytest.LogCaptureFixture) -> None:
+    send(inf, 0.02, [Round([PING_63])] * 5)
+    assert len(told(caplog)) == 1
+    assert len(told(caplog, logging.DEBUG)) >= 4
+    assert told(caplog, logging.INFO) == []
+
+
+@clients
+def test_a_client_tells_that_a_call_was_answered_at_last(send: Send, caplog: pytest.LogCaptureFixture) -> None:
+    send(3, 30, [Round([PING_3, PING_63])])
+    assert told(caplog, logging.INFO) == ["answered again by redis+cluster://a:1,… (attempt 4)"]
+
+
+@clients
+def test_what_was_answered_in_part_is_not_told_as_answered(send: Send, caplog: pytest.LogCaptureFixture) -> None:
+    send(inf, 30, [Round([PING_3, PING_63], partly=True)])
+    assert len(told(caplog)) == 1
+    assert told(caplog, logging.INFO) == []
