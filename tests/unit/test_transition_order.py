@@ -8,6 +8,7 @@ from tickwheel import TickwheelError
 from tickwheel.events import Gap, Transition
 from tickwheel.events.encoding import decode
 from tickwheel.events.order import Order
+from tickwheel.events.partitions import Partitions
 
 pytestmark = pytest.mark.unit
 
@@ -18,7 +19,7 @@ def transition(version: int, *, incarnation: int = 1, id: str = "m", queue: str 
 
 def take(order: Order, *transitions: Transition) -> list[Gap]:
     """Take what is new; the gaps."""
-    gaps = [order.take(one) for one in transitions if order.is_new(one)]
+    gaps = [order.take(one, 0) for one in transitions if order.is_new(one)]
     return [gap for gap in gaps if gap is not None]
 
 
@@ -57,6 +58,46 @@ def test_those_that_changed_last_are_remembered() -> None:
     order = Order(remembered=2)
     take(order, transition(1, id="a"), transition(1, id="b"), transition(2, id="a"), transition(1, id="c"))
     assert [order.is_new(transition(1, id=id)) for id in "abc"] == [False, True, False]
+
+
+def test_a_partition_is_forgotten_and_no_other() -> None:
+    order = Order()
+    for partition in (0, 1):
+        order.take(transition(1, id=f"of {partition}"), partition)
+    order.forget(1)
+    assert not order.is_new(transition(1, id="of 0"))
+    assert take(order, transition(3, id="of 1")) == []
+
+
+def skipped(partitions: Partitions, *offsets: int) -> list[bool]:
+    return [partitions.skipped(0, offset) for offset in offsets]
+
+
+@pytest.mark.parametrize(("back_at", "expected"), [(5, False), (6, False), (7, True)])
+def test_a_partition_that_comes_back_was_read_by_others_where_it_goes_on_later(back_at: int, expected: bool) -> None:
+    partitions = Partitions()
+    partitions.assign([0, 1])
+    assert skipped(partitions, 4, 5) == [False, False]
+    partitions.assign([0])
+    assert skipped(partitions, back_at, 9) == [expected, False]
+
+
+def test_a_partition_that_is_read_again_from_earlier_on_misses_nothing_up_to_where_it_was() -> None:
+    partitions = Partitions()
+    partitions.assign([0])
+    skipped(partitions, *range(10))
+    partitions.assign([0])
+    skipped(partitions, 3)
+    partitions.assign([0])
+    assert skipped(partitions, 10) == [False]
+
+
+def test_another_partition_that_is_assigned_changes_nothing() -> None:
+    partitions = Partitions()
+    partitions.assign([0])
+    skipped(partitions, 1)
+    partitions.assign([1])
+    assert skipped(partitions, 9) == [False]
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"\xff", b'{"schema_version":2}', b'{"schema_version":1}'])

@@ -1,7 +1,7 @@
 """The history in Kafka: what the relay publishes, and how a program reads it, each transition once.
 
 encoding, transition.schema.json    what a record is
-reading, order                      `read`: records to transitions, each once, in order for each message
+reading, order, partitions          `read`: records to transitions, each once, in order for each message
 kafka                               the client library, an extra
 """
 

@@ -27,18 +27,19 @@ class Order:
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._remembered = remembered
-        self._last: OrderedDict[tuple[str, str, str, str | None], tuple[int, int]] = OrderedDict()
+        # Incarnation, version and partition.
+        self._last: OrderedDict[tuple[str, str, str, str | None], tuple[int, int, int]] = OrderedDict()
 
     def is_new(self, transition: Transition) -> bool:
         """Whether this transition did not come before."""
         last = self._last.get(_message(transition))
-        return last is None or (transition.incarnation, transition.version) > last
+        return last is None or (transition.incarnation, transition.version) > last[:2]
 
-    def take(self, transition: Transition) -> Gap | None:
-        """Remember a new one; the gap before it, if one is known of."""
+    def take(self, transition: Transition, partition: int) -> Gap | None:
+        """Remember a new one of a partition; the gap before it, if one is known of."""
         message = _message(transition)
         last = self._last.pop(message, None)
-        self._last[message] = transition.incarnation, transition.version
+        self._last[message] = transition.incarnation, transition.version, partition
         if len(self._last) > self._remembered:
             self._last.popitem(last=False)
         if last is None:
@@ -46,6 +47,11 @@ class Order:
             return None
         before = last[1] if last[0] == transition.incarnation else 0
         return None if transition.version == before + 1 else Gap(transition, before)
+
+    def forget(self, partition: int) -> None:
+        """The messages of a partition are as if they were never seen."""
+        for message in [message for message, last in self._last.items() if last[2] == partition]:
+            del self._last[message]
 
 
 def _message(transition: Transition) -> tuple[str, str, str, str | None]:
