@@ -41,11 +41,17 @@ app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
 
 @app.command()
 def up() -> None:
-    """Start what does not run yet, on free ports, and say where it is. It outlives this program."""
+    """Start all, on free ports, where none runs, and say where they are. They outlive this program."""
     found = detached.recorded(_FOLDER)
-    if not found or not found.pids or not all(detached.runs(_FOLDER, pid) for pid in found.pids.values()):
-        if found and found.pids:
-            print("Some of the services have ended: all are started anew, without their data.", file=sys.stderr)
+    ended = detached.ended(_FOLDER)
+    if ended and found and len(ended) < len(found.pids):
+        raise ServiceError(
+            f"these have ended, and the others run: {', '.join(ended)}; nothing was changed:"
+            " make services-down ends the others, and deletes the data of all"
+        )
+    if found is None or not found.pids or ended:
+        if ended:
+            print("All services have ended: they are started anew, without their data.", file=sys.stderr)
         detached.claim(_FOLDER, ("zookeeper", "kafka", "cluster"))
         zookeeper, kafka, cluster = (
             ZooKeeper(_FOLDER / "zookeeper"),
@@ -76,8 +82,7 @@ def status() -> None:
         print("No services run: make services-up starts them.")
         raise typer.Exit(1)
     print(_USE.format(**found.addresses, folder=_FOLDER), end="")
-    ended = [name for name, pid in found.pids.items() if not detached.runs(_FOLDER, pid)]
-    if ended:
+    if ended := detached.ended(_FOLDER):
         print(f"Ended since: {', '.join(ended)}", file=sys.stderr)
         raise typer.Exit(1)
 

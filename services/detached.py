@@ -71,6 +71,12 @@ def runs(folder: Path, pid: int) -> bool:
     return f"{folder}{os.sep}" in command
 
 
+def ended(folder: Path) -> list[str]:
+    """The servers that were started in the folder and do not run any more, by name."""
+    found = recorded(folder)
+    return [] if found is None else [name for name, pid in found.pids.items() if not runs(folder, pid)]
+
+
 def stop_all(folder: Path) -> None:
     """End what was started in the folder, by SIGTERM and else by SIGKILL, and remove its data, and nothing else."""
     found = recorded(folder)

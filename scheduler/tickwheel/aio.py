@@ -201,12 +201,13 @@ class Tickwheel:
         clock_guard: timedelta | None = None,
         outbox_limit: int | None = None,
         outbox_full: str | None = None,
+        existing: bool = False,
         timeout: timedelta | None = None,
         clock: str = "_clock",
     ) -> None:
         self._opening = Opening(url, namespace, data_dir, durability, drive, timeout)
         self._core = Core(self._opening.namespace, clock=clock)
-        self._asked = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full)
+        self._asked = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
         self._io: AsyncIO | None = None
         # The loop that opened it last, and the lock under which it is opened and closed there.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -270,9 +271,8 @@ class Tickwheel:
     async def _open(self) -> None:
         opening = self._opening
         try:
-            where = await in_thread(opening.open)
-            servers, replicas = AsyncServerPools(where, opening.answer_s), opening.durability.replicas
-            self._io = AsyncIO(servers, opening.shown, opening.seconds, replicas, opening.revive)
+            servers = AsyncServerPools(await in_thread(opening.open), opening.answer_s)
+            self._io = AsyncIO(servers, opening.shown, opening.seconds, opening.durability.replicas, opening.revive)
             self._io.wakes = WakeTask(servers, self._core.channels)
             await self._run(opening.prepare(self._core, *self._asked))
             await in_thread(lambda: opening.start_driving(self._core))

@@ -208,8 +208,9 @@ class Tickwheel:
     after. ``durability`` is ``memory``, ``fsync`` (embedded default) or ``replica:N``. ``drive`` says whether this
     program also runs the event process, in a child: by default where embedded. Fixed with the namespace are
     ``history`` (``capped``, ``relay``, ``off``), ``auto_create``, ``clock_guard`` (by how much the server's clock may
-    step forward before promotion is held: 1 s), ``outbox_limit`` (bytes of events a shard keeps for the relay: 256 MiB)
-    and ``outbox_full``: at the limit ``block`` refuses new messages, ``drop`` drops events. ``timeout`` is how long a
+    step forward before promotion is held: 1 s), ``outbox_limit`` (bytes of events a shard keeps for the relay: 256 MiB;
+    what is beyond whole KiB is left off) and ``outbox_full``: at the limit ``block`` refuses new messages, ``drop``
+    drops events. ``existing`` makes no namespace: NamespaceNotFound where it is not there. ``timeout`` is how long a
     call goes on trying, by default 30 s. ``clock`` is for tests that turn the time.
 
     Safe to share between threads. A process that is forked opens a client of its own. Close it, or use it in a
@@ -230,6 +231,7 @@ class Tickwheel:
         clock_guard: timedelta | None = None,
         outbox_limit: int | None = None,
         outbox_full: str | None = None,
+        existing: bool = False,
         timeout: timedelta | None = None,
         clock: str = "_clock",
     ) -> None:
@@ -240,7 +242,7 @@ class Tickwheel:
             servers, replicas = ServerPools(where, opening.answer_s), opening.durability.replicas
             self._io = SyncIO(servers, opening.shown, opening.seconds, replicas, opening.revive)
             self._io.wakes = WakeThread(servers, self._core.channels)
-            asked = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full)
+            asked = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
             self._run(opening.prepare(self._core, *asked))
             opening.start_driving(self._core)
         except BaseException:

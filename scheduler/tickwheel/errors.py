@@ -1,8 +1,8 @@
 """The one tree of errors.
 
 TickwheelError
-├── refused for what was asked: InvalidArgument (PayloadTooLarge), QueueNotFound, QueueConfigConflict,
-│   QueueBlocked, IdConflict, MessageNotFound, InvalidTransition, LeaseLost, Forbidden
+├── refused for what was asked: InvalidArgument (PayloadTooLarge), NamespaceNotFound, QueueNotFound,
+│   QueueConfigConflict, QueueBlocked, IdConflict, MessageNotFound, InvalidTransition, LeaseLost, Forbidden
 ├── refused for the state of the service: NotDurable, OutOfMemory, OutboxFull, SessionExpired, Fenced,
 │   EmbeddedServerError
 └── not known: Unavailable (``may_have_happened`` says whether the call can have taken effect)
@@ -32,6 +32,10 @@ class InvalidArgument(TickwheelError, ValueError):
 
 class PayloadTooLarge(InvalidArgument):
     """The payload is longer than the limit. Store it elsewhere and enqueue where it is."""
+
+
+class NamespaceNotFound(TickwheelError):
+    """No namespace of this name exists on the server, and who asked makes none."""
 
 
 class QueueNotFound(TickwheelError):

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from tickwheel import arguments, limits
 from tickwheel.core import DROPS, RELAYED, Core
-from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.errors import InvalidArgument, NamespaceNotFound, TickwheelError
 from tickwheel.keys import namespace_key
 from tickwheel.plan import Plan, Reply, Request, Round, one
 
@@ -34,8 +34,12 @@ def open_namespace(
     clock_guard: timedelta | None = None,
     outbox_limit: int | None = None,
     outbox_full: str | None = None,
+    existing: bool = False,
 ) -> Plan[None]:
-    """Create the namespace where it is new, check it against what is asked for where it is not, and fill the core."""
+    """Create the namespace where it is new, check it against what is asked for where it is not, and fill the core.
+
+    With ``existing`` nothing is written. Raises NamespaceNotFound where there is none, then.
+    """
     if shards is not None:
         shards = arguments.integer("shards", shards, 1, limits.SHARDS_MAX)
     if history is not None:
@@ -63,7 +67,10 @@ def open_namespace(
     # Read first: at its memory limit a server still lets in who comes to work.
     read = Request(0, command=("HMGET", key, *_FIELDS))
     replies: list[Reply] = yield Round([read])
-    if None in replies[0].value:
+    if existing:
+        if not _is_there(replies[0].value):
+            raise not_there(core)
+    elif None in replies[0].value:
         requests = [Request(0, command=("HSETNX", key, name, given[name])) for name in _FIELDS]
         replies = yield Round([*requests, read])
     stored = _checked(core, replies[-1].value)
@@ -94,10 +101,22 @@ def open_namespace(
 def read_namespace(core: Core) -> Plan[bool]:
     """Fill the core from the namespace as it stands, and create nothing; whether there is one."""
     reply = yield from one(Request(0, command=("HMGET", namespace_key(core.namespace), *_FIELDS)))
-    if not any(value is not None for value in reply.value):
+    if not _is_there(reply.value):
         return False
     _fill(core, _checked(core, reply.value))
     return True
+
+
+def not_there(core: Core) -> NamespaceNotFound:
+    """What is told of a namespace that is not there."""
+    return NamespaceNotFound(
+        f"there is no namespace {core.namespace!r} on this server: who enqueues, creates a queue or starts an event"
+        " process makes it"
+    )
+
+
+def _is_there(values: list[bytes | None]) -> bool:
+    return any(value is not None for value in values)
 
 
 def _fill(core: Core, stored: dict[str, str]) -> None:

@@ -82,10 +82,12 @@ class Opening:
         clock_guard: timedelta | None,
         outbox_limit: int | None,
         outbox_full: str | None,
+        existing: bool,
     ) -> Plan[None]:
         """Check the server, and open the namespace."""
+        arguments.boolean("existing", existing)
         yield from check_server(self.durability, self.namespace)
-        yield from open_namespace(core, shards, history, auto_create, clock_guard, outbox_limit, outbox_full)
+        yield from open_namespace(core, shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
 
     def start_driving(self, core: Core) -> None:
         """Start the event process as a child, so that this program's interpreter makes nothing late.

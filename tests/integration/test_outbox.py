@@ -181,3 +181,10 @@ def test_limit_and_policy_are_fixed_with_the_namespace(open_one: Open, settings:
     open_one()
     with pytest.raises(InvalidArgument, match=text):
         open_one(**settings)
+
+
+def test_of_a_limit_what_is_beyond_whole_kib_is_left_off(open_one: Open) -> None:
+    open_one(outbox_limit=LIMIT + 1023)
+    open_one(outbox_limit=LIMIT)
+    with pytest.raises(InvalidArgument, match="outbox of 4 KiB"):
+        open_one(outbox_limit=LIMIT - 1)

@@ -29,9 +29,10 @@ ROWS = {
     "max_attempts": f"1 to {limits.MAX_ATTEMPTS_MAX:,}",
     "error text kept": f"{limits.ERROR_BYTES // 1024} KiB, longer is cut",
     "worker name": f"{limits.WORKER_BYTES} B",
-    "outbox of a shard (history `relay`)": f"{limits.OUTBOX_BYTES_MIN // 1024} KiB to"
-    f" {(limits.OUTBOX_BYTES_MAX + 1024) // 2**40} TiB; `outbox_limit=`, `outbox_full=` (`block`, `drop`): fixed"
-    " with the namespace",
+    "outbox of a shard (history `relay`)": "whole KiB, from"
+    f" {limits.OUTBOX_BYTES_MIN:,} to {limits.OUTBOX_BYTES_MAX:,} B"
+    f" ({(limits.OUTBOX_BYTES_MAX + 1024) // 2**40} TiB less 1 KiB);"
+    " `outbox_limit=`, `outbox_full=` (`block`, `drop`): fixed with the namespace",
     "clock guard": f"{limits.CLOCK_GUARD_MS_MIN} ms to {limits.CLOCK_GUARD_MS_MAX // 3_600_000} h; "
     "`clock_guard=`: fixed with the namespace",
 }

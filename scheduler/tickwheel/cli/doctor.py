@@ -23,14 +23,14 @@ from tickwheel.cli.checkup import (
     which_servers,
 )
 from tickwheel.cli.command import command
-from tickwheel.cli.failures import ExitCode, Refusal
+from tickwheel.cli.failures import Refusal
 from tickwheel.cli.output import console, print_json, printable
 from tickwheel.cli.place import TIMEOUT, Place
 from tickwheel.core import Core
 from tickwheel.datadir_lock import is_free
 from tickwheel.doctor import LIVE_PASSES, audit
 from tickwheel.doctor.reading import damage_told
-from tickwheel.namespace import read_namespace
+from tickwheel.namespace import not_there, read_namespace
 from tickwheel.opening import Opening
 from tickwheel.operations.queues import listed
 from tickwheel.servers import ServerPools
@@ -81,7 +81,7 @@ def doctor(
     if place.json:
         print_json([asdict(finding) for finding in report.found])
     if not there:
-        raise Refusal(f"there is no namespace {core.namespace!r} on this server", ExitCode.NOT_FOUND)
+        raise not_there(core)
     bad = [finding for finding in report.found if finding.verdict == "bad"]
     if bad:
         raise Refusal(f"{len(bad)} of {len(report.found)} checks are bad")

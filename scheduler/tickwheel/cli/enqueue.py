@@ -70,7 +70,7 @@ def enqueue(
     if source is not None:
         if payload or any(given is not None for given in (id, delay, due, deadline, meta, lease, max_attempts)):
             raise InvalidArgument("with --from, payload and fields are those of the lines: give nothing else")
-        with place.open() as tickwheel:
+        with place.open(makes=True) as tickwheel:
             enqueue_file(tickwheel.queue(queue), source, json=place.json)
         return
     new = NewMessage(
@@ -83,7 +83,7 @@ def enqueue(
         lease,
         max_attempts,
     )
-    with place.open() as tickwheel:
+    with place.open(makes=True) as tickwheel:
         [result] = tickwheel.queue(queue).enqueue_many([new])
     if place.json:
         print_result(result)

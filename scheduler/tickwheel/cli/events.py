@@ -100,7 +100,8 @@ def events(
         int | None,
         typer.Option(
             metavar="BYTES",
-            help="Events that a shard of a new namespace keeps for Kafka (default 256 MiB); checked where it exists.",
+            help="Events that a shard of a new namespace keeps for Kafka, in whole KiB (default 256 MiB); checked where"
+            " it exists.",
         ),
     ] = None,
     outbox_full: Annotated[
@@ -146,6 +147,7 @@ def events(
     with (
         nullcontext() if broker is None else closing(broker),
         place.open(
+            makes=True,
             durability=durability,
             shards=shards,
             clock_guard=clock_guard,

@@ -9,7 +9,14 @@ from enum import IntEnum
 import typer
 
 from tickwheel.embedded import EmbeddedServerError
-from tickwheel.errors import InvalidArgument, MessageNotFound, QueueNotFound, TickwheelError, Unavailable
+from tickwheel.errors import (
+    InvalidArgument,
+    MessageNotFound,
+    NamespaceNotFound,
+    QueueNotFound,
+    TickwheelError,
+    Unavailable,
+)
 
 
 class ExitCode(IntEnum):
@@ -30,7 +37,7 @@ Exit codes:
   1  refused, or failed: one line on stderr says why
   2  the command line or an argument is wrong; nothing was sent
   3  the server cannot be reached, or did not answer in time
-  4  no such queue or message; dequeue: nothing to deliver"""
+  4  no such namespace, queue or message; dequeue: nothing to deliver"""
 
 
 class Refusal(Exception):
@@ -69,7 +76,7 @@ def exit_code(error: Exception) -> ExitCode:
     match error:
         case Refusal():
             return error.code
-        case QueueNotFound() | MessageNotFound():
+        case NamespaceNotFound() | QueueNotFound() | MessageNotFound():
             return ExitCode.NOT_FOUND
         case Unavailable() | EmbeddedServerError():
             return ExitCode.UNAVAILABLE

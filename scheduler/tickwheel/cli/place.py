@@ -49,11 +49,15 @@ class Place:
     def open(
         self,
         *,
+        makes: bool = False,
         drives: bool = False,
         durability: str | None = None,
         **namespace: Any,
     ) -> Tickwheel:
-        """A client. ``drives``: with an embedded server its event process runs meanwhile, so that timers fire.
+        """A client of a namespace that is there, or with ``makes`` of one that is made if need be.
+
+        A command that needs nothing new must not make one: its shards and history would be fixed. ``drives``: with an
+        embedded server its event process runs meanwhile, so that timers fire.
 
         ``namespace`` is what `Tickwheel` is told of a new one, or is to be checked of one that is there.
         """
@@ -62,6 +66,7 @@ class Place:
             namespace=self.namespace or "tw",
             data_dir=self.data_dir,
             durability=durability,
+            existing=not makes,
             drive=None if drives else False,
             timeout=TIMEOUT if self.timeout is None else self.timeout,
             **namespace,

@@ -78,7 +78,7 @@ def create(
         "forecast": forecast or None,
         "sink": sink,
     }
-    with place.open(shards=shards) as tickwheel:
+    with place.open(makes=True, shards=shards) as tickwheel:
         try:
             created = tickwheel.create_queue(queue, update=update, **config)
         except QueueConfigConflict as error:

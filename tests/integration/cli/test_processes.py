@@ -221,7 +221,10 @@ def in_shell(environment: dict[str, str], command: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("command", ["enqueue orders -", "enqueue orders --from -", "complete orders -"])
-def test_a_closed_input_that_is_to_be_read_is_code_2_and_one_line(environment: dict[str, str], command: str) -> None:
+def test_a_closed_input_that_is_to_be_read_is_code_2_and_one_line(
+    run: Run, environment: dict[str, str], command: str
+) -> None:
+    run("queue", "create", "orders")
     closed = "tickwheel: there is nothing to read: standard input is closed; pipe or redirect something into it\n"
     assert in_shell(environment, f"{command} <&-") == (2, "", closed)
 

@@ -1,0 +1,96 @@
+"""A namespace that is not there: only what puts something into it makes it, and all else says so."""
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.cli.running import Run
+from tickwheel import NamespaceNotFound, Tickwheel, aio
+from tickwheel.keys import namespace_key
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+TOKEN = ("--token", "00" * 16)
+NEED_IT = (
+    *(("shards",), ("shards", "reset-epoch", "--yes"), ("counts",), ("counts", "jobs"), ("depth", "jobs")),
+    *(("get", "jobs", "x"), ("messages", "jobs"), ("explain", "jobs", "x"), ("forecast", "jobs"), ("doctor",)),
+    *(("queue", "list"), ("queue", "show", "jobs"), ("queue", "block", "jobs"), ("queue", "unblock", "jobs")),
+    *(("cancel", "jobs", "x"), ("reschedule", "jobs", "x", "--delay", "1s"), ("redrive", "jobs", "x")),
+    *(("redrive", "jobs", "--all"), ("dequeue", "jobs"), ("complete", "jobs", "x", *TOKEN)),
+    *(("fail", "jobs", "x", *TOKEN), ("extend", "jobs", "x", "1m", *TOKEN)),
+)
+MAKE_IT = (("enqueue", "jobs", "x"), ("enqueue", "jobs", "--from", "-"), ("queue", "create", "jobs"))
+
+
+@pytest.fixture
+def nowhere(tickwheel_server: PrivateServer) -> Iterator[str]:
+    namespace = f"nowhere-{os.urandom(6).hex()}"
+    yield namespace
+    tickwheel_server.clear(namespace)
+
+
+def keys(server: PrivateServer, namespace: str) -> list[bytes]:
+    with server.client() as client:
+        return list(client.scan_iter(match=f"*{namespace}*"))
+
+
+@pytest.mark.parametrize("command", NEED_IT, ids=" ".join)
+def test_a_command_that_needs_what_is_there_says_in_one_line_that_it_is_not_and_makes_nothing(
+    run: Run, tickwheel_server: PrivateServer, nowhere: str, command: tuple[str, ...]
+) -> None:
+    refused = run(*command, "--namespace", nowhere, code=4)
+    assert refused.stderr.startswith(f"tickwheel: there is no namespace {nowhere!r} on this server: ")
+    assert refused.stderr.count("\n") == 1
+    assert keys(tickwheel_server, nowhere) == []
+
+
+@pytest.mark.parametrize("command", MAKE_IT, ids=" ".join)
+def test_a_command_that_adds_makes_it(run: Run, nowhere: str, command: tuple[str, ...]) -> None:
+    run(*command, "--namespace", nowhere, stdin="{}\n")
+    run("shards", "--namespace", nowhere)
+
+
+def test_whoever_comes_after_a_look_still_fixes_shards_and_history(
+    run: Run, tickwheel_server: PrivateServer, nowhere: str
+) -> None:
+    run("shards", "--namespace", nowhere, code=4)
+    with Tickwheel(tickwheel_server.url, namespace=nowhere, shards=64, history="relay"):
+        assert len(json.loads(run("shards", "--namespace", nowhere, "--json").stdout)) == 64
+
+
+def test_a_client_of_existing_namespaces_alone_takes_one_as_it_is(
+    tickwheel_server: PrivateServer, nowhere: str
+) -> None:
+    def opened() -> Tickwheel:
+        return Tickwheel(tickwheel_server.url, namespace=nowhere, existing=True)
+
+    with pytest.raises(NamespaceNotFound, match=f"no namespace '{nowhere}'"):
+        opened()
+    with pytest.raises(NamespaceNotFound):
+        asyncio.run(aio.Tickwheel(tickwheel_server.url, namespace=nowhere, existing=True).open())
+    assert keys(tickwheel_server, nowhere) == []
+    Tickwheel(tickwheel_server.url, namespace=nowhere, shards=3, auto_create=False).close()
+    before = _settings(tickwheel_server, nowhere)
+    with opened() as tickwheel:
+        assert (tickwheel._core.shards, tickwheel._core.auto_create) == (3, False)
+    assert _settings(tickwheel_server, nowhere) == before
+
+
+def test_a_namespace_of_before_there_were_outboxes_is_taken_without_a_write(
+    tickwheel_server: PrivateServer, nowhere: str
+) -> None:
+    Tickwheel(tickwheel_server.url, namespace=nowhere).close()
+    with tickwheel_server.client() as client:
+        client.hdel(namespace_key(nowhere), "outbox_kib", "outbox_full")
+    before = _settings(tickwheel_server, nowhere)
+    Tickwheel(tickwheel_server.url, namespace=nowhere, existing=True).close()
+    assert _settings(tickwheel_server, nowhere) == before
+
+
+def _settings(server: PrivateServer, namespace: str) -> dict[bytes, bytes]:
+    with server.client() as client:
+        return dict(client.hgetall(namespace_key(namespace)))
