@@ -13,6 +13,8 @@ from tests.fault.harness.plan import Fault, RunPlan
 _UNDISTURBED_MS = 3_000
 # As late as that, after a session that was lost.
 _ONE_SESSION_MS = 4_000 + _UNDISTURBED_MS
+# A fault that lasts, and disturbs nobody: that none is later than ``late_max_ms`` says all.
+_LONG_S = 3_600.0
 
 Planned = Callable[[random.Random, float], tuple[Fault, ...]]
 
@@ -174,6 +176,7 @@ ROWS: dict[str, Row] = {
         "ZooKeeper quorum lost",
         _several("lose_quorum", 1, (30, 30)),
         seconds=32,
+        recovers_s=_LONG_S,
         late_max_ms=_UNDISTURBED_MS,
         zookeepers=3,
     ),
@@ -213,7 +216,13 @@ ROWS: dict[str, Row] = {
     "F19": Row("byte of the append-only file flipped", _none, seconds=3, after="flip_byte"),
     "F20": Row("clock steps of one hour, both ways", _both_ways("step_clock", (2, 5)), seconds=16, faked="server"),
     "F21": Row(
-        "Kafka away, then back", _kafka_away, late_max_ms=_UNDISTURBED_MS, relayed=True, seconds=68, soak_seconds=608
+        "Kafka away, then back",
+        _kafka_away,
+        recovers_s=_LONG_S,
+        late_max_ms=_UNDISTURBED_MS,
+        relayed=True,
+        seconds=68,
+        soak_seconds=608,
     ),
     "F22": Row(
         "relay killed between the broker's acknowledgement and the cut",
