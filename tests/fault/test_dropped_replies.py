@@ -147,13 +147,16 @@ class Resent(logging.Handler):
 
 
 @pytest.fixture
-def resent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Resent]:
+def resent() -> Iterator[Resent]:
     handler = Resent()
     logger = logging.getLogger("tickwheel")
+    before = logger.level
     logger.addHandler(handler)
-    monkeypatch.setattr(logger, "level", logging.DEBUG)
+    # Most are told at DEBUG; `setLevel` forgets what the logger has found out about that level.
+    logger.setLevel(logging.DEBUG)
     yield handler
-    logging.getLogger("tickwheel").removeHandler(handler)
+    logger.setLevel(before)
+    logger.removeHandler(handler)
 
 
 @pytest.mark.parametrize("name", CALLS)
