@@ -3,13 +3,17 @@
 A channel belongs to its shard's slot. When that moves, its server takes the subscription back, or the map tells.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from redis.exceptions import AskError
 
+from tickwheel.seldom import Seldom
 from tickwheel.topology import Topology, named, slot_of
 from tickwheel.waiting import WaitList
+
+_log = logging.getLogger("tickwheel")
 
 
 class Subscriptions:
@@ -34,6 +38,7 @@ class Subscriptions:
         self._unconfirmed: dict[str, set[bytes]] = {}
         # What was published on these is lost: once they stand again, everybody looks.
         self._interrupted: set[bytes] = set()
+        self._seldom = Seldom()
 
     @property
     def all_stand(self) -> bool:
@@ -60,6 +65,10 @@ class Subscriptions:
                 found.setdefault(server, []).append(channel)
         return found
 
+    def tell(self, trouble: str) -> None:
+        """Log what keeps wake-ups away, once in a while. That they come again is logged when all stand."""
+        _log.log(self._seldom.level(trouble), "%s", trouble)
+
     def lost(self, server: str) -> None:
         """The connection to a server is gone, or there was none to be had."""
         self._forget([channel for channel, at in self._at.items() if at == server])
@@ -76,6 +85,9 @@ class Subscriptions:
             self._confirmed(queue, channel)
         elif kind == b"sunsubscribe":
             self._forget([channel])
+        if self._seldom.has_told and self.all_stand:
+            self._seldom.has_told = False
+            _log.info("wake-ups come again: all subscriptions stand")
 
     def passed_on(self, server: str, error: AskError) -> None:
         """The server's answer to a subscription: another one has the slot."""

@@ -9,9 +9,8 @@ from typing import Any
 from redis.exceptions import AskError
 
 from tickwheel.async_servers import AsyncServerPools, read_answer
-from tickwheel.seldom import Seldom
 from tickwheel.subscriptions import Subscriptions
-from tickwheel.transport import UNANSWERED, log, raise_refused, refused
+from tickwheel.transport import UNANSWERED, raise_refused, refused
 from tickwheel.waiting import CONFIRM_S, RECONNECT_S, REFUSED_S, SWEEP_S, WaitList
 
 
@@ -57,7 +56,6 @@ class WakeTask:
         self._reading: dict[str, asyncio.Future[Any]] = {}
         self._nudged = asyncio.Event()
         self._swept = 0.0
-        self._seldom = Seldom()
         self._error: Exception | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
@@ -78,7 +76,7 @@ class WakeTask:
             async with asyncio.timeout(CONFIRM_S):
                 await confirmed.wait()
         except TimeoutError:
-            self._tell(f"no subscription to queue {queue!r} yet: a dequeue waits for the sweep")
+            self._subscriptions.tell(f"no subscription to queue {queue!r} yet: a dequeue waits for the sweep")
         self._check()
         return TaskWaiter(self._waiters, queue, self._check)
 
@@ -114,14 +112,6 @@ class WakeTask:
     def _stands(self, queue: str) -> None:
         self._queues[queue].set()
 
-    def _tell(self, trouble: str) -> None:
-        log.log(self._seldom.level(trouble), "%s", trouble)
-
-    def _tell_all_is_well(self) -> None:
-        if self._seldom.has_told and self._subscriptions.all_stand:
-            self._seldom.has_told = False
-            log.info("wake-ups come again: all subscriptions stand")
-
     async def _place(self) -> None:
         """Subscribe to what is not subscribed to, where it belongs."""
         if self._subscriptions.map_is_old:
@@ -129,7 +119,7 @@ class WakeTask:
                 await self._servers.read_map()
                 self._subscriptions.map_is_old = False
             except UNANSWERED as error:
-                self._tell(f"wake-ups interrupted, where to subscribe is not known: {error}")
+                self._subscriptions.tell(f"wake-ups interrupted, where to subscribe is not known: {error}")
                 await asyncio.sleep(RECONNECT_S)
         for server, channels in self._subscriptions.wanted().items():
             await self._at(server, partial(self._subscribe, channels))
@@ -141,7 +131,7 @@ class WakeTask:
         except UNANSWERED as error:
             self._subscriptions.lost(server)
             await self._drop(server)
-            self._tell(f"wake-ups interrupted, subscribing again: {error}")
+            self._subscriptions.tell(f"wake-ups interrupted, subscribing again: {error}")
             self._error = error
             if refused(error) is None:
                 await asyncio.sleep(RECONNECT_S)
@@ -182,7 +172,6 @@ class WakeTask:
         else:
             self._subscriptions.hear(server, message)
             self._error = None
-            self._tell_all_is_well()
 
     async def _drop(self, server: str) -> None:
         connection, reading = self._connections.pop(server, None), self._reading.pop(server, None)

@@ -10,10 +10,9 @@ from typing import Any
 
 from redis.exceptions import AskError
 
-from tickwheel.seldom import Seldom
 from tickwheel.servers import ServerPools, read_answer
 from tickwheel.subscriptions import Subscriptions
-from tickwheel.transport import UNANSWERED, log, raise_refused, refused
+from tickwheel.transport import UNANSWERED, raise_refused, refused
 from tickwheel.waiting import CONFIRM_S, RECONNECT_S, REFUSED_S, SWEEP_S, WaitList
 
 
@@ -53,7 +52,6 @@ class WakeThread:
         # One end wakes the thread at the other.
         self._nudges: tuple[socket.socket, socket.socket] | None = None
         self._swept = 0.0
-        self._seldom = Seldom()
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
@@ -117,14 +115,6 @@ class WakeThread:
     def _stands(self, queue: str) -> None:
         self._queues[queue].set()
 
-    def _tell(self, trouble: str) -> None:
-        log.log(self._seldom.level(trouble), "%s", trouble)
-
-    def _tell_all_is_well(self) -> None:
-        if self._seldom.has_told and self._subscriptions.all_stand:
-            self._seldom.has_told = False
-            log.info("wake-ups come again: all subscriptions stand")
-
     def _nudge(self) -> None:
         if self._nudges is not None:
             self._nudges[0].send(b".")
@@ -136,7 +126,7 @@ class WakeThread:
                 self._servers.read_map()
                 self._subscriptions.map_is_old = False
             except UNANSWERED as error:
-                self._tell(f"wake-ups interrupted, where to subscribe is not known: {error}")
+                self._subscriptions.tell(f"wake-ups interrupted, where to subscribe is not known: {error}")
                 self._stopped.wait(RECONNECT_S)
         with self._lock:
             wanted = self._subscriptions.wanted()
@@ -154,7 +144,7 @@ class WakeThread:
                 connection.disconnect()
             if self._stopped.is_set():
                 return
-            self._tell(f"wake-ups interrupted, subscribing again: {error}")
+            self._subscriptions.tell(f"wake-ups interrupted, subscribing again: {error}")
             self._error = error
             if refused(error) is None:
                 self._stopped.wait(RECONNECT_S)
@@ -195,4 +185,3 @@ class WakeThread:
             else:
                 self._subscriptions.hear(server, message)
                 self._error = None
-                self._tell_all_is_well()
