@@ -8,6 +8,7 @@ from tickwheel import arguments, record
 from tickwheel.core import Core
 from tickwheel.errors import MessageNotFound
 from tickwheel.operations.change import locate
+from tickwheel.operations.look import decoded
 from tickwheel.plan import Plan, Request, Round
 from tickwheel.record import State
 
@@ -54,7 +55,7 @@ def explain(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Pl
     n1, n2, a1, a2, b1, b2 = _PLACE.unpack(place)
     now_ms = n1 << 32 | n2
     ahead, behind = (None if n == _NONE else n for n in (a1 << 32 | a2, b1 << 32 | b2))
-    found = record.decode(stored)
+    found = decoded(queue, raw, stored)
     until = arguments.from_ms(found.until_ms)
     state = found.state.label
     if found.state is State.INVISIBLE:
@@ -85,7 +86,7 @@ def explain(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Pl
             reason = f"{ahead} more urgent message{'s are' if ahead > 1 else ' is'} ahead of it"
             return Explanation(id_, state, "behind_others", reason, ahead=ahead)
         return Explanation(id_, state, "next", "it is next: no worker has asked for it yet", ahead=0)
-    holder = record.decode(holder_record) if holder_record else None
+    holder = decoded(queue, holder_name, holder_record) if holder_record else None
     others = f"{behind} other{'s' if behind != 1 else ''} of its value go{'es' if behind == 1 else ''} first"
     if holder is None or not (holder.state is State.RUNNING or holder.held):
         return Explanation(id_, state, "behind_value", others, ahead_in_value=behind)

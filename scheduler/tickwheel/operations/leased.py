@@ -5,6 +5,7 @@ from tickwheel.core import Core
 from tickwheel.errors import InvalidArgument, LeaseLost, MessageNotFound
 from tickwheel.operations.change import locate
 from tickwheel.operations.dequeue import M, Maker
+from tickwheel.operations.look import decoded
 from tickwheel.plan import Plan
 
 TOKEN_BYTES = 16
@@ -25,7 +26,7 @@ def leased(core: Core, queue: str, id_: str, token: bytes, exclusive_value: str 
         raise MessageNotFound(
             f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over"
         )
-    found = record.decode(stored, body)
+    found = decoded(queue, raw, stored, body)
     if not found.flags & record.OWNED or found.token != token:
         raise LeaseLost(
             f"the token is not that of message {id_!r} of queue {queue!r}, which is {found.state.label}: its lease"

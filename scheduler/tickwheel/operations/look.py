@@ -80,11 +80,17 @@ def damage_named(queue: str, raw_name: bytes) -> Iterator[None]:
         ) from error
 
 
+def decoded(queue: str, raw_name: bytes, stored: bytes, body: bytes = b"") -> record.Record:
+    """The record of a message. Raises TickwheelError where it is damaged."""
+    with damage_named(queue, raw_name):
+        return record.decode(stored, body)
+
+
 def view(queue: str, raw_name: bytes, stored: bytes, body: bytes, exclusive: bool) -> MessageView:
     """A record as callers see it. Raises TickwheelError where it is damaged."""
     with damage_named(queue, raw_name):
         id_, value = record.split_name(raw_name, exclusive)
-        found = record.decode(stored, body)
+    found = decoded(queue, raw_name, stored, body)
     return MessageView(
         id=id_,
         queue=queue,
