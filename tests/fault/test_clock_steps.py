@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from tests.conditions import eventually
 from tests.fault.event_processes import fence, wait_for_a_claim
 from tickwheel import Queue, Tickwheel
 from tickwheel.keys import shard_key
+from tickwheel.routing import shard_of
 from tickwheel.testing import PrivateServer
 from tickwheel.testing.clock import FRAGMENT
 
@@ -29,11 +30,11 @@ SECOND = timedelta(seconds=1)
 class SteppedClock:
     """A namespace's clock that goes as this host's does, plus a step."""
 
-    def __init__(self, server: PrivateServer) -> None:
+    def __init__(self, server: PrivateServer, shards: int = 1) -> None:
         self._step = timedelta()
         self._one_at_a_time = threading.Lock()
         self._client = server.client()
-        self._key = shard_key(NAMESPACE, 0, "clock")
+        self._keys = [shard_key(NAMESPACE, shard, "clock") for shard in range(shards)]
         self._stopping = threading.Event()
         self._show()
         self._thread = threading.Thread(target=self._go, daemon=True)
@@ -52,8 +53,8 @@ class SteppedClock:
 
     @property
     def accepted_ms(self) -> int:
-        """What the shard keeps of an accepted step."""
-        return int(self._client.hget(self._key, "accepted") or 0)
+        """What the shard that keeps the least keeps of an accepted step."""
+        return min(int(self._client.hget(key, "accepted") or 0) for key in self._keys)
 
     def close(self) -> None:
         self._stopping.set()
@@ -66,7 +67,8 @@ class SteppedClock:
 
     def _show(self) -> None:
         with self._one_at_a_time:
-            self._client.hset(self._key, "now", int(self.now.timestamp() * 1000))
+            for key in self._keys:
+                self._client.hset(key, "now", int(self.now.timestamp() * 1000))
 
 
 class Driver:
@@ -170,6 +172,27 @@ def test_a_step_forward_is_held_until_the_clock_agrees_again(
         driver.says("agrees again")
         becomes_pending(jobs, "soon")
         assert {state(jobs, id) for id in ("within the step", "named within the step")} == {"invisible"}
+
+
+def test_what_is_accepted_of_one_shard_is_accepted_of_one_that_meets_it_later(
+    private: PrivateServer, tmp_path: Path
+) -> None:
+    with (
+        Tickwheel(private.url, namespace=NAMESPACE, shards=2, clock=FRAGMENT) as tickwheel,
+        closing(SteppedClock(private, shards=2)) as clock,
+        driven(private, tmp_path / "log") as driver,
+    ):
+        jobs = tickwheel.create_queue("jobs")
+        of_shard = {shard_of("jobs", id.encode(), 2): id for id in map(str, range(20))}
+        # Only this one is looked at within seconds: the other is idle.
+        jobs.enqueue(id=of_shard[0], due=datetime.now(UTC) + 3 * SECOND)
+        clock.step_to(HOUR)
+        driver.says("shard 0: the server's clock stepped")
+        driver.is_told_to_accept()
+        driver.says("shard 0: the server's clock was accepted")
+        jobs.enqueue(id=of_shard[1], due=clock.now + SECOND / 10)
+        becomes_pending(jobs, of_shard[1])
+        eventually(lambda: clock.accepted_ms > 0, "both shards keep what was accepted")
 
 
 def test_an_operator_accepts_a_step_and_the_next_event_process_knows(

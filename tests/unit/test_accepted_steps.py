@@ -92,3 +92,31 @@ def test_a_shard_that_lost_it_is_told_again() -> None:
     # A failover to a server that had not heard of it.
     host.clock.claimed(int(BASE + host.at) + HOUR, None, 0)
     assert host.clock.to_keep == HOUR
+
+
+@pytest.mark.parametrize(
+    ("ahead", "held"), [(HOUR, False), (HOUR + LIMIT, False), (HOUR + LIMIT + 1, True), (2_000, True)]
+)
+def test_a_step_that_was_accepted_of_another_shard_is_accepted_when_it_is_met(ahead: int, held: bool) -> None:
+    host = Host()
+    host.look(0)
+    host.clock.accept_alike([HOUR])
+    host.look(ahead)
+    assert host.clock.guard.held == held
+    assert host.clock.to_keep == (None if held else ahead)
+
+
+def test_it_counts_for_as_long_as_an_idle_shard_may_not_have_been_looked_at() -> None:
+    host = Host()
+    host.clock.accept_alike([HOUR])
+    for _ in range(13):
+        host.look(0)
+    host.look(HOUR)
+    assert host.clock.guard.held
+
+
+def test_where_nothing_was_accepted_nothing_is_alike() -> None:
+    host = Host()
+    host.clock.accept_alike([])
+    host.look(HOUR)
+    assert host.clock.guard.held

@@ -36,8 +36,10 @@ _log = logging.getLogger("tickwheel.event_process")
 class ClockGuard:
     """Guards against forward steps of more than ``limit_ms`` of the server's clock."""
 
-    def __init__(self, limit_ms: int = CLOCK_GUARD_MS) -> None:
+    def __init__(self, limit_ms: int = CLOCK_GUARD_MS, what: str = "the server's clock") -> None:
+        """``what`` is what the log calls it."""
         self._limit = limit_ms
+        self._what = what
         self._offset = -inf
         self._anchor = -inf
         self._anchored_at = -inf
@@ -50,6 +52,11 @@ class ClockGuard:
     def held(self) -> bool:
         """Whether time stands still because the server's clock is not believed."""
         return self._frozen is not None
+
+    @property
+    def ahead_ms(self) -> int:
+        """By how much the server's clock is ahead of the one that is trusted."""
+        return round(self._shown - self._anchor)
 
     def now(self, monotonic_ms: float) -> float:
         """The bound on the shard's time."""
@@ -75,7 +82,7 @@ class ClockGuard:
             return
         if self._frozen is not None:
             self._frozen = None
-            _log.warning("the server's clock agrees again; promotion goes on")
+            _log.warning("%s agrees again; promotion goes on", self._what)
             self._offset = low
         else:
             kept = self._offset - (received - self._seen_at) * DRIFT
@@ -87,7 +94,7 @@ class ClockGuard:
     def accept(self) -> None:
         """An operator says that the server's clock is right as it is."""
         if self._frozen is not None:
-            _log.warning("the server's clock was accepted, %d ms ahead", self._shown - self._anchor)
+            _log.warning("%s was accepted, %d ms ahead", self._what, self.ahead_ms)
             self._offset = self._anchor = self._shown
             self._frozen = None
 
@@ -96,7 +103,7 @@ class ClockGuard:
             self._frozen = self.now(received)
             self.steps += 1
             _log.error(
-                "the server's clock stepped %d ms ahead (limit %d ms): promotion is held until it "
-                "agrees again or an operator accepts it",
-                *(self._shown - self._anchor, self._limit),
+                "%s stepped %d ms ahead (limit %d ms): promotion is held until it agrees again or an operator"
+                " accepts it",
+                *(self._what, self.ahead_ms, self._limit),
             )

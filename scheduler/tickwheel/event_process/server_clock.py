@@ -1,7 +1,7 @@
 """A shard's clock in production: its server's, as far as the clock guard believes it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tickwheel.event_process.guard import ClockGuard
 from tickwheel.limits import CLOCK_GUARD_MS
@@ -11,6 +11,8 @@ from tickwheel.limits import CLOCK_GUARD_MS
 LOOK_HELD_MS = 250
 LOOK_WAITING_MS = 5_000
 LOOK_MS = 60_000
+# An idle shard is looked at within LOOK_MS, and answers.
+_ALIKE_MS = 2 * LOOK_MS
 
 # A clock that counts the time a machine sleeps, or its waking up would look like a step of the server's clock.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -34,14 +36,18 @@ class ServerClock:
         limit_ms: int = CLOCK_GUARD_MS,
         monotonic: Callable[[], float] = monotonic_ms,
         wall: Callable[[], float] = wall_ms,
+        what: str = "the server's clock",
     ) -> None:
-        self.guard = ClockGuard(limit_ms)
+        self.guard = ClockGuard(limit_ms, what)
         self.monotonic = monotonic
         self._wall = wall
         self._limit = limit_ms
         self._started = self._accepting = False
         self._accepted = self._kept = 0
         self._sent = self._received = self._looked_at = 0.0
+        # Steps that were accepted of others, and until when.
+        self._alike: Sequence[int] = ()
+        self._alike_until = 0.0
 
     def around(self, sent: float, received: float) -> None:
         """The last command was sent and answered at these moments."""
@@ -56,6 +62,14 @@ class ServerClock:
     def accept(self) -> None:
         """An operator says that the server's clock is right. From any thread; it counts from the next look on."""
         self._accepting = self.guard.held
+
+    def accept_alike(self, steps_ms: Sequence[int]) -> None:
+        """An operator has accepted such steps of other shards' clocks. From any thread.
+
+        This one may have made the same, and not have been looked at since: then there is nothing to accept twice.
+        """
+        self._alike_until = self.monotonic() + _ALIKE_MS
+        self._alike = steps_ms
 
     @property
     def to_keep(self) -> int | None:
@@ -72,7 +86,7 @@ class ServerClock:
     def observe(self, server_ms: int) -> None:
         self._looked_at = self._received
         self.guard.observe(server_ms, self._sent, self._received)
-        if self._accepting:
+        if self._accepting or self._is_alike():
             self._accepting = False
             if self.guard.held:
                 self.guard.accept()
@@ -87,6 +101,11 @@ class ServerClock:
         if self.guard.held:
             return self._looked_at + LOOK_HELD_MS
         return self._looked_at + (LOOK_WAITING_MS if waiting else LOOK_MS)
+
+    def _is_alike(self) -> bool:
+        if not self._alike or self.monotonic() > self._alike_until:
+            return False
+        return self.guard.held and any(abs(self.guard.ahead_ms - step) <= self._limit for step in self._alike)
 
     def _follow_accepted(self, ahead: int) -> None:
         """Drift moves what was accepted; it is forgotten when the server's clock and this host's agree again."""

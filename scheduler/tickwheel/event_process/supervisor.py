@@ -46,7 +46,7 @@ class EventProcess:
                 shard,
                 queues=queues,
                 election=election,
-                clock=ServerClock(clock_guard_ms),
+                clock=ServerClock(clock_guard_ms, what=f"shard {shard}: the server's clock"),
                 companions=companions,
                 clock_fragment=clock_fragment,
             )
@@ -94,12 +94,16 @@ class EventProcess:
     def accept_clock(self) -> None:
         """An operator says that the servers' clocks are right: promotion that the clock guard holds goes on.
 
-        A later event process believes them, too, until they agree with its host's clock again.
+        A later event process believes them, too, until they agree with its host's clock again. So do shards that have
+        not met the same step yet, as they are looked at in turn.
         """
-        if not any(loop.clock.guard.held for loop in self._loops.values()):
+        clocks = [loop.clock for loop in self._loops.values()]
+        steps = [clock.guard.ahead_ms for clock in clocks if clock.guard.held]
+        if not steps:
             _log.warning("there is no step of a server's clock to accept")
-        for loop in self._loops.values():
-            loop.clock.accept()
+        for clock in clocks:
+            clock.accept()
+            clock.accept_alike(steps)
 
     def _run_loop(self, loop: ShardLoop) -> None:
         try:

@@ -86,7 +86,7 @@ def let_retention_pass(world: World) -> Aftermath:
     def all_gone() -> bool:
         for kept in world.drivers:
             said = log(kept.process)
-            if said.rfind("promotion is held") > said.rfind("was accepted"):
+            if said.count("promotion is held") > said.count("was accepted"):
                 os.kill(kept.process.pid, signal.SIGUSR1)
         return not of_no_messages(world)
 

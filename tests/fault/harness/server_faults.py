@@ -173,5 +173,6 @@ def _accept_where_held(world: World) -> None:
     time.sleep(2)
     for kept in world.drivers:
         said = log(kept.process)
-        if said.rfind("promotion is held") > said.rfind("promotion goes on") and kept.is_running:
+        gone_on = said.count("promotion goes on") + said.count("was accepted")
+        if said.count("promotion is held") > gone_on and kept.is_running:
             os.kill(kept.process.pid, signal.SIGUSR1)
