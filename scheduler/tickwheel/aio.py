@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tickwheel import arguments
 from tickwheel.async_io import AsyncIO, another_loop, in_thread, to_its_end
@@ -19,13 +19,16 @@ from tickwheel.core import Core
 from tickwheel.errors import TickwheelError
 from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.opening import Opening
-from tickwheel.operations import change, explain, finish, look, queues, scan
-from tickwheel.operations.dequeue import Dequeue
-from tickwheel.operations.enqueue import enqueue_many
-from tickwheel.operations.leased import leased
+from tickwheel.operations import explain, look
+from tickwheel.operations.direct import Direct
 from tickwheel.operations.results import Change
+from tickwheel.operations.surface import Operations
 from tickwheel.plan import Plan
+from tickwheel.remote import connecting
 from tickwheel.wake_task import WakeTask
+
+if TYPE_CHECKING:
+    from tickwheel.remote.async_io import AsyncChannelIO
 
 T = TypeVar("T")
 
@@ -38,15 +41,15 @@ class Message(LeasedMessage):
 
     async def complete(self) -> None:
         """Done; see `tickwheel.Message.complete`."""
-        await self._tickwheel._run(finish.complete(self._tickwheel._core, [self]))
+        await self._tickwheel._run(self._tickwheel._operations.complete([self]))
 
     async def fail(self, error: str | None = None, retry_in: timedelta | None = None) -> str:
         """Give it back; see `tickwheel.Message.fail`."""
-        return await self._tickwheel._run(finish.fail(self._tickwheel._core, self, error, retry_in))
+        return await self._tickwheel._run(self._tickwheel._operations.fail(self, error, retry_in))
 
     async def extend(self, duration: timedelta) -> datetime:
         """Hold the lease longer; see `tickwheel.Message.extend`."""
-        self._lease_until_ms = await self._tickwheel._run(finish.extend(self._tickwheel._core, self, duration))
+        self._lease_until_ms = await self._tickwheel._run(self._tickwheel._operations.extend(self, duration))
         return self.lease_until
 
 
@@ -55,7 +58,7 @@ class Queue:
 
     def __init__(self, tickwheel: "Tickwheel", name: str) -> None:
         self._tickwheel = tickwheel
-        self._core = tickwheel._core
+        self._operations = tickwheel._operations
         self.name = arguments.plain_name("a queue's name", name)
 
     async def enqueue(
@@ -72,11 +75,11 @@ class Queue:
     ) -> EnqueueResult:
         """Add a message; see `tickwheel.Queue.enqueue`."""
         new = NewMessage(payload, id, delay, due, deadline, metadata, lease, max_attempts)
-        return (await self._tickwheel._run(enqueue_many(self._core, self.name, [new])))[0]
+        return (await self._tickwheel._run(self._operations.enqueue_many(self.name, [new])))[0]
 
     async def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
         """Add many; see `tickwheel.Queue.enqueue_many`."""
-        return await self._tickwheel._run(enqueue_many(self._core, self.name, messages))
+        return await self._tickwheel._run(self._operations.enqueue_many(self.name, messages))
 
     async def dequeue(
         self,
@@ -95,17 +98,17 @@ class Queue:
         by then, which stay so until their lease ends, and their attempt counts. So limit the time by ``wait``; or give
         a ``request_id``, and repeat the call with the same one to get them.
         """
-        asked = Dequeue(self._core, self.name, limit, where, lease, wait, worker, request_id, consistency)
-        return await self._tickwheel._run(asked.plan(self._tickwheel._message))
+        asked = self._operations.dequeue(self.name, limit, where, lease, wait, worker, request_id, consistency, Message)
+        return self._tickwheel._ours(await self._tickwheel._run(asked))
 
     async def leased(self, id: str, token: bytes, exclusive_value: str | None = None) -> Message:
         """A message that was dequeued elsewhere; see `tickwheel.Queue.leased`."""
-        asked = leased(self._core, self.name, id, token, exclusive_value, self._tickwheel._message)
-        return await self._tickwheel._run(asked)
+        asked = self._operations.leased(self.name, id, token, exclusive_value, Message)
+        return self._tickwheel._ours([await self._tickwheel._run(asked)])[0]
 
     async def complete_many(self, messages: Sequence[Message]) -> None:
         """Complete all; see `tickwheel.Queue.complete_many`."""
-        await self._tickwheel._run(finish.complete(self._core, messages))
+        await self._tickwheel._run(self._operations.complete(messages))
 
     async def cancel(self, id: str, exclusive_value: str | None = None, *, release: bool = False) -> Change:
         """Cancel a message; see `tickwheel.Queue.cancel`."""
@@ -115,7 +118,7 @@ class Queue:
         self, ids: Sequence[str], exclusive_value: str | None = None, *, release: bool = False
     ) -> list[Change]:
         """Cancel many; see `tickwheel.Queue.cancel_many`."""
-        return await self._tickwheel._run(change.cancel_many(self._core, self.name, ids, exclusive_value, release))
+        return await self._tickwheel._run(self._operations.cancel_many(self.name, ids, exclusive_value, release))
 
     async def reschedule(
         self,
@@ -127,55 +130,55 @@ class Queue:
         deadline: datetime | timedelta | None = None,
     ) -> Change:
         """Move a message in time; see `tickwheel.Queue.reschedule`."""
-        plan = change.reschedule(self._core, self.name, id, exclusive_value, delay, due, deadline)
+        plan = self._operations.reschedule(self.name, id, exclusive_value, delay, due, deadline)
         return await self._tickwheel._run(plan)
 
     async def redrive(self, id: str, exclusive_value: str | None = None) -> Change:
         """Try an errored message again; see `tickwheel.Queue.redrive`."""
-        return await self._tickwheel._run(change.redrive(self._core, self.name, id, exclusive_value))
+        return await self._tickwheel._run(self._operations.redrive(self.name, id, exclusive_value))
 
     async def get(self, id: str, exclusive_value: str | None = None) -> MessageView:
         """The message as it stands; see `tickwheel.Queue.get`."""
-        return await self._tickwheel._run(look.get(self._core, self.name, id, exclusive_value))
+        return await self._tickwheel._run(self._operations.get(self.name, id, exclusive_value))
 
     async def explain(self, id: str, exclusive_value: str | None = None) -> explain.Explanation:
         """Why the message is not running, and when it will; see `tickwheel.Queue.explain`."""
-        return await self._tickwheel._run(explain.explain(self._core, self.name, id, exclusive_value))
+        return await self._tickwheel._run(self._operations.explain(self.name, id, exclusive_value))
 
     async def messages(self, state: str | None = None) -> AsyncIterator[MessageView]:
         """Walk over all messages of the queue; see `tickwheel.Queue.messages`."""
-        page = scan.Scan(self._core, self.name, state)
+        page = self._operations.pages(self.name, state)
         while not page.ended:
             for message in await self._tickwheel._run(page.next()):
                 yield message
 
     async def counts(self) -> dict[str, int]:
         """How many messages are in each state; see `tickwheel.Queue.counts`."""
-        return await self._tickwheel._run(look.counts(self._core, self.name))
+        return await self._tickwheel._run(self._operations.counts(self.name))
 
     async def lateness(self) -> look.Lateness:
         """How late messages became deliverable; see `tickwheel.Queue.lateness`."""
-        return await self._tickwheel._run(look.lateness(self._core, self.name))
+        return await self._tickwheel._run(self._operations.lateness(self.name))
 
     async def depth(self, where: Mapping[str, str] | None = None) -> int:
         """How many messages are Pending; see `tickwheel.Queue.depth`."""
-        return await self._tickwheel._run(look.depth(self._core, self.name, where))
+        return await self._tickwheel._run(self._operations.depth(self.name, where))
 
     async def forecast(self, minutes: int = 60) -> list[look.ForecastMinute]:
         """What falls due in each of the coming minutes; see `tickwheel.Queue.forecast`."""
-        return await self._tickwheel._run(look.forecast(self._core, self.name, minutes))
+        return await self._tickwheel._run(self._operations.forecast(self.name, minutes))
 
     async def block(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
         """Block enqueue, dequeue, or both; see `tickwheel.Queue.block`."""
-        return await self._tickwheel._run(queues.block(self._core, self.name, True, enqueue=enqueue, dequeue=dequeue))
+        return await self._tickwheel._run(self._operations.block(self.name, True, enqueue=enqueue, dequeue=dequeue))
 
     async def unblock(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
         """Lift the block of enqueue, dequeue, or both."""
-        return await self._tickwheel._run(queues.block(self._core, self.name, False, enqueue=enqueue, dequeue=dequeue))
+        return await self._tickwheel._run(self._operations.block(self.name, False, enqueue=enqueue, dequeue=dequeue))
 
     async def config(self) -> QueueConfig:
         """The queue's configuration, read from its home. Raises QueueNotFound."""
-        return await self._tickwheel._run(queues.current(self._core, self.name))
+        return await self._tickwheel._run(self._operations.config(self.name))
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self._tickwheel!r}>"
@@ -207,8 +210,13 @@ class Tickwheel:
     ) -> None:
         self._opening = Opening(url, namespace, data_dir, durability, drive, timeout)
         self._core = Core(self._opening.namespace, clock=clock)
+        self._operations: Operations = (
+            connecting.operations(self._core)
+            if self._opening.is_service
+            else Direct(self._core, self._opening.durability)
+        )
         self._asked = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
-        self._io: AsyncIO | None = None
+        self._io: AsyncIO | AsyncChannelIO | None = None
         # The loop that opened it last, and the lock under which it is opened and closed there.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
@@ -230,12 +238,12 @@ class Tickwheel:
     async def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
         """Create a queue, or check that it has this configuration; see `tickwheel.Tickwheel.create_queue`."""
         queue = Queue(self, name)
-        await self._run(queues.create(self._core, queue.name, config, update=update))
+        await self._run(self._operations.create(queue.name, config, update=update))
         return queue
 
     async def queues(self) -> list[Queue]:
         """All queues of the namespace, by name."""
-        return [Queue(self, name) for name in await self._run(queues.listed(self._core))]
+        return [Queue(self, name) for name in await self._run(self._operations.queues())]
 
     async def close(self) -> None:
         """Let go of the server; messages stay. May be called twice.
@@ -271,14 +279,20 @@ class Tickwheel:
     async def _open(self) -> None:
         opening = self._opening
         try:
-            servers = AsyncServerPools(await in_thread(opening.open), opening.answer_s)
-            self._io = AsyncIO(servers, opening.shown, opening.seconds, opening.durability.replicas, opening.revive)
-            self._io.wakes = WakeTask(servers, self._core.channels)
-            await self._run(opening.prepare(self._core, *self._asked))
+            where = await in_thread(opening.open)
+            self._io = connecting.on_this_loop(opening) if opening.is_service else self._direct_io(where)
+            await self._run(self._operations.open(*self._asked))
             await in_thread(lambda: opening.start_driving(self._core))
         except BaseException:
             await to_its_end(asyncio.create_task(self._let_go()))
             raise
+
+    def _direct_io(self, where: str) -> AsyncIO:
+        opening = self._opening
+        servers = AsyncServerPools(where, opening.answer_s)
+        io = AsyncIO(servers, opening.shown, opening.seconds, opening.durability.replicas, opening.revive)
+        io.wakes = WakeTask(servers, self._core.channels)
+        return io
 
     async def _let_go(self) -> None:
         io, self._io = self._io, None
@@ -294,7 +308,7 @@ class Tickwheel:
             raise TickwheelError(f"{self!r} is not open, or closed again: use it in `async with`, or await its open()")
         return await self._io.run(plan)
 
-    def _message(self, queue: str, field: bytes, record: bytes, body: bytes, exclusive: bool) -> Message:
-        message = Message(queue, field, record, body, exclusive)
-        message._tickwheel = self
-        return message
+    def _ours(self, messages: list[Message]) -> list[Message]:
+        for message in messages:
+            message._tickwheel = self
+        return messages

@@ -17,6 +17,8 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _DAYS_MAX = 100_000
+# What a record has room for.
+_DUE_MS_MAX = 2**48 - 1
 
 
 def shown(value: object) -> str:
@@ -103,8 +105,18 @@ def boolean(what: str, value: object) -> bool:
     return value
 
 
+class MsFor(int):
+    """Milliseconds where a timedelta is expected: as they come over the network."""
+
+
+class MsAt(int):
+    """Milliseconds since 1970 where a datetime is expected: as they come over the network, before 1 and after 9999."""
+
+
 def duration_ms(what: str, value: object, least: int, most: int) -> int:
     """A timedelta in whole milliseconds, rounded up so that nothing is early."""
+    if isinstance(value, MsFor):
+        return integer(f"{what}_ms", int(value), least, most)
     if not isinstance(value, timedelta):
         raise InvalidArgument(f"{what} must be a datetime.timedelta, not {type(value).__name__} {shown(value)}")
     # Compared first: the longest timedelta cannot be negated.
@@ -129,6 +141,8 @@ def moment_ms(what: str, value: object, *, up: bool) -> int:
 
 def due_ms(value: object) -> int:
     """An explicit due time: 1970 or later. How far ahead is checked against the clock by `delay_is_allowed`."""
+    if isinstance(value, MsAt):
+        return integer("due_ms", int(value), 0, _DUE_MS_MAX)
     ms = moment_ms("due", value, up=True)
     if ms < 0:
         raise InvalidArgument(f"due must be 1970-01-01 or later, not {value}")
@@ -137,9 +151,13 @@ def due_ms(value: object) -> int:
 
 def deadline_ms(value: object) -> tuple[int, bool]:
     """A deadline in ms, and whether it counts from the moment of the call (a timedelta) or from 1970."""
+    # The script adds the clock, which has 48 bits, and Lua tells numbers apart up to 53.
+    most = limits.DEADLINE_MS_MAX - 2**48
+    if isinstance(value, MsAt):
+        return integer("deadline_ms", int(value), -limits.DEADLINE_MS_MAX, limits.DEADLINE_MS_MAX), False
+    if isinstance(value, MsFor):
+        return integer("deadline_in_ms", int(value), -most, most), True
     if isinstance(value, timedelta):
-        # The script adds the clock, which has 48 bits, and Lua tells numbers apart up to 53.
-        most = limits.DEADLINE_MS_MAX - 2**48
         if abs(value // _MS) > most:
             raise InvalidArgument(f"deadline must be within {timedelta(milliseconds=most)} from now, not {value}")
         return value // _MS, True

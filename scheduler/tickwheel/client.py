@@ -4,22 +4,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tickwheel import arguments
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.opening import Opening
-from tickwheel.operations import change, explain, finish, look, queues, scan
-from tickwheel.operations.dequeue import Dequeue
-from tickwheel.operations.enqueue import enqueue_many
-from tickwheel.operations.leased import leased
+from tickwheel.operations import explain, look
+from tickwheel.operations.direct import Direct
 from tickwheel.operations.results import Change
+from tickwheel.operations.surface import Operations
 from tickwheel.plan import Plan
+from tickwheel.remote import connecting
 from tickwheel.servers import ServerPools
 from tickwheel.sync_io import SyncIO
 from tickwheel.wake_thread import WakeThread
+
+if TYPE_CHECKING:
+    from tickwheel.remote.blocking_io import BlockingChannelIO
 
 T = TypeVar("T")
 
@@ -32,7 +35,7 @@ class Message(LeasedMessage):
 
     def complete(self) -> None:
         """Done. Raises LeaseLost if the lease is no longer this worker's."""
-        self._tickwheel._run(finish.complete(self._tickwheel._core, [self]))
+        self._tickwheel._run(self._tickwheel._operations.complete([self]))
 
     def fail(self, error: str | None = None, retry_in: timedelta | None = None) -> str:
         """Give it back; answers its new state: ``invisible``, ``pending`` or, with its attempts used up, ``errored``.
@@ -40,11 +43,11 @@ class Message(LeasedMessage):
         ``retry_in`` is the back-off before the next attempt, by default the queue's: exponential with full jitter.
         ``error`` is kept with the message, up to 1 KiB. Raises LeaseLost.
         """
-        return self._tickwheel._run(finish.fail(self._tickwheel._core, self, error, retry_in))
+        return self._tickwheel._run(self._tickwheel._operations.fail(self, error, retry_in))
 
     def extend(self, duration: timedelta) -> datetime:
         """Hold the lease until ``duration`` from now, if that is later; answers when it ends. Raises LeaseLost."""
-        self._lease_until_ms = self._tickwheel._run(finish.extend(self._tickwheel._core, self, duration))
+        self._lease_until_ms = self._tickwheel._run(self._tickwheel._operations.extend(self, duration))
         return self.lease_until
 
 
@@ -53,7 +56,7 @@ class Queue:
 
     def __init__(self, tickwheel: "Tickwheel", name: str) -> None:
         self._tickwheel = tickwheel
-        self._core = tickwheel._core
+        self._operations = tickwheel._operations
         self.name = arguments.plain_name("a queue's name", name)
 
     def enqueue(
@@ -75,7 +78,7 @@ class Queue:
         Raises InvalidArgument, PayloadTooLarge, IdConflict, QueueBlocked, QueueNotFound, OutOfMemory, Unavailable.
         """
         new = NewMessage(payload, id, delay, due, deadline, metadata, lease, max_attempts)
-        return self._tickwheel._run(enqueue_many(self._core, self.name, [new]))[0]
+        return self._tickwheel._run(self._operations.enqueue_many(self.name, [new]))[0]
 
     def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
         """Add many, a round trip for each 250 messages of a shard; fewer with many pairs, or beyond 1 MiB.
@@ -84,7 +87,7 @@ class Queue:
         tell (IdConflict; InvalidArgument for a ``due`` more than five years ahead) comes after all others are added,
         and the error's ``results`` say which. Any other error leaves open which are in; the same again is safe.
         """
-        return self._tickwheel._run(enqueue_many(self._core, self.name, messages))
+        return self._tickwheel._run(self._operations.enqueue_many(self.name, messages))
 
     def dequeue(
         self,
@@ -106,19 +109,20 @@ class Queue:
         of them first for the most urgent that match, which takes a round trip more.
         Raises InvalidArgument, QueueBlocked, QueueConfigConflict (it has a sink), QueueNotFound, Unavailable.
         """
-        asked = Dequeue(self._core, self.name, limit, where, lease, wait, worker, request_id, consistency)
-        return self._tickwheel._run(asked.plan(self._tickwheel._message))
+        asked = self._operations.dequeue(self.name, limit, where, lease, wait, worker, request_id, consistency, Message)
+        return self._tickwheel._ours(self._tickwheel._run(asked))
 
     def leased(self, id: str, token: bytes, exclusive_value: str | None = None) -> Message:
         """A message that was dequeued elsewhere, by the token of its lease: to complete, fail or extend it from here.
 
         Raises LeaseLost where the token no longer owns it, MessageNotFound, InvalidArgument.
         """
-        return self._tickwheel._run(leased(self._core, self.name, id, token, exclusive_value, self._tickwheel._message))
+        asked = self._operations.leased(self.name, id, token, exclusive_value, Message)
+        return self._tickwheel._ours([self._tickwheel._run(asked)])[0]
 
     def complete_many(self, messages: Sequence[Message]) -> None:
         """Complete all. Raises LeaseLost, whose ``lost`` names those no longer held, after the others are done."""
-        self._tickwheel._run(finish.complete(self._core, messages))
+        self._tickwheel._run(self._operations.complete(messages))
 
     def cancel(self, id: str, exclusive_value: str | None = None, *, release: bool = False) -> Change:
         """Cancel a message that is not finished; again changes nothing.
@@ -132,7 +136,7 @@ class Queue:
         self, ids: Sequence[str], exclusive_value: str | None = None, *, release: bool = False
     ) -> list[Change]:
         """Cancel all, of one exclusive value where the queue is exclusive; raises for the first that was refused."""
-        return self._tickwheel._run(change.cancel_many(self._core, self.name, ids, exclusive_value, release))
+        return self._tickwheel._run(self._operations.cancel_many(self.name, ids, exclusive_value, release))
 
     def reschedule(
         self,
@@ -147,53 +151,53 @@ class Queue:
 
         Raises MessageNotFound, InvalidTransition, InvalidArgument.
         """
-        return self._tickwheel._run(change.reschedule(self._core, self.name, id, exclusive_value, delay, due, deadline))
+        return self._tickwheel._run(self._operations.reschedule(self.name, id, exclusive_value, delay, due, deadline))
 
     def redrive(self, id: str, exclusive_value: str | None = None) -> Change:
         """Errored -> Pending, with attempts from zero. Raises MessageNotFound, InvalidTransition."""
-        return self._tickwheel._run(change.redrive(self._core, self.name, id, exclusive_value))
+        return self._tickwheel._run(self._operations.redrive(self.name, id, exclusive_value))
 
     def get(self, id: str, exclusive_value: str | None = None) -> MessageView:
         """The message as it stands. Raises MessageNotFound."""
-        return self._tickwheel._run(look.get(self._core, self.name, id, exclusive_value))
+        return self._tickwheel._run(self._operations.get(self.name, id, exclusive_value))
 
     def explain(self, id: str, exclusive_value: str | None = None) -> explain.Explanation:
         """Why the message is not running, and when it will. Raises MessageNotFound."""
-        return self._tickwheel._run(explain.explain(self._core, self.name, id, exclusive_value))
+        return self._tickwheel._run(self._operations.explain(self.name, id, exclusive_value))
 
     def messages(self, state: str | None = None) -> Iterable[MessageView]:
         """Walk over all messages of the queue, of one state if asked; reads every message of the namespace."""
-        page = scan.Scan(self._core, self.name, state)
+        page = self._operations.pages(self.name, state)
         while not page.ended:
             yield from self._tickwheel._run(page.next())
 
     def counts(self) -> dict[str, int]:
         """How many messages are invisible, pending, running, completed, cancelled and errored."""
-        return self._tickwheel._run(look.counts(self._core, self.name))
+        return self._tickwheel._run(self._operations.counts(self.name))
 
     def lateness(self) -> look.Lateness:
         """How late messages became deliverable, and how many missed their deadline."""
-        return self._tickwheel._run(look.lateness(self._core, self.name))
+        return self._tickwheel._run(self._operations.lateness(self.name))
 
     def depth(self, where: Mapping[str, str] | None = None) -> int:
         """How many messages are Pending, of those that carry every pair of ``where``."""
-        return self._tickwheel._run(look.depth(self._core, self.name, where))
+        return self._tickwheel._run(self._operations.depth(self.name, where))
 
     def forecast(self, minutes: int = 60) -> list[look.ForecastMinute]:
         """What falls due in each of the coming minutes; the queue must have been created with ``forecast=True``."""
-        return self._tickwheel._run(look.forecast(self._core, self.name, minutes))
+        return self._tickwheel._run(self._operations.forecast(self.name, minutes))
 
     def block(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
         """Block enqueue, dequeue, or both: they raise QueueBlocked, a dequeue that waits already within seconds."""
-        return self._tickwheel._run(queues.block(self._core, self.name, True, enqueue=enqueue, dequeue=dequeue))
+        return self._tickwheel._run(self._operations.block(self.name, True, enqueue=enqueue, dequeue=dequeue))
 
     def unblock(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
         """Lift the block of enqueue, dequeue, or both."""
-        return self._tickwheel._run(queues.block(self._core, self.name, False, enqueue=enqueue, dequeue=dequeue))
+        return self._tickwheel._run(self._operations.block(self.name, False, enqueue=enqueue, dequeue=dequeue))
 
     def config(self) -> QueueConfig:
         """The queue's configuration, read from its home. Raises QueueNotFound."""
-        return self._tickwheel._run(queues.current(self._core, self.name))
+        return self._tickwheel._run(self._operations.config(self.name))
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self._tickwheel!r}>"
@@ -239,11 +243,10 @@ class Tickwheel:
         self._core = Core(opening.namespace, clock=clock)
         where = opening.open()
         try:
-            servers, replicas = ServerPools(where, opening.answer_s), opening.durability.replicas
-            self._io = SyncIO(servers, opening.shown, opening.seconds, replicas, opening.revive)
-            self._io.wakes = WakeThread(servers, self._core.channels)
-            asked = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
-            self._run(opening.prepare(self._core, *asked))
+            self._operations, self._io = _ways(opening, self._core, where)
+            self._run(
+                self._operations.open(shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
+            )
             opening.start_driving(self._core)
         except BaseException:
             opening.close()
@@ -263,12 +266,12 @@ class Tickwheel:
         of to workers, ``kafka://topic``; ``""`` gives them back. Raises QueueConfigConflict, InvalidArgument.
         """
         queue = Queue(self, name)
-        self._run(queues.create(self._core, queue.name, config, update=update))
+        self._run(self._operations.create(queue.name, config, update=update))
         return queue
 
     def queues(self) -> list[Queue]:
         """All queues of the namespace, by name."""
-        return [Queue(self, name) for name in self._run(queues.listed(self._core))]
+        return [Queue(self, name) for name in self._run(self._operations.queues())]
 
     def close(self) -> None:
         """Let go of the server; messages stay. May be called twice."""
@@ -291,7 +294,17 @@ class Tickwheel:
     def _run(self, plan: Plan[T]) -> T:
         return self._io.run(plan)
 
-    def _message(self, queue: str, field: bytes, record: bytes, body: bytes, exclusive: bool) -> Message:
-        message = Message(queue, field, record, body, exclusive)
-        message._tickwheel = self
-        return message
+    def _ours(self, messages: list[Message]) -> list[Message]:
+        for message in messages:
+            message._tickwheel = self
+        return messages
+
+
+def _ways(opening: Opening, core: Core, where: str) -> "tuple[Operations, SyncIO | BlockingChannelIO]":
+    """What the client can do, and what carries it out: on the shards themselves, or by asking a server to."""
+    if opening.is_service:
+        return connecting.operations(core), connecting.blocking(opening)
+    servers = ServerPools(where, opening.answer_s)
+    io = SyncIO(servers, opening.shown, opening.seconds, opening.durability.replicas, opening.revive)
+    io.wakes = WakeThread(servers, core.channels)
+    return Direct(core, opening.durability), io

@@ -42,6 +42,8 @@ class Core:
         self.namespace = namespace
         self.clock = arguments.one_of("clock", clock, CLOCKS)
         self.shards = 1
+        # Set once its namespace was seen to be gone, or to be another.
+        self.is_lost = False
         self.history = limits.HISTORY_ENTRIES
         self.auto_create = True
         self.guard_ms = limits.CLOCK_GUARD_MS
@@ -92,6 +94,7 @@ class Core:
 
     def lost_its_state(self) -> TickwheelError:
         """Why nothing can be done in a namespace that is not there any more: how many shards it has is not known."""
+        self.is_lost = True
         return TickwheelError(
             f"namespace {self.namespace!r} is gone: its server has lost its state, or is another one, or it was made"
             " anew with other shards; close this client and open another, which finds or makes it"

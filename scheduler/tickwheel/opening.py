@@ -10,9 +10,7 @@ from tickwheel.core import Core
 from tickwheel.embedded import EmbeddedServer
 from tickwheel.errors import InvalidArgument
 from tickwheel.limits import RETRY_MS
-from tickwheel.namespace import open_namespace
-from tickwheel.plan import Plan
-from tickwheel.server_checks import check_server, parse_durability
+from tickwheel.server_checks import parse_durability
 from tickwheel.transport import REPLICA_ANSWER_S
 
 _PLACE_BYTES = 4_096
@@ -42,6 +40,11 @@ class Opening:
         if data_dir is not None:
             arguments.text("data_dir", str(data_dir), _PLACE_BYTES, nul=False)
         self.url = url
+        self.is_service = url is not None and urls.is_service(url)
+        if self.is_service and durability is not None:
+            raise InvalidArgument("durability is the server's to give, by `tickwheel serve --durability`: leave it out")
+        if self.is_service and drive:
+            raise InvalidArgument("with a grpc:// url the event process is the server's: leave drive out")
         self.durability = parse_durability(("fsync" if url is None else "memory") if durability is None else durability)
         if url is None and self.durability.replicas:
             raise InvalidArgument("the embedded server has no replicas: durability is 'fsync' or 'memory' there")
@@ -72,22 +75,6 @@ class Opening:
         """After a lost connection: start the embedded server again if it was killed."""
         if self.server is not None and self.server.is_open:
             self.server.ensure_running()
-
-    def prepare(
-        self,
-        core: Core,
-        shards: int | None,
-        history: str | None,
-        auto_create: bool | None,
-        clock_guard: timedelta | None,
-        outbox_limit: int | None,
-        outbox_full: str | None,
-        existing: bool,
-    ) -> Plan[None]:
-        """Check the server, and open the namespace."""
-        arguments.boolean("existing", existing)
-        yield from check_server(self.durability, self.namespace)
-        yield from open_namespace(core, shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
 
     def start_driving(self, core: Core) -> None:
         """Start the event process as a child, so that this program's interpreter makes nothing late.

@@ -88,7 +88,19 @@ class Leave:
     waiter: Any
 
 
-Step = Round | Servers | Watch | Park | PassOn | Leave
+@dataclass(slots=True)
+class Ask:
+    """A call of the gRPC service (`remote.methods`). Answered with its response.
+
+    ``until``, in monotonic seconds, is when a call that waits is to be answered; sent again it waits only for the rest.
+    """
+
+    method: str
+    request: Any
+    until: float | None = None
+
+
+Step = Round | Servers | Watch | Park | PassOn | Leave | Ask
 Plan = Generator[Step, Any, T]
 
 

@@ -158,6 +158,11 @@ def pairs_section(metadata: Mapping[str, str], indexed: frozenset[str] | None) -
     return _U64.pack(signature) + bytes([len(first)]) + _U16.pack(len(blob)) + blob
 
 
+def encode_pairs(metadata: Mapping[str, str]) -> bytes:
+    """The pairs of a record or event; what `decode_pairs` takes apart."""
+    return b"".join(pair(key, value)[0] for key, value in metadata.items())
+
+
 def decode_pairs(blob: bytes) -> dict[str, str]:
     """The pairs of a record or event."""
     found = {}

@@ -96,6 +96,25 @@ class Slots:
         self._free.append(slot)
 
 
+class NamedSlots:
+    """The slots of one call that its caller names by a request id: one for each of its parts, the same each time."""
+
+    def __init__(self, request_id: str, queue: str) -> None:
+        """Raises InvalidArgument for what is no request id."""
+        self._slot = parse_request_id(request_id, queue)
+        self._taken = 0
+
+    def take(self) -> Slot:
+        part = f"/{self._taken}" if self._taken else ""
+        self._taken += 1
+        slot = Slot(self._slot.name + part)
+        slot.repeat(self._slot.sequence, final=True)
+        return slot
+
+    def give(self, slot: Slot) -> None:
+        """It is not used again."""
+
+
 def parse_request_id(request_id: object, queue: str) -> Slot:
     """The slot of a request id `slot:sequence`, standing just before that sequence. Each queue has slots of its own."""
     if isinstance(request_id, str):

@@ -16,7 +16,9 @@ from tickwheel.topology import SINGLE
 VARIABLE = "TICKWHEEL_URL"
 # How each server of a cluster is reached.
 _CLUSTERS = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
-SCHEMES = ("redis", "rediss", "unix", *_CLUSTERS)
+# A server of this product, which has the servers of its own.
+_SERVICE = "grpc"
+SCHEMES = ("redis", "rediss", "unix", *_CLUSTERS, _SERVICE)
 _PORT = 6379
 # Of the many that redis-py knows those that are about the server. How a connection is used is ours to say.
 _OPTIONS = {"db", "username", "password", "client_name"}
@@ -33,6 +35,9 @@ def check(url: object) -> None:
             f"url must start with {', '.join(f'{scheme}://' for scheme in SCHEMES)} or be left out for the"
             f" embedded server, not {arguments.shown(url)}"
         )
+    if is_service(url):
+        _check_service(url)
+        return
     if not _is_understood(url):
         _check_servers(url)
         # Without the URL, nor what was wrong with it: either may hold a password, or a piece of one.
@@ -42,6 +47,16 @@ def check(url: object) -> None:
         )
     if _is_cluster(url) and not _names_database_0(url):
         raise InvalidArgument("a cluster has only database 0: leave the path and the option 'db' out of its url")
+
+
+def is_service(url: str) -> bool:
+    """Whether it is that of a server of this product."""
+    return url.partition("://")[0] == _SERVICE
+
+
+def target(url: str) -> str:
+    """Where a server of this product listens, ``host:port``."""
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def servers(url: str) -> list[str]:
@@ -87,6 +102,17 @@ def default_lock(url: str, namespace: str) -> Path:
     """The lock file of a server and namespace on this host, where no data directory holds it."""
     tag = hashlib.sha256(f"{url}\0{namespace}".encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"tickwheel-{tag}.lock"
+
+
+def _check_service(url: str) -> None:
+    try:
+        arguments.text("url", url, _BYTES, nul=False)
+        parts = urlsplit(url)
+        understood = bool(parts.hostname and parts.port) and parts.path in ("", "/") and not parts.query
+    except ValueError:
+        understood = False
+    if not understood or "#" in url or "@" in url:
+        raise InvalidArgument("the url of a server of this product is grpc://host:port")
 
 
 def _check_servers(url: str) -> None:

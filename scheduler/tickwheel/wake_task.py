@@ -80,6 +80,10 @@ class WakeTask:
         self._check()
         return TaskWaiter(self._waiters, queue, self._check)
 
+    def wake_all(self) -> None:
+        """Let everybody who waits look once."""
+        self._waiters.wake_all()
+
     async def stop(self) -> None:
         """End the task, and wake everybody."""
         task, self._task = self._task, None

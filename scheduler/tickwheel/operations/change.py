@@ -7,11 +7,12 @@ from struct import Struct
 from tickwheel import arguments, limits
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
-from tickwheel.errors import InvalidArgument
-from tickwheel.operations.results import Change, changes, rounds
+from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.operations.results import Change, accepted, changes, rounds
 from tickwheel.plan import Plan
 from tickwheel.record import BIAS, name
 from tickwheel.routing import shard_of
+from tickwheel.session import NamedSlots, Slots
 
 _CANCEL = Struct(">HIB")
 # A cancelled message that was Pending leaves up to 16 indexes.
@@ -45,43 +46,51 @@ def cancel_many(
     core: Core, queue: str, ids: Sequence[str], exclusive_value: str | None, release: bool
 ) -> Plan[list[Change]]:
     """Cancel all; the error of the first that was refused, after the others are done."""
+    return accepted((yield from cancel_each(core, queue, ids, exclusive_value, release)))
+
+
+def cancel_each(
+    core: Core,
+    queue: str,
+    ids: Sequence[str],
+    exclusive_value: str | None,
+    release: bool,
+    slots: Slots | NamedSlots | None = None,
+) -> Plan[list[Change | TickwheelError]]:
+    """Cancel all; of each what became of it, or why it was refused."""
     at_once = arguments.boolean("release", release)
-    if isinstance(ids, str | bytes) or not isinstance(ids, Sequence):
-        raise InvalidArgument(f"cancel_many takes a list of ids, not {arguments.shown(ids)}")
+    check_ids(ids)
     located = []
     for n, id_ in enumerate(ids):
         shard, raw = yield from locate(core, queue, id_, exclusive_value)
         located.append((shard, n, raw))
-    done: dict[int, Change] = {}
-    checks = []
-    slot = core.slots.take()
-    try:
-        most = _CANCEL_MESSAGES if exclusive_value is None else limits.CALL_EXCLUSIVE
-        for part in rounds(located, lambda item: item[0], most):
+    done: dict[int, Change | TickwheelError] = {}
+    slots = slots or core.slots
+    most = _CANCEL_MESSAGES if exclusive_value is None else limits.CALL_EXCLUSIVE
+    for part in rounds(located, lambda item: item[0], most):
 
-            def build(
-                config: QueueConfig,
-                shard: int,
-                session: bytes,
-                part: dict[int, list[tuple[int, int, bytes]]] = part,
-            ) -> tuple[str, list[bytes | int | str]]:
-                params = _CANCEL.pack(*divmod(config.retention_ms, 2**32), at_once)
-                number = config.number.to_bytes(2)
-                items = (number + raw for _, _, raw in part[shard])
-                return "cancel", [config.context(core.history), session, params, *items]
+        def build(
+            config: QueueConfig,
+            shard: int,
+            session: bytes,
+            part: dict[int, list[tuple[int, int, bytes]]] = part,
+        ) -> tuple[str, list[bytes | int | str]]:
+            params = _CANCEL.pack(*divmod(config.retention_ms, 2**32), at_once)
+            number = config.number.to_bytes(2)
+            items = (number + raw for _, _, raw in part[shard])
+            return "cancel", [config.context(core.history), session, params, *items]
 
+        slot = slots.take()
+        try:
             # To cancel again changes nothing, so one whose session is forgotten is done as if it were the first.
             replies = yield from core.in_sessions(queue, list(part), slot, build, reopens=True)
             for (shard, items), reply in zip(part.items(), replies, strict=True):
                 slot.answered(shard, kept=True)
-                found, check = changes(queue, [ids[n] for _, n, _ in items], reply.value, _UNFINISHED)
-                # Where one was refused there are fewer changes, and no answer but its error.
-                done.update(zip((n for _, n, _ in items), found, strict=False))
-                checks.append(check)
-    finally:
-        core.slots.give(slot)
-    for check in checks:
-        check()
+                places = [n for _, n, _ in items]
+                found = changes(queue, [ids[n] for n in places], reply.value, _UNFINISHED)
+                done.update(zip(places, found, strict=True))
+        finally:
+            slots.give(slot)
     return [done[n] for n in range(len(ids))]
 
 
@@ -93,13 +102,11 @@ def reschedule(
     delay: timedelta | None,
     due: datetime | None,
     deadline: datetime | timedelta | None,
+    slots: Slots | NamedSlots | None = None,
 ) -> Plan[Change]:
     """Give a message that is not delivered yet a new due time, a new deadline, or both."""
     kind = when = deadline_ms = 0
-    if delay is not None and due is not None:
-        raise InvalidArgument("give a delay or a due time, not both")
-    if delay is None and due is None and deadline is None:
-        raise InvalidArgument("give a new delay or due time, a new deadline, or both")
+    check_new_times(delay, due, deadline)
     if delay is not None:
         kind, when = _DUE, arguments.duration_ms("delay", delay, 0, limits.DELAY_MS_MAX)
     elif due is not None:
@@ -111,13 +118,29 @@ def reschedule(
     limit = _RESCHEDULE.pack(core.guard_ms, *divmod(limits.DELAY_MS_MAX, 2**32))
     times = _NEW_TIMES.pack(kind, *divmod(when, 2**32), deadline_ms + BIAS)
     starts_from = "invisible or pending"
-    return (yield from _by_id(core, "reschedule", queue, shard, id_, [limit], times, raw, starts_from))
+    return (yield from _by_id(core, "reschedule", queue, shard, id_, [limit], times, raw, starts_from, slots))
 
 
-def redrive(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Plan[Change]:
+def check_ids(ids: object) -> None:
+    """Raises InvalidArgument for what is no list."""
+    if isinstance(ids, str | bytes) or not isinstance(ids, Sequence):
+        raise InvalidArgument(f"cancel_many takes a list of ids, not {arguments.shown(ids)}")
+
+
+def check_new_times(delay: object, due: object, deadline: object) -> None:
+    """Raises InvalidArgument where there is none, or where two contradict each other."""
+    if delay is not None and due is not None:
+        raise InvalidArgument("give a delay or a due time, not both")
+    if delay is None and due is None and deadline is None:
+        raise InvalidArgument("give a new delay or due time, a new deadline, or both")
+
+
+def redrive(
+    core: Core, queue: str, id_: str, exclusive_value: str | None, slots: Slots | NamedSlots | None = None
+) -> Plan[Change]:
     """Errored -> Pending, with attempts from zero."""
     shard, raw = yield from locate(core, queue, id_, exclusive_value)
-    return (yield from _by_id(core, "redrive", queue, shard, id_, [], b"", raw, "errored"))
+    return (yield from _by_id(core, "redrive", queue, shard, id_, [], b"", raw, "errored", slots))
 
 
 def _by_id(
@@ -130,8 +153,10 @@ def _by_id(
     before: bytes,
     raw: bytes,
     starts_from: str,
+    slots: Slots | NamedSlots | None,
 ) -> Plan[Change]:
-    slot = core.slots.take()
+    slots = slots or core.slots
+    slot = slots.take()
     try:
 
         def build(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
@@ -141,7 +166,5 @@ def _by_id(
         reply = yield from core.in_session(queue, shard, slot, build)
         slot.answered(shard, kept=True)
     finally:
-        core.slots.give(slot)
-    found, check = changes(queue, [id_], reply.value, starts_from)
-    check()
-    return found[0]
+        slots.give(slot)
+    return accepted(changes(queue, [id_], reply.value, starts_from))[0]

@@ -70,6 +70,7 @@ class Dequeue:
         self._readiness = Readiness(core, queue, self._filters, self._where, is_request=self._request is not None)
         self._sink = sink
         self._exclusive = False
+        self._until = 0.0
 
     def plan(self, make: Maker[M]) -> Plan[list[M]]:
         """Try; with a wait, sleep until woken and try again. A waiter never asks the server on its own."""
@@ -78,12 +79,12 @@ class Dequeue:
             found = yield from self._try(slot, make, final=not self._wait_s)
             if found or not self._wait_s:
                 return found
-            until = time.monotonic() + self._wait_s
+            self._until = time.monotonic() + self._wait_s
             waiter = yield Watch(self._queue)
             try:
                 while True:
                     # Subscribed first, tried after: what became ready in between is not missed.
-                    left = until - time.monotonic()
+                    left = self._until - time.monotonic()
                     found = yield from self._try(slot, make, final=left <= 0)
                     if found or left <= 0:
                         return found
@@ -97,6 +98,10 @@ class Dequeue:
         finally:
             if self._request is None:
                 self._core.slots.give(slot)
+
+    def wait_no_longer(self) -> None:
+        """Where it waits, its wait is over when it wakes up next."""
+        self._until = 0.0
 
     def of_shard(self, shard: int, make: Maker[M]) -> Plan[tuple[list[M], bool]]:
         """What one shard has, and whether it may have more: for who serves that shard alone, and never waits here."""

@@ -10,7 +10,7 @@ from struct import Struct
 from tickwheel import arguments, limits
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
-from tickwheel.errors import IdConflict, InvalidArgument
+from tickwheel.errors import IdConflict, InvalidArgument, TickwheelError
 from tickwheel.identity import new_id
 from tickwheel.message import EnqueueResult, NewMessage, label
 from tickwheel.operations.queues import ensure
@@ -28,6 +28,14 @@ _CALL = Struct(">IHI")
 _ABSOLUTE, _RELATIVE_DEADLINE = 1, 2
 # What an entry counts for in the budget of a call, as in `lua/_pending.lua`.
 _WEIGHT, _EXCLUSIVE_WEIGHT = 4, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What only a server can tell of a message: its id stands for another, or its due time is too far ahead there."""
+
+    id: str
+    conflicts: bool
 
 
 @dataclass(slots=True)
@@ -139,29 +147,55 @@ def enqueue_many(core: Core, queue: str, messages: Iterable[NewMessage]) -> Plan
     tell of a message (its id stands for another, its due time is too far ahead by the server's clock) stops no other:
     the error comes when all others are done. Any other error leaves open which are in; the same again is safe.
     """
+    results = yield from enqueue_each(core, queue, messages)
+    return check_refused(queue, results)
+
+
+def enqueue_each(core: Core, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult | Refused]]:
+    """Enqueue all; of each its result, or that it was refused."""
     if not isinstance(messages, Iterable):
         raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {arguments.shown(messages)}")
     config = yield from ensure(core, queue)
     packer = Packer(core, queue, config)
-    results: list[EnqueueResult | None] = []
-    refused: dict[int, list[str]] = {CONFLICT: [], INVALID: []}
+    results: list[EnqueueResult | Refused] = []
     for part in _parts(packer, messages):
-        yield from _send(core, queue, part, packer.stamp, results, refused)
-    _check(queue, results, refused[CONFLICT], refused[INVALID])
-    return results  # type: ignore[return-value]  # none is None where none was refused
+        results += yield from send(core, queue, part, packer.stamp)
+    return results
 
 
-def _check(queue: str, results: list[EnqueueResult | None], conflicts: list[str], too_far: list[str]) -> None:
-    """Raise for the messages that were refused, saying what became of the others."""
+def check_new(new: object) -> None:
+    """Raises InvalidArgument for what is no message to enqueue."""
+    if not isinstance(new, NewMessage):
+        raise InvalidArgument(f"enqueue_many takes NewMessage objects, not {type(new).__name__} {arguments.shown(new)}")
+
+
+def check_refused(queue: str, results: Sequence[EnqueueResult | Refused]) -> list[EnqueueResult]:
+    """The results. Raises for the messages that were refused, saying what became of the others."""
+    accepted = [None if isinstance(result, Refused) else result for result in results]
+    refused = [result for result in results if isinstance(result, Refused)]
+    conflicts = [each.id for each in refused if each.conflicts]
+    too_far = [each.id for each in refused if not each.conflicts]
     if too_far:
         most = timedelta(milliseconds=limits.DELAY_MS_MAX).days
         text = f"due of {_named(too_far)} must be within {most} days from now, by the clock of its shard's server"
         if conflicts:
             text += f"; and the queue has a {_named(conflicts)} with other content"
-        raise InvalidArgument(text + others(results), results)
+        raise InvalidArgument(text + others(accepted), accepted)
     if conflicts:
         text = f"queue {queue!r} has a {_named(conflicts)} with other content"
-        raise IdConflict(f"{text}; an id stands for one message until its retention is over{others(results)}", results)
+        raise IdConflict(
+            f"{text}; an id stands for one message until its retention is over{others(accepted)}", accepted
+        )
+    return accepted  # type: ignore[return-value]  # none is None where none was refused
+
+
+def refused(queue: str, one: Refused) -> TickwheelError:
+    """Why a message was refused."""
+    try:
+        check_refused(queue, [one])
+    except TickwheelError as error:
+        return error
+    raise AssertionError(one)
 
 
 def others(results: Sequence[EnqueueResult | None]) -> str:
@@ -199,38 +233,42 @@ class Filled:
         return self.messages > 1 and (many or self.size > limits.CALL_BYTES or self.beside > limits.BESIDE_BYTES)
 
 
-def _parts(packer: Packer, messages: Iterable[NewMessage]) -> Iterator[list[Packed]]:
-    """As many as fit into one call of each shard: the same number of calls, however many shards there are."""
-    part: list[Packed] = []
-    filled: dict[int, Filled] = {}
-    size = 0
-    for new in messages:
-        if not isinstance(new, NewMessage):
-            raise InvalidArgument(
-                f"enqueue_many takes NewMessage objects, not {type(new).__name__} {arguments.shown(new)}"
-            )
-        packed = packer.pack(new)
-        bytes_ = packed.size() + packed.beside()
-        call = filled.setdefault(packed.shard, Filled())
+class Part:
+    """As many messages as fit into one call of each shard."""
+
+    def __init__(self) -> None:
+        self.messages: list[Packed] = []
+        self._filled: dict[int, Filled] = {}
+        self._size = 0
+
+    def add(self, packed: Packed) -> bool:
+        """Whether there was room for it; one message alone has."""
+        size = packed.size() + packed.beside()
+        call = self._filled.setdefault(packed.shard, Filled())
         call.add(packed)
-        size += bytes_
-        if part and (call.too_full or size > limits.ROUND_BYTES):
-            yield part
-            part, filled, size = [], {packed.shard: Filled()}, bytes_
-            filled[packed.shard].add(packed)
-        part.append(packed)
-    if part:
-        yield part
+        if self.messages and (call.too_full or self._size + size > limits.ROUND_BYTES):
+            return False
+        self._size += size
+        self.messages.append(packed)
+        return True
 
 
-def _send(
-    core: Core,
-    queue: str,
-    part: list[Packed],
-    stamp: bytes,
-    results: list[EnqueueResult | None],
-    refused: dict[int, list[str]],
-) -> Plan[None]:
+def _parts(packer: Packer, messages: Iterable[NewMessage]) -> Iterator[list[Packed]]:
+    """The same number of calls, however many shards there are."""
+    part = Part()
+    for new in messages:
+        check_new(new)
+        packed = packer.pack(new)
+        if not part.add(packed):
+            yield part.messages
+            part = Part()
+            part.add(packed)
+    if part.messages:
+        yield part.messages
+
+
+def send(core: Core, queue: str, part: list[Packed], stamp: bytes) -> Plan[list[EnqueueResult | Refused]]:
+    """Send what was packed, a call to each shard; what became of each."""
     by_shard: dict[int, list[int]] = {}
     for n, packed in enumerate(part):
         by_shard.setdefault(packed.shard, []).append(n)
@@ -252,12 +290,11 @@ def _send(
 
     shards = list(by_shard)
     replies = yield from core.on_shards(queue, shards, build)
-    found: dict[int, EnqueueResult | None] = {}
+    found: dict[int, EnqueueResult | Refused] = {}
     for shard, reply in zip(shards, replies, strict=True):
         for n, code, state in zip(by_shard[shard], reply.value[::2], reply.value[1::2], strict=True):
-            if code in refused:
-                refused[code].append(part[n].id)
-                found[n] = None
+            if code in (CONFLICT, INVALID):
+                found[n] = Refused(part[n].id, conflicts=code == CONFLICT)
             else:
                 found[n] = EnqueueResult(part[n].id, label(state), code == DONE)
-    results.extend(found[n] for n in range(len(part)))
+    return [found[n] for n in range(len(part))]

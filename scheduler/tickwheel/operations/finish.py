@@ -15,6 +15,7 @@ from tickwheel.message import LeasedMessage, label
 from tickwheel.operations.results import LOST, NOT_FOUND, each, rounds
 from tickwheel.plan import Plan, Request
 from tickwheel.routing import shard_of
+from tickwheel.session import NamedSlots, Slots
 
 _TIME = Struct(">HI")
 _U16 = Struct(">H")
@@ -25,11 +26,7 @@ L = TypeVar("L", bound=LeasedMessage)
 
 def complete(core: Core, messages: Sequence[LeasedMessage]) -> Plan[None]:
     """Complete all; LeaseLost, after the others are done, where some are no longer held."""
-    if not isinstance(messages, Sequence):
-        raise InvalidArgument(f"complete_many takes a list of messages, not {arguments.shown(messages)}")
-    for message in messages:
-        if not isinstance(message, LeasedMessage):
-            raise InvalidArgument(f"complete_many takes messages that were dequeued, not {arguments.shown(message)}")
+    check_leased(messages)
     lost: list[LeasedMessage] = []
     for queue, of_queue in groupby(messages, lambda message: message.queue):
         config = yield from core.config(queue)
@@ -50,13 +47,18 @@ def complete(core: Core, messages: Sequence[LeasedMessage]) -> Plan[None]:
             replies = yield from core.on_shards(queue, list(part), build)
             for shard_messages, reply in zip(part.values(), replies, strict=True):
                 lost += _lost(shard_messages, reply.value)
-    _raise_lost(lost)
+    raise_lost(lost)
 
 
-def fail(core: Core, message: LeasedMessage, error: str | None, retry_in: timedelta | None) -> Plan[str]:
+def fail(
+    core: Core,
+    message: LeasedMessage,
+    error: str | None,
+    retry_in: timedelta | None,
+    slots: Slots | NamedSlots | None = None,
+) -> Plan[str]:
     """Give the message back: Invisible for its back-off, Pending, or Errored; answers which."""
-    text = arguments.text("error", "" if error is None else error, limits.PAYLOAD_BYTES_MAX)
-    text = text[: limits.ERROR_BYTES].decode(errors="ignore").encode()
+    text = error_text(error)
     delay = None
     if retry_in is not None:
         delay = arguments.duration_ms("retry_in", retry_in, 0, limits.DELAY_MS_MAX)
@@ -74,8 +76,8 @@ def fail(core: Core, message: LeasedMessage, error: str | None, retry_in: timede
             )
         )
 
-    [(code, state, _, _)] = yield from _leased_call(core, "fail", [message], build)
-    _raise_lost(_lost([message], [code]))
+    [(code, state, _, _)] = yield from _leased_call(core, "fail", [message], build, slots)
+    raise_lost(_lost([message], [code]))
     return label(state)
 
 
@@ -83,26 +85,68 @@ def extend(core: Core, message: LeasedMessage, duration: timedelta) -> Plan[int]
     """Move the end of the lease to ``duration`` from now, if that is later; answers when it ends, in ms."""
     ms = arguments.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
     [(code, _, _, until)] = yield from _leased_call(core, "extend", [message], _extension(ms))
-    _raise_lost(_lost([message], [code]))
+    raise_lost(_lost([message], [code]))
     return until
 
 
 def extend_many(core: Core, messages: Sequence[L], ms: int) -> Plan[list[L]]:
     """The same for up to CALL_MESSAGES messages of one queue and shard; answers those that are no longer held."""
-    results = yield from _leased_call(core, "extend", messages, _extension(ms))
-    return _lost(messages, [code for code, *_ in results])
+    ends = yield from lease_ends(core, messages, ms)
+    return [message for message, until in zip(messages, ends, strict=True) if until is None]
+
+
+def lease_ends(
+    core: Core, messages: Sequence[LeasedMessage], ms: int, slots: Slots | NamedSlots | None = None
+) -> Plan[list[int | None]]:
+    """The same; answers when each ends, None where it is no longer held."""
+    results = yield from _leased_call(core, "extend", messages, _extension(ms), slots)
+    return [None if code in (LOST, NOT_FOUND) else until for code, _, _, until in results]
+
+
+def extend_each(
+    core: Core, messages: Sequence[LeasedMessage], duration: timedelta, slots: Slots | NamedSlots | None = None
+) -> Plan[list[int | None]]:
+    """The same for any number of messages of one queue."""
+    ms = arguments.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+    ends: dict[int, int | None] = {}
+    placed = list(enumerate(messages))
+    for part in rounds(placed, lambda item: shard_of_message(core, item[1]), limits.CALL_MESSAGES):
+        for items in part.values():
+            found = yield from lease_ends(core, [message for _, message in items], ms, slots)
+            ends.update(zip((n for n, _ in items), found, strict=True))
+    return [ends[n] for n in range(len(messages))]
 
 
 def _extension(ms: int) -> Callable[[QueueConfig], bytes]:
     return lambda config: _time(config.retention_ms) + _U32.pack(ms)
 
 
+def check_leased(messages: object) -> None:
+    """Raises InvalidArgument for what is no list of messages that were dequeued."""
+    if not isinstance(messages, Sequence):
+        raise InvalidArgument(f"complete_many takes a list of messages, not {arguments.shown(messages)}")
+    for message in messages:
+        if not isinstance(message, LeasedMessage):
+            raise InvalidArgument(f"complete_many takes messages that were dequeued, not {arguments.shown(message)}")
+
+
+def error_text(error: str | None) -> bytes:
+    """As much of the error as is kept with its message."""
+    text = arguments.text("error", "" if error is None else error, limits.PAYLOAD_BYTES_MAX)
+    return text[: limits.ERROR_BYTES].decode(errors="ignore").encode()
+
+
 def _leased_call(
-    core: Core, name: str, messages: Sequence[LeasedMessage], build: Callable[[QueueConfig], bytes]
+    core: Core,
+    name: str,
+    messages: Sequence[LeasedMessage],
+    build: Callable[[QueueConfig], bytes],
+    slots: Slots | NamedSlots | None = None,
 ) -> Plan[list[tuple[int, int, int, int]]]:
     """The result of each message; all are of one queue and shard."""
     queue, shard = messages[0].queue, shard_of_message(core, messages[0])
-    slot = core.slots.take()
+    slots = slots or core.slots
+    slot = slots.take()
     try:
 
         def bound(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
@@ -116,7 +160,7 @@ def _leased_call(
         reply = yield from core.in_session(queue, shard, slot, bound)
         slot.answered(shard, kept=True)
     finally:
-        core.slots.give(slot)
+        slots.give(slot)
     return list(each(reply.value))
 
 
@@ -142,7 +186,8 @@ def _lost(part: Sequence[L], codes: Sequence[int]) -> list[L]:
     return [message for message, code in zip(part, codes, strict=True) if code in (LOST, NOT_FOUND)]
 
 
-def _raise_lost(lost: Sequence[LeasedMessage]) -> None:
+def raise_lost(lost: Sequence[LeasedMessage]) -> None:
+    """Raises LeaseLost where there are any."""
     if lost:
         first = lost[0]
         raise LeaseLost(

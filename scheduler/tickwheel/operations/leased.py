@@ -17,8 +17,7 @@ def leased(core: Core, queue: str, id_: str, token: bytes, exclusive_value: str 
     A record keeps its token once completed, or cancelled while it holds its value: so a completion can be repeated, and
     a cancelled message's value is freed, from here as well.
     """
-    if not isinstance(token, bytes) or len(token) != TOKEN_BYTES:
-        raise InvalidArgument(f"token must be the {TOKEN_BYTES} bytes of a lease, not {arguments.shown(token)}")
+    check_token(token)
     shard, raw = yield from locate(core, queue, id_, exclusive_value)
     reply = yield from core.read(queue, shard, "get", [raw])
     _, stored, body = reply.value
@@ -35,3 +34,9 @@ def leased(core: Core, queue: str, id_: str, token: bytes, exclusive_value: str 
     config = yield from core.config(queue)
     field = config.number.to_bytes(2) + raw
     return make(queue, field, stored, body or b"", exclusive_value is not None)
+
+
+def check_token(token: object) -> None:
+    """Raises InvalidArgument for what cannot be a token."""
+    if not isinstance(token, bytes) or len(token) != TOKEN_BYTES:
+        raise InvalidArgument(f"token must be the {TOKEN_BYTES} bytes of a lease, not {arguments.shown(token)}")

@@ -110,16 +110,22 @@ def view(queue: str, raw_name: bytes, stored: bytes, body: bytes, exclusive: boo
 
 def counts(core: Core, queue: str) -> Plan[dict[str, int]]:
     """How many messages are in each state, over all shards (not a snapshot where there are several)."""
-    totals = dict.fromkeys(_STATES, 0)
-    for states, _ in (yield from _counted(core, queue)):
-        for state, count in states.items():
-            totals[state.label] += count
-    return totals
+    return (yield from counts_and_lateness(core, queue))[0]
 
 
 def lateness(core: Core, queue: str) -> Plan[Lateness]:
     """The histograms of lateness and missed deadlines, over all shards."""
-    return _summed(each for _, late in (yield from _counted(core, queue)) for each in late.items())
+    return (yield from counts_and_lateness(core, queue))[1]
+
+
+def counts_and_lateness(core: Core, queue: str) -> Plan[tuple[dict[str, int], Lateness]]:
+    """Both, which one call reads."""
+    totals = dict.fromkeys(_STATES, 0)
+    counted = yield from _counted(core, queue)
+    for states, _ in counted:
+        for state, count in states.items():
+            totals[state.label] += count
+    return totals, _summed(each for _, late in counted for each in late.items())
 
 
 def histogram(fields: Iterable[tuple[bytes, bytes]]) -> Lateness:

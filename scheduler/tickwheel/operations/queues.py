@@ -56,12 +56,17 @@ def block(core: Core, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool
     """Block or unblock enqueue, dequeue or both: each that is named by True; the other stays as it is."""
     arguments.boolean("enqueue", enqueue)
     arguments.boolean("dequeue", dequeue)
+    return (yield from set_blocks(core, queue, blocked if enqueue else None, blocked if dequeue else None))
+
+
+def set_blocks(core: Core, queue: str, enqueue: bool | None, dequeue: bool | None) -> Plan[QueueConfig]:
+    """Block (True) or unblock (False) enqueue and dequeue; None leaves it as it is."""
     while True:
         there = yield from core.config_at_home(queue)
         wanted = replace(
             there,
-            enqueue_blocked=blocked if enqueue else there.enqueue_blocked,
-            dequeue_blocked=blocked if dequeue else there.dequeue_blocked,
+            enqueue_blocked=there.enqueue_blocked if enqueue is None else enqueue,
+            dequeue_blocked=there.dequeue_blocked if dequeue is None else dequeue,
         )
         if wanted == there or (yield from _configure(core, queue, wanted, there.version)):
             return (yield from spread(core, queue))

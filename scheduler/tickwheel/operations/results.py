@@ -7,7 +7,7 @@ from struct import Struct
 from typing import TypeVar
 
 from tickwheel import arguments
-from tickwheel.errors import InvalidTransition, MessageNotFound
+from tickwheel.errors import InvalidTransition, MessageNotFound, TickwheelError
 from tickwheel.message import label
 
 T = TypeVar("T")
@@ -47,29 +47,29 @@ def rounds(items: Sequence[T], shard_of: Callable[[T], int], most: int) -> Itera
         yield {shard: part[first : first + most] for shard, part in by_shard.items() if len(part) > first}
 
 
-def changes(queue: str, ids: list[str], answer: bytes, starts_from: str) -> tuple[list[Change], Callable[[], None]]:
-    """The change of every message, and a call that raises for the first that was refused."""
-    found: list[Change] = []
-    refused: list[Exception] = []
-    for id_, (code, state, version, at) in zip(ids, each(answer), strict=True):
-        if code == NOT_FOUND:
-            refused.append(
-                MessageNotFound(
-                    f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over"
-                )
-            )
-        elif code == INVALID:
-            refused.append(
-                InvalidTransition(
-                    f"message {id_!r} of queue {queue!r} is {label(state)}; this call starts from {starts_from}",
-                    label(state),
-                )
-            )
-        else:
-            found.append(Change(id_, label(state), version, arguments.from_ms(at), code == DONE))
+def changes(queue: str, ids: Sequence[str], answer: bytes, starts_from: str) -> list[Change | TickwheelError]:
+    """The change of every message, or the error that it was refused with."""
+    return [_change(queue, id_, result, starts_from) for id_, result in zip(ids, each(answer), strict=True)]
 
-    def check() -> None:
-        if refused:
-            raise refused[0]
 
-    return found, check
+def _change(queue: str, id_: str, result: tuple[int, int, int, int], starts_from: str) -> Change | TickwheelError:
+    code, state, version, at = result
+    if code == NOT_FOUND:
+        return MessageNotFound(
+            f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over"
+        )
+    if code == INVALID:
+        return InvalidTransition(
+            f"message {id_!r} of queue {queue!r} is {label(state)}; this call starts from {starts_from}", label(state)
+        )
+    return Change(id_, label(state), version, arguments.from_ms(at), code == DONE)
+
+
+def accepted(found: Sequence[Change | TickwheelError]) -> list[Change]:
+    """The changes. Raises the error of the first that was refused."""
+    changed = []
+    for one in found:
+        if isinstance(one, TickwheelError):
+            raise one
+        changed.append(one)
+    return changed

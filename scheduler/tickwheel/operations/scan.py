@@ -1,9 +1,11 @@
 """A walk over all messages of a queue, page by page, in no order. For people and tools, not for workers."""
 
+import re
 from struct import Struct
 
 from tickwheel import arguments
 from tickwheel.core import Core
+from tickwheel.errors import InvalidArgument
 from tickwheel.keys import shard_key
 from tickwheel.message import MessageView
 from tickwheel.operations.look import damage_named, view
@@ -12,19 +14,25 @@ from tickwheel.record import BODY, State, body_field
 
 _NUMBER = Struct(">H")
 _PAGE = 500
+_TOKEN = re.compile(r"([0-9]{1,5}):([0-9]{1,20})")
 
 
 class Scan:
     """Where the walk stands. What is there from start to end is seen; what comes or goes on the way may be."""
 
-    def __init__(self, core: Core, queue: str, state: str | None) -> None:
+    def __init__(self, core: Core, queue: str, state: str | None, token: str = "") -> None:
+        """``token`` is where a walk stood: it goes on from there. Raises InvalidArgument for what is none."""
         self._core = core
         self._queue = queue
         labels = {each.label: each for each in State}
         self._state = None if state is None else labels[arguments.one_of("state", state, labels)]
-        self._shard = 0
-        self._cursor = b"0"
+        self._shard, self._cursor = _place(token, core.shards)
         self.ended = False
+
+    @property
+    def token(self) -> str:
+        """Where it stands; empty at the end."""
+        return "" if self.ended else f"{self._shard}:{self._cursor.decode()}"
 
     def next(self) -> Plan[list[MessageView]]:
         """The next page; it may be empty before the end."""
@@ -51,3 +59,11 @@ class Scan:
             self._shard += 1
             self.ended = self._shard >= core.shards
         return found
+
+
+def _place(token: str, shards: int) -> tuple[int, bytes]:
+    if not token:
+        return 0, b"0"
+    if (found := _TOKEN.fullmatch(token)) is None or int(found[1]) >= shards:
+        raise InvalidArgument(f"page_token must be what the page before it said, not {token!r:.80}")
+    return int(found[1]), found[2].encode()

@@ -1,0 +1,127 @@
+"""The operations of a client that talks to the shards itself."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from tickwheel import arguments
+from tickwheel.config import QueueConfig
+from tickwheel.core import Core
+from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
+from tickwheel.namespace import open_namespace
+from tickwheel.operations import change, explain, finish, look, queues
+from tickwheel.operations.dequeue import Dequeue
+from tickwheel.operations.enqueue import enqueue_many
+from tickwheel.operations.leased import leased
+from tickwheel.operations.results import Change
+from tickwheel.operations.scan import Scan
+from tickwheel.plan import Plan
+from tickwheel.server_checks import Durability, check_server
+
+M = TypeVar("M", bound=LeasedMessage)
+
+
+class Direct:
+    """See `surface.Operations`."""
+
+    def __init__(self, core: Core, durability: Durability) -> None:
+        self._core = core
+        self._durability = durability
+
+    def open(
+        self,
+        shards: int | None,
+        history: str | None,
+        auto_create: bool | None,
+        clock_guard: timedelta | None,
+        outbox_limit: int | None,
+        outbox_full: str | None,
+        existing: bool,
+    ) -> Plan[None]:
+        arguments.boolean("existing", existing)
+        yield from check_server(self._durability, self._core.namespace)
+        yield from open_namespace(
+            self._core, shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing
+        )
+
+    def enqueue_many(self, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
+        return enqueue_many(self._core, queue, messages)
+
+    def dequeue(
+        self,
+        queue: str,
+        limit: int,
+        where: Mapping[str, str] | None,
+        lease: timedelta | None,
+        wait: timedelta | None,
+        worker: str | None,
+        request_id: str | None,
+        consistency: str,
+        kind: type[M],
+    ) -> Plan[list[M]]:
+        asked = Dequeue(self._core, queue, limit, where, lease, wait, worker, request_id, consistency)
+        return asked.plan(kind)
+
+    def leased(self, queue: str, id_: str, token: bytes, exclusive_value: str | None, kind: type[M]) -> Plan[M]:
+        return leased(self._core, queue, id_, token, exclusive_value, kind)
+
+    def complete(self, messages: Sequence[LeasedMessage]) -> Plan[None]:
+        return finish.complete(self._core, messages)
+
+    def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None) -> Plan[str]:
+        return finish.fail(self._core, message, error, retry_in)
+
+    def extend(self, message: LeasedMessage, duration: timedelta) -> Plan[int]:
+        return finish.extend(self._core, message, duration)
+
+    def cancel_many(
+        self, queue: str, ids: Sequence[str], exclusive_value: str | None, release: bool
+    ) -> Plan[list[Change]]:
+        return change.cancel_many(self._core, queue, ids, exclusive_value, release)
+
+    def reschedule(
+        self,
+        queue: str,
+        id_: str,
+        exclusive_value: str | None,
+        delay: timedelta | None,
+        due: datetime | None,
+        deadline: datetime | timedelta | None,
+    ) -> Plan[Change]:
+        return change.reschedule(self._core, queue, id_, exclusive_value, delay, due, deadline)
+
+    def redrive(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Change]:
+        return change.redrive(self._core, queue, id_, exclusive_value)
+
+    def get(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
+        return look.get(self._core, queue, id_, exclusive_value)
+
+    def explain(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[explain.Explanation]:
+        return explain.explain(self._core, queue, id_, exclusive_value)
+
+    def pages(self, queue: str, state: str | None) -> Scan:
+        return Scan(self._core, queue, state)
+
+    def counts(self, queue: str) -> Plan[dict[str, int]]:
+        return look.counts(self._core, queue)
+
+    def lateness(self, queue: str) -> Plan[look.Lateness]:
+        return look.lateness(self._core, queue)
+
+    def depth(self, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
+        return look.depth(self._core, queue, where)
+
+    def forecast(self, queue: str, minutes: int) -> Plan[list[look.ForecastMinute]]:
+        return look.forecast(self._core, queue, minutes)
+
+    def create(self, queue: str, given: Mapping[str, Any], *, update: bool) -> Plan[QueueConfig]:
+        return queues.create(self._core, queue, given, update=update)
+
+    def block(self, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]:
+        return queues.block(self._core, queue, blocked, enqueue=enqueue, dequeue=dequeue)
+
+    def config(self, queue: str) -> Plan[QueueConfig]:
+        return queues.current(self._core, queue)
+
+    def queues(self) -> Plan[dict[str, QueueConfig]]:
+        return queues.listed(self._core)

@@ -1,0 +1,93 @@
+"""The same as `blocking_io` on a channel of an event loop."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from tickwheel.async_io import another_loop
+from tickwheel.gate import Gate
+from tickwheel.plan import Ask, Plan
+from tickwheel.remote.calling import Calling
+from tickwheel.remote.methods import METHODS
+from tickwheel.seldom import Seldom
+
+T = TypeVar("T")
+
+
+class AsyncChannelIO:
+    """Runs plans on one channel, in the event loop that made it."""
+
+    def __init__(self, channel: grpc.aio.Channel, where: str, seconds: float) -> None:
+        """``seconds`` is how long a call is tried."""
+        self._channel = channel
+        self._where = where
+        self._seconds = seconds
+        self._gate = Gate(where)
+        self._seldom = Seldom()
+        self._calls = {
+            method.path: channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
+            for method in METHODS.values()
+            if not (method.asks_many or method.answers_many)
+        }
+        self._loop = asyncio.get_running_loop()
+        self._closing = asyncio.Event()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process opened it, and was not forked from the one that did."""
+        return self._gate.is_ours
+
+    async def run(self, plan: Plan[T]) -> T:
+        """Carry a plan out, step by step. Raises TickwheelError in another event loop than the client's."""
+        if asyncio.get_running_loop() is not self._loop:
+            self._gate.check()
+            raise another_loop(self._where)
+        answer: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                step = plan.send(answer) if error is None else plan.throw(error)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            answer = error = None
+            try:
+                assert isinstance(step, Ask)
+                answer = await self._ask(step)
+            except BaseException as raised:
+                error = raised
+
+    async def _ask(self, step: Ask) -> Any:
+        calling = Calling(step, self._where, self._seconds, self._seldom)
+        self._gate.check()
+        while True:
+            connected = self._channel.get_state() is grpc.ChannelConnectivity.READY
+            try:
+                answer = await self._calls[calling.path](step.request, timeout=calling.attempt_s())
+                calling.answered()
+                return answer
+            except grpc.aio.AioRpcError as failed:
+                self._gate.check(sent=True)
+                connected = connected or self._channel.get_state() is grpc.ChannelConnectivity.READY
+                pause = calling.pause(failed, sent=connected)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is not None and not task.cancelling():
+                    # Of the call, by the channel that is closed: not of the task that made it.
+                    self._gate.check(sent=True)
+                raise
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._closing.wait()
+            self._gate.check(sent=True)
+
+    async def close(self) -> None:
+        """Close the channel, and end every call."""
+        self._gate.close()
+        if not self._gate.is_ours or self._loop.is_closed():
+            return
+        self._closing.set()
+        await self._channel.close()

@@ -1,0 +1,69 @@
+"""One call of the service, until it is answered: how long an attempt may take, and what its failure means. No I/O."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+
+from tickwheel.errors import TickwheelError
+from tickwheel.plan import Ask
+from tickwheel.remote.methods import METHODS
+from tickwheel.remote.status import error_of
+from tickwheel.seldom import Seldom
+from tickwheel.transport import Attempts
+
+# What a server, or what stands before it, says of a call that may be sent again as it is: it did not come through.
+_AGAIN: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+
+class NotAnswered(Exception):
+    """An attempt that came to nothing; the text says why."""
+
+
+@dataclass(slots=True)
+class Calling:
+    """The attempts of one call. ``seconds`` is how long it is tried beyond what it waits for by itself."""
+
+    asked: Ask
+    where: str
+    seconds: float
+    seldom: Seldom
+    _attempts: Attempts = field(init=False)
+
+    def __post_init__(self) -> None:
+        rest = 0.0 if self.asked.until is None else max(self.asked.until - time.monotonic(), 0)
+        self._attempts = Attempts(self.where, self.seconds + rest, self.seldom)
+
+    @property
+    def path(self) -> str:
+        return METHODS[self.asked.method].path
+
+    def attempt_s(self) -> float:
+        """How long the next attempt may take. One that waits is shortened to what is left of its time."""
+        if self.asked.until is None:
+            return self.seconds
+        rest = max(self.asked.until - time.monotonic(), 0)
+        self.asked.request.wait_ms = round(1000 * rest)
+        return rest + self.seconds
+
+    def pause(self, failed: Any, *, sent: bool) -> float:
+        """Seconds before the next attempt. Raises what the service refused the call with, or Unavailable at the end.
+
+        ``sent``: whether there was a connection for it.
+        """
+        refused = error_of(failed)
+        if refused is not None:
+            raise refused from None
+        code, said = failed.code(), failed.details()
+        if code not in _AGAIN:
+            raise not_of_the_service(self.where, code, said) from None
+        return self._attempts.pause(NotAnswered(f"{code.name}: {said}"), sent)
+
+    def answered(self) -> None:
+        self._attempts.answered()
+
+
+def not_of_the_service(where: str, code: grpc.StatusCode, said: str | None) -> TickwheelError:
+    """The error of a status that this product does not give: another service is there, or something in between."""
+    return TickwheelError(f"{where} answers {code.name}: {said}")

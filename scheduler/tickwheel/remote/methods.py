@@ -1,0 +1,40 @@
+"""The calls of the service by name, from the descriptors that proto/ is compiled to."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message_factory import GetMessageClass
+
+from tickwheel.v1 import message_service_pb2, queue_service_pb2
+
+SERVICES: Final[tuple[ServiceDescriptor, ...]] = tuple(
+    file.DESCRIPTOR.services_by_name[name]
+    for file, name in ((message_service_pb2, "MessageService"), (queue_service_pb2, "QueueService"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One call: its path, the classes of its messages, and which of the two sides sends many."""
+
+    name: str
+    path: str
+    request: Any
+    response: Any
+    asks_many: bool
+    answers_many: bool
+
+
+METHODS: Final = {
+    method.name: Method(
+        method.name,
+        f"/{service.full_name}/{method.name}",
+        GetMessageClass(method.input_type),
+        GetMessageClass(method.output_type),
+        method.client_streaming,
+        method.server_streaming,
+    )
+    for service in SERVICES
+    for method in service.methods
+}

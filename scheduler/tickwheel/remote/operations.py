@@ -1,0 +1,324 @@
+"""The operations of a client that asks a server of this product: each a plan of calls of the service.
+
+What can be checked without a queue's configuration is checked here, as a direct client does, before anything is sent.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any, TypeVar
+
+from tickwheel import arguments, limits
+from tickwheel.config import QueueConfig
+from tickwheel.core import Core
+from tickwheel.errors import InvalidArgument
+from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
+from tickwheel.namespace import HISTORIES, OUTBOX_FULL
+from tickwheel.operations.change import check_ids, check_new_times
+from tickwheel.operations.enqueue import Refused, check_new, check_refused
+from tickwheel.operations.explain import Explanation
+from tickwheel.operations.finish import check_leased, error_text, raise_lost
+from tickwheel.operations.leased import check_token
+from tickwheel.operations.look import ForecastMinute, Lateness
+from tickwheel.operations.results import Change
+from tickwheel.plan import Ask, Plan
+from tickwheel.record import State
+from tickwheel.remote import conversion
+from tickwheel.remote.status import refusal
+from tickwheel.session import parse_request_id
+from tickwheel.v1 import message_pb2 as messages
+from tickwheel.v1 import message_service_pb2 as calls
+from tickwheel.v1 import queue_service_pb2 as admin
+
+M = TypeVar("M", bound=LeasedMessage)
+
+_BATCH_MESSAGES, _BATCH_BYTES = 1_000, 3 * 1024 * 1024
+_BATCH_LEASES = 1_000
+_CONSISTENCIES = {
+    "heads": calls.DequeueRequest.CONSISTENCY_HEADS,
+    "exact": calls.DequeueRequest.CONSISTENCY_EXACT,
+}
+
+
+class Remote:
+    """See `operations.surface.Operations`. Of the core only the namespace and the slots are used."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def open(
+        self,
+        shards: int | None,
+        history: str | None,
+        auto_create: bool | None,
+        clock_guard: timedelta | None,
+        outbox_limit: int | None,
+        outbox_full: str | None,
+        existing: bool,
+    ) -> Plan[None]:
+        asked = admin.OpenNamespaceRequest(
+            namespace=self._core.namespace, existing=arguments.boolean("existing", existing)
+        )
+        if shards is not None:
+            asked.shards = arguments.integer("shards", shards, 1, limits.SHARDS_MAX)
+        if history is not None:
+            asked.history = arguments.one_of("history", history, HISTORIES)
+        if auto_create is not None:
+            asked.auto_create = arguments.boolean("auto_create", auto_create)
+        if clock_guard is not None:
+            asked.clock_guard_ms = arguments.duration_ms(
+                "clock_guard", clock_guard, limits.CLOCK_GUARD_MS_MIN, limits.CLOCK_GUARD_MS_MAX
+            )
+        if outbox_limit is not None:
+            asked.outbox_limit_bytes = arguments.integer(
+                "outbox_limit", outbox_limit, limits.OUTBOX_BYTES_MIN, limits.OUTBOX_BYTES_MAX
+            )
+        if outbox_full is not None:
+            asked.outbox_full = arguments.one_of("outbox_full", outbox_full, OUTBOX_FULL)
+        found = yield Ask("OpenNamespace", asked)
+        self._core.shards = found.shards
+
+    def enqueue_many(self, queue: str, given: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
+        if not isinstance(given, Iterable):
+            raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {arguments.shown(given)}")
+        results: list[EnqueueResult | Refused] = []
+        for part in _batches(given):
+            request = calls.EnqueueBatchRequest(namespace=self._core.namespace, queue=queue, messages=part)
+            reply = yield Ask("EnqueueBatch", request)
+            for found in reply.results:
+                if found.HasField("refusal"):
+                    results.append(Refused(found.id, conflicts=found.refusal.reason == "ID_CONFLICT"))
+                else:
+                    results.append(conversion.result(found))
+        return check_refused(queue, results)
+
+    def dequeue(
+        self,
+        queue: str,
+        limit: int,
+        where: Mapping[str, str] | None,
+        lease: timedelta | None,
+        wait: timedelta | None,
+        worker: str | None,
+        request_id: str | None,
+        consistency: str,
+        kind: type[M],
+    ) -> Plan[list[M]]:
+        request = calls.DequeueRequest(
+            namespace=self._core.namespace,
+            queue=queue,
+            limit=arguments.integer("limit", limit, 1, limits.DEQUEUE_MESSAGES),
+            where=None if where is None else arguments.pairs("where", where),
+            wait_ms=0 if wait is None else arguments.duration_ms("wait", wait, 0, limits.WAIT_MS_MAX),
+            consistency=_CONSISTENCIES[arguments.one_of("consistency", consistency, _CONSISTENCIES)],
+        )
+        if lease is not None:
+            request.lease_ms = arguments.duration_ms("lease", lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+        arguments.text("worker", "" if worker is None else worker, limits.WORKER_BYTES)
+        request.worker = worker or ""
+        if request_id is not None:
+            parse_request_id(request_id, queue)
+            request.request_id = request_id
+        return self._dequeue(request, kind)
+
+    def _dequeue(self, request: calls.DequeueRequest, kind: type[M]) -> Plan[list[M]]:
+        until = time.monotonic() + request.wait_ms / 1000 if request.wait_ms else None
+        reply = yield from self._once("Dequeue", request, until)
+        return [conversion.delivered(kind, request.queue, each) for each in reply.deliveries]
+
+    def leased(self, queue: str, id_: str, token: bytes, exclusive_value: str | None, kind: type[M]) -> Plan[M]:
+        check_token(token)
+        found = yield Ask("GetLease", calls.GetLeaseRequest(**self._one(queue, id_, exclusive_value), token=token))
+        return conversion.delivered(kind, queue, found.delivery)
+
+    def complete(self, given: Sequence[LeasedMessage]) -> Plan[None]:
+        check_leased(given)
+        lost: list[LeasedMessage] = []
+        for queue, part in _of_one_queue(given):
+            leases = [conversion.lease_of(message) for message in part]
+            request = calls.CompleteRequest(namespace=self._core.namespace, queue=queue, leases=leases)
+            reply = yield Ask("Complete", request)
+            lost += (part[n] for n in reply.lost)
+        raise_lost(lost)
+
+    def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None) -> Plan[str]:
+        text = error_text(error).decode()
+        item = calls.FailRequest.Item(lease=conversion.lease_of(message), error=text)
+        if retry_in is not None:
+            item.retry_in_ms = arguments.duration_ms("retry_in", retry_in, 0, limits.DELAY_MS_MAX)
+        request = calls.FailRequest(namespace=self._core.namespace, queue=message.queue, items=[item])
+        reply = yield from self._once("Fail", request)
+        raise_lost([message] if reply.states[0] == messages.STATE_UNSPECIFIED else [])
+        return conversion.label(reply.states[0])
+
+    def extend(self, message: LeasedMessage, duration: timedelta) -> Plan[int]:
+        request = calls.ExtendRequest(
+            namespace=self._core.namespace,
+            queue=message.queue,
+            leases=[conversion.lease_of(message)],
+            duration_ms=arguments.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
+        )
+        reply = yield from self._once("Extend", request)
+        raise_lost([] if reply.lease_until_ms[0] else [message])
+        return int(reply.lease_until_ms[0])
+
+    def cancel_many(
+        self, queue: str, ids: Sequence[str], exclusive_value: str | None, release: bool
+    ) -> Plan[list[Change]]:
+        check_ids(ids)
+        arguments.boolean("release", release)
+        for id_ in ids:
+            arguments.message_id(id_)
+        found: list[messages.Change] = []
+        for first in range(0, len(ids), _BATCH_MESSAGES):
+            request = calls.CancelRequest(
+                namespace=self._core.namespace,
+                queue=queue,
+                ids=ids[first : first + _BATCH_MESSAGES],
+                exclusive_value=_value(exclusive_value),
+                release=release,
+            )
+            reply = yield from self._once("Cancel", request)
+            found += reply.changes
+        for each in found:
+            if each.HasField("refusal"):
+                raise refusal(each.refusal)
+        return [conversion.change(each) for each in found]
+
+    def reschedule(
+        self,
+        queue: str,
+        id_: str,
+        exclusive_value: str | None,
+        delay: timedelta | None,
+        due: datetime | None,
+        deadline: datetime | timedelta | None,
+    ) -> Plan[Change]:
+        check_new_times(delay, due, deadline)
+        request = calls.RescheduleRequest(**self._one(queue, id_, exclusive_value))
+        conversion.set_times(request, delay, due, deadline)
+        reply = yield from self._once("Reschedule", request)
+        return conversion.change(reply.change)
+
+    def redrive(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Change]:
+        reply = yield from self._once("Redrive", calls.RedriveRequest(**self._one(queue, id_, exclusive_value)))
+        return conversion.change(reply.change)
+
+    def get(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
+        found = yield Ask("GetMessage", calls.GetMessageRequest(**self._one(queue, id_, exclusive_value)))
+        return conversion.view(found.message)
+
+    def explain(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Explanation]:
+        told = yield Ask("Explain", calls.ExplainRequest(**self._one(queue, id_, exclusive_value)))
+        return conversion.explanation(told)
+
+    def pages(self, queue: str, state: str | None) -> "Pages":
+        return Pages(self._core.namespace, queue, state)
+
+    def counts(self, queue: str) -> Plan[dict[str, int]]:
+        found = yield Ask("GetCounts", admin.GetCountsRequest(**self._queue(queue)))
+        return {state.label: found.counts[state.label] for state in State}
+
+    def lateness(self, queue: str) -> Plan[Lateness]:
+        found = yield Ask("GetCounts", admin.GetCountsRequest(**self._queue(queue)))
+        return conversion.lateness(found)
+
+    def depth(self, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
+        pairs = {} if where is None else arguments.pairs("where", where)
+        found = yield Ask("GetDepth", admin.GetDepthRequest(**self._queue(queue), where=pairs))
+        return int(found.pending)
+
+    def forecast(self, queue: str, minutes: int) -> Plan[list[ForecastMinute]]:
+        minutes = arguments.integer("minutes", minutes, 1, limits.FORECAST_MINUTES_MAX)
+        found = yield Ask("GetForecast", admin.GetForecastRequest(**self._queue(queue), minutes=minutes))
+        return conversion.forecast(found)
+
+    def create(self, queue: str, given: Mapping[str, Any], *, update: bool) -> Plan[QueueConfig]:
+        arguments.boolean("update", update)
+        settings = conversion.settings(given)
+        request = admin.CreateQueueRequest(**self._queue(queue), settings=settings, update=update)
+        found = yield Ask("CreateQueue", request)
+        return conversion.config(found.queue)
+
+    def block(self, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]:
+        request = admin.BlockQueueRequest(**self._queue(queue))
+        if arguments.boolean("enqueue", enqueue):
+            request.enqueue_blocked = blocked
+        if arguments.boolean("dequeue", dequeue):
+            request.dequeue_blocked = blocked
+        found = yield Ask("BlockQueue", request)
+        return conversion.config(found.queue)
+
+    def config(self, queue: str) -> Plan[QueueConfig]:
+        found = yield Ask("GetQueue", admin.GetQueueRequest(**self._queue(queue)))
+        return conversion.config(found.queue)
+
+    def queues(self) -> Plan[dict[str, QueueConfig]]:
+        found = yield Ask("ListQueues", admin.ListQueuesRequest(namespace=self._core.namespace))
+        return {each.name: conversion.config(each) for each in found.queues}
+
+    def _queue(self, queue: str) -> dict[str, str]:
+        return {"namespace": self._core.namespace, "queue": queue}
+
+    def _one(self, queue: str, id_: object, exclusive_value: object) -> dict[str, Any]:
+        arguments.message_id(id_)
+        return {**self._queue(queue), "id": id_, "exclusive_value": _value(exclusive_value)}
+
+    def _once(self, method: str, request: Any, until: float | None = None) -> Plan[Any]:
+        """A call that is done once however often it is sent: under the next sequence of a slot, if it names none."""
+        if request.request_id:
+            return (yield Ask(method, request, until))
+        slot = self._core.slots.take()
+        try:
+            slot.sequence += 1
+            request.request_id = f"{slot.name}:{slot.sequence}"
+            return (yield Ask(method, request, until))
+        finally:
+            self._core.slots.give(slot)
+
+
+class Pages:
+    """See `operations.surface.Pages`."""
+
+    def __init__(self, namespace: str, queue: str, state: str | None) -> None:
+        labels = [each.label for each in State]
+        asked = None if state is None else arguments.one_of("state", state, labels)
+        self._request = calls.ListMessagesRequest(namespace=namespace, queue=queue, state=conversion.state(asked))
+        self.ended = False
+
+    def next(self) -> Plan[list[MessageView]]:
+        """The next page; it may be empty before the end."""
+        page = yield Ask("ListMessages", self._request)
+        self._request.page_token = page.next_page_token
+        self.ended = not page.next_page_token
+        return [conversion.view(each) for each in page.messages]
+
+
+def _batches(given: Iterable[NewMessage]) -> Iterator[list[messages.NewMessage]]:
+    part: list[messages.NewMessage] = []
+    size = 0
+    for new in given:
+        check_new(new)
+        made = conversion.new_message(new)
+        bytes_ = made.ByteSize()
+        if part and (len(part) == _BATCH_MESSAGES or size + bytes_ > _BATCH_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(made)
+        size += bytes_
+    if part:
+        yield part
+
+
+def _of_one_queue(given: Sequence[LeasedMessage]) -> Iterator[tuple[str, list[LeasedMessage]]]:
+    for queue, of_queue in groupby(given, lambda message: message.queue):
+        part = list(of_queue)
+        for first in range(0, len(part), _BATCH_LEASES):
+            yield queue, part[first : first + _BATCH_LEASES]
+
+
+def _value(exclusive_value: object) -> str | None:
+    if exclusive_value is None:
+        return None
+    return arguments.text("exclusive_value", exclusive_value, limits.PAIR_VALUE_BYTES).decode()

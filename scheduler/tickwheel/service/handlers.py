@@ -1,0 +1,303 @@
+"""The calls of the service, each as a plan on its namespace: what comes in is turned into the product's values, and
+what comes of it, errors too, into the service's.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+from tickwheel import limits
+from tickwheel.arguments import MsFor, plain_name
+from tickwheel.errors import InvalidArgument, LeaseLost, TickwheelError
+from tickwheel.message import LeasedMessage
+from tickwheel.operations import change, explain, finish, look, queues
+from tickwheel.operations.dequeue import Dequeue
+from tickwheel.operations.enqueue import Refused, enqueue_each, refused
+from tickwheel.operations.leased import leased
+from tickwheel.operations.scan import Scan
+from tickwheel.remote import conversion
+from tickwheel.remote.status import refusal_of
+from tickwheel.service.credit import Credit
+from tickwheel.service.namespaces import Namespace, Namespaces
+from tickwheel.session import NamedSlots
+from tickwheel.v1 import message_pb2 as messages
+from tickwheel.v1 import message_service_pb2 as calls
+from tickwheel.v1 import queue_service_pb2 as admin
+
+_LEASES_MOST, _FAILS_MOST = 1_000, 100
+# Then a stream sees whether its client is still there.
+_STREAM_WAIT_MS = 60_000
+# What is told of a namespace as it is.
+_NAMESPACE: Final = ("shards", "history", "auto_create", "outbox_full")
+_CONSISTENCIES: Final = {
+    calls.DequeueRequest.CONSISTENCY_UNSPECIFIED: "heads",
+    calls.DequeueRequest.CONSISTENCY_HEADS: "heads",
+    calls.DequeueRequest.CONSISTENCY_EXACT: "exact",
+}
+
+
+class Handlers:
+    """One method for each call, named like it."""
+
+    def __init__(self, namespaces: Namespaces) -> None:
+        self._namespaces = namespaces
+        self._waiting: set[Dequeue] = set()
+        self._draining = False
+
+    def drain(self) -> None:
+        """Whoever waits for messages is answered now, and from now on nobody waits."""
+        self._draining = True
+        for asked in self._waiting:
+            asked.wait_no_longer()
+        self._namespaces.wake_all()
+
+    async def open_namespace(self, request: admin.OpenNamespaceRequest) -> admin.OpenNamespaceResponse:
+        asked = {name: getattr(request, name) for name in _NAMESPACE if request.HasField(name)}
+        if request.HasField("clock_guard_ms"):
+            asked["clock_guard"] = MsFor(request.clock_guard_ms)
+        if request.HasField("outbox_limit_bytes"):
+            asked["outbox_limit"] = request.outbox_limit_bytes
+        found = await self._namespaces.open(request.namespace, existing=request.existing, **asked)
+        return admin.OpenNamespaceResponse(shards=found.core.shards)
+
+    async def create_queue(self, request: admin.CreateQueueRequest) -> admin.CreateQueueResponse:
+        namespace, queue = await self._of(request)
+        given = conversion.given_settings(request.settings)
+        config = await namespace.run(queues.create(namespace.core, queue, given, update=request.update))
+        return admin.CreateQueueResponse(queue=conversion.queue_of(queue, config))
+
+    async def get_queue(self, request: admin.GetQueueRequest) -> admin.GetQueueResponse:
+        namespace, queue = await self._of(request)
+        config = await namespace.run(queues.current(namespace.core, queue))
+        return admin.GetQueueResponse(queue=conversion.queue_of(queue, config))
+
+    async def list_queues(self, request: admin.ListQueuesRequest) -> admin.ListQueuesResponse:
+        namespace = await self._namespaces.get(request.namespace)
+        found = await namespace.run(queues.listed(namespace.core))
+        return admin.ListQueuesResponse(queues=[conversion.queue_of(*each) for each in found.items()])
+
+    async def block_queue(self, request: admin.BlockQueueRequest) -> admin.BlockQueueResponse:
+        namespace, queue = await self._of(request)
+        enqueue = request.enqueue_blocked if request.HasField("enqueue_blocked") else None
+        dequeue = request.dequeue_blocked if request.HasField("dequeue_blocked") else None
+        config = await namespace.run(queues.set_blocks(namespace.core, queue, enqueue, dequeue))
+        return admin.BlockQueueResponse(queue=conversion.queue_of(queue, config))
+
+    async def get_counts(self, request: admin.GetCountsRequest) -> admin.GetCountsResponse:
+        namespace, queue = await self._of(request)
+        counts, late = await namespace.run(look.counts_and_lateness(namespace.core, queue))
+        return admin.GetCountsResponse(
+            counts=counts, promoted_late_ms=late.promoted, missed_by_ms=late.missed, deadlines=late.deadlines
+        )
+
+    async def get_depth(self, request: admin.GetDepthRequest) -> admin.GetDepthResponse:
+        namespace, queue = await self._of(request)
+        return admin.GetDepthResponse(pending=await namespace.run(look.depth(namespace.core, queue, request.where)))
+
+    async def get_forecast(self, request: admin.GetForecastRequest) -> admin.GetForecastResponse:
+        namespace, queue = await self._of(request)
+        minutes = await namespace.run(look.forecast(namespace.core, queue, request.minutes or 60))
+        return admin.GetForecastResponse(
+            minutes=[
+                admin.GetForecastResponse.Minute(start_ms=conversion.to_ms(minute.start), due=minute.due)
+                for minute in minutes
+            ]
+        )
+
+    async def enqueue(self, request: calls.EnqueueRequest) -> calls.EnqueueResponse:
+        namespace, queue = await self._of(request)
+        result = await namespace.enqueuing.add(queue, conversion.given_message(request.message))
+        return calls.EnqueueResponse(result=conversion.result_of(result))
+
+    async def enqueue_batch(self, request: calls.EnqueueBatchRequest) -> calls.EnqueueBatchResponse:
+        namespace, queue = await self._of(request)
+        return calls.EnqueueBatchResponse(results=await _enqueued(namespace, queue, request.messages))
+
+    async def enqueue_stream(self, requests: AsyncIterator[calls.EnqueueStreamRequest]) -> calls.EnqueueStreamResponse:
+        told = calls.EnqueueStreamResponse()
+        first: calls.EnqueueStreamRequest | None = None
+        async for request in requests:
+            first = first or request
+            request.namespace, request.queue = request.namespace or first.namespace, request.queue or first.queue
+            namespace, queue = await self._of(request)
+            for result in await _enqueued(namespace, queue, request.messages):
+                if result.HasField("refusal"):
+                    told.refused_count += 1
+                    if len(told.refused) < _LEASES_MOST:
+                        told.refused.append(result)
+                elif result.created:
+                    told.created += 1
+                else:
+                    told.present += 1
+        return told
+
+    async def dequeue(self, request: calls.DequeueRequest) -> calls.DequeueResponse:
+        namespace, queue = await self._of(request)
+        asked = Dequeue(
+            namespace.core,
+            queue,
+            request.limit or 1,
+            request.where or None,
+            MsFor(request.lease_ms) if request.HasField("lease_ms") else None,
+            None if self._draining else MsFor(request.wait_ms),
+            request.worker,
+            request.request_id or None,
+            _consistency(request.consistency),
+        )
+        found = await self._waited(namespace, asked)
+        return calls.DequeueResponse(deliveries=map(conversion.delivery_of, found))
+
+    async def dequeue_stream(
+        self, requests: AsyncIterator[calls.DequeueStreamRequest]
+    ) -> AsyncIterator[calls.DequeueStreamResponse]:
+        credit = Credit(requests)
+        first = await credit.first()
+        if first is None:
+            return
+        namespace, queue = await self._of(first)
+        while (limit := await credit.some()) and not self._draining:
+            asked = Dequeue(
+                namespace.core,
+                queue,
+                min(limit, limits.DEQUEUE_MESSAGES),
+                first.where or None,
+                MsFor(first.lease_ms) if first.HasField("lease_ms") else None,  # type: ignore[arg-type]
+                MsFor(_STREAM_WAIT_MS),  # type: ignore[arg-type]
+                first.worker,
+                None,
+                "heads",
+            )
+            found = await self._waited(namespace, asked)
+            if found:
+                credit.spend(len(found))
+                yield calls.DequeueStreamResponse(deliveries=map(conversion.delivery_of, found))
+
+    async def complete(self, request: calls.CompleteRequest) -> calls.CompleteResponse:
+        namespace, held = await self._held(request, request.leases, _LEASES_MOST)
+        lost: list[int] = []
+        try:
+            await namespace.run(finish.complete(namespace.core, held))
+        except LeaseLost as error:
+            ids = {id(message) for message in error.lost}
+            lost = [n for n, message in enumerate(held) if id(message) in ids]
+        return calls.CompleteResponse(lost=lost)
+
+    async def fail(self, request: calls.FailRequest) -> calls.FailResponse:
+        items = request.items
+        namespace, held = await self._held(request, [item.lease for item in items], _FAILS_MOST)
+        slots = _slots(request)
+        states = []
+        for item, message in zip(items, held, strict=True):
+            retry_in = MsFor(item.retry_in_ms) if item.HasField("retry_in_ms") else None
+            try:
+                label = await namespace.run(finish.fail(namespace.core, message, item.error, retry_in, slots))
+            except LeaseLost:
+                label = None
+            states.append(conversion.state(label))
+        return calls.FailResponse(states=states)
+
+    async def extend(self, request: calls.ExtendRequest) -> calls.ExtendResponse:
+        namespace, held = await self._held(request, request.leases, _LEASES_MOST)
+        ends = await namespace.run(
+            finish.extend_each(namespace.core, held, MsFor(request.duration_ms), _slots(request))
+        )
+        return calls.ExtendResponse(lease_until_ms=[until or 0 for until in ends])
+
+    async def get_lease(self, request: calls.GetLeaseRequest) -> calls.GetLeaseResponse:
+        namespace, queue = await self._of(request)
+        plan = leased(namespace.core, queue, request.id, request.token, _value(request), LeasedMessage)
+        return calls.GetLeaseResponse(delivery=conversion.delivery_of(await namespace.run(plan)))
+
+    async def cancel(self, request: calls.CancelRequest) -> calls.CancelResponse:
+        namespace, queue = await self._of(request)
+        _at_most("ids", request.ids, _LEASES_MOST)
+        plan = change.cancel_each(namespace.core, queue, request.ids, _value(request), request.release, _slots(request))
+        return calls.CancelResponse(
+            changes=[
+                messages.Change(id=id_, refusal=refusal_of(each))
+                if isinstance(each, TickwheelError)
+                else conversion.change_of(each)
+                for id_, each in zip(request.ids, await namespace.run(plan), strict=True)
+            ]
+        )
+
+    async def reschedule(self, request: calls.RescheduleRequest) -> calls.RescheduleResponse:
+        namespace, queue = await self._of(request)
+        times = conversion.given_times(request)
+        plan = change.reschedule(namespace.core, queue, request.id, _value(request), *times, _slots(request))
+        return calls.RescheduleResponse(change=conversion.change_of(await namespace.run(plan)))
+
+    async def redrive(self, request: calls.RedriveRequest) -> calls.RedriveResponse:
+        namespace, queue = await self._of(request)
+        plan = change.redrive(namespace.core, queue, request.id, _value(request), _slots(request))
+        return calls.RedriveResponse(change=conversion.change_of(await namespace.run(plan)))
+
+    async def get_message(self, request: calls.GetMessageRequest) -> calls.GetMessageResponse:
+        namespace, queue = await self._of(request)
+        view = await namespace.run(look.get(namespace.core, queue, request.id, _value(request)))
+        return calls.GetMessageResponse(message=conversion.message_of(view))
+
+    async def explain(self, request: calls.ExplainRequest) -> calls.ExplainResponse:
+        namespace, queue = await self._of(request)
+        told = await namespace.run(explain.explain(namespace.core, queue, request.id, _value(request)))
+        return conversion.explanation_of(told)
+
+    async def list_messages(self, request: calls.ListMessagesRequest) -> calls.ListMessagesResponse:
+        namespace, queue = await self._of(request)
+        walk = Scan(namespace.core, queue, conversion.label(request.state) or None, request.page_token)
+        page = await namespace.run(walk.next())
+        return calls.ListMessagesResponse(messages=map(conversion.message_of, page), next_page_token=walk.token)
+
+    async def _waited(self, namespace: Namespace, asked: Dequeue) -> list[LeasedMessage]:
+        self._waiting.add(asked)
+        try:
+            return await namespace.run(asked.plan(LeasedMessage))
+        finally:
+            self._waiting.discard(asked)
+
+    async def _of(self, request: Any) -> tuple[Namespace, str]:
+        return await self._namespaces.get(request.namespace), plain_name("a queue's name", request.queue)
+
+    async def _held(
+        self, request: Any, leases: Sequence[messages.Lease], most: int
+    ) -> tuple[Namespace, list[LeasedMessage]]:
+        namespace, queue = await self._of(request)
+        _at_most("leases", leases, most)
+        number = 0
+        if not all(lease.queue_number for lease in leases):
+            number = (await namespace.run(namespace.core.config(queue))).number
+        for lease in leases:
+            lease.queue_number = lease.queue_number or number
+        return namespace, [conversion.held(LeasedMessage, queue, lease) for lease in leases]
+
+
+async def _enqueued(
+    namespace: Namespace, queue: str, given: Sequence[messages.NewMessage]
+) -> list[messages.EnqueueResult]:
+    _at_most("messages", given, _LEASES_MOST)
+    new = [conversion.given_message(each) for each in given]
+    found = await namespace.run(enqueue_each(namespace.core, queue, new))
+    return [
+        messages.EnqueueResult(id=each.id, refusal=refusal_of(refused(queue, each)))
+        if isinstance(each, Refused)
+        else conversion.result_of(each)
+        for each in found
+    ]
+
+
+def _slots(request: Any) -> NamedSlots | None:
+    return NamedSlots(request.request_id, request.queue) if request.request_id else None
+
+
+def _value(request: Any) -> str | None:
+    return request.exclusive_value if request.HasField("exclusive_value") else None
+
+
+def _at_most(what: str, given: Sequence[Any], most: int) -> None:
+    if len(given) > most:
+        raise InvalidArgument(f"{what} are {len(given)}, and at most {most} are allowed in one call")
+
+
+def _consistency(number: int) -> str:
+    if number not in _CONSISTENCIES:
+        raise InvalidArgument(f"consistency must be 0, 1 or 2, not {number}")
+    return _CONSISTENCIES[number]

@@ -1,0 +1,93 @@
+"""The namespaces that a server of this product serves: each opened by the first call that names it."""
+
+import asyncio
+from typing import TypeVar
+
+from tickwheel import arguments
+from tickwheel.async_io import AsyncIO
+from tickwheel.async_servers import AsyncServerPools
+from tickwheel.core import Core
+from tickwheel.namespace import open_namespace
+from tickwheel.opening import Opening
+from tickwheel.plan import Plan
+from tickwheel.server_checks import check_server
+from tickwheel.service.enqueuing import Enqueuing
+from tickwheel.wake_task import WakeTask
+
+T = TypeVar("T")
+
+
+class Namespace:
+    """One namespace: its core, and what carries out plans on it."""
+
+    def __init__(self, core: Core, io: AsyncIO) -> None:
+        self.core = core
+        self._io = io
+        self.enqueuing = Enqueuing(core, self.run)
+
+    async def run(self, plan: Plan[T]) -> T:
+        """Carry out a plan."""
+        return await self._io.run(plan)
+
+    def wake_all(self) -> None:
+        """Let everybody who waits look once."""
+        assert self._io.wakes is not None
+        self._io.wakes.wake_all()
+
+    async def stop(self) -> None:
+        """End what wakes those who wait."""
+        if self._io.wakes is not None:
+            await self._io.wakes.stop()
+
+
+class Namespaces:
+    """All of them, on the connections of one server or cluster."""
+
+    def __init__(self, opening: Opening, servers: AsyncServerPools, clock: str = "_clock") -> None:
+        self._opening = opening
+        self._servers = servers
+        self._clock = clock
+        self._open: dict[str, Namespace] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def check(self) -> None:
+        """Refuse a server that messages cannot be trusted to; see `check_server`."""
+        await self._io(Core("tw")).run(check_server(self._opening.durability, "tw"))
+
+    async def get(self, name: str) -> Namespace:
+        """The namespace, which is there. Raises NamespaceNotFound."""
+        found = self._open.get(name or "tw")
+        if found is not None and not found.core.is_lost:
+            return found
+        return await self.open(name, existing=True)
+
+    async def open(self, name: str, **asked: object) -> Namespace:
+        """The namespace, made where it is not there and checked where it is; see `open_namespace`."""
+        name = arguments.plain_name("namespace", name or "tw")
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            core = Core(name, clock=self._clock)
+            io = self._io(core)
+            await io.run(open_namespace(core, **asked))  # type: ignore[arg-type]  # checked there
+            found = self._open.get(name)
+            if found is None or found.core.is_lost:
+                if found is not None:
+                    await found.stop()
+                found = self._open[name] = Namespace(core, io)
+            return found
+
+    def _io(self, core: Core) -> AsyncIO:
+        opening = self._opening
+        io = AsyncIO(self._servers, opening.shown, opening.seconds, opening.durability.replicas, opening.revive)
+        io.wakes = WakeTask(self._servers, core.channels)
+        return io
+
+    def wake_all(self) -> None:
+        """Let everybody who waits look once."""
+        for namespace in self._open.values():
+            namespace.wake_all()
+
+    async def close(self) -> None:
+        """End all of them, and close the connections."""
+        for namespace in self._open.values():
+            await namespace.stop()
+        await self._servers.close()

@@ -1,0 +1,124 @@
+"""One process of the service: answers calls on a port until told to stop; those under way then come to their end."""
+
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from tickwheel.async_io import in_thread
+from tickwheel.async_servers import AsyncServerPools
+from tickwheel.errors import TickwheelError
+from tickwheel.opening import Opening
+from tickwheel.remote.methods import METHODS, SERVICES, Method
+from tickwheel.remote.status import DETAILS, status_of
+from tickwheel.service.handlers import Handlers
+from tickwheel.service.namespaces import Namespaces
+
+_log = logging.getLogger("tickwheel.service")
+_SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+# How long calls that are under way may take when the server is told to stop.
+DRAIN_S: Final = 10.0
+
+
+class Server:
+    """The service of one Redis or cluster on one address. Use it in an ``async with`` statement."""
+
+    def __init__(self, opening: Opening, address: str, *, clock: str = "_clock") -> None:
+        """``address`` is host:port; port 0 is any that is free: `port` says which. ``clock`` is for tests."""
+        self._opening = opening
+        self._address = address
+        self._clock = clock
+        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 1)])
+        self._namespaces: Namespaces | None = None
+        self._handlers: Handlers | None = None
+        self.port = 0
+
+    async def __aenter__(self) -> "Server":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Check the server that messages are kept in, and begin to answer."""
+        opening = self._opening
+        where = await in_thread(opening.open)
+        try:
+            servers = AsyncServerPools(where, opening.answer_s)
+            self._namespaces = Namespaces(opening, servers, self._clock)
+            await self._namespaces.check()
+            self._handlers = Handlers(self._namespaces)
+            for service in SERVICES:
+                self._server.add_generic_rpc_handlers(
+                    (
+                        grpc.method_handlers_generic_handler(
+                            service.full_name,
+                            {each.name: self._handler(METHODS[each.name]) for each in service.methods},
+                        ),
+                    )
+                )
+            self.port = self._server.add_insecure_port(self._address)
+            await self._server.start()
+        except BaseException:
+            await self._let_go()
+            raise
+        _log.info("serving %s on port %d", opening.shown, self.port)
+
+    async def stop(self, seconds: float = DRAIN_S) -> None:
+        """Take no more calls; answer those that wait, and give the others so long to end."""
+        if self._handlers is not None:
+            self._handlers.drain()
+        await self._server.stop(seconds)
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        namespaces, self._namespaces = self._namespaces, None
+        try:
+            if namespaces is not None:
+                await namespaces.close()
+        finally:
+            await in_thread(self._opening.close)
+
+    def _handler(self, method: Method) -> Any:
+        handle = getattr(self._handlers, _SNAKE.sub("_", method.name).lower())
+        codec = {
+            "request_deserializer": method.request.FromString,
+            "response_serializer": method.response.SerializeToString,
+        }
+        if method.asks_many and method.answers_many:
+            return grpc.stream_stream_rpc_method_handler(_streaming(handle), **codec)
+        if method.asks_many:
+            return grpc.stream_unary_rpc_method_handler(_answering(handle), **codec)
+        return grpc.unary_unary_rpc_method_handler(_answering(handle), **codec)
+
+
+def _answering(handle: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def answer(request: Any, context: Any) -> Any:
+        try:
+            return await handle(request)
+        except TickwheelError as error:
+            await _refuse(context, error)
+
+    return answer
+
+
+def _streaming(handle: Callable[[Any], Any]) -> Any:
+    async def answer(requests: Any, context: Any) -> Any:
+        try:
+            async for response in handle(requests):
+                yield response
+        except TickwheelError as error:
+            await _refuse(context, error)
+
+    return answer
+
+
+async def _refuse(context: Any, error: TickwheelError) -> None:
+    status = status_of(error)
+    context.set_trailing_metadata(((DETAILS, status.SerializeToString()),))
+    await context.abort(_CODES[status.code], status.message)

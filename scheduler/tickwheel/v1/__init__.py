@@ -1,0 +1,1 @@
+"""Made from proto/tickwheel/v1 by `make proto`."""
