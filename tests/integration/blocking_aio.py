@@ -90,21 +90,30 @@ def _awaited(given: Any) -> Any:
 
 
 @contextmanager
+def blocking_aio(url: str, **settings: Any) -> Iterator[Blocking]:
+    """The asyncio client behind the blocking surface, open."""
+    loop = LoopThread()
+    try:
+        tickwheel = Blocking(loop, aio.Tickwheel(url, **settings))
+        tickwheel.open()
+        try:
+            yield tickwheel
+        finally:
+            tickwheel.close()
+    finally:
+        loop.close()
+
+
+@contextmanager
 def aio_sandbox(
     server: PrivateServer, *, now: datetime | None = None, **settings: Any
 ) -> Iterator[tuple[Tickwheel, VirtualClock]]:
     """As `tickwheel.testing.sandbox`, with the asyncio client and its settings."""
     namespace = f"test-{os.urandom(6).hex()}"
-    loop = LoopThread()
-    try:
-        tickwheel = Blocking(loop, aio.Tickwheel(server.url, namespace=namespace, clock=FRAGMENT, **settings))
-        tickwheel.open()
+    with blocking_aio(server.url, namespace=namespace, clock=FRAGMENT, **settings) as tickwheel:
         clock = VirtualClock(server.url, namespace, now)
         try:
             yield cast(Tickwheel, tickwheel), clock
         finally:
             clock.close()
-            tickwheel.close()
             server.clear(namespace)
-    finally:
-        loop.close()

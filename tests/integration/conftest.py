@@ -9,16 +9,19 @@ from typing import Any, cast
 
 import pytest
 
-from tests.integration.blocking_aio import aio_sandbox
+from tests.integration.blocking_aio import aio_sandbox, blocking_aio
 from tests.integration.cluster_server import ClusterServer
+from tests.integration.service_thread import ServiceThread
 from tickwheel import Message, Queue, Tickwheel, transitions
 from tickwheel.keys import shard_key
 from tickwheel.routing import shard_of
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
+from tickwheel.testing.clock import FRAGMENT
 from tickwheel.transitions import Transition
 
 WAYS = {"1-shard": 1, "4-shards": 4, "asyncio": 4}
 CLUSTER_WAYS = {"cluster": 64, "asyncio-cluster": 64}
+SERVICE_WAYS = {"grpc": 4, "asyncio-grpc": 4}
 ON_A_CLUSTER = {
     "test_all_shards",
     "test_calling_again",
@@ -35,7 +38,7 @@ ON_A_CLUSTER = {
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "_tickwheel_sandbox" in metafunc.fixturenames:
         on_a_cluster = metafunc.module.__name__.rpartition(".")[2] in ON_A_CLUSTER
-        ways = [*WAYS, *(CLUSTER_WAYS if on_a_cluster else ())]
+        ways = [*WAYS, *SERVICE_WAYS, *(CLUSTER_WAYS if on_a_cluster else ())]
         metafunc.parametrize("_tickwheel_sandbox", ways, indirect=True, scope="function")
 
 
@@ -61,10 +64,32 @@ def _tickwheel_sandbox(
     request: pytest.FixtureRequest, engine: PrivateServer | ClusterServer
 ) -> Iterator[tuple[Tickwheel, VirtualClock]]:
     marker = request.node.get_closest_marker("tickwheel")
-    settings = {"shards": (WAYS | CLUSTER_WAYS)[request.param]} | (marker.kwargs if marker else {})
-    open_one = aio_sandbox if "asyncio" in request.param else sandbox
-    with open_one(cast(PrivateServer, engine), **settings) as found:
-        yield found
+    settings = {"shards": (WAYS | SERVICE_WAYS | CLUSTER_WAYS)[request.param]} | (marker.kwargs if marker else {})
+    if request.param not in SERVICE_WAYS:
+        open_one = aio_sandbox if "asyncio" in request.param else sandbox
+        with open_one(cast(PrivateServer, engine), **settings) as found:
+            yield found
+        return
+    service: ServiceThread = request.getfixturevalue("service")
+    # The namespace is made by the one that goes to the server itself, under the clock of the test.
+    with sandbox(cast(PrivateServer, engine), **settings) as (direct, clock):
+        open_client = blocking_aio if "asyncio" in request.param else Tickwheel
+        with open_client(service.url, namespace=direct._core.namespace) as client:
+            client._direct = direct
+            yield cast(Tickwheel, client), clock
+
+
+@pytest.fixture(scope="session")
+def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
+    """The gRPC service of the tests' server, under the clock that they turn."""
+    with ServiceThread(tickwheel_server.url, FRAGMENT) as serving:
+        yield serving
+
+
+@pytest.fixture
+def inside(tickwheel: Tickwheel) -> Tickwheel:
+    """A client that goes to the server itself."""
+    return getattr(tickwheel, "_direct", tickwheel)
 
 
 @pytest.fixture

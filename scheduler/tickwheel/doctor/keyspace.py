@@ -29,7 +29,7 @@ _QUEUE = {
     "forecast": "hash",
 }
 _SLOT = re.compile(r"w[2-5]:\d+")
-_SESSION = re.compile(r"session:([A-Za-z0-9._-]{1,64}/)?[A-Za-z0-9_-]{1,64}")
+_SESSION = re.compile(r"session:([A-Za-z0-9._-]{1,64}/)?[A-Za-z0-9_-]{1,64}(/[0-9]{1,4})?")
 
 
 def check_keys(core: Core, queues: Queues, findings: Findings) -> Plan[bool]:

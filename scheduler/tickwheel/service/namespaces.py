@@ -61,13 +61,13 @@ class Namespaces:
             return found
         return await self.open(name, existing=True)
 
-    async def open(self, name: str, **asked: object) -> Namespace:
+    async def open(self, name: str, shards: int | None = None, **asked: object) -> Namespace:
         """The namespace, made where it is not there and checked where it is; see `open_namespace`."""
         name = arguments.plain_name("namespace", name or "tw")
         async with self._locks.setdefault(name, asyncio.Lock()):
             core = Core(name, clock=self._clock)
             io = self._io(core)
-            await io.run(open_namespace(core, **asked))  # type: ignore[arg-type]  # checked there
+            await io.run(open_namespace(core, shards, **asked))  # type: ignore[arg-type]  # checked there
             found = self._open.get(name)
             if found is None or found.core.is_lost:
                 if found is not None:
