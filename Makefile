@@ -14,7 +14,7 @@ ARGS ?=
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench peers faults soak services-up services-down lock clean
+.PHONY: help install demo test lint format bench peers faults soak services-up services-down proto lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,8 @@ lint: $(READY) ## ruff (rules and format) and mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict $(CHECKED)
+	@$(BIN)/buf lint proto
+	@$(BIN)/buf format --diff --exit-code proto
 
 format: $(READY) ## Rewrite the sources as ruff wants them
 	@$(BIN)/ruff check --fix .
@@ -55,6 +57,10 @@ services-up: $(READY) ## ZooKeeper, Kafka and a Redis Cluster on this machine, t
 
 services-down: $(READY) ## End them, and remove their data
 	@$(BIN)/python -m services down
+
+proto: $(READY) ## Remake the code of scheduler/tickwheel/v1 from proto/, and what later changes are compared with
+	@$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=scheduler --pyi_out=scheduler proto/tickwheel/v1/*.proto
+	@$(BIN)/buf build proto --exclude-source-info --output proto/released.binpb
 
 lock: $(READY) ## Remake requirements.lock; ARGS=--upgrade takes newer versions
 	@$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \

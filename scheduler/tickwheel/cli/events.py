@@ -1,19 +1,18 @@
 """`tickwheel events`: the event process alone, for a server that programs share."""
 
-import json
 import logging
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tickwheel.cli.command import command
+from tickwheel.cli.log import log_to_stderr
 from tickwheel.cli.notation import duration, option
 from tickwheel.cli.place import Place
 from tickwheel.driving import event_process, obey_signals
@@ -28,7 +27,6 @@ from tickwheel.sync_io import SyncIO
 from tickwheel.urls import default_lock
 
 commands = typer.Typer()
-_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _log = logging.getLogger("tickwheel.events")
 
 
@@ -135,9 +133,7 @@ def events(
         raise InvalidArgument(f"--lock {lock}: no file can be made in {lock.parent}")
     listen = None if metrics is None else _address(metrics)
     ensemble = ZooKeeperUrl.parse(election, session_timeout or SESSION_TIMEOUT) if election is not None else None
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if place.json else logging.Formatter(_FORMAT))
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+    log_to_stderr(json=place.json, verbose=verbose)
     if not verbose:
         # It tells of each attempt to connect; what comes of them is in our own log.
         logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
@@ -182,21 +178,6 @@ def events(
         finally:
             if server is not None:
                 server.close()
-
-
-class JsonLines(logging.Formatter):
-    """A log line as one JSON document."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields = {
-            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname,
-            "logger": record.name,
-            "text": record.getMessage(),
-        }
-        if record.exc_info:
-            fields["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(fields)
 
 
 def _settings(given: list[str]) -> dict[str, str]:

@@ -71,6 +71,8 @@ class Dequeue:
         self._sink = sink
         self._exclusive = False
         self._until = 0.0
+        # Of a request, by shard, how many of its calls there were filled.
+        self._parts: dict[int, int] = {}
 
     def plan(self, make: Maker[M]) -> Plan[list[M]]:
         """Try; with a wait, sleep until woken and try again. A waiter never asks the server on its own."""
@@ -210,8 +212,9 @@ class Dequeue:
         """What one shard has, and whether it may have more."""
         core, cursor = self._core, b""
         token = os.urandom(16)
-        # A request is one call on each shard, so that it has one answer.
-        share = limit if self._request is not None else min(limit, limits.CALL_MESSAGES)
+        share = min(limit, limits.CALL_MESSAGES)
+        if self._request is not None:
+            slot = self._part(slot, shard)
 
         def build(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
             # The script runs under this configuration or not at all.
@@ -229,9 +232,16 @@ class Dequeue:
             status, found = self._read(shard, reply)
             slot.answered(shard, kept=bool(found) or reply.resent)
             if status != _MORE:
-                more = self._request is None and (status == _SHORT or len(found) == share < limit)
+                # Of a request that is repeated, all that it was answered counts, held or not.
+                more = status == _SHORT or (len(reply.value or ()) - 2) // 2 == share < limit
+                self._parts[shard] = self._parts.get(shard, 0) + more
                 return (yield from self._made(shard, found, make)), more
             cursor = reply.value[1]
+
+    def _part(self, slot: Slot, shard: int) -> Slot:
+        """The slot of a request's next call on the shard: each call has one answer, so each has a name."""
+        part = self._parts.get(shard, 0)
+        return Slot(f"{slot.name}/{part}") if part else slot
 
     def _read(self, shard: int, reply: Reply) -> tuple[int, list[tuple[bytes, bytes]]]:
         """The status, and field and record of each message."""

@@ -1,0 +1,67 @@
+"""The .proto files: what clients of other languages are made from, and what must not change under them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tickwheel import errors
+from tickwheel.errors import TickwheelError
+from tickwheel.remote.methods import METHODS, SERVICES
+from tickwheel.remote.status import reason
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[2]
+BUF = Path(sys.executable).with_name("buf")
+FILES = sorted((ROOT / "proto").rglob("*.proto"))
+
+
+def _buf(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([BUF, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_they_follow_the_rules_of_buf_and_every_field_has_a_comment() -> None:
+    done = _buf("lint", "proto")
+    assert not done.stdout + done.stderr
+    assert done.returncode == 0
+
+
+def test_no_client_that_was_made_from_them_before_is_broken() -> None:
+    done = _buf("breaking", "proto", "--against", "proto/released.binpb")
+    assert not done.stdout + done.stderr
+    assert done.returncode == 0
+
+
+def test_a_field_that_changes_its_number_is_a_break(tmp_path: Path) -> None:
+    for file in FILES:
+        copy = tmp_path / file.relative_to(ROOT / "proto")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(file.read_text().replace("bytes payload = 2;", "bytes payload = 20;"))
+    (tmp_path / "buf.yaml").write_text((ROOT / "proto" / "buf.yaml").read_text())
+    done = _buf("breaking", str(tmp_path), "--against", "proto/released.binpb")
+    assert done.returncode != 0
+    assert 'field "2"' in done.stdout
+
+
+def test_the_code_is_the_one_that_they_make(tmp_path: Path) -> None:
+    out = f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"
+    names = [str(file.relative_to(ROOT)) for file in FILES]
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-Iproto", *out, *names]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=60)
+    made = {file.name: file.read_bytes() for file in tmp_path.rglob("*_pb2*")}
+    there = {file.name: file.read_bytes() for file in (ROOT / "scheduler/tickwheel/v1").glob("*_pb2*")}
+    assert made == there
+
+
+def test_every_call_is_known_by_its_name() -> None:
+    assert len(METHODS) == sum(len(service.methods) for service in SERVICES)
+
+
+def test_every_error_is_named_in_the_documentation_of_the_calls() -> None:
+    told = (ROOT / "proto/tickwheel/v1/message_service.proto").read_text()
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TickwheelError)]
+    # An event process alone is fenced.
+    for kind in set(kinds) - {TickwheelError, errors.Fenced}:
+        assert reason(kind) in told, kind
