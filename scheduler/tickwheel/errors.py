@@ -2,7 +2,8 @@
 
 TickwheelError
 ├── refused for what was asked: InvalidArgument (PayloadTooLarge), NamespaceNotFound, QueueNotFound,
-│   QueueConfigConflict, QueueBlocked, IdConflict, MessageNotFound, InvalidTransition, LeaseLost, Forbidden
+│   QueueConfigConflict, QueueBlocked, IdConflict, MessageNotFound, InvalidTransition, LeaseLost,
+│   Forbidden (Unauthenticated)
 ├── refused for the state of the service: NotDurable, OutOfMemory, OutboxFull, SessionExpired, Fenced,
 │   EmbeddedServerError
 └── not known: Unavailable (``may_have_happened`` says whether the call can have taken effect)
@@ -88,6 +89,10 @@ class LeaseLost(TickwheelError):
 
 class Forbidden(TickwheelError):
     """The server refused the user or password, or the user may not run this command."""
+
+
+class Unauthenticated(Forbidden):
+    """The service does not know who calls: no token, one that it does not know, or one that has expired."""
 
 
 class NotDurable(TickwheelError):

@@ -8,17 +8,16 @@ from urllib.parse import unquote, urlsplit
 
 from redis.connection import ConnectionPool
 
-from tickwheel import arguments
+from tickwheel import arguments, service_url
 from tickwheel.errors import InvalidArgument
+from tickwheel.service_url import ServiceUrl
 from tickwheel.topology import SINGLE
 
 # The environment of a process, unlike its arguments, is for its own user to read.
 VARIABLE = "TICKWHEEL_URL"
 # How each server of a cluster is reached.
 _CLUSTERS = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
-# A server of this product, which has the servers of its own.
-_SERVICE = "grpc"
-SCHEMES = ("redis", "rediss", "unix", *_CLUSTERS, _SERVICE)
+SCHEMES = ("redis", "rediss", "unix", *_CLUSTERS, *service_url.SCHEMES)
 _PORT = 6379
 # Of the many that redis-py knows those that are about the server. How a connection is used is ours to say.
 _OPTIONS = {"db", "username", "password", "client_name"}
@@ -36,7 +35,8 @@ def check(url: object) -> None:
             f" embedded server, not {arguments.shown(url)}"
         )
     if is_service(url):
-        _check_service(url)
+        arguments.text("url", url, _BYTES, nul=False)
+        ServiceUrl.parse(url)
         return
     if not _is_understood(url):
         _check_servers(url)
@@ -51,12 +51,7 @@ def check(url: object) -> None:
 
 def is_service(url: str) -> bool:
     """Whether it is that of a server of this product."""
-    return url.partition("://")[0] == _SERVICE
-
-
-def target(url: str) -> str:
-    """Where a server of this product listens, ``host:port``."""
-    return urlsplit(url).netloc.rpartition("@")[2]
+    return url.partition("://")[0] in service_url.SCHEMES
 
 
 def servers(url: str) -> list[str]:
@@ -102,17 +97,6 @@ def default_lock(url: str, namespace: str) -> Path:
     """The lock file of a server and namespace on this host, where no data directory holds it."""
     tag = hashlib.sha256(f"{url}\0{namespace}".encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"tickwheel-{tag}.lock"
-
-
-def _check_service(url: str) -> None:
-    try:
-        arguments.text("url", url, _BYTES, nul=False)
-        parts = urlsplit(url)
-        understood = bool(parts.hostname and parts.port) and parts.path in ("", "/") and not parts.query
-    except ValueError:
-        understood = False
-    if not understood or "#" in url or "@" in url:
-        raise InvalidArgument("the url of a server of this product is grpc://host:port")
 
 
 def _check_servers(url: str) -> None:

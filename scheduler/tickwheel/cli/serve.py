@@ -1,21 +1,27 @@
 """`tickwheel serve`: the gRPC service, for programs that do not go to the server themselves."""
 
 import asyncio
+import json
 import logging
 import signal
 import sys
 from datetime import timedelta
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tickwheel.cli.command import command
 from tickwheel.cli.log import log_to_stderr
 from tickwheel.cli.notation import duration, option
+from tickwheel.cli.output import print_json
 from tickwheel.cli.place import TIMEOUT, Place
 from tickwheel.errors import InvalidArgument
 from tickwheel.opening import Opening
 from tickwheel.service.address import is_loopback, parse_address
+
+if TYPE_CHECKING:
+    from tickwheel.service.server import Server
 
 commands = typer.Typer()
 _DRAIN = timedelta(seconds=10)
@@ -46,6 +52,17 @@ def serve(
             help="How long calls under way may take to end after SIGTERM (default 10s).",
         ),
     ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="The server's certificate, in PEM, with those that vouch for it.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The key of the certificate, in PEM.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Answer only to clients with a certificate of these authorities, in PEM.")
+    ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(help="Answer only to the tokens of this file, each for what it says there (`tickwheel token`)."),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine, though nothing is encrypted.")
     ] = False,
@@ -57,33 +74,62 @@ def serve(
     once the calls under way are answered; those that wait for messages are answered at once.
     """
     host, port = parse_address(listen, "--listen")
-    if not insecure and not is_loopback(host):
-        raise InvalidArgument(
-            f"--listen {listen} is reached from other machines, and nothing would be encrypted: --insecure accepts that"
-        )
+    if tls_cert is None and not is_loopback(host):
+        if tokens is not None:
+            raise InvalidArgument(f"--tokens would be sent to {listen} for all to read: it needs --tls-cert there")
+        if not insecure:
+            raise InvalidArgument(
+                f"--listen {listen} is reached from other machines, and nothing would be encrypted: give --tls-cert and"
+                " --tls-key, or accept it by --insecure"
+            )
     log_to_stderr(json=place.json, verbose=verbose)
     timeout = TIMEOUT if place.timeout is None else place.timeout
     opening = Opening(place.url, place.namespace or "tw", place.data_dir, durability, False, timeout)
     if opening.is_service:
         raise InvalidArgument("--url is where messages are kept, not another server of this product")
-    asyncio.run(_serve(opening, host, port, (_DRAIN if drain is None else drain).total_seconds()))
-
-
-async def _serve(opening: Opening, host: str, port: int, drain_s: float) -> None:
     try:
+        from tickwheel.service.access import Access
+        from tickwheel.service.credentials import credentials
         from tickwheel.service.server import Server
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"the service needs {error.name}: install tickwheel[grpc]") from error
+    server = Server(
+        opening,
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        access=None if tokens is None else Access.of_file(tokens),
+        credentials=credentials(tls_cert, tls_key, tls_client_ca),
+    )
+    asyncio.run(_serve(server, host, (_DRAIN if drain is None else drain).total_seconds()))
+
+
+async def _serve(server: "Server", host: str, drain_s: float) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    server = Server(opening, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     await server.start()
-    print(f"serving grpc://{host}:{server.port}", file=sys.stderr, flush=True)
+    print(f"serving {server.scheme}://{host}:{server.port}", file=sys.stderr, flush=True)
     try:
         await stopping.wait()
         _log.info("ending: %g s for the calls under way", drain_s)
     finally:
         await server.stop(drain_s)
     _log.info("ended")
+
+
+@command(commands, "token", "tickwheel token shop", panel="Processes")
+def token(
+    place: Place,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, for the log.")],
+) -> None:
+    """Make a token, and print it with what the file of `serve --tokens` is to say of it."""
+    from tickwheel.service.access import digest_of, new_token
+
+    made = new_token()
+    if place.json:
+        print_json({"token": made, "name": name, "sha256": digest_of(made).hex()})
+        return
+    print(
+        f'{made}\n\n[[token]]\nname = {json.dumps(name)}\nsha256 = "{digest_of(made).hex()}"\n'
+        'roles = ["produce", "consume"]\nqueues = ["*"]'
+    )

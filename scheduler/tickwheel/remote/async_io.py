@@ -15,16 +15,18 @@ from tickwheel.remote.methods import METHODS
 from tickwheel.seldom import Seldom
 
 T = TypeVar("T")
+Metadata = tuple[tuple[str, str], ...]
 
 
 class AsyncChannelIO:
     """Runs plans on one channel, in the event loop that made it."""
 
-    def __init__(self, channel: grpc.aio.Channel, where: str, seconds: float) -> None:
-        """``seconds`` is how long a call is tried."""
+    def __init__(self, channel: grpc.aio.Channel, where: str, seconds: float, metadata: Metadata = ()) -> None:
+        """``seconds`` is how long a call is tried; ``metadata`` goes with each."""
         self._channel = channel
         self._where = where
         self._seconds = seconds
+        self._metadata = metadata
         self._gate = Gate(where)
         self._seldom = Seldom()
         self._calls = {
@@ -66,7 +68,9 @@ class AsyncChannelIO:
         while True:
             connected = self._channel.get_state() is grpc.ChannelConnectivity.READY
             try:
-                answer = await self._calls[calling.path](step.request, timeout=calling.attempt_s())
+                answer = await self._calls[calling.path](
+                    step.request, timeout=calling.attempt_s(), metadata=self._metadata
+                )
                 calling.answered()
                 return answer
             except grpc.aio.AioRpcError as failed:

@@ -12,16 +12,18 @@ from tickwheel.remote.methods import METHODS
 from tickwheel.seldom import Seldom
 
 T = TypeVar("T")
+Metadata = tuple[tuple[str, str], ...]
 
 
 class BlockingChannelIO:
     """Runs plans on one channel."""
 
-    def __init__(self, channel: grpc.Channel, where: str, seconds: float) -> None:
-        """``seconds`` is how long a call is tried."""
+    def __init__(self, channel: grpc.Channel, where: str, seconds: float, metadata: Metadata = ()) -> None:
+        """``seconds`` is how long a call is tried; ``metadata`` goes with each."""
         self._channel = channel
         self._where = where
         self._seconds = seconds
+        self._metadata = metadata
         self._gate = Gate(where)
         self._seldom = Seldom()
         self._calls = {
@@ -57,7 +59,9 @@ class BlockingChannelIO:
         self._gate.check()
         while True:
             connected = self._connected
-            under_way = self._calls[calling.path].future(step.request, timeout=calling.attempt_s())
+            under_way = self._calls[calling.path].future(
+                step.request, timeout=calling.attempt_s(), metadata=self._metadata
+            )
             with self._lock:
                 self._under_way.add(under_way)
             try:

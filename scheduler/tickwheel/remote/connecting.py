@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tickwheel import urls
 from tickwheel.core import Core
 from tickwheel.errors import InvalidArgument
 from tickwheel.opening import Opening
 from tickwheel.operations.surface import Operations
+from tickwheel.service_url import ServiceUrl
 
 if TYPE_CHECKING:
     from tickwheel.remote.async_io import AsyncChannelIO
@@ -21,23 +21,29 @@ _OPTIONS = [
 
 
 def blocking(opening: Opening) -> "BlockingChannelIO":
-    """A channel for any threads."""
+    """A channel for any threads. Raises InvalidArgument where a file of the URL cannot be read."""
     grpc = _library()
     from tickwheel.remote.blocking_io import BlockingChannelIO
 
-    assert opening.url is not None
-    channel = grpc.insecure_channel(urls.target(opening.url), options=_OPTIONS)
-    return BlockingChannelIO(channel, opening.shown, opening.seconds)
+    url = ServiceUrl.parse(opening.url or "")
+    if url.encrypted:
+        channel = grpc.secure_channel(url.target, _credentials(grpc, url), options=_OPTIONS)
+    else:
+        channel = grpc.insecure_channel(url.target, options=_OPTIONS)
+    return BlockingChannelIO(channel, opening.shown, opening.seconds, _metadata(url))
 
 
 def on_this_loop(opening: Opening) -> "AsyncChannelIO":
-    """A channel for the tasks of the running event loop."""
+    """A channel for the tasks of the running event loop. Raises as `blocking`."""
     grpc = _library()
     from tickwheel.remote.async_io import AsyncChannelIO
 
-    assert opening.url is not None
-    channel = grpc.aio.insecure_channel(urls.target(opening.url), options=_OPTIONS)
-    return AsyncChannelIO(channel, opening.shown, opening.seconds)
+    url = ServiceUrl.parse(opening.url or "")
+    if url.encrypted:
+        channel = grpc.aio.secure_channel(url.target, _credentials(grpc, url), options=_OPTIONS)
+    else:
+        channel = grpc.aio.insecure_channel(url.target, options=_OPTIONS)
+    return AsyncChannelIO(channel, opening.shown, opening.seconds, _metadata(url))
 
 
 def operations(core: Core) -> Operations:
@@ -46,6 +52,14 @@ def operations(core: Core) -> Operations:
     from tickwheel.remote.operations import Remote
 
     return Remote(core)
+
+
+def _credentials(grpc: Any, url: ServiceUrl) -> Any:
+    return grpc.ssl_channel_credentials(url.read("tls_ca"), url.read("tls_key"), url.read("tls_cert"))
+
+
+def _metadata(url: ServiceUrl) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {url.token}"),) if url.token else ()
 
 
 def _library() -> Any:

@@ -32,6 +32,7 @@ _CODES: Final[tuple[tuple[type[TickwheelError], grpc.StatusCode], ...]] = (
     (errors.QueueBlocked, _Code.FAILED_PRECONDITION),
     (errors.InvalidTransition, _Code.FAILED_PRECONDITION),
     (errors.LeaseLost, _Code.FAILED_PRECONDITION),
+    (errors.Unauthenticated, _Code.UNAUTHENTICATED),
     (errors.Forbidden, _Code.PERMISSION_DENIED),
     (errors.OutOfMemory, _Code.RESOURCE_EXHAUSTED),
     (errors.OutboxFull, _Code.RESOURCE_EXHAUSTED),

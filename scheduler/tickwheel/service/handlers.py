@@ -16,6 +16,7 @@ from tickwheel.operations.leased import leased
 from tickwheel.operations.scan import Scan
 from tickwheel.remote import conversion
 from tickwheel.remote.status import refusal_of
+from tickwheel.service.access import CALL
 from tickwheel.service.credit import Credit
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.session import NamedSlots
@@ -51,6 +52,7 @@ class Handlers:
         self._namespaces.wake_all()
 
     async def open_namespace(self, request: admin.OpenNamespaceRequest) -> admin.OpenNamespaceResponse:
+        _check(request, None)
         asked = {name: getattr(request, name) for name in _NAMESPACE if request.HasField(name)}
         if request.HasField("clock_guard_ms"):
             asked["clock_guard"] = MsFor(request.clock_guard_ms)
@@ -71,6 +73,7 @@ class Handlers:
         return admin.GetQueueResponse(queue=conversion.queue_of(queue, config))
 
     async def list_queues(self, request: admin.ListQueuesRequest) -> admin.ListQueuesResponse:
+        _check(request, None)
         namespace = await self._namespaces.get(request.namespace)
         found = await namespace.run(queues.listed(namespace.core))
         return admin.ListQueuesResponse(queues=[conversion.queue_of(*each) for each in found.items()])
@@ -255,7 +258,9 @@ class Handlers:
             self._waiting.discard(asked)
 
     async def _of(self, request: Any) -> tuple[Namespace, str]:
-        return await self._namespaces.get(request.namespace), plain_name("a queue's name", request.queue)
+        queue = plain_name("a queue's name", request.queue)
+        _check(request, queue)
+        return await self._namespaces.get(request.namespace), queue
 
     async def _held(
         self, request: Any, leases: Sequence[messages.Lease], most: int
@@ -282,6 +287,12 @@ async def _enqueued(
         else conversion.result_of(each)
         for each in found
     ]
+
+
+def _check(request: Any, queue: str | None) -> None:
+    """Whether the caller may do this there."""
+    caller, role = CALL.get()
+    caller.check(role, request.namespace or "tw", queue)
 
 
 def _slots(request: Any) -> NamedSlots | None:

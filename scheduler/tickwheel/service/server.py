@@ -14,6 +14,7 @@ from tickwheel.errors import TickwheelError
 from tickwheel.opening import Opening
 from tickwheel.remote.methods import METHODS, SERVICES, Method
 from tickwheel.remote.status import DETAILS, status_of
+from tickwheel.service.access import CALL, ROLES, Access, Role
 from tickwheel.service.handlers import Handlers
 from tickwheel.service.namespaces import Namespaces
 
@@ -27,15 +28,32 @@ DRAIN_S: Final = 10.0
 class Server:
     """The service of one Redis or cluster on one address. Use it in an ``async with`` statement."""
 
-    def __init__(self, opening: Opening, address: str, *, clock: str = "_clock") -> None:
-        """``address`` is host:port; port 0 is any that is free: `port` says which. ``clock`` is for tests."""
+    def __init__(
+        self,
+        opening: Opening,
+        address: str,
+        *,
+        access: Access | None = None,
+        credentials: grpc.ServerCredentials | None = None,
+        clock: str = "_clock",
+    ) -> None:
+        """``address`` is host:port; port 0 is any that is free: `port` says which. Without ``access`` anybody may do
+        all, without ``credentials`` nothing is encrypted. ``clock`` is for tests.
+        """
         self._opening = opening
         self._address = address
+        self._access = access or Access()
+        self._credentials = credentials
         self._clock = clock
         self._server = grpc.aio.server(options=[("grpc.so_reuseport", 1)])
         self._namespaces: Namespaces | None = None
         self._handlers: Handlers | None = None
         self.port = 0
+
+    @property
+    def scheme(self) -> str:
+        """Of the URL that clients take."""
+        return "grpc" if self._credentials is None else "grpcs"
 
     async def __aenter__(self) -> "Server":
         await self.start()
@@ -62,7 +80,11 @@ class Server:
                         ),
                     )
                 )
-            self.port = self._server.add_insecure_port(self._address)
+            self.port = (
+                self._server.add_insecure_port(self._address)
+                if self._credentials is None
+                else self._server.add_secure_port(self._address, self._credentials)
+            )
             await self._server.start()
         except BaseException:
             await self._let_go()
@@ -90,32 +112,33 @@ class Server:
             "request_deserializer": method.request.FromString,
             "response_serializer": method.response.SerializeToString,
         }
+        role = ROLES.get(method.name, Role.LOOK)
         if method.asks_many and method.answers_many:
-            return grpc.stream_stream_rpc_method_handler(_streaming(handle), **codec)
+            return grpc.stream_stream_rpc_method_handler(self._streaming(handle, role), **codec)
         if method.asks_many:
-            return grpc.stream_unary_rpc_method_handler(_answering(handle), **codec)
-        return grpc.unary_unary_rpc_method_handler(_answering(handle), **codec)
+            return grpc.stream_unary_rpc_method_handler(self._answering(handle, role), **codec)
+        return grpc.unary_unary_rpc_method_handler(self._answering(handle, role), **codec)
 
+    def _answering(self, handle: Callable[[Any], Awaitable[Any]], role: Role) -> Any:
+        async def answer(request: Any, context: Any) -> Any:
+            try:
+                CALL.set((self._access.caller(context.invocation_metadata()), role))
+                return await handle(request)
+            except TickwheelError as error:
+                await _refuse(context, error)
 
-def _answering(handle: Callable[[Any], Awaitable[Any]]) -> Any:
-    async def answer(request: Any, context: Any) -> Any:
-        try:
-            return await handle(request)
-        except TickwheelError as error:
-            await _refuse(context, error)
+        return answer
 
-    return answer
+    def _streaming(self, handle: Callable[[Any], Any], role: Role) -> Any:
+        async def answer(requests: Any, context: Any) -> Any:
+            try:
+                CALL.set((self._access.caller(context.invocation_metadata()), role))
+                async for response in handle(requests):
+                    yield response
+            except TickwheelError as error:
+                await _refuse(context, error)
 
-
-def _streaming(handle: Callable[[Any], Any]) -> Any:
-    async def answer(requests: Any, context: Any) -> Any:
-        try:
-            async for response in handle(requests):
-                yield response
-        except TickwheelError as error:
-            await _refuse(context, error)
-
-    return answer
+        return answer
 
 
 async def _refuse(context: Any, error: TickwheelError) -> None:

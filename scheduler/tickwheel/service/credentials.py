@@ -1,0 +1,28 @@
+"""How a server shows who it is, and whether its clients must."""
+
+import ssl
+from pathlib import Path
+
+import grpc
+
+from tickwheel.errors import InvalidArgument
+
+
+def credentials(cert: Path | None, key: Path | None, client_ca: Path | None) -> grpc.ServerCredentials | None:
+    """None where nothing is given: nothing is encrypted. Raises InvalidArgument for half of it, or what is not valid."""
+    if cert is None and key is None:
+        if client_ca is not None:
+            raise InvalidArgument("--tls-client-ca is of TLS: it needs --tls-cert and --tls-key")
+        return None
+    if cert is None or key is None:
+        raise InvalidArgument("a certificate has two parts: give both --tls-cert and --tls-key")
+    checked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        checked.load_cert_chain(cert, key, password=lambda: "")
+        if client_ca is not None:
+            checked.load_verify_locations(client_ca)
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"TLS cannot be served with {cert}, {key} and {client_ca}: {error}") from error
+    authorities = None if client_ca is None else client_ca.read_bytes()
+    pair = [(key.read_bytes(), cert.read_bytes())]
+    return grpc.ssl_server_credentials(pair, authorities, require_client_auth=authorities is not None)
