@@ -20,6 +20,7 @@ from tickwheel.errors import (
     QueueNotFound,
     SessionExpired,
     TickwheelError,
+    Unauthenticated,
     Unavailable,
 )
 from tickwheel.message import EnqueueResult, MessageView, NewMessage
@@ -58,5 +59,6 @@ __all__ = [
     "SessionExpired",
     "Tickwheel",
     "TickwheelError",
+    "Unauthenticated",
     "Unavailable",
 ]

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from typing import Any
 
 from tickwheel.opening import Opening
 from tickwheel.service.server import Server
@@ -12,13 +13,15 @@ _START_S = 30.0
 class ServiceThread:
     """Serves from `start` to `stop`."""
 
-    def __init__(self, url: str, clock: str = "_clock") -> None:
+    def __init__(self, url: str, clock: str = "_clock", host: str = "127.0.0.1", **settings: Any) -> None:
+        """``settings`` are those of `Server`."""
         self._opening = Opening(url, "tw", None, None, None, None)
-        self._clock = clock
+        self._host = host
+        self._settings = settings | {"clock": clock}
         self._started = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="service", daemon=True)
-        self.url = ""
+        self.target = self.url = ""
 
     def __enter__(self) -> "ServiceThread":
         self._thread.start()
@@ -41,7 +44,8 @@ class ServiceThread:
 
     async def _serve(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        async with Server(self._opening, "127.0.0.1:0", clock=self._clock) as server:
-            self.url = f"grpc://127.0.0.1:{server.port}"
+        async with Server(self._opening, f"{self._host}:0", **self._settings) as server:
+            self.target = f"{self._host}:{server.port}"
+            self.url = f"{server.scheme}://{self.target}"
             self._started.set()
             await self._stopping.wait()

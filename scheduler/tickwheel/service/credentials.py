@@ -9,7 +9,7 @@ from tickwheel.errors import InvalidArgument
 
 
 def credentials(cert: Path | None, key: Path | None, client_ca: Path | None) -> grpc.ServerCredentials | None:
-    """None where nothing is given: nothing is encrypted. Raises InvalidArgument for half of it, or what is not valid."""
+    """None where nothing is given: nothing is encrypted. Raises InvalidArgument for half of it, or what is no TLS."""
     if cert is None and key is None:
         if client_ca is not None:
             raise InvalidArgument("--tls-client-ca is of TLS: it needs --tls-cert and --tls-key")

@@ -23,6 +23,8 @@ _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 # How long calls that are under way may take when the server is told to stop.
 DRAIN_S: Final = 10.0
+# Another process on the port would share its clients unasked.
+_OPTIONS: Final = [("grpc.so_reuseport", 0)]
 
 
 class Server:
@@ -45,7 +47,7 @@ class Server:
         self._access = access or Access()
         self._credentials = credentials
         self._clock = clock
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 1)])
+        self._server: grpc.aio.Server | None = None
         self._namespaces: Namespaces | None = None
         self._handlers: Handlers | None = None
         self.port = 0
@@ -71,8 +73,9 @@ class Server:
             self._namespaces = Namespaces(opening, servers, self._clock)
             await self._namespaces.check()
             self._handlers = Handlers(self._namespaces)
+            self._server = server = grpc.aio.server(options=_OPTIONS)
             for service in SERVICES:
-                self._server.add_generic_rpc_handlers(
+                server.add_generic_rpc_handlers(
                     (
                         grpc.method_handlers_generic_handler(
                             service.full_name,
@@ -81,11 +84,11 @@ class Server:
                     )
                 )
             self.port = (
-                self._server.add_insecure_port(self._address)
+                server.add_insecure_port(self._address)
                 if self._credentials is None
-                else self._server.add_secure_port(self._address, self._credentials)
+                else server.add_secure_port(self._address, self._credentials)
             )
-            await self._server.start()
+            await server.start()
         except BaseException:
             await self._let_go()
             raise
@@ -95,7 +98,8 @@ class Server:
         """Take no more calls; answer those that wait, and give the others so long to end."""
         if self._handlers is not None:
             self._handlers.drain()
-        await self._server.stop(seconds)
+        if self._server is not None:
+            await self._server.stop(seconds)
         await self._let_go()
 
     async def _let_go(self) -> None:

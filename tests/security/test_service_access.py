@@ -1,0 +1,107 @@
+"""Tokens of the service: who has none gets nothing, and who has one no more than its file says."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.integration.service_thread import ServiceThread
+from tickwheel import Forbidden, InvalidArgument, Tickwheel, Unauthenticated
+from tickwheel.service.access import Access, digest_of, new_token
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.security
+
+PRODUCER, CONSUMER, ADMIN, EXPIRED, ELSEWHERE = (new_token() for _ in range(5))
+SHORT = timedelta(seconds=2)
+
+
+def entry(token: str, roles: str, rest: str = "") -> str:
+    return f'[[token]]\nname = "of {roles[2:6]}"\nsha256 = "{digest_of(token).hex()}"\nroles = {roles}\n{rest}\n'
+
+
+@pytest.fixture(scope="module")
+def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceThread]:
+    path = tmp_path_factory.mktemp("tokens") / "tokens.toml"
+    path.write_text(
+        entry(PRODUCER, '["produce"]', 'queues = ["orders*"]')
+        + entry(CONSUMER, '["consume"]', 'queues = ["orders*"]')
+        + entry(ADMIN, '["produce", "consume", "admin"]')
+        + entry(EXPIRED, '["admin"]', "expires = 2020-01-01T00:00:00Z")
+        + entry(ELSEWHERE, '["admin"]', 'namespaces = ["other"]')
+    )
+    with Tickwheel(tickwheel_server.url, drive=False):
+        pass
+    with ServiceThread(tickwheel_server.url, access=Access.of_file(path)) as serving:
+        yield serving
+
+
+def client(service: ServiceThread, token: str) -> Tickwheel:
+    return Tickwheel(service.url.replace("//", f"//:{token}@" if token else "//"), timeout=SHORT)
+
+
+@pytest.mark.parametrize("token", ["", "tw_wrong", PRODUCER[:-1], PRODUCER.swapcase(), EXPIRED])
+def test_who_has_no_good_token_is_not_known(service: ServiceThread, token: str) -> None:
+    with pytest.raises(Unauthenticated):
+        client(service, token)
+
+
+def test_each_does_what_its_token_is_for(service: ServiceThread) -> None:
+    with client(service, ADMIN) as admin, client(service, PRODUCER) as producer, client(service, CONSUMER) as consumer:
+        admin.create_queue("orders-1", lease=timedelta(seconds=30))
+        producer.queue("orders-1").enqueue(b"x", id="a")
+        with pytest.raises(Forbidden, match="needs 'consume'"):
+            producer.queue("orders-1").dequeue()
+        with pytest.raises(Forbidden, match="needs 'produce'"):
+            consumer.queue("orders-1").enqueue(b"y")
+        [message] = consumer.queue("orders-1").dequeue()
+        with pytest.raises(Forbidden, match="needs 'admin'"):
+            consumer.create_queue("orders-2")
+        message.complete()
+
+
+def test_a_queue_that_no_pattern_names_is_refused_before_it_is_made(service: ServiceThread) -> None:
+    with client(service, PRODUCER) as producer, client(service, ADMIN) as admin:
+        with pytest.raises(Forbidden, match="is not for queue 'mail'"):
+            producer.queue("mail").enqueue(b"x")
+        with pytest.raises(Forbidden, match="is not for queue 'mail'"):
+            producer.queue("mail").counts()
+        assert "mail" not in [queue.name for queue in admin.queues()]
+
+
+def test_a_namespace_that_a_token_does_not_name_is_refused(service: ServiceThread) -> None:
+    with pytest.raises(Forbidden, match="is not for namespace 'tw'"):
+        client(service, ELSEWHERE)
+
+
+def test_a_token_is_in_no_text(service: ServiceThread) -> None:
+    with client(service, PRODUCER) as producer:
+        assert PRODUCER not in repr(producer)
+    with pytest.raises(Unauthenticated) as refused:
+        client(service, "tw_a-secret")
+    assert "tw_a-secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "must hold [[token]] tables"),
+        ("[[token]]\n", "has no sha256"),
+        ("token = 3\n", "must hold [[token]] tables"),
+        ("[[token", "is no TOML"),
+        (entry(PRODUCER, '["produce"]') + "[other]\n", "and nothing else"),
+        (entry(PRODUCER, '["read"]'), "must be one of produce, consume, admin, not 'read'"),
+        (entry(PRODUCER, "[]"), "roles of token 1"),
+        (entry(PRODUCER, '["produce"]', "queues = 3"), "queues of token 1"),
+        (entry(PRODUCER, '["produce"]', 'expires = "soon"'), "expires of token 1"),
+        (entry(PRODUCER, '["produce"]', "secret = 1"), "has no setting 'secret'"),
+        (entry(PRODUCER, '["produce"]') * 2, "names one token twice"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_by_what_is_wrong_in_it(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "tokens.toml"
+    path.write_text(text)
+    with pytest.raises(InvalidArgument) as refused:
+        Access.of_file(path)
+    assert said in str(refused.value)
