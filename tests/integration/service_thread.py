@@ -31,6 +31,12 @@ class ServiceThread:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """As SIGTERM ends a process of the service."""
+        if not self._thread.is_alive():
+            return
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(_START_S)
         assert not self._thread.is_alive()

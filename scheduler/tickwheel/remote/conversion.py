@@ -140,7 +140,7 @@ def held(kind: type[M], queue: str, lease: messages.Lease) -> M:
     value = lease.exclusive_value if lease.HasField("exclusive_value") else None
     message = kind.__new__(kind)
     message.id, message.exclusive_value, message.queue = lease.id, value, queue
-    message.token, message.attempt, message.version = lease.token, lease.attempt, 0
+    message.token, message.attempt, message.version = lease.token, max(lease.attempt, 1), 0
     message.payload = message._pairs = b""
     message._due_ms = message._deadline_ms = message._lease_until_ms = 0
     name = record.name(lease.id.encode(), None if value is None else value.encode())

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from tickwheel import limits
-from tickwheel.arguments import MsFor, plain_name
+from tickwheel.arguments import MsFor, integer, message_id, plain_name
 from tickwheel.errors import InvalidArgument, LeaseLost, TickwheelError
 from tickwheel.message import LeasedMessage
 from tickwheel.operations import change, explain, finish, look, queues
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.enqueue import Refused, enqueue_each, refused
-from tickwheel.operations.leased import leased
+from tickwheel.operations.leased import check_token, leased
 from tickwheel.operations.scan import Scan
 from tickwheel.remote import conversion
 from tickwheel.remote.status import refusal_of
@@ -246,6 +246,8 @@ class Handlers:
 
     async def list_messages(self, request: calls.ListMessagesRequest) -> calls.ListMessagesResponse:
         namespace, queue = await self._of(request)
+        if request.state not in messages.State.values():
+            raise InvalidArgument(f"state must be 0 to {max(messages.State.values())}, not {request.state}")
         walk = Scan(namespace.core, queue, conversion.label(request.state) or None, request.page_token)
         page = await namespace.run(walk.next())
         return calls.ListMessagesResponse(messages=map(conversion.message_of, page), next_page_token=walk.token)
@@ -271,6 +273,7 @@ class Handlers:
         if not all(lease.queue_number for lease in leases):
             number = (await namespace.run(namespace.core.config(queue))).number
         for lease in leases:
+            _check_lease(lease)
             lease.queue_number = lease.queue_number or number
         return namespace, [conversion.held(LeasedMessage, queue, lease) for lease in leases]
 
@@ -301,6 +304,13 @@ def _slots(request: Any) -> NamedSlots | None:
 
 def _value(request: Any) -> str | None:
     return request.exclusive_value if request.HasField("exclusive_value") else None
+
+
+def _check_lease(lease: messages.Lease) -> None:
+    message_id(lease.id)
+    check_token(lease.token)
+    integer("queue_number", lease.queue_number, 0, limits.QUEUES_MAX)
+    integer("attempt", lease.attempt, 0, limits.MAX_ATTEMPTS_MAX)
 
 
 def _at_most(what: str, given: Sequence[Any], most: int) -> None:

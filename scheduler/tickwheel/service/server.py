@@ -2,15 +2,16 @@
 
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from tickwheel.async_io import in_thread
 from tickwheel.async_servers import AsyncServerPools
-from tickwheel.errors import TickwheelError
+from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.opening import Opening
 from tickwheel.remote.methods import METHODS, SERVICES, Method
 from tickwheel.remote.status import DETAILS, status_of
@@ -113,36 +114,61 @@ class Server:
     def _handler(self, method: Method) -> Any:
         handle = getattr(self._handlers, _SNAKE.sub("_", method.name).lower())
         codec = {
-            "request_deserializer": method.request.FromString,
+            "request_deserializer": _reader(method.request),
             "response_serializer": method.response.SerializeToString,
         }
         role = ROLES.get(method.name, Role.LOOK)
         if method.asks_many and method.answers_many:
             return grpc.stream_stream_rpc_method_handler(self._streaming(handle, role), **codec)
         if method.asks_many:
-            return grpc.stream_unary_rpc_method_handler(self._answering(handle, role), **codec)
+            return grpc.stream_unary_rpc_method_handler(self._answering_many(handle, role), **codec)
         return grpc.unary_unary_rpc_method_handler(self._answering(handle, role), **codec)
 
     def _answering(self, handle: Callable[[Any], Awaitable[Any]], role: Role) -> Any:
         async def answer(request: Any, context: Any) -> Any:
             try:
                 CALL.set((self._access.caller(context.invocation_metadata()), role))
-                return await handle(request)
+                return await handle(_readable(request))
             except TickwheelError as error:
                 await _refuse(context, error)
 
         return answer
+
+    def _answering_many(self, handle: Callable[[Any], Awaitable[Any]], role: Role) -> Any:
+        return self._answering(lambda requests: handle(_each_readable(requests)), role)
 
     def _streaming(self, handle: Callable[[Any], Any], role: Role) -> Any:
         async def answer(requests: Any, context: Any) -> Any:
             try:
                 CALL.set((self._access.caller(context.invocation_metadata()), role))
-                async for response in handle(requests):
+                async for response in handle(_each_readable(requests)):
                     yield response
             except TickwheelError as error:
                 await _refuse(context, error)
 
         return answer
+
+
+def _reader(kind: Any) -> Callable[[bytes], Any]:
+    def read(raw: bytes) -> Any:
+        try:
+            return kind.FromString(raw)
+        except DecodeError as error:
+            # Raised here it would be a mistake of ours: the caller would learn nothing, and the log get a traceback.
+            return InvalidArgument(f"the request is no {kind.DESCRIPTOR.full_name}: {error}")
+
+    return read
+
+
+def _readable(request: Any) -> Any:
+    if isinstance(request, InvalidArgument):
+        raise request
+    return request
+
+
+async def _each_readable(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for request in requests:
+        yield _readable(request)
 
 
 async def _refuse(context: Any, error: TickwheelError) -> None:

@@ -1,0 +1,102 @@
+"""A client of the service that knows nothing of this product but its .proto files, as another language's would."""
+
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.message_factory import GetMessageClass
+
+ROOT = Path(__file__).parents[2]
+
+
+@cache
+def _pool() -> DescriptorPool:
+    command = [
+        sys.executable,
+        "-m",
+        "grpc_tools.protoc",
+        "-Iproto",
+        "--include_imports",
+        "--descriptor_set_out=/dev/stdout",
+    ]
+    files = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "proto").rglob("*.proto"))
+    compiled = subprocess.run([*command, *files], cwd=ROOT, check=True, capture_output=True, timeout=60).stdout
+    pool = DescriptorPool()
+    for file in FileDescriptorSet.FromString(compiled).file:
+        pool.Add(file)  # type: ignore[no-untyped-call]
+    return pool
+
+
+class Stranger:
+    """Calls methods by name, with dicts, over a channel."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._channel = channel
+
+    def call(self, name: str, timeout: float = 20, **fields: Any) -> dict[str, Any]:
+        """One answer to one request."""
+        method = self._method(name)
+        send = self._channel.unary_unary(_path(method), _pack, GetMessageClass(method.output_type).FromString)
+        return _dict(send(_message(method, fields), timeout=timeout))
+
+    def send_many(self, name: str, requests: Iterable[dict[str, Any]], timeout: float = 20) -> dict[str, Any]:
+        """One answer to many requests."""
+        method = self._method(name)
+        send = self._channel.stream_unary(_path(method), _pack, GetMessageClass(method.output_type).FromString)
+        return _dict(send((_message(method, each) for each in requests), timeout=timeout))
+
+    def stream(self, name: str, requests: Iterable[dict[str, Any]], timeout: float = 20) -> Any:
+        """Answers as they come; `Stream.cancel` ends it."""
+        method = self._method(name)
+        send = self._channel.stream_stream(_path(method), _pack, GetMessageClass(method.output_type).FromString)
+        return Stream(send((_message(method, each) for each in requests), timeout=timeout))
+
+    def raw(self, name: str, request: bytes) -> bytes:
+        """The bytes of an answer to the bytes of a request."""
+        send = self._channel.unary_unary(_path(self._method(name)), lambda each: each, lambda each: each)
+        answer: bytes = send(request, timeout=20)
+        return answer
+
+    def _method(self, name: str) -> Any:
+        for service in ("MessageService", "QueueService"):
+            found = _pool().FindServiceByName(f"tickwheel.v1.{service}").methods_by_name.get(name)  # type: ignore[no-untyped-call]
+            if found is not None:
+                return found
+        raise LookupError(name)
+
+
+class Stream:
+    """The answers of a stream."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return map(_dict, self._call)
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+
+def _path(method: Any) -> str:
+    return f"/{method.containing_service.full_name}/{method.name}"
+
+
+def _message(method: Any, fields: dict[str, Any]) -> Any:
+    return ParseDict(fields, GetMessageClass(method.input_type)())
+
+
+def _pack(message: Any) -> bytes:
+    packed: bytes = message.SerializeToString()
+    return packed
+
+
+def _dict(message: Any) -> dict[str, Any]:
+    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)

@@ -1,0 +1,192 @@
+"""The service as programs of other languages see it: by its .proto files alone."""
+
+import os
+import queue
+import threading
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.status_pb2 import Status
+
+from tests.conditions import eventually
+from tests.integration.service_thread import ServiceThread
+from tests.integration.stranger import Stranger
+from tickwheel import Tickwheel
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
+    with ServiceThread(tickwheel_server.url) as serving:
+        yield serving
+
+
+@pytest.fixture
+def stranger(service: ServiceThread, namespace: str) -> Iterator[Stranger]:
+    with grpc.insecure_channel(service.target) as channel:
+        stranger = Stranger(channel)
+        stranger.call("OpenNamespace", namespace=namespace, shards=2)
+        yield stranger
+
+
+@pytest.fixture
+def namespace(tickwheel_server: PrivateServer) -> Iterator[str]:
+    name = f"service-{os.urandom(6).hex()}"
+    yield name
+    tickwheel_server.clear(name)
+
+
+def payload(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
+def test_a_message_goes_its_way(stranger: Stranger, namespace: str) -> None:
+    where = {"namespace": namespace, "queue": "orders"}
+    new = {"id": "order-17", "payload": payload("17"), "metadata": {"region": "eu"}, "deadline_ms": -(2**51)}
+    first = stranger.call("Enqueue", **where, message=new)["result"]
+    assert (first["state"], first["created"]) == ("STATE_PENDING", True)
+    assert not stranger.call("Enqueue", **where, message=new)["result"]["created"]
+    [delivery] = stranger.call("Dequeue", **where, where={"region": "eu"})["deliveries"]
+    assert (delivery["payload"], delivery["metadata"]) == (payload("17"), {"region": "eu"})
+    assert int(delivery["deadline_ms"]) == -(2**51)
+    lease = delivery["lease"]
+    assert int(stranger.call("Extend", **where, leases=[lease], duration_ms=60_000)["lease_until_ms"][0]) > 0
+    assert stranger.call("Fail", **where, items=[{"lease": lease, "retry_in_ms": 0}])["states"] == ["STATE_PENDING"]
+    assert stranger.call("Complete", **where, leases=[lease])["lost"] == [0]
+    [again] = stranger.call("Dequeue", **where)["deliveries"]
+    assert stranger.call("Complete", **where, leases=[again["lease"]])["lost"] == []
+    assert stranger.call("GetCounts", **where)["counts"]["completed"] == "1"
+
+
+def test_a_lease_needs_no_number_of_its_queue(stranger: Stranger, namespace: str) -> None:
+    where = {"namespace": namespace, "queue": "orders"}
+    stranger.call("Enqueue", **where, message={"id": "a"})
+    [delivery] = stranger.call("Dequeue", **where)["deliveries"]
+    lease = {"id": "a", "token": delivery["lease"]["token"]}
+    assert stranger.call("Complete", **where, leases=[lease])["lost"] == []
+
+
+def test_one_call_again_under_its_request_id_changes_nothing_more(stranger: Stranger, namespace: str) -> None:
+    where = {"namespace": namespace, "queue": "orders"}
+    for id_ in ("a", "b", "c"):
+        stranger.call("Enqueue", **where, message={"id": id_})
+    taken = [stranger.call("Dequeue", **where, limit=2, request_id="mine:1")["deliveries"] for _ in range(2)]
+    assert [each["lease"] for each in taken[0]] == [each["lease"] for each in taken[1]]
+    items = [{"lease": each["lease"], "retry_in_ms": 3_600_000} for each in taken[0]]
+    for _ in range(2):
+        assert stranger.call("Fail", **where, items=items, request_id="mine:2")["states"] == ["STATE_INVISIBLE"] * 2
+    assert stranger.call("GetCounts", **where)["counts"]["invisible"] == "2"
+
+
+def test_a_refusal_names_its_reason_for_programs(stranger: Stranger, namespace: str) -> None:
+    where = {"namespace": namespace, "queue": "orders"}
+    stranger.call("Enqueue", **where, message={"id": "a", "payload": payload("x")})
+    with pytest.raises(grpc.RpcError) as refused:
+        stranger.call("Enqueue", **where, message={"id": "a", "payload": payload("y")})
+    assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
+    status = Status.FromString(dict(refused.value.trailing_metadata())["grpc-status-details-bin"])
+    info = ErrorInfo()
+    assert status.details[0].Unpack(info)
+    assert (info.domain, info.reason, status.code) == ("tickwheel", "ID_CONFLICT", 6)
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "code"),
+    [
+        ("Enqueue", {"queue": "bad name"}, "INVALID_ARGUMENT"),
+        ("Enqueue", {"message": {"id": "x" * 200}}, "INVALID_ARGUMENT"),
+        ("Enqueue", {"message": {"delay_ms": -1}}, "INVALID_ARGUMENT"),
+        ("Enqueue", {"message": {"due_ms": 2**62}}, "INVALID_ARGUMENT"),
+        ("Enqueue", {"message": {"deadline_ms": 2**53}}, "INVALID_ARGUMENT"),
+        ("Enqueue", {"message": {"max_attempts": 0}}, "INVALID_ARGUMENT"),
+        ("Enqueue", {"message": {"metadata": {str(n): "" for n in range(17)}}}, "INVALID_ARGUMENT"),
+        ("EnqueueBatch", {"messages": [{}] * 1_001}, "INVALID_ARGUMENT"),
+        ("Dequeue", {"limit": 1_001}, "INVALID_ARGUMENT"),
+        ("Dequeue", {"limit": -1}, "INVALID_ARGUMENT"),
+        ("Dequeue", {"wait_ms": 3_600_001}, "INVALID_ARGUMENT"),
+        ("Dequeue", {"request_id": "none"}, "INVALID_ARGUMENT"),
+        ("Dequeue", {"consistency": 7}, "INVALID_ARGUMENT"),
+        ("GetCounts", {"queue": "none"}, "NOT_FOUND"),
+        ("Dequeue", {"namespace": "none"}, "NOT_FOUND"),
+        ("Complete", {"leases": [{"id": "a", "token": payload("short")}]}, "INVALID_ARGUMENT"),
+        ("ListMessages", {"page_token": "9:9"}, "INVALID_ARGUMENT"),
+        ("ListMessages", {"state": 77}, "INVALID_ARGUMENT"),
+        ("GetMessage", {"id": "none"}, "NOT_FOUND"),
+    ],
+)
+def test_what_is_not_allowed_is_refused(
+    stranger: Stranger, namespace: str, method: str, fields: dict[str, Any], code: str
+) -> None:
+    stranger.call("Enqueue", namespace=namespace, queue="orders", message={})
+    with pytest.raises(grpc.RpcError) as refused:
+        stranger.call(method, **{"namespace": namespace, "queue": "orders"} | fields)
+    assert refused.value.code().name == code
+    assert stranger.call("GetCounts", namespace=namespace, queue="orders")["counts"]["pending"] == "1"
+
+
+def test_bytes_that_are_no_request_are_refused(stranger: Stranger) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        stranger.raw("Enqueue", b"\xff" * 100)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_request_beyond_4_mib_is_refused(stranger: Stranger) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        stranger.raw("Enqueue", bytes(5 * 1024 * 1024))
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_stream_of_batches_is_answered_once(stranger: Stranger, namespace: str) -> None:
+    where = {"namespace": namespace, "queue": "orders"}
+    stranger.call("Enqueue", **where, message={"id": "m0", "payload": payload("other")})
+    batches = [{"messages": [{"id": f"m{n}"} for n in range(first, first + 100)]} for first in range(0, 300, 100)]
+    told = stranger.send_many("EnqueueStream", [where | batches[0], *batches[1:], batches[2]])
+    assert (told["created"], told["present"], told["refused_count"]) == ("299", "100", "1")
+    assert [(each["id"], each["refusal"]["reason"]) for each in told["refused"]] == [("m0", "ID_CONFLICT")]
+
+
+def test_a_stream_delivers_no_more_than_there_is_credit_for(stranger: Stranger, namespace: str) -> None:
+    where = {"namespace": namespace, "queue": "orders"}
+    requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    stream = stranger.stream("DequeueStream", iter(requests.get, None))
+    found: list[str] = []
+
+    def read() -> None:
+        for answer in stream:
+            found.extend(each["lease"]["id"] for each in answer["deliveries"])
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    stranger.call("CreateQueue", **where)
+    requests.put(where | {"credit": 3})
+    stranger.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(10)])
+    eventually(lambda: len(found) == 3, "as many as there was credit for")
+    assert stranger.call("GetCounts", **where)["counts"]["running"] == "3"
+    requests.put({"credit": 7})
+    eventually(lambda: len(found) == 10, "the others")
+    requests.put(None)
+    reading.join(20)
+    assert not reading.is_alive()
+    assert sorted(found) == sorted(f"m{n}" for n in range(10))
+
+
+def test_who_waits_is_answered_when_the_server_ends(tickwheel_server: PrivateServer, namespace: str) -> None:
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as direct:
+        direct.create_queue("orders")
+    answers: list[Any] = []
+    with ServiceThread(tickwheel_server.url) as serving, grpc.insecure_channel(serving.target) as channel:
+        stranger = Stranger(channel)
+        asked = {"namespace": namespace, "queue": "orders", "wait_ms": 60_000}
+        waiting = threading.Thread(target=lambda: answers.append(stranger.call("Dequeue", timeout=70, **asked)))
+        waiting.start()
+        with tickwheel_server.client() as client:
+            eventually(lambda: any(client.pubsub_shardnumsub(f"{namespace}:{{0}}:q:orders:wake")[0][1:]), "it waits")
+        serving.stop()
+        waiting.join(20)
+    assert answers == [{"deliveries": []}]
