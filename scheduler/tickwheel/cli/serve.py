@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tickwheel.service.server import Server
 
 commands = typer.Typer()
+_LISTEN = "127.0.0.1:7400"
 _DRAIN = timedelta(seconds=10)
 _log = logging.getLogger("tickwheel.service")
 
@@ -39,7 +40,7 @@ def serve(
     place: Place,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 is any that is free, which the log names.")
-    ] = "127.0.0.1:7400",
+    ] = _LISTEN,
     durability: Annotated[
         str | None,
         typer.Option(help="What an answered call has reached: memory, fsync or replica:N. By default memory."),
@@ -83,23 +84,58 @@ def serve(
                 " --tls-key, or accept it by --insecure"
             )
     log_to_stderr(json=place.json, verbose=verbose)
+    server = _server(_opening(place, durability), host, port, tokens, (tls_cert, tls_key, tls_client_ca))
+    asyncio.run(_serve(server, host, (_DRAIN if drain is None else drain).total_seconds()))
+
+
+@command(commands, "dev", "tickwheel dev", "tickwheel dev --data-dir ./data --listen 127.0.0.1:7401", panel="Processes")
+def dev(
+    place: Place,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the service listens.")] = _LISTEN,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log what is of use to debug.")] = False,
+) -> None:
+    """Everything in one program, for a laptop: an embedded server, its event process, and the gRPC service.
+
+    Messages stay in the data directory when it ends.
+    """
+    if place.url is not None:
+        raise InvalidArgument("dev has a server of its own, which it starts: leave --url out")
+    host, port = parse_address(listen, "--listen")
+    if not is_loopback(host):
+        raise InvalidArgument(f"dev is for this machine alone, and --listen {listen} is reached from others")
+    log_to_stderr(json=place.json, verbose=verbose)
+    server = _server(_opening(place, None), host, port)
+    with place.open(makes=True, drives=True):
+        asyncio.run(_serve(server, host, _DRAIN.total_seconds()))
+
+
+def _opening(place: Place, durability: str | None) -> Opening:
     timeout = TIMEOUT if place.timeout is None else place.timeout
     opening = Opening(place.url, place.namespace or "tw", place.data_dir, durability, False, timeout)
     if opening.is_service:
         raise InvalidArgument("--url is where messages are kept, not another server of this product")
+    return opening
+
+
+def _server(
+    opening: Opening,
+    host: str,
+    port: int,
+    tokens: Path | None = None,
+    tls: tuple[Path | None, Path | None, Path | None] = (None, None, None),
+) -> "Server":
     try:
         from tickwheel.service.access import Access
         from tickwheel.service.credentials import credentials
         from tickwheel.service.server import Server
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"the service needs {error.name}: install tickwheel[grpc]") from error
-    server = Server(
+    return Server(
         opening,
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         access=None if tokens is None else Access.of_file(tokens),
-        credentials=credentials(tls_cert, tls_key, tls_client_ca),
+        credentials=credentials(*tls),
     )
-    asyncio.run(_serve(server, host, (_DRAIN if drain is None else drain).total_seconds()))
 
 
 async def _serve(server: "Server", host: str, drain_s: float) -> None:

@@ -1,0 +1,77 @@
+"""Errors over the network: each comes back as what it was."""
+
+from typing import Any
+
+import pytest
+
+from tickwheel import errors
+from tickwheel.errors import TickwheelError
+from tickwheel.remote.status import DETAILS, DOMAIN, error_of, reason, refusal, refusal_of, status_of
+
+pytestmark = pytest.mark.unit
+
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, TickwheelError) and kind is not errors.Fenced
+]
+
+
+class Failed:
+    """A call that ended with a status."""
+
+    def __init__(self, *metadata: tuple[str, Any]) -> None:
+        self._metadata = metadata
+
+    def trailing_metadata(self) -> Any:
+        return self._metadata
+
+
+def over_the_network(error: TickwheelError) -> TickwheelError | None:
+    return error_of(Failed(("other", "x"), (DETAILS, status_of(error).SerializeToString())))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_comes_back_as_what_it_was(kind: type[TickwheelError]) -> None:
+    found = over_the_network(kind("what was wrong"))
+    assert type(found) is kind
+    assert str(found) == "what was wrong"
+
+
+def test_attributes_come_along() -> None:
+    transition = over_the_network(errors.InvalidTransition("no", "errored"))
+    assert isinstance(transition, errors.InvalidTransition)
+    assert transition.state == "errored"
+    full = over_the_network(errors.OutboxFull("no", 17, 16))
+    assert isinstance(full, errors.OutboxFull)
+    assert (full.size, full.limit) == (17, 16)
+    for happened in (True, False):
+        away = over_the_network(errors.Unavailable("no", may_have_happened=happened))
+        assert isinstance(away, errors.Unavailable)
+        assert away.may_have_happened is happened
+
+
+@pytest.mark.parametrize("kind", [errors.IdConflict, errors.MessageNotFound, errors.LeaseLost])
+def test_a_refusal_of_one_message_comes_back_as_what_it_was(kind: type[TickwheelError]) -> None:
+    found = refusal(refusal_of(kind("what was wrong")))
+    assert type(found) is kind
+    assert str(found) == "what was wrong"
+
+
+def test_a_refusal_has_the_state_that_is_why() -> None:
+    found = refusal(refusal_of(errors.InvalidTransition("no", "completed")))
+    assert isinstance(found, errors.InvalidTransition)
+    assert found.state == "completed"
+
+
+def test_a_status_of_another_service_is_none_of_ours() -> None:
+    assert error_of(Failed()) is None
+    assert error_of(Failed(("grpc-message", "away"))) is None
+    other = status_of(errors.LeaseLost("no"))
+    other.ClearField("details")
+    assert error_of(Failed((DETAILS, other.SerializeToString()))) is None
+
+
+def test_reasons_are_names_in_capitals() -> None:
+    assert DOMAIN == "tickwheel"
+    assert reason(errors.QueueConfigConflict) == "QUEUE_CONFIG_CONFLICT"
