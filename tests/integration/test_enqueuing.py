@@ -1,0 +1,57 @@
+"""Messages of concurrent calls of the service share calls of the script, and each caller has its own answer."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tickwheel import IdConflict, NewMessage, PayloadTooLarge, aio
+from tickwheel.limits import CALL_BYTES
+from tickwheel.service.enqueuing import Enqueuing
+
+pytestmark = pytest.mark.integration
+
+
+class Counted:
+    """Carries plans out, and counts them."""
+
+    def __init__(self, tickwheel: aio.Tickwheel) -> None:
+        self._tickwheel = tickwheel
+        self.plans = 0
+
+    async def run(self, plan: Any) -> Any:
+        self.plans += 1
+        return await self._tickwheel._run(plan)
+
+
+async def enqueue_all(tickwheel: aio.Tickwheel, messages: list[NewMessage]) -> tuple[list[Any], int]:
+    async with tickwheel:
+        await tickwheel.create_queue("q")
+        counted = Counted(tickwheel)
+        enqueuing = Enqueuing(tickwheel._core, counted.run)
+        calls = (enqueuing.add("q", message) for message in messages)
+        return await asyncio.gather(*calls, return_exceptions=True), counted.plans
+
+
+def test_those_that_come_while_a_call_is_under_way_share_the_next(
+    tickwheel_aio: aio.Tickwheel,
+) -> None:
+    results, plans = asyncio.run(enqueue_all(tickwheel_aio, [NewMessage(b"%d" % n, id=f"m{n}") for n in range(100)]))
+    assert [result.id for result in results] == [f"m{n}" for n in range(100)]
+    assert all(result.created for result in results)
+    assert plans <= 2
+
+
+def test_one_that_is_refused_refuses_no_other(tickwheel_aio: aio.Tickwheel) -> None:
+    messages = [NewMessage(b"a", id="m"), NewMessage(b"b", id="m"), NewMessage(bytes(10**6)), NewMessage(b"c", id="n")]
+    results, _ = asyncio.run(enqueue_all(tickwheel_aio, messages))
+    assert [type(result) for result in results[1:3]] == [IdConflict, PayloadTooLarge]
+    assert [results[0].created, results[3].created] == [True, True]
+
+
+def test_what_shares_a_call_is_bounded(tickwheel_aio: aio.Tickwheel) -> None:
+    size = 1_000
+    count = 3 * CALL_BYTES // size
+    results, plans = asyncio.run(enqueue_all(tickwheel_aio, [NewMessage(bytes(size)) for _ in range(count)]))
+    assert all(result.created for result in results)
+    assert plans >= 3
