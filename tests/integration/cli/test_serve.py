@@ -1,0 +1,131 @@
+"""`tickwheel serve` and `dev` as processes: they answer until a signal, and start with all that they need or not."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.conditions import eventually
+from tickwheel import Tickwheel
+from tickwheel.service.access import Access
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+TICKWHEEL = (sys.executable, "-m", "tickwheel")
+ENDS_S = 30
+CERTS = Path(__file__).parents[2] / "fault" / "certs"
+
+Start = Callable[..., tuple[subprocess.Popen[str], str]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a command that serves, and waits until it says where."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start_one(*args: str) -> tuple[subprocess.Popen[str], str]:
+        process = subprocess.Popen([*TICKWHEEL, *args], stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("serving "):
+                return process, line.split()[1]
+        pytest.fail(f"ended with {process.wait(ENDS_S)}")
+
+    yield start_one
+    for process in started:
+        process.terminate()
+        process.wait(ENDS_S)
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+@pytest.fixture
+def namespace(tickwheel_server: PrivateServer) -> Iterator[str]:
+    name = f"serve-{os.urandom(6).hex()}"
+    yield name
+    tickwheel_server.clear(name)
+
+
+def test_a_client_goes_on_with_another_process_when_its_own_has_ended(
+    start: Start, tickwheel_server: PrivateServer, namespace: str
+) -> None:
+    process, url = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0")
+    with Tickwheel(url, namespace=namespace) as tickwheel:
+        orders = tickwheel.create_queue("orders")
+        orders.enqueue(b"1", id="a")
+        [message] = orders.dequeue()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(ENDS_S) == 0
+        start("serve", "--url", tickwheel_server.url, "--listen", url.partition("//")[2])
+        message.complete()
+        assert orders.counts()["completed"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_waits_is_answered_at_once_when_it_is_told_to_end(
+    start: Start, tickwheel_server: PrivateServer, namespace: str, number: signal.Signals
+) -> None:
+    process, url = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
+    with Tickwheel(url, namespace=namespace) as tickwheel, tickwheel_server.client() as client:
+        orders = tickwheel.create_queue("orders")
+        found: list[object] = []
+        waiting = threading.Thread(target=lambda: found.append(orders.dequeue(wait=timedelta(minutes=1))))
+        waiting.start()
+        channel = f"{namespace}:{{0}}:q:orders:wake"
+        eventually(lambda: client.execute_command("PUBSUB", "SHARDNUMSUB", channel)[1], "it waits")
+        process.send_signal(number)
+        waiting.join(ENDS_S)
+        assert found == [[]]
+    assert process.wait(ENDS_S) == 0
+
+
+def test_dev_is_all_in_one(start: Start, tmp_path: Path) -> None:
+    process, url = start("dev", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
+    command = [*TICKWHEEL, "--url", url]
+    subprocess.run([*command, "enqueue", "orders", "soon", "--delay", "300ms"], check=True, timeout=ENDS_S)
+    done = subprocess.run(
+        [*command, "dequeue", "orders", "--wait", "20s", "--raw", "--complete"],
+        check=True,
+        timeout=ENDS_S,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "soon\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(ENDS_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--listen", "0.0.0.0:0"], "nothing would be encrypted"),
+        (["--listen", "none"], "must be HOST:PORT"),
+        (["--listen", "127.0.0.1:70000"], "must be HOST:PORT"),
+        (["--listen", "0.0.0.0:0", "--tokens", "none.toml"], "needs --tls-cert"),
+        (["--tokens", "none.toml"], "cannot be read"),
+        (["--tls-cert", str(CERTS / "server.pem")], "give both --tls-cert and --tls-key"),
+        (["--tls-client-ca", str(CERTS / "server.pem")], "needs --tls-cert"),
+        (["--url", "grpc://localhost:1"], "not another server of this product"),
+        (["--drain", "soon"], "a duration is written like"),
+    ],
+)
+def test_half_of_what_it_needs_is_refused_before_it_listens(options: list[str], said: str) -> None:
+    done = subprocess.run([*TICKWHEEL, "serve", *options], capture_output=True, text=True, timeout=ENDS_S, check=False)
+    assert done.returncode == 2, done.stderr
+    assert said in " ".join(done.stderr.split())
+
+
+def test_a_token_is_printed_with_what_the_file_is_to_say_of_it(tmp_path: Path) -> None:
+    done = subprocess.run([*TICKWHEEL, "token", "shop"], capture_output=True, text=True, timeout=ENDS_S, check=True)
+    token, _, entry = done.stdout.partition("\n")
+    path = tmp_path / "tokens.toml"
+    path.write_text(entry)
+    assert Access.of_file(path).caller((("authorization", f"Bearer {token}"),)).name == "shop"
