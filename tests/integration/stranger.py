@@ -18,14 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 @cache
 def _pool() -> DescriptorPool:
-    command = [
-        sys.executable,
-        "-m",
-        "grpc_tools.protoc",
-        "-Iproto",
-        "--include_imports",
-        "--descriptor_set_out=/dev/stdout",
-    ]
+    protoc = Path(sys.executable).with_name("protoc")
+    command = [protoc, "-Iproto", "--include_imports", "--descriptor_set_out=/dev/stdout"]
     files = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "proto").rglob("*.proto"))
     compiled = subprocess.run([*command, *files], cwd=ROOT, check=True, capture_output=True, timeout=60).stdout
     pool = DescriptorPool()

@@ -11,6 +11,10 @@ import grpc
 import pytest
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
+from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 
 from tests.conditions import eventually
 from tests.integration.service_thread import ServiceThread
@@ -174,6 +178,21 @@ def test_a_stream_delivers_no_more_than_there_is_credit_for(stranger: Stranger, 
     reading.join(20)
     assert not reading.is_alive()
     assert sorted(found) == sorted(f"m{n}" for n in range(10))
+
+
+def test_its_health_is_told(service: ServiceThread) -> None:
+    with grpc.insecure_channel(service.target) as channel:
+        stub = HealthStub(channel)
+        for name in ("", "tickwheel.v1.MessageService", "tickwheel.v1.QueueService"):
+            assert stub.Check(HealthCheckRequest(service=name), timeout=20).status == HealthCheckResponse.SERVING
+
+
+def test_what_it_serves_can_be_asked_for(service: ServiceThread) -> None:
+    with grpc.insecure_channel(service.target) as channel:
+        asked = iter([ServerReflectionRequest(list_services="")])
+        [told] = ServerReflectionStub(channel).ServerReflectionInfo(asked, timeout=20)
+        names = {each.name for each in told.list_services_response.service}
+        assert names > {"tickwheel.v1.MessageService", "tickwheel.v1.QueueService"}
 
 
 def test_who_waits_is_answered_when_the_server_ends(tickwheel_server: PrivateServer, namespace: str) -> None:

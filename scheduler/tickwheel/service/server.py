@@ -8,6 +8,10 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
+from grpc_health.v1 import health
+from grpc_health.v1.health_pb2 import HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+from grpc_reflection.v1alpha import reflection
 
 from tickwheel.async_io import in_thread
 from tickwheel.async_servers import AsyncServerPools
@@ -49,6 +53,7 @@ class Server:
         self._credentials = credentials
         self._clock = clock
         self._server: grpc.aio.Server | None = None
+        self._health = health.aio.HealthServicer()
         self._namespaces: Namespaces | None = None
         self._handlers: Handlers | None = None
         self.port = 0
@@ -84,6 +89,11 @@ class Server:
                         ),
                     )
                 )
+            names = [service.full_name for service in SERVICES]
+            for name in ("", *names):
+                await self._health.set(name, HealthCheckResponse.SERVING)
+            add_HealthServicer_to_server(self._health, server)
+            reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
             self.port = (
                 server.add_insecure_port(self._address)
                 if self._credentials is None
@@ -97,6 +107,7 @@ class Server:
 
     async def stop(self, seconds: float = DRAIN_S) -> None:
         """Take no more calls; answer those that wait, and give the others so long to end."""
+        await self._health.enter_graceful_shutdown()
         if self._handlers is not None:
             self._handlers.drain()
         if self._server is not None:

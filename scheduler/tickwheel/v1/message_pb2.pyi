@@ -73,7 +73,7 @@ class EnqueueResult(_message.Message):
     state: State
     created: bool
     refusal: Refusal
-    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., created: _Optional[bool] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., created: bool = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
 
 class Message(_message.Message):
     __slots__ = ("id", "queue", "state", "payload", "metadata", "due_ms", "deadline_ms", "attempt", "version", "exclusive_value", "worker", "error", "until_ms")
@@ -165,4 +165,4 @@ class Change(_message.Message):
     at_ms: int
     changed: bool
     refusal: Refusal
-    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., version: _Optional[int] = ..., at_ms: _Optional[int] = ..., changed: _Optional[bool] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., version: _Optional[int] = ..., at_ms: _Optional[int] = ..., changed: bool = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...

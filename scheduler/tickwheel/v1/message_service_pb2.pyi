@@ -231,7 +231,7 @@ class CancelRequest(_message.Message):
     exclusive_value: str
     release: bool
     request_id: str
-    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., ids: _Optional[_Iterable[str]] = ..., exclusive_value: _Optional[str] = ..., release: _Optional[bool] = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., ids: _Optional[_Iterable[str]] = ..., exclusive_value: _Optional[str] = ..., release: bool = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class CancelResponse(_message.Message):
     __slots__ = ("changes",)

@@ -24,7 +24,7 @@ class OpenNamespaceRequest(_message.Message):
     outbox_limit_bytes: int
     outbox_full: str
     existing: bool
-    def __init__(self, namespace: _Optional[str] = ..., shards: _Optional[int] = ..., history: _Optional[str] = ..., auto_create: _Optional[bool] = ..., clock_guard_ms: _Optional[int] = ..., outbox_limit_bytes: _Optional[int] = ..., outbox_full: _Optional[str] = ..., existing: _Optional[bool] = ...) -> None: ...
+    def __init__(self, namespace: _Optional[str] = ..., shards: _Optional[int] = ..., history: _Optional[str] = ..., auto_create: bool = ..., clock_guard_ms: _Optional[int] = ..., outbox_limit_bytes: _Optional[int] = ..., outbox_full: _Optional[str] = ..., existing: bool = ...) -> None: ...
 
 class OpenNamespaceResponse(_message.Message):
     __slots__ = ("shards",)
@@ -61,7 +61,7 @@ class QueueSettings(_message.Message):
     payload_limit_bytes: int
     forecast: bool
     sink: str
-    def __init__(self, exclusive_key: _Optional[str] = ..., indexed: _Optional[_Union[QueueSettings.Keys, _Mapping]] = ..., lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., backoff_ms: _Optional[int] = ..., backoff_max_ms: _Optional[int] = ..., retention_ms: _Optional[int] = ..., errored_retention_ms: _Optional[int] = ..., payload_limit_bytes: _Optional[int] = ..., forecast: _Optional[bool] = ..., sink: _Optional[str] = ...) -> None: ...
+    def __init__(self, exclusive_key: _Optional[str] = ..., indexed: _Optional[_Union[QueueSettings.Keys, _Mapping]] = ..., lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., backoff_ms: _Optional[int] = ..., backoff_max_ms: _Optional[int] = ..., retention_ms: _Optional[int] = ..., errored_retention_ms: _Optional[int] = ..., payload_limit_bytes: _Optional[int] = ..., forecast: bool = ..., sink: _Optional[str] = ...) -> None: ...
 
 class Queue(_message.Message):
     __slots__ = ("name", "settings", "enqueue_blocked", "dequeue_blocked", "number", "version")
@@ -77,7 +77,7 @@ class Queue(_message.Message):
     dequeue_blocked: bool
     number: int
     version: int
-    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., enqueue_blocked: _Optional[bool] = ..., dequeue_blocked: _Optional[bool] = ..., number: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., enqueue_blocked: bool = ..., dequeue_blocked: bool = ..., number: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
 
 class CreateQueueRequest(_message.Message):
     __slots__ = ("namespace", "queue", "settings", "update")
@@ -89,7 +89,7 @@ class CreateQueueRequest(_message.Message):
     queue: str
     settings: QueueSettings
     update: bool
-    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., update: _Optional[bool] = ...) -> None: ...
+    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., update: bool = ...) -> None: ...
 
 class CreateQueueResponse(_message.Message):
     __slots__ = ("queue",)
@@ -133,7 +133,7 @@ class BlockQueueRequest(_message.Message):
     queue: str
     enqueue_blocked: bool
     dequeue_blocked: bool
-    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., enqueue_blocked: _Optional[bool] = ..., dequeue_blocked: _Optional[bool] = ...) -> None: ...
+    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., enqueue_blocked: bool = ..., dequeue_blocked: bool = ...) -> None: ...
 
 class BlockQueueResponse(_message.Message):
     __slots__ = ("queue",)
