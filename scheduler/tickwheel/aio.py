@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from tickwheel import arguments
 from tickwheel.async_io import AsyncIO, another_loop, in_thread, to_its_end
@@ -26,9 +26,6 @@ from tickwheel.operations.surface import Operations
 from tickwheel.plan import Plan
 from tickwheel.remote import connecting
 from tickwheel.wake_task import WakeTask
-
-if TYPE_CHECKING:
-    from tickwheel.remote.async_io import AsyncChannelIO
 
 T = TypeVar("T")
 
@@ -216,7 +213,8 @@ class Tickwheel:
             else Direct(self._core, self._opening.durability)
         )
         self._asked = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
-        self._io: AsyncIO | AsyncChannelIO | None = None
+        # AsyncIO, or AsyncChannelIO where another server of this product is asked.
+        self._io: Any = None
         # The loop that opened it last, and the lock under which it is opened and closed there.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
@@ -306,7 +304,8 @@ class Tickwheel:
         if self._io is None:
             plan.close()
             raise TickwheelError(f"{self!r} is not open, or closed again: use it in `async with`, or await its open()")
-        return await self._io.run(plan)
+        result: T = await self._io.run(plan)
+        return result
 
     def _ours(self, messages: list[Message]) -> list[Message]:
         for message in messages:

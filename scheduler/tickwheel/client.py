@@ -243,6 +243,9 @@ class Tickwheel:
         self._core = Core(opening.namespace, clock=clock)
         where = opening.open()
         try:
+            self._operations: Operations
+            # SyncIO, or BlockingChannelIO where another server of this product is asked.
+            self._io: Any
             self._operations, self._io = _ways(opening, self._core, where)
             self._run(
                 self._operations.open(shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
@@ -292,7 +295,8 @@ class Tickwheel:
         return f"<Tickwheel {self._opening.shown} namespace={self._core.namespace!r} shards={self._core.shards}>"
 
     def _run(self, plan: Plan[T]) -> T:
-        return self._io.run(plan)
+        result: T = self._io.run(plan)
+        return result
 
     def _ours(self, messages: list[Message]) -> list[Message]:
         for message in messages:

@@ -73,7 +73,7 @@ def _tickwheel_sandbox(
     service: ServiceThread = request.getfixturevalue("service")
     # The namespace is made by the one that goes to the server itself, under the clock of the test.
     with sandbox(cast(PrivateServer, engine), **settings) as (direct, clock):
-        open_client = blocking_aio if "asyncio" in request.param else Tickwheel
+        open_client: Any = blocking_aio if "asyncio" in request.param else Tickwheel
         with open_client(service.url, namespace=direct._core.namespace) as client:
             client._direct = direct
             yield cast(Tickwheel, client), clock

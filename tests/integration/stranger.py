@@ -18,13 +18,13 @@ ROOT = Path(__file__).parents[2]
 
 @cache
 def _pool() -> DescriptorPool:
-    protoc = Path(sys.executable).with_name("protoc")
+    protoc = str(Path(sys.executable).with_name("protoc"))
     command = [protoc, "-Iproto", "--include_imports", "--descriptor_set_out=/dev/stdout"]
     files = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "proto").rglob("*.proto"))
     compiled = subprocess.run([*command, *files], cwd=ROOT, check=True, capture_output=True, timeout=60).stdout
     pool = DescriptorPool()
     for file in FileDescriptorSet.FromString(compiled).file:
-        pool.Add(file)  # type: ignore[no-untyped-call]
+        pool.Add(file)
     return pool
 
 
@@ -34,8 +34,9 @@ class Stranger:
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel
 
-    def call(self, name: str, timeout: float = 20, **fields: Any) -> dict[str, Any]:
-        """One answer to one request."""
+    def call(self, name: str, /, **fields: Any) -> dict[str, Any]:
+        """One answer to one request, within ``timeout`` seconds (20)."""
+        timeout = fields.pop("timeout", 20)
         method = self._method(name)
         send = self._channel.unary_unary(_path(method), _pack, GetMessageClass(method.output_type).FromString)
         return _dict(send(_message(method, fields), timeout=timeout))
@@ -60,7 +61,7 @@ class Stranger:
 
     def _method(self, name: str) -> Any:
         for service in ("MessageService", "QueueService"):
-            found = _pool().FindServiceByName(f"tickwheel.v1.{service}").methods_by_name.get(name)  # type: ignore[no-untyped-call]
+            found = _pool().FindServiceByName(f"tickwheel.v1.{service}").methods_by_name.get(name)
             if found is not None:
                 return found
         raise LookupError(name)

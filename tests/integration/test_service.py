@@ -94,7 +94,8 @@ def test_a_refusal_names_its_reason_for_programs(stranger: Stranger, namespace: 
     with pytest.raises(grpc.RpcError) as refused:
         stranger.call("Enqueue", **where, message={"id": "a", "payload": payload("y")})
     assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
-    status = Status.FromString(dict(refused.value.trailing_metadata())["grpc-status-details-bin"])
+    metadata: Any = refused.value.trailing_metadata()
+    status = Status.FromString(dict(metadata)["grpc-status-details-bin"])
     info = ErrorInfo()
     assert status.details[0].Unpack(info)
     assert (info.domain, info.reason, status.code) == ("tickwheel", "ID_CONFLICT", 6)
@@ -182,7 +183,7 @@ def test_a_stream_delivers_no_more_than_there_is_credit_for(stranger: Stranger, 
 
 def test_its_health_is_told(service: ServiceThread) -> None:
     with grpc.insecure_channel(service.target) as channel:
-        stub = HealthStub(channel)
+        stub: Any = HealthStub(channel)
         for name in ("", "tickwheel.v1.MessageService", "tickwheel.v1.QueueService"):
             assert stub.Check(HealthCheckRequest(service=name), timeout=20).status == HealthCheckResponse.SERVING
 
@@ -190,7 +191,8 @@ def test_its_health_is_told(service: ServiceThread) -> None:
 def test_what_it_serves_can_be_asked_for(service: ServiceThread) -> None:
     with grpc.insecure_channel(service.target) as channel:
         asked = iter([ServerReflectionRequest(list_services="")])
-        [told] = ServerReflectionStub(channel).ServerReflectionInfo(asked, timeout=20)
+        stub: Any = ServerReflectionStub(channel)
+        [told] = stub.ServerReflectionInfo(asked, timeout=20)
         names = {each.name for each in told.list_services_response.service}
         assert names > {"tickwheel.v1.MessageService", "tickwheel.v1.QueueService"}
 

@@ -48,7 +48,7 @@ def test_a_field_that_changes_its_number_is_a_break(tmp_path: Path) -> None:
 def test_the_code_is_the_one_that_they_make(tmp_path: Path) -> None:
     out = f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"
     names = [str(file.relative_to(ROOT)) for file in FILES]
-    command = [BUF.with_name("protoc"), "-Iproto", *out, *names]
+    command = [str(BUF.with_name("protoc")), "-Iproto", *out, *names]
     subprocess.run(command, cwd=ROOT, check=True, timeout=60)
     made = {file.name: file.read_bytes() for file in tmp_path.rglob("*_pb2*")}
     there = {file.name: file.read_bytes() for file in (ROOT / "scheduler/tickwheel/v1").glob("*_pb2*")}

@@ -84,9 +84,15 @@ def given_message(made: messages.NewMessage) -> NewMessage:
         due,
         deadline,
         made.metadata or None,
-        MsFor(made.lease_ms) if made.HasField("lease_ms") else None,  # type: ignore[arg-type]  # as a timedelta
+        given_ms(made, "lease_ms"),
         made.max_attempts if made.HasField("max_attempts") else None,
     )
+
+
+def given_ms(made: Any, name: str) -> Any:
+    """A field of milliseconds, for who expects a timedelta; None where it is not set."""
+    field = made.DESCRIPTOR.fields_by_name[name]
+    return MsFor(getattr(made, name)) if not field.has_presence or made.HasField(name) else None
 
 
 def given_times(made: Any) -> tuple[Any, Any, Any]:
@@ -323,7 +329,7 @@ def given_settings(asked: admin.QueueSettings) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for name in SETTINGS:
         field = _FIELDS.get(name, name)
-        if not asked.HasField(field):  # type: ignore[arg-type]  # each is a field
+        if not asked.HasField(field):
             continue
         value = getattr(asked, field)
         if name == "indexed":

@@ -258,7 +258,7 @@ class Remote:
         found = yield Ask("ListQueues", admin.ListQueuesRequest(namespace=self._core.namespace))
         return {each.name: conversion.config(each) for each in found.queues}
 
-    def _queue(self, queue: str) -> dict[str, str]:
+    def _queue(self, queue: str) -> dict[str, Any]:
         return {"namespace": self._core.namespace, "queue": queue}
 
     def _one(self, queue: str, id_: object, exclusive_value: object) -> dict[str, Any]:

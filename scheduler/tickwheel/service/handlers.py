@@ -3,10 +3,11 @@ what comes of it, errors too, into the service's.
 """
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 from tickwheel import limits
-from tickwheel.arguments import MsFor, integer, message_id, plain_name
+from tickwheel.arguments import integer, message_id, plain_name
 from tickwheel.errors import InvalidArgument, LeaseLost, TickwheelError
 from tickwheel.message import LeasedMessage
 from tickwheel.operations import change, explain, finish, look, queues
@@ -26,10 +27,10 @@ from tickwheel.v1 import queue_service_pb2 as admin
 
 _LEASES_MOST, _FAILS_MOST = 1_000, 100
 # Then a stream sees whether its client is still there.
-_STREAM_WAIT_MS = 60_000
+_STREAM_WAIT: Final = timedelta(minutes=1)
 # What is told of a namespace as it is.
 _NAMESPACE: Final = ("shards", "history", "auto_create", "outbox_full")
-_CONSISTENCIES: Final = {
+_CONSISTENCIES: Final[dict[int, str]] = {
     calls.DequeueRequest.CONSISTENCY_UNSPECIFIED: "heads",
     calls.DequeueRequest.CONSISTENCY_HEADS: "heads",
     calls.DequeueRequest.CONSISTENCY_EXACT: "exact",
@@ -55,7 +56,7 @@ class Handlers:
         _check(request, None)
         asked = {name: getattr(request, name) for name in _NAMESPACE if request.HasField(name)}
         if request.HasField("clock_guard_ms"):
-            asked["clock_guard"] = MsFor(request.clock_guard_ms)
+            asked["clock_guard"] = conversion.given_ms(request, "clock_guard_ms")
         if request.HasField("outbox_limit_bytes"):
             asked["outbox_limit"] = request.outbox_limit_bytes
         found = await self._namespaces.open(request.namespace, existing=request.existing, **asked)
@@ -140,8 +141,8 @@ class Handlers:
             queue,
             request.limit or 1,
             request.where or None,
-            MsFor(request.lease_ms) if request.HasField("lease_ms") else None,
-            None if self._draining else MsFor(request.wait_ms),
+            conversion.given_ms(request, "lease_ms"),
+            None if self._draining else conversion.given_ms(request, "wait_ms"),
             request.worker,
             request.request_id or None,
             _consistency(request.consistency),
@@ -163,8 +164,8 @@ class Handlers:
                 queue,
                 min(limit, limits.DEQUEUE_MESSAGES),
                 first.where or None,
-                MsFor(first.lease_ms) if first.HasField("lease_ms") else None,  # type: ignore[arg-type]
-                MsFor(_STREAM_WAIT_MS),  # type: ignore[arg-type]
+                conversion.given_ms(first, "lease_ms"),
+                _STREAM_WAIT,
                 first.worker,
                 None,
                 "heads",
@@ -190,7 +191,7 @@ class Handlers:
         slots = _slots(request)
         states = []
         for item, message in zip(items, held, strict=True):
-            retry_in = MsFor(item.retry_in_ms) if item.HasField("retry_in_ms") else None
+            retry_in = conversion.given_ms(item, "retry_in_ms")
             try:
                 label = await namespace.run(finish.fail(namespace.core, message, item.error, retry_in, slots))
             except LeaseLost:
@@ -201,7 +202,7 @@ class Handlers:
     async def extend(self, request: calls.ExtendRequest) -> calls.ExtendResponse:
         namespace, held = await self._held(request, request.leases, _LEASES_MOST)
         ends = await namespace.run(
-            finish.extend_each(namespace.core, held, MsFor(request.duration_ms), _slots(request))
+            finish.extend_each(namespace.core, held, conversion.given_ms(request, "duration_ms"), _slots(request))
         )
         return calls.ExtendResponse(lease_until_ms=[until or 0 for until in ends])
 
