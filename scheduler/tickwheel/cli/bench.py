@@ -37,7 +37,7 @@ def bench(
     """
     if place.namespace is not None:
         raise InvalidArgument("bench works in a namespace of its own, which it deletes: leave --namespace out")
-    own = Place(place.url, place.data_dir, f"bench-{os.urandom(4).hex()}", place.timeout)
+    own = Place(place.itself("bench").url, place.data_dir, f"bench-{os.urandom(4).hex()}", place.timeout)
     with own.open(makes=True) as tickwheel:
         try:
             queue = tickwheel.create_queue("bench", lease=timedelta(hours=1))

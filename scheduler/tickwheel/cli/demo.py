@@ -85,7 +85,7 @@ def _scratch(place: Place, *, keep: bool) -> Iterator[tuple[Place, Path]]:
     folder = Path(tempfile.mkdtemp(prefix="tickwheel-demo-"))
     namespace = place.namespace or f"demo-{os.urandom(3).hex()}"
     own = place.url is None and place.data_dir is None
-    settled = Place(place.url, folder / "data" if own else place.data_dir, namespace, place.timeout)
+    settled = Place(place.itself("demo").url, folder / "data" if own else place.data_dir, namespace, place.timeout)
     finished = False
     try:
         yield settled, folder

@@ -157,7 +157,7 @@ def _audit(core: Core, io: SyncIO) -> Iterator[Finding]:
 def _opened(place: Place) -> Iterator[tuple[Opening, SyncIO]]:
     """The server alone: a client would refuse what is to be diagnosed, and create a namespace that is not there."""
     timeout = TIMEOUT if place.timeout is None else place.timeout
-    opening = Opening(place.url, place.namespace or "tw", place.data_dir, None, False, timeout)
+    opening = Opening(place.itself("doctor").url, place.namespace or "tw", place.data_dir, None, False, timeout)
     where = opening.open()
     io = SyncIO(ServerPools(where), opening.shown, opening.seconds)
     try:

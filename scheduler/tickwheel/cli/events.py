@@ -142,7 +142,7 @@ def events(
     # Checks the server and opens the namespace as every client does; with an embedded server keeps it running.
     with (
         nullcontext() if broker is None else closing(broker),
-        place.open(
+        place.itself("events").open(
             makes=True,
             durability=durability,
             shards=shards,

@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from tickwheel import Tickwheel
 from tickwheel.cli.notation import duration
+from tickwheel.errors import InvalidArgument
+from tickwheel.urls import is_service
 
 # A person waits; a program that retries for longer uses the client.
 TIMEOUT = timedelta(seconds=5)
@@ -45,6 +47,14 @@ class Place:
             timeout=self.timeout if self.timeout is not None else other.timeout,
             json=self.json or other.json,
         )
+
+    def itself(self, command: str) -> Self:
+        """The same, for a command that works on the server that keeps messages. Raises InvalidArgument for another."""
+        if self.url is not None and is_service(self.url):
+            raise InvalidArgument(
+                f"{command} works on the server that keeps messages itself: give the --url of that, not grpc://"
+            )
+        return self
 
     def open(
         self,

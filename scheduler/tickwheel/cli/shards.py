@@ -22,7 +22,7 @@ def shards(place: Place) -> None:
     The owner is who claimed the shard last. Where it drives, new timers are filed within seconds: an inbox whose oldest
     timer gets older and older is not driven. Late: from due to deliverable, upper end of the bucket, in ms.
     """
-    with place.open() as tickwheel:
+    with place.itself("shards").open() as tickwheel:
         found = tickwheel._run(views(tickwheel._core))
     if place.json:
         print_json([_document(view) for view in found])
@@ -41,7 +41,7 @@ def reset(
     Epochs start anew then, and the shards refuse them because they have obeyed higher ones. End every event process
     that still has the old epochs first: one that comes back later would drive beside the new ones, in turns.
     """
-    with place.open() as tickwheel:
+    with place.itself("shards").open() as tickwheel:
         core = tickwheel._core
         for shard in range(core.shards):
             _refuse_if_driven(tickwheel, shard)

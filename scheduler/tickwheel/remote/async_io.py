@@ -10,7 +10,7 @@ import grpc.aio
 from tickwheel.async_io import another_loop
 from tickwheel.gate import Gate
 from tickwheel.plan import Ask, Plan
-from tickwheel.remote.calling import Calling
+from tickwheel.remote.calling import Calling, of_the_server_itself
 from tickwheel.remote.methods import METHODS
 from tickwheel.seldom import Seldom
 
@@ -57,7 +57,8 @@ class AsyncChannelIO:
                 return result
             answer = error = None
             try:
-                assert isinstance(step, Ask)
+                if not isinstance(step, Ask):
+                    raise of_the_server_itself(self._where)
                 answer = await self._ask(step)
             except BaseException as raised:
                 error = raised

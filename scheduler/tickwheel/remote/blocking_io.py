@@ -7,7 +7,7 @@ import grpc
 
 from tickwheel.gate import Gate
 from tickwheel.plan import Ask, Plan
-from tickwheel.remote.calling import Calling
+from tickwheel.remote.calling import Calling, of_the_server_itself
 from tickwheel.remote.methods import METHODS
 from tickwheel.seldom import Seldom
 
@@ -49,7 +49,8 @@ class BlockingChannelIO:
                 return result
             answer = error = None
             try:
-                assert isinstance(step, Ask)
+                if not isinstance(step, Ask):
+                    raise of_the_server_itself(self._where)
                 answer = self._ask(step)
             except BaseException as raised:
                 error = raised

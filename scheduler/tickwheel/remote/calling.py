@@ -67,3 +67,10 @@ class Calling:
 def not_of_the_service(where: str, code: grpc.StatusCode, said: str | None) -> TickwheelError:
     """The error of a status that this product does not give: another service is there, or something in between."""
     return TickwheelError(f"{where} answers {code.name}: {said}")
+
+
+def of_the_server_itself(where: str) -> TickwheelError:
+    """The error of what is no operation of the service: it looks at keys, or deletes them."""
+    return TickwheelError(
+        f"{where} does not do that for its clients: it needs the url of the server that keeps messages"
+    )

@@ -129,3 +129,16 @@ def test_a_token_is_printed_with_what_the_file_is_to_say_of_it(tmp_path: Path) -
     path = tmp_path / "tokens.toml"
     path.write_text(entry)
     assert Access.of_file(path).caller((("authorization", f"Bearer {token}"),)).name == "shop"
+
+
+@pytest.mark.parametrize("command", [["events"], ["shards"], ["doctor"], ["bench"], ["demo"]])
+def test_what_works_on_the_server_itself_says_so(command: list[str]) -> None:
+    done = subprocess.run(
+        [*TICKWHEEL, *command, "--url", "grpc://127.0.0.1:1"],
+        capture_output=True,
+        text=True,
+        timeout=ENDS_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"{command[0]} works on the server that keeps messages itself" in done.stderr
