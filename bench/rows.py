@@ -14,6 +14,7 @@ from bench.life import big_life, life
 from bench.memory import cancelled, memory, pairs
 from bench.rates import client_rates, delayed_lives
 from bench.relay import relay
+from bench.service import service_rates, service_wakes
 from bench.shards import shards
 from bench.takeover import takeover
 from bench.wheel import wheel
@@ -33,6 +34,8 @@ ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
     "empty": empty,
     "client_rates": client_rates,
     "delayed_lives": delayed_lives,
+    "service_rates": service_rates,
+    "service_wakes": service_wakes,
     "durability": durability,
     "relay": relay,
     "lateness": lateness,
