@@ -11,21 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from tickwheel import arguments
-from tickwheel.async_io import AsyncIO, another_loop, in_thread, to_its_end
-from tickwheel.async_servers import AsyncServerPools
+from tickwheel import arguments, ways
+from tickwheel.async_io import another_loop, in_thread, to_its_end
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.errors import TickwheelError
 from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.opening import Opening
 from tickwheel.operations import explain, look
-from tickwheel.operations.direct import Direct
 from tickwheel.operations.results import Change
-from tickwheel.operations.surface import Operations
 from tickwheel.plan import Plan
-from tickwheel.remote import connecting
-from tickwheel.wake_task import WakeTask
 
 T = TypeVar("T")
 
@@ -207,13 +202,8 @@ class Tickwheel:
     ) -> None:
         self._opening = Opening(url, namespace, data_dir, durability, drive, timeout)
         self._core = Core(self._opening.namespace, clock=clock)
-        self._operations: Operations = (
-            connecting.operations(self._core)
-            if self._opening.is_service
-            else Direct(self._core, self._opening.durability)
-        )
+        self._operations = ways.operations(self._opening, self._core)
         self._asked = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
-        # AsyncIO, or AsyncChannelIO where another server of this product is asked.
         self._io: Any = None
         # The loop that opened it last, and the lock under which it is opened and closed there.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -278,19 +268,12 @@ class Tickwheel:
         opening = self._opening
         try:
             where = await in_thread(opening.open)
-            self._io = connecting.on_this_loop(opening) if opening.is_service else self._direct_io(where)
+            self._io = ways.on_this_loop(opening, self._core, where)
             await self._run(self._operations.open(*self._asked))
             await in_thread(lambda: opening.start_driving(self._core))
         except BaseException:
             await to_its_end(asyncio.create_task(self._let_go()))
             raise
-
-    def _direct_io(self, where: str) -> AsyncIO:
-        opening = self._opening
-        servers = AsyncServerPools(where, opening.answer_s)
-        io = AsyncIO(servers, opening.shown, opening.seconds, opening.durability.replicas, opening.revive)
-        io.wakes = WakeTask(servers, self._core.channels)
-        return io
 
     async def _let_go(self) -> None:
         io, self._io = self._io, None

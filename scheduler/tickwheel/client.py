@@ -4,25 +4,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from tickwheel import arguments
+from tickwheel import arguments, ways
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.opening import Opening
 from tickwheel.operations import explain, look
-from tickwheel.operations.direct import Direct
 from tickwheel.operations.results import Change
-from tickwheel.operations.surface import Operations
 from tickwheel.plan import Plan
-from tickwheel.remote import connecting
-from tickwheel.servers import ServerPools
-from tickwheel.sync_io import SyncIO
-from tickwheel.wake_thread import WakeThread
-
-if TYPE_CHECKING:
-    from tickwheel.remote.blocking_io import BlockingChannelIO
 
 T = TypeVar("T")
 
@@ -241,12 +232,10 @@ class Tickwheel:
     ) -> None:
         self._opening = opening = Opening(url, namespace, data_dir, durability, drive, timeout)
         self._core = Core(opening.namespace, clock=clock)
+        self._operations = ways.operations(opening, self._core)
         where = opening.open()
         try:
-            self._operations: Operations
-            # SyncIO, or BlockingChannelIO where another server of this product is asked.
-            self._io: Any
-            self._operations, self._io = _ways(opening, self._core, where)
+            self._io = ways.blocking(opening, self._core, where)
             self._run(
                 self._operations.open(shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
             )
@@ -302,13 +291,3 @@ class Tickwheel:
         for message in messages:
             message._tickwheel = self
         return messages
-
-
-def _ways(opening: Opening, core: Core, where: str) -> "tuple[Operations, SyncIO | BlockingChannelIO]":
-    """What the client can do, and what carries it out: on the shards themselves, or by asking a server to."""
-    if opening.is_service:
-        return connecting.operations(core), connecting.blocking(opening)
-    servers = ServerPools(where, opening.answer_s)
-    io = SyncIO(servers, opening.shown, opening.seconds, opening.durability.replicas, opening.revive)
-    io.wakes = WakeThread(servers, core.channels)
-    return Direct(core, opening.durability), io

@@ -1,32 +1,24 @@
 """Values of the product as the messages of the service, and back; both sides use it. Times are ms there."""
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from struct import Struct
 from typing import Any, Final, TypeVar
 
 from tickwheel import arguments, limits, record
 from tickwheel.arguments import MsAt, MsFor
-from tickwheel.config import SETTINGS, QueueConfig, parse
 from tickwheel.errors import InvalidArgument
 from tickwheel.identity import new_id
 from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.operations.explain import Explanation
-from tickwheel.operations.look import ForecastMinute, Lateness
 from tickwheel.operations.results import Change
 from tickwheel.record import State
 from tickwheel.v1 import message_pb2 as messages
 from tickwheel.v1 import message_service_pb2 as calls
-from tickwheel.v1 import queue_service_pb2 as admin
 
 M = TypeVar("M", bound=LeasedMessage)
 
 _NUMBER: Final = Struct(">H")
 _STATES: Final = {state.label: messages.State.Value(f"STATE_{state.name}") for state in State}
-# Settings whose names in the service say their unit.
-_FIELDS: Final = {
-    name: f"{name}_ms" for name in ("lease", "backoff", "backoff_max", "retention", "errored_retention")
-} | {"payload_limit": "payload_limit_bytes"}
 _LABELS: Final = {number: label for label, number in _STATES.items()}
 
 
@@ -235,107 +227,15 @@ def explanation_of(told: Explanation) -> calls.ExplainResponse:
 
 def explanation(found: calls.ExplainResponse) -> Explanation:
     """Why a message is not running."""
-    until = _given(found, "until_ms")
+    until = given(found, "until_ms")
     return Explanation(
         found.id,
         label(found.state),
         found.code,
         found.reason,
         None if until is None else arguments.from_ms(until),
-        *(_given(found, name) for name in ("ahead", "ahead_in_value", "holder", "worker")),
+        *(given(found, name) for name in ("ahead", "ahead_in_value", "holder", "worker")),
     )
-
-
-def lateness(found: admin.GetCountsResponse) -> Lateness:
-    """How late messages became deliverable."""
-    return Lateness(
-        dict(sorted(found.promoted_late_ms.items())), dict(sorted(found.missed_by_ms.items())), found.deadlines
-    )
-
-
-def forecast(found: admin.GetForecastResponse) -> list[ForecastMinute]:
-    """What falls due."""
-    return [ForecastMinute(arguments.from_ms(minute.start_ms), minute.due) for minute in found.minutes]
-
-
-def settings_of(config: QueueConfig) -> admin.QueueSettings:
-    """A queue's settings."""
-    return admin.QueueSettings(
-        exclusive_key=config.exclusive_key,
-        indexed=None if config.indexed is None else admin.QueueSettings.Keys(keys=config.indexed),
-        lease_ms=config.lease_ms,
-        max_attempts=config.max_attempts,
-        backoff_ms=config.backoff_ms,
-        backoff_max_ms=config.backoff_max_ms,
-        retention_ms=config.retention_ms,
-        errored_retention_ms=config.errored_retention_ms,
-        payload_limit_bytes=config.payload_limit,
-        forecast=config.forecast,
-        sink=config.sink or "",
-    )
-
-
-def queue_of(name: str, config: QueueConfig) -> admin.Queue:
-    """A queue as it is."""
-    return admin.Queue(
-        name=name,
-        settings=settings_of(config),
-        enqueue_blocked=config.enqueue_blocked,
-        dequeue_blocked=config.dequeue_blocked,
-        number=config.number,
-        version=config.version,
-    )
-
-
-def config(found: admin.Queue) -> QueueConfig:
-    """A queue as it is."""
-    settings = found.settings
-    return QueueConfig(
-        exclusive_key=_given(settings, "exclusive_key"),
-        indexed=tuple(settings.indexed.keys) if settings.HasField("indexed") else None,
-        lease_ms=settings.lease_ms,
-        max_attempts=settings.max_attempts,
-        backoff_ms=settings.backoff_ms,
-        backoff_max_ms=settings.backoff_max_ms,
-        retention_ms=settings.retention_ms,
-        errored_retention_ms=settings.errored_retention_ms,
-        payload_limit=settings.payload_limit_bytes,
-        forecast=settings.forecast,
-        sink=settings.sink or None,
-        enqueue_blocked=found.enqueue_blocked,
-        dequeue_blocked=found.dequeue_blocked,
-        number=found.number,
-        version=found.version,
-    )
-
-
-def settings(given: Mapping[str, Any]) -> admin.QueueSettings:
-    """Settings as `create_queue` takes them: those that are named. Raises InvalidArgument."""
-    checked = settings_of(parse(given))
-    made = admin.QueueSettings()
-    for name, value in given.items():
-        if value is None:
-            continue
-        if name == "indexed":
-            made.indexed.CopyFrom(checked.indexed)
-        else:
-            field = _FIELDS.get(name, name)
-            setattr(made, field, getattr(checked, field))
-    return made
-
-
-def given_settings(asked: admin.QueueSettings) -> dict[str, Any]:
-    """Settings as `create_queue` takes them: those that are set."""
-    given: dict[str, Any] = {}
-    for name in SETTINGS:
-        field = _FIELDS.get(name, name)
-        if not asked.HasField(field):
-            continue
-        value = getattr(asked, field)
-        if name == "indexed":
-            value = list(value.keys)
-        given[name] = timedelta(milliseconds=value) if field.endswith("_ms") else value
-    return given
 
 
 def to_ms(moment: datetime) -> int:
@@ -343,5 +243,5 @@ def to_ms(moment: datetime) -> int:
     return arguments.moment_ms("time", moment, up=False)
 
 
-def _given(found: Any, name: str) -> Any:
+def given(found: Any, name: str) -> Any:
     return getattr(found, name) if found.HasField(name) else None

@@ -4,9 +4,8 @@ What can be checked without a queue's configuration is checked here, as a direct
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import groupby
 from typing import Any, TypeVar
 
 from tickwheel import arguments, limits
@@ -16,7 +15,7 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.namespace import HISTORIES, OUTBOX_FULL
 from tickwheel.operations.change import check_ids, check_new_times
-from tickwheel.operations.enqueue import Refused, check_new, check_refused
+from tickwheel.operations.enqueue import Refused, check_refused
 from tickwheel.operations.explain import Explanation
 from tickwheel.operations.finish import check_leased, error_text, raise_lost
 from tickwheel.operations.leased import check_token
@@ -24,7 +23,9 @@ from tickwheel.operations.look import ForecastMinute, Lateness
 from tickwheel.operations.results import Change
 from tickwheel.plan import Ask, Plan
 from tickwheel.record import State
-from tickwheel.remote import conversion
+from tickwheel.remote import conversion, queue_conversion
+from tickwheel.remote.batches import BATCH_MESSAGES, batches, of_one_queue
+from tickwheel.remote.pages import Pages
 from tickwheel.remote.status import refusal
 from tickwheel.session import parse_request_id
 from tickwheel.v1 import message_pb2 as messages
@@ -33,8 +34,6 @@ from tickwheel.v1 import queue_service_pb2 as admin
 
 M = TypeVar("M", bound=LeasedMessage)
 
-_BATCH_MESSAGES, _BATCH_BYTES = 1_000, 3 * 1024 * 1024
-_BATCH_LEASES = 1_000
 _CONSISTENCIES = {
     "heads": calls.DequeueRequest.CONSISTENCY_HEADS,
     "exact": calls.DequeueRequest.CONSISTENCY_EXACT,
@@ -83,7 +82,7 @@ class Remote:
         if not isinstance(given, Iterable):
             raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {arguments.shown(given)}")
         results: list[EnqueueResult | Refused] = []
-        for part in _batches(given):
+        for part in batches(given):
             request = calls.EnqueueBatchRequest(namespace=self._core.namespace, queue=queue, messages=part)
             reply = yield Ask("EnqueueBatch", request)
             for found in reply.results:
@@ -135,7 +134,7 @@ class Remote:
     def complete(self, given: Sequence[LeasedMessage]) -> Plan[None]:
         check_leased(given)
         lost: list[LeasedMessage] = []
-        for queue, part in _of_one_queue(given):
+        for queue, part in of_one_queue(given):
             leases = [conversion.lease_of(message) for message in part]
             request = calls.CompleteRequest(namespace=self._core.namespace, queue=queue, leases=leases)
             reply = yield Ask("Complete", request)
@@ -171,11 +170,11 @@ class Remote:
         for id_ in ids:
             arguments.message_id(id_)
         found: list[messages.Change] = []
-        for first in range(0, len(ids), _BATCH_MESSAGES):
+        for first in range(0, len(ids), BATCH_MESSAGES):
             request = calls.CancelRequest(
                 namespace=self._core.namespace,
                 queue=queue,
-                ids=ids[first : first + _BATCH_MESSAGES],
+                ids=ids[first : first + BATCH_MESSAGES],
                 exclusive_value=_value(exclusive_value),
                 release=release,
             )
@@ -213,7 +212,7 @@ class Remote:
         told = yield Ask("Explain", calls.ExplainRequest(**self._one(queue, id_, exclusive_value)))
         return conversion.explanation(told)
 
-    def pages(self, queue: str, state: str | None) -> "Pages":
+    def pages(self, queue: str, state: str | None) -> Pages:
         return Pages(self._core.namespace, queue, state)
 
     def counts(self, queue: str) -> Plan[dict[str, int]]:
@@ -222,7 +221,7 @@ class Remote:
 
     def lateness(self, queue: str) -> Plan[Lateness]:
         found = yield Ask("GetCounts", admin.GetCountsRequest(**self._queue(queue)))
-        return conversion.lateness(found)
+        return queue_conversion.lateness(found)
 
     def depth(self, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
         pairs = {} if where is None else arguments.pairs("where", where)
@@ -232,14 +231,14 @@ class Remote:
     def forecast(self, queue: str, minutes: int) -> Plan[list[ForecastMinute]]:
         minutes = arguments.integer("minutes", minutes, 1, limits.FORECAST_MINUTES_MAX)
         found = yield Ask("GetForecast", admin.GetForecastRequest(**self._queue(queue), minutes=minutes))
-        return conversion.forecast(found)
+        return queue_conversion.forecast(found)
 
     def create(self, queue: str, given: Mapping[str, Any], *, update: bool) -> Plan[QueueConfig]:
         arguments.boolean("update", update)
-        settings = conversion.settings(given)
+        settings = queue_conversion.settings(given)
         request = admin.CreateQueueRequest(**self._queue(queue), settings=settings, update=update)
         found = yield Ask("CreateQueue", request)
-        return conversion.config(found.queue)
+        return queue_conversion.config(found.queue)
 
     def block(self, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]:
         request = admin.BlockQueueRequest(**self._queue(queue))
@@ -248,15 +247,15 @@ class Remote:
         if arguments.boolean("dequeue", dequeue):
             request.dequeue_blocked = blocked
         found = yield Ask("BlockQueue", request)
-        return conversion.config(found.queue)
+        return queue_conversion.config(found.queue)
 
     def config(self, queue: str) -> Plan[QueueConfig]:
         found = yield Ask("GetQueue", admin.GetQueueRequest(**self._queue(queue)))
-        return conversion.config(found.queue)
+        return queue_conversion.config(found.queue)
 
     def queues(self) -> Plan[dict[str, QueueConfig]]:
         found = yield Ask("ListQueues", admin.ListQueuesRequest(namespace=self._core.namespace))
-        return {each.name: conversion.config(each) for each in found.queues}
+        return {each.name: queue_conversion.config(each) for each in found.queues}
 
     def _queue(self, queue: str) -> dict[str, Any]:
         return {"namespace": self._core.namespace, "queue": queue}
@@ -276,46 +275,6 @@ class Remote:
             return (yield Ask(method, request, until))
         finally:
             self._core.slots.give(slot)
-
-
-class Pages:
-    """See `operations.surface.Pages`."""
-
-    def __init__(self, namespace: str, queue: str, state: str | None) -> None:
-        labels = [each.label for each in State]
-        asked = None if state is None else arguments.one_of("state", state, labels)
-        self._request = calls.ListMessagesRequest(namespace=namespace, queue=queue, state=conversion.state(asked))
-        self.ended = False
-
-    def next(self) -> Plan[list[MessageView]]:
-        """The next page; it may be empty before the end."""
-        page = yield Ask("ListMessages", self._request)
-        self._request.page_token = page.next_page_token
-        self.ended = not page.next_page_token
-        return [conversion.view(each) for each in page.messages]
-
-
-def _batches(given: Iterable[NewMessage]) -> Iterator[list[messages.NewMessage]]:
-    part: list[messages.NewMessage] = []
-    size = 0
-    for new in given:
-        check_new(new)
-        made = conversion.new_message(new)
-        bytes_ = made.ByteSize()
-        if part and (len(part) == _BATCH_MESSAGES or size + bytes_ > _BATCH_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(made)
-        size += bytes_
-    if part:
-        yield part
-
-
-def _of_one_queue(given: Sequence[LeasedMessage]) -> Iterator[tuple[str, list[LeasedMessage]]]:
-    for queue, of_queue in groupby(given, lambda message: message.queue):
-        part = list(of_queue)
-        for first in range(0, len(part), _BATCH_LEASES):
-            yield queue, part[first : first + _BATCH_LEASES]
 
 
 def _value(exclusive_value: object) -> str | None:

@@ -20,8 +20,9 @@ from tickwheel.opening import Opening
 from tickwheel.remote.methods import METHODS, SERVICES, Method
 from tickwheel.remote.status import DETAILS, status_of
 from tickwheel.service.access import CALL, ROLES, Access, Role
-from tickwheel.service.handlers import Handlers
+from tickwheel.service.message_handlers import MessageHandlers
 from tickwheel.service.namespaces import Namespaces
+from tickwheel.service.queue_handlers import QueueHandlers
 
 _log = logging.getLogger("tickwheel.service")
 _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -55,7 +56,7 @@ class Server:
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()
         self._namespaces: Namespaces | None = None
-        self._handlers: Handlers | None = None
+        self._messages: MessageHandlers | None = None
         self.port = 0
 
     @property
@@ -78,17 +79,13 @@ class Server:
             servers = AsyncServerPools(where, opening.answer_s)
             self._namespaces = Namespaces(opening, servers, self._clock)
             await self._namespaces.check()
-            self._handlers = Handlers(self._namespaces)
+            self._messages = MessageHandlers(self._namespaces)
+            handlers = {"MessageService": self._messages, "QueueService": QueueHandlers(self._namespaces)}
             self._server = server = grpc.aio.server(options=_OPTIONS)
             for service in SERVICES:
-                server.add_generic_rpc_handlers(
-                    (
-                        grpc.method_handlers_generic_handler(
-                            service.full_name,
-                            {each.name: self._handler(METHODS[each.name]) for each in service.methods},
-                        ),
-                    )
-                )
+                by = handlers[service.name]
+                methods = {each.name: self._handler(METHODS[each.name], by) for each in service.methods}
+                server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, methods),))
             names = [service.full_name for service in SERVICES]
             for name in ("", *names):
                 await self._health.set(name, HealthCheckResponse.SERVING)
@@ -108,8 +105,8 @@ class Server:
     async def stop(self, seconds: float = DRAIN_S) -> None:
         """Take no more calls; answer those that wait, and give the others so long to end."""
         await self._health.enter_graceful_shutdown()
-        if self._handlers is not None:
-            self._handlers.drain()
+        if self._messages is not None:
+            self._messages.drain()
         if self._server is not None:
             await self._server.stop(seconds)
         await self._let_go()
@@ -122,8 +119,8 @@ class Server:
         finally:
             await in_thread(self._opening.close)
 
-    def _handler(self, method: Method) -> Any:
-        handle = getattr(self._handlers, _SNAKE.sub("_", method.name).lower())
+    def _handler(self, method: Method, handlers: object) -> Any:
+        handle = getattr(handlers, _SNAKE.sub("_", method.name).lower())
         codec = {
             "request_deserializer": _reader(method.request),
             "response_serializer": method.response.SerializeToString,

@@ -1,5 +1,5 @@
-"""The calls of the service, each as a plan on its namespace: what comes in is turned into the product's values, and
-what comes of it, errors too, into the service's.
+"""The calls of MessageService, each as a plan on its namespace: what comes in is turned into the product's values, and
+what comes of it into the service's.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -7,29 +7,26 @@ from datetime import timedelta
 from typing import Any, Final
 
 from tickwheel import limits
-from tickwheel.arguments import integer, message_id, plain_name
+from tickwheel.arguments import integer, message_id
 from tickwheel.errors import InvalidArgument, LeaseLost, TickwheelError
 from tickwheel.message import LeasedMessage
-from tickwheel.operations import change, explain, finish, look, queues
+from tickwheel.operations import change, explain, finish, look
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.enqueue import Refused, enqueue_each, refused
 from tickwheel.operations.leased import check_token, leased
 from tickwheel.operations.scan import Scan
 from tickwheel.remote import conversion
 from tickwheel.remote.status import refusal_of
-from tickwheel.service.access import CALL
 from tickwheel.service.credit import Credit
+from tickwheel.service.named import named
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.session import NamedSlots
 from tickwheel.v1 import message_pb2 as messages
 from tickwheel.v1 import message_service_pb2 as calls
-from tickwheel.v1 import queue_service_pb2 as admin
 
 _LEASES_MOST, _FAILS_MOST = 1_000, 100
 # Then a stream sees whether its client is still there.
 _STREAM_WAIT: Final = timedelta(minutes=1)
-# What is told of a namespace as it is.
-_NAMESPACE: Final = ("shards", "history", "auto_create", "outbox_full")
 _CONSISTENCIES: Final[dict[int, str]] = {
     calls.DequeueRequest.CONSISTENCY_UNSPECIFIED: "heads",
     calls.DequeueRequest.CONSISTENCY_HEADS: "heads",
@@ -37,8 +34,8 @@ _CONSISTENCIES: Final[dict[int, str]] = {
 }
 
 
-class Handlers:
-    """One method for each call, named like it."""
+class MessageHandlers:
+    """One method for each call of MessageService, named like it."""
 
     def __init__(self, namespaces: Namespaces) -> None:
         self._namespaces = namespaces
@@ -52,68 +49,13 @@ class Handlers:
             asked.wait_no_longer()
         self._namespaces.wake_all()
 
-    async def open_namespace(self, request: admin.OpenNamespaceRequest) -> admin.OpenNamespaceResponse:
-        _check(request, None)
-        asked = {name: getattr(request, name) for name in _NAMESPACE if request.HasField(name)}
-        if request.HasField("clock_guard_ms"):
-            asked["clock_guard"] = conversion.given_ms(request, "clock_guard_ms")
-        if request.HasField("outbox_limit_bytes"):
-            asked["outbox_limit"] = request.outbox_limit_bytes
-        found = await self._namespaces.open(request.namespace, existing=request.existing, **asked)
-        return admin.OpenNamespaceResponse(shards=found.core.shards)
-
-    async def create_queue(self, request: admin.CreateQueueRequest) -> admin.CreateQueueResponse:
-        namespace, queue = await self._of(request)
-        given = conversion.given_settings(request.settings)
-        config = await namespace.run(queues.create(namespace.core, queue, given, update=request.update))
-        return admin.CreateQueueResponse(queue=conversion.queue_of(queue, config))
-
-    async def get_queue(self, request: admin.GetQueueRequest) -> admin.GetQueueResponse:
-        namespace, queue = await self._of(request)
-        config = await namespace.run(queues.current(namespace.core, queue))
-        return admin.GetQueueResponse(queue=conversion.queue_of(queue, config))
-
-    async def list_queues(self, request: admin.ListQueuesRequest) -> admin.ListQueuesResponse:
-        _check(request, None)
-        namespace = await self._namespaces.get(request.namespace)
-        found = await namespace.run(queues.listed(namespace.core))
-        return admin.ListQueuesResponse(queues=[conversion.queue_of(*each) for each in found.items()])
-
-    async def block_queue(self, request: admin.BlockQueueRequest) -> admin.BlockQueueResponse:
-        namespace, queue = await self._of(request)
-        enqueue = request.enqueue_blocked if request.HasField("enqueue_blocked") else None
-        dequeue = request.dequeue_blocked if request.HasField("dequeue_blocked") else None
-        config = await namespace.run(queues.set_blocks(namespace.core, queue, enqueue, dequeue))
-        return admin.BlockQueueResponse(queue=conversion.queue_of(queue, config))
-
-    async def get_counts(self, request: admin.GetCountsRequest) -> admin.GetCountsResponse:
-        namespace, queue = await self._of(request)
-        counts, late = await namespace.run(look.counts_and_lateness(namespace.core, queue))
-        return admin.GetCountsResponse(
-            counts=counts, promoted_late_ms=late.promoted, missed_by_ms=late.missed, deadlines=late.deadlines
-        )
-
-    async def get_depth(self, request: admin.GetDepthRequest) -> admin.GetDepthResponse:
-        namespace, queue = await self._of(request)
-        return admin.GetDepthResponse(pending=await namespace.run(look.depth(namespace.core, queue, request.where)))
-
-    async def get_forecast(self, request: admin.GetForecastRequest) -> admin.GetForecastResponse:
-        namespace, queue = await self._of(request)
-        minutes = await namespace.run(look.forecast(namespace.core, queue, request.minutes or 60))
-        return admin.GetForecastResponse(
-            minutes=[
-                admin.GetForecastResponse.Minute(start_ms=conversion.to_ms(minute.start), due=minute.due)
-                for minute in minutes
-            ]
-        )
-
     async def enqueue(self, request: calls.EnqueueRequest) -> calls.EnqueueResponse:
-        namespace, queue = await self._of(request)
+        namespace, queue = await named(self._namespaces, request)
         result = await namespace.enqueuing.add(queue, conversion.given_message(request.message))
         return calls.EnqueueResponse(result=conversion.result_of(result))
 
     async def enqueue_batch(self, request: calls.EnqueueBatchRequest) -> calls.EnqueueBatchResponse:
-        namespace, queue = await self._of(request)
+        namespace, queue = await named(self._namespaces, request)
         return calls.EnqueueBatchResponse(results=await _enqueued(namespace, queue, request.messages))
 
     async def enqueue_stream(self, requests: AsyncIterator[calls.EnqueueStreamRequest]) -> calls.EnqueueStreamResponse:
@@ -122,7 +64,7 @@ class Handlers:
         async for request in requests:
             first = first or request
             request.namespace, request.queue = request.namespace or first.namespace, request.queue or first.queue
-            namespace, queue = await self._of(request)
+            namespace, queue = await named(self._namespaces, request)
             for result in await _enqueued(namespace, queue, request.messages):
                 if result.HasField("refusal"):
                     told.refused_count += 1
@@ -135,7 +77,7 @@ class Handlers:
         return told
 
     async def dequeue(self, request: calls.DequeueRequest) -> calls.DequeueResponse:
-        namespace, queue = await self._of(request)
+        namespace, queue = await named(self._namespaces, request)
         asked = Dequeue(
             namespace.core,
             queue,
@@ -157,7 +99,7 @@ class Handlers:
         first = await credit.first()
         if first is None:
             return
-        namespace, queue = await self._of(first)
+        namespace, queue = await named(self._namespaces, first)
         while (limit := await credit.some()) and not self._draining:
             asked = Dequeue(
                 namespace.core,
@@ -207,12 +149,12 @@ class Handlers:
         return calls.ExtendResponse(lease_until_ms=[until or 0 for until in ends])
 
     async def get_lease(self, request: calls.GetLeaseRequest) -> calls.GetLeaseResponse:
-        namespace, queue = await self._of(request)
+        namespace, queue = await named(self._namespaces, request)
         plan = leased(namespace.core, queue, request.id, request.token, _value(request), LeasedMessage)
         return calls.GetLeaseResponse(delivery=conversion.delivery_of(await namespace.run(plan)))
 
     async def cancel(self, request: calls.CancelRequest) -> calls.CancelResponse:
-        namespace, queue = await self._of(request)
+        namespace, queue = await named(self._namespaces, request)
         _at_most("ids", request.ids, _LEASES_MOST)
         plan = change.cancel_each(namespace.core, queue, request.ids, _value(request), request.release, _slots(request))
         return calls.CancelResponse(
@@ -225,28 +167,28 @@ class Handlers:
         )
 
     async def reschedule(self, request: calls.RescheduleRequest) -> calls.RescheduleResponse:
-        namespace, queue = await self._of(request)
+        namespace, queue = await named(self._namespaces, request)
         times = conversion.given_times(request)
         plan = change.reschedule(namespace.core, queue, request.id, _value(request), *times, _slots(request))
         return calls.RescheduleResponse(change=conversion.change_of(await namespace.run(plan)))
 
     async def redrive(self, request: calls.RedriveRequest) -> calls.RedriveResponse:
-        namespace, queue = await self._of(request)
+        namespace, queue = await named(self._namespaces, request)
         plan = change.redrive(namespace.core, queue, request.id, _value(request), _slots(request))
         return calls.RedriveResponse(change=conversion.change_of(await namespace.run(plan)))
 
     async def get_message(self, request: calls.GetMessageRequest) -> calls.GetMessageResponse:
-        namespace, queue = await self._of(request)
+        namespace, queue = await named(self._namespaces, request)
         view = await namespace.run(look.get(namespace.core, queue, request.id, _value(request)))
         return calls.GetMessageResponse(message=conversion.message_of(view))
 
     async def explain(self, request: calls.ExplainRequest) -> calls.ExplainResponse:
-        namespace, queue = await self._of(request)
+        namespace, queue = await named(self._namespaces, request)
         told = await namespace.run(explain.explain(namespace.core, queue, request.id, _value(request)))
         return conversion.explanation_of(told)
 
     async def list_messages(self, request: calls.ListMessagesRequest) -> calls.ListMessagesResponse:
-        namespace, queue = await self._of(request)
+        namespace, queue = await named(self._namespaces, request)
         if request.state not in messages.State.values():
             raise InvalidArgument(f"state must be 0 to {max(messages.State.values())}, not {request.state}")
         walk = Scan(namespace.core, queue, conversion.label(request.state) or None, request.page_token)
@@ -260,15 +202,10 @@ class Handlers:
         finally:
             self._waiting.discard(asked)
 
-    async def _of(self, request: Any) -> tuple[Namespace, str]:
-        queue = plain_name("a queue's name", request.queue)
-        _check(request, queue)
-        return await self._namespaces.get(request.namespace), queue
-
     async def _held(
         self, request: Any, leases: Sequence[messages.Lease], most: int
     ) -> tuple[Namespace, list[LeasedMessage]]:
-        namespace, queue = await self._of(request)
+        namespace, queue = await named(self._namespaces, request)
         _at_most("leases", leases, most)
         number = 0
         if not all(lease.queue_number for lease in leases):
@@ -291,12 +228,6 @@ async def _enqueued(
         else conversion.result_of(each)
         for each in found
     ]
-
-
-def _check(request: Any, queue: str | None) -> None:
-    """Whether the caller may do this there."""
-    caller, role = CALL.get()
-    caller.check(role, request.namespace or "tw", queue)
 
 
 def _slots(request: Any) -> NamedSlots | None:
