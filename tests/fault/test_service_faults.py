@@ -1,0 +1,111 @@
+"""Processes of the service that are killed or frozen in the middle of calls: each call is done once all the same."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from services.process import free_port
+from tests.conditions import eventually
+from tickwheel import Tickwheel, Unavailable
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.fault
+
+NAMESPACE = "service-faults"
+MESSAGES = 400
+KILLS = 6
+ENDS_S = 30
+
+
+class Served:
+    """One process of the service on a port that stays the same."""
+
+    def __init__(self, url: str) -> None:
+        self._command = [sys.executable, "-m", "tickwheel", "serve", "--url", url, "--listen"]
+        self.port = free_port()
+        self.process = self._start()
+
+    @property
+    def url(self) -> str:
+        return f"grpc://127.0.0.1:{self.port}"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def kill_and_start_again(self) -> None:
+        self.kill()
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        process = subprocess.Popen([*self._command, f"127.0.0.1:{self.port}"], stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("serving "):
+                return process
+        pytest.fail("the service ended")
+
+
+@pytest.fixture
+def served(tickwheel_server: PrivateServer) -> Iterator[Served]:
+    served = Served(tickwheel_server.url)
+    yield served
+    served.kill()
+    tickwheel_server.clear(NAMESPACE)
+
+
+@pytest.mark.timeout(240)
+def test_each_call_is_done_once_however_often_its_server_is_killed(served: Served) -> None:
+    with Tickwheel(served.url, namespace=NAMESPACE, shards=4) as tickwheel:
+        jobs = tickwheel.create_queue("jobs", lease=timedelta(minutes=5), backoff=timedelta(0))
+        progress = Counter[str]()
+
+        def kill() -> None:
+            for n in range(KILLS):
+                eventually(lambda n=n: progress["done"] > (n + 1) * MESSAGES // (KILLS + 2), "it goes on", 100)  # type: ignore[misc]
+                served.kill_and_start_again()
+
+        killing = threading.Thread(target=kill)
+        killing.start()
+        attempts = []
+        for n in range(MESSAGES):
+            assert jobs.enqueue(b"%d" % n, id=f"m{n}").id == f"m{n}"
+            [message] = jobs.dequeue()
+            if n % 4 == 0:
+                assert message.fail("again", retry_in=timedelta(0)) == "pending"
+                [message] = jobs.dequeue()
+            message.extend(timedelta(minutes=10))
+            message.complete()
+            attempts.append(message.attempt)
+            progress["done"] += 1
+        killing.join(ENDS_S)
+        counts = jobs.counts()
+        assert counts["completed"] == MESSAGES
+        assert counts["running"] == counts["pending"] == 0
+        assert attempts == [2 if n % 4 == 0 else 1 for n in range(MESSAGES)]
+
+
+def test_a_call_ends_when_its_server_is_frozen_and_says_that_it_may_have_been_done(served: Served) -> None:
+    with Tickwheel(served.url, namespace=NAMESPACE, timeout=timedelta(seconds=2)) as tickwheel:
+        jobs = tickwheel.create_queue("jobs")
+        served.process.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(Unavailable) as refused:
+                jobs.enqueue(b"x", id="frozen")
+        finally:
+            served.process.send_signal(signal.SIGCONT)
+        assert refused.value.may_have_happened
+        assert jobs.enqueue(b"x", id="frozen").id == "frozen"
+        assert jobs.counts()["pending"] == 1
+
+
+def test_where_there_never_was_a_server_nothing_has_happened() -> None:
+    with pytest.raises(Unavailable) as refused:
+        Tickwheel(f"grpc://127.0.0.1:{free_port()}", timeout=timedelta(seconds=1))
+    assert not refused.value.may_have_happened
