@@ -20,7 +20,16 @@ class Child:
     It must end when its standard input does: that is how it hears of our end.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        what: str = "the event process",
+        stop_s: float = _STOP_S,
+    ) -> None:
+        """``what`` is what the log calls it; ``stop_s`` is how long it may take to end before it is killed."""
+        self._what = what
+        self._stop_s = stop_s
         self._command = list(command)
         self._environment = os.environ | dict(environment or {})
         self._pid = os.getpid()
@@ -43,7 +52,7 @@ class Child:
         self._stopping.set()
         self._close_input()
         try:
-            self._process.wait(_STOP_S)
+            self._process.wait(self._stop_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
         self._watcher.join()
@@ -66,7 +75,7 @@ class Child:
             code = self._process.wait()
             if self._stopping.is_set():
                 return
-            _log.error("the event process ended with code %d; starting it again in %.1f s", code, pause)
+            _log.error("%s ended with code %d; starting it again in %.1f s", self._what, code, pause)
             if self._stopping.wait(pause):
                 return
             pause = min(pause * 2, longest)

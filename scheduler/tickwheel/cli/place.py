@@ -38,6 +38,16 @@ class Place:
             duration(timeout) if timeout else None,
         )
 
+    def environment(self) -> dict[str, str]:
+        """What `of_environment` reads as the same place. Not as arguments, which every user of the host can read."""
+        said = {
+            "URL": self.url,
+            "DATA_DIR": None if self.data_dir is None else str(self.data_dir),
+            "NAMESPACE": self.namespace,
+            "TIMEOUT": None if self.timeout is None else f"{round(self.timeout.total_seconds() * 1_000)}ms",
+        }
+        return {f"TICKWHEEL_{name}": value or "" for name, value in said.items()}
+
     def over(self, other: "Place") -> "Place":
         """What is said here, and of ``other`` only what is not said here. A server is said by a URL or a directory."""
         where = self if self.url is not None or self.data_dir is not None else other

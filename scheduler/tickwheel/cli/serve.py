@@ -3,8 +3,11 @@
 import asyncio
 import json
 import logging
+import os
 import signal
 import sys
+import threading
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +21,7 @@ from tickwheel.cli.output import print_json
 from tickwheel.cli.place import TIMEOUT, Place
 from tickwheel.errors import InvalidArgument
 from tickwheel.opening import Opening
-from tickwheel.service.address import is_loopback, parse_address
+from tickwheel.service.address import is_loopback, parse_address, wait_until_served
 
 if TYPE_CHECKING:
     from tickwheel.service.server import Server
@@ -64,6 +67,12 @@ def serve(
         Path | None,
         typer.Option(help="Answer only to the tokens of this file, each for what it says there (`tickwheel token`)."),
     ] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, max=256, help="How many processes share the port; each is worth a core.")
+    ] = 1,
+    part: Annotated[
+        bool, typer.Option("--part", hidden=True, help="One of several, until standard input ends.")
+    ] = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine, though nothing is encrypted.")
     ] = False,
@@ -74,7 +83,7 @@ def serve(
     It keeps nothing: where one ends, its clients go on with another. The log goes to stderr. SIGTERM and SIGINT end it
     once the calls under way are answered; those that wait for messages are answered at once.
     """
-    host, port = parse_address(listen, "--listen")
+    host, port = parse_address(listen, "--listen", shared=part)
     if tls_cert is None and not is_loopback(host):
         if tokens is not None:
             raise InvalidArgument(f"--tokens would be sent to {listen} for all to read: it needs --tls-cert there")
@@ -84,8 +93,39 @@ def serve(
                 " --tls-key, or accept it by --insecure"
             )
     log_to_stderr(json=place.json, verbose=verbose)
-    server = _server(_opening(place, durability), host, port, tokens, (tls_cert, tls_key, tls_client_ca))
-    asyncio.run(_serve(server, host, (_DRAIN if drain is None else drain).total_seconds()))
+    # Of several processes, too: what is wrong is told here, once.
+    opening = _opening(place, durability)
+    server = _server(opening, host, port, tokens, (tls_cert, tls_key, tls_client_ca), shares_port=part)
+    drain_s = (_DRAIN if drain is None else drain).total_seconds()
+    if processes == 1:
+        asyncio.run(_serve(server, host, drain_s, until_eof=part))
+        return
+    given = {"durability": durability, "tls-cert": tls_cert, "tls-key": tls_key, "tls-client-ca": tls_client_ca}
+    options = [f"--{name}={value}" for name, value in (given | {"tokens": tokens}).items() if value is not None]
+    options += [f"--drain={round(1_000 * drain_s)}ms"]
+    options += [
+        f"--{name}" for name, said in (("insecure", insecure), ("verbose", verbose), ("json", place.json)) if said
+    ]
+    _serve_by_several(place, server.scheme, host, port, processes, options, drain_s)
+
+
+def _serve_by_several(
+    place: Place, scheme: str, host: str, port: int, processes: int, options: list[str], drain_s: float
+) -> None:
+    from tickwheel.service.processes import reserved, running
+
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    with reserved(host, port) as shared:
+        listen = f"[{host}]:{shared}" if ":" in host else f"{host}:{shared}"
+        command = [sys.executable, "-m", "tickwheel", "serve", "--part", "--listen", listen, *options]
+        with running(command, place.environment(), processes, drain_s):
+            wait_until_served(host, shared, stopping)
+            print(f"serving {scheme}://{host}:{shared}", file=sys.stderr, flush=True)
+            stopping.wait()
+            _log.info("ending: %g s for the calls under way", drain_s)
+    _log.info("ended")
 
 
 @command(commands, "dev", "tickwheel dev", "tickwheel dev --data-dir ./data --listen 127.0.0.1:7401", panel="Processes")
@@ -123,6 +163,8 @@ def _server(
     port: int,
     tokens: Path | None = None,
     tls: tuple[Path | None, Path | None, Path | None] = (None, None, None),
+    *,
+    shares_port: bool = False,
 ) -> "Server":
     try:
         from tickwheel.service.access import Access
@@ -135,22 +177,34 @@ def _server(
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         access=None if tokens is None else Access.of_file(tokens),
         credentials=credentials(*tls),
+        shares_port=shares_port,
     )
 
 
-async def _serve(server: "Server", host: str, drain_s: float) -> None:
+async def _serve(server: "Server", host: str, drain_s: float, *, until_eof: bool = False) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+    if until_eof:
+        threading.Thread(target=_stop_at_eof, args=(loop, stopping), daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     await server.start()
-    print(f"serving {server.scheme}://{host}:{server.port}", file=sys.stderr, flush=True)
+    if not until_eof:
+        print(f"serving {server.scheme}://{host}:{server.port}", file=sys.stderr, flush=True)
     try:
         await stopping.wait()
         _log.info("ending: %g s for the calls under way", drain_s)
     finally:
         await server.stop(drain_s)
     _log.info("ended")
+
+
+def _stop_at_eof(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    # The program that started this one has ended, or says so.
+    while os.read(0, 1024):
+        pass
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(stopping.set)
 
 
 @command(commands, "token", "tickwheel token shop", panel="Processes")

@@ -67,7 +67,6 @@ class AsyncChannelIO:
         calling = Calling(step, self._where, self._seconds, self._seldom)
         self._gate.check()
         while True:
-            connected = self._channel.get_state() is grpc.ChannelConnectivity.READY
             try:
                 answer = await self._calls[calling.path](
                     step.request, timeout=calling.attempt_s(), metadata=self._metadata
@@ -76,8 +75,7 @@ class AsyncChannelIO:
                 return answer
             except grpc.aio.AioRpcError as failed:
                 self._gate.check(sent=True)
-                connected = connected or self._channel.get_state() is grpc.ChannelConnectivity.READY
-                pause = calling.pause(failed, sent=connected)
+                pause = calling.pause(failed)
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is not None and not task.cancelling():

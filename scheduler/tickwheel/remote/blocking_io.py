@@ -33,9 +33,7 @@ class BlockingChannelIO:
         }
         self._under_way: set[Any] = set()
         self._lock = threading.Lock()
-        self._connected = False
         self._closing = threading.Event()
-        channel.subscribe(self._notice)
 
     def run(self, plan: Plan[T]) -> T:
         """Carry a plan out, step by step."""
@@ -59,7 +57,6 @@ class BlockingChannelIO:
         calling = Calling(step, self._where, self._seconds, self._seldom)
         self._gate.check()
         while True:
-            connected = self._connected
             under_way = self._calls[calling.path].future(
                 step.request, timeout=calling.attempt_s(), metadata=self._metadata
             )
@@ -74,7 +71,7 @@ class BlockingChannelIO:
             except grpc.FutureCancelledError:
                 pause = 0.0
             except grpc.RpcError as failed:
-                pause = calling.pause(failed, sent=connected or self._connected)
+                pause = calling.pause(failed)
             finally:
                 under_way.cancel()
                 with self._lock:
@@ -93,6 +90,3 @@ class BlockingChannelIO:
         for each in under_way:
             each.cancel()
         self._channel.close()
-
-    def _notice(self, state: grpc.ChannelConnectivity) -> None:
-        self._connected = state is grpc.ChannelConnectivity.READY

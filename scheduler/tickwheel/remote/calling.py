@@ -16,6 +16,10 @@ from tickwheel.transport import Attempts
 # What a server, or what stands before it, says of a call that may be sent again as it is: it did not come through.
 _AGAIN: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
+# What the client library says where there was no connection to send anything on. Whatever else it says, the call may
+# have been sent.
+_NOT_SENT: Final = ("failed to connect to all addresses", "DNS resolution failed")
+
 
 class NotAnswered(Exception):
     """An attempt that came to nothing; the text says why."""
@@ -30,6 +34,7 @@ class Calling:
     seconds: float
     seldom: Seldom
     _attempts: Attempts = field(init=False)
+    _sent: bool = False
 
     def __post_init__(self) -> None:
         rest = 0.0 if self.asked.until is None else max(self.asked.until - time.monotonic(), 0)
@@ -47,18 +52,16 @@ class Calling:
         self.asked.request.wait_ms = round(1000 * rest)
         return rest + self.seconds
 
-    def pause(self, failed: Any, *, sent: bool) -> float:
-        """Seconds before the next attempt. Raises what the service refused the call with, or Unavailable at the end.
-
-        ``sent``: whether there was a connection for it.
-        """
+    def pause(self, failed: Any) -> float:
+        """Seconds before the next attempt. Raises what the service refused the call with, or Unavailable at the end."""
         refused = error_of(failed)
         if refused is not None:
             raise refused from None
         code, said = failed.code(), failed.details()
         if code not in _AGAIN:
             raise not_of_the_service(self.where, code, said) from None
-        return self._attempts.pause(NotAnswered(f"{code.name}: {said}"), sent)
+        self._sent = self._sent or not str(said).startswith(_NOT_SENT)
+        return self._attempts.pause(NotAnswered(f"{code.name}: {said}"), self._sent)
 
     def answered(self) -> None:
         self._attempts.answered()

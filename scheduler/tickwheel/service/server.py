@@ -29,8 +29,6 @@ _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 # How long calls that are under way may take when the server is told to stop.
 DRAIN_S: Final = 10.0
-# Another process on the port would share its clients unasked.
-_OPTIONS: Final = [("grpc.so_reuseport", 0)]
 
 
 class Server:
@@ -43,15 +41,19 @@ class Server:
         *,
         access: Access | None = None,
         credentials: grpc.ServerCredentials | None = None,
+        shares_port: bool = False,
         clock: str = "_clock",
     ) -> None:
         """``address`` is host:port; port 0 is any that is free: `port` says which. Without ``access`` anybody may do
-        all, without ``credentials`` nothing is encrypted. ``clock`` is for tests.
+        all, without ``credentials`` nothing is encrypted. Unless it ``shares_port`` nobody else may listen there.
+        ``clock`` is for tests.
         """
         self._opening = opening
         self._address = address
         self._access = access or Access()
         self._credentials = credentials
+        # Another process on the port would share its clients unasked.
+        self._options = [("grpc.so_reuseport", int(shares_port))]
         self._clock = clock
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()
@@ -81,7 +83,7 @@ class Server:
             await self._namespaces.check()
             self._messages = MessageHandlers(self._namespaces)
             handlers = {"MessageService": self._messages, "QueueService": QueueHandlers(self._namespaces)}
-            self._server = server = grpc.aio.server(options=_OPTIONS)
+            self._server = server = grpc.aio.server(options=self._options)
             for service in SERVICES:
                 by = handlers[service.name]
                 methods = {each.name: self._handler(METHODS[each.name], by) for each in service.methods}

@@ -87,6 +87,22 @@ def test_who_waits_is_answered_at_once_when_it_is_told_to_end(
     assert process.wait(ENDS_S) == 0
 
 
+def test_several_processes_share_a_port_and_are_one_to_their_clients(
+    start: Start, tickwheel_server: PrivateServer, namespace: str
+) -> None:
+    options = ["--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--processes", "3"]
+    process, url = start("serve", *options)
+    found = set()
+    for n in range(20):
+        # Each has a connection of its own, so that it may have a process of its own.
+        with Tickwheel(url, namespace=namespace) as tickwheel:
+            tickwheel.queue("jobs").enqueue(b"x", id=f"m{n}")
+            found.update(message.id for message in tickwheel.queue("jobs").dequeue())
+    assert found == {f"m{n}" for n in range(20)}
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(ENDS_S) == 0
+
+
 def test_dev_is_all_in_one(start: Start, tmp_path: Path) -> None:
     process, url = start("dev", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
     command = [*TICKWHEEL, "--url", url]
