@@ -92,7 +92,7 @@ def test_several_processes_share_a_port_and_are_one_to_their_clients(
 ) -> None:
     options = ["--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--processes", "3"]
     process, url = start("serve", *options)
-    found = set()
+    found: set[str] = set()
     for n in range(20):
         # Each has a connection of its own, so that it may have a process of its own.
         with Tickwheel(url, namespace=namespace) as tickwheel:
