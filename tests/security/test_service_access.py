@@ -8,12 +8,13 @@ import pytest
 
 from tests.integration.service_thread import ServiceThread
 from tickwheel import Forbidden, InvalidArgument, Tickwheel, Unauthenticated
-from tickwheel.service.access import Access, digest_of, new_token
+from tickwheel.service.access import Access, digest_of
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
 
-PRODUCER, CONSUMER, ADMIN, EXPIRED, ELSEWHERE = (new_token() for _ in range(5))
+# Not made anew: all processes of a run have to find the same tests.
+PRODUCER, CONSUMER, ADMIN, EXPIRED, ELSEWHERE = (f"tw_{name}-Of-Nobody-Else" for name in "abcde")
 SHORT = timedelta(seconds=2)
 
 
@@ -41,7 +42,11 @@ def client(service: ServiceThread, token: str) -> Tickwheel:
     return Tickwheel(service.url.replace("//", f"//:{token}@" if token else "//"), timeout=SHORT)
 
 
-@pytest.mark.parametrize("token", ["", "tw_wrong", PRODUCER[:-1], PRODUCER.swapcase(), EXPIRED])
+@pytest.mark.parametrize(
+    "token",
+    ["", "tw_wrong", PRODUCER[:-1], PRODUCER.swapcase(), EXPIRED],
+    ids=["none", "wrong", "cut", "in other letters", "expired"],
+)
 def test_who_has_no_good_token_is_not_known(service: ServiceThread, token: str) -> None:
     with pytest.raises(Unauthenticated):
         client(service, token)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import grpc
 
-from tickwheel.errors import TickwheelError
+from tickwheel.errors import TickwheelError, Unavailable
 from tickwheel.plan import Ask
 from tickwheel.remote.methods import METHODS
 from tickwheel.remote.status import error_of
@@ -19,6 +19,9 @@ _AGAIN: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED,
 # What the client library says where there was no connection to send anything on. Whatever else it says, the call may
 # have been sent.
 _NOT_SENT: Final = ("failed to connect to all addresses", "DNS resolution failed")
+
+# An attempt that is made has this long at least.
+_LEAST_S: Final = 0.01
 
 
 class NotAnswered(Exception):
@@ -34,11 +37,14 @@ class Calling:
     seconds: float
     seldom: Seldom
     _attempts: Attempts = field(init=False)
+    _until: float = field(init=False)
     _sent: bool = False
 
     def __post_init__(self) -> None:
-        rest = 0.0 if self.asked.until is None else max(self.asked.until - time.monotonic(), 0)
-        self._attempts = Attempts(self.where, self.seconds + rest, self.seldom)
+        now = time.monotonic()
+        seconds = self.seconds + (0 if self.asked.until is None else max(self.asked.until - now, 0))
+        self._until = now + seconds
+        self._attempts = Attempts(self.where, seconds, self.seldom)
 
     @property
     def path(self) -> str:
@@ -46,15 +52,18 @@ class Calling:
 
     def attempt_s(self) -> float:
         """How long the next attempt may take. One that waits is shortened to what is left of its time."""
-        if self.asked.until is None:
-            return self.seconds
-        rest = max(self.asked.until - time.monotonic(), 0)
-        self.asked.request.wait_ms = round(1000 * rest)
-        return rest + self.seconds
+        now = time.monotonic()
+        if self.asked.until is not None:
+            self.asked.request.wait_ms = round(1000 * max(self.asked.until - now, 0))
+        return max(self._until - now, _LEAST_S)
 
     def pause(self, failed: Any) -> float:
         """Seconds before the next attempt. Raises what the service refused the call with, or Unavailable at the end."""
         refused = error_of(failed)
+        if isinstance(refused, Unavailable):
+            # The server has tried for as long as it does, and this client's time is its own.
+            self._sent = self._sent or refused.may_have_happened
+            return self._attempts.pause(refused, self._sent)
         if refused is not None:
             raise refused from None
         code, said = failed.code(), failed.details()

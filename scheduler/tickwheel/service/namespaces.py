@@ -1,6 +1,5 @@
 """The namespaces that a server of this product serves: each opened by the first call that names it."""
 
-import asyncio
 from typing import TypeVar
 
 from tickwheel import arguments
@@ -48,7 +47,6 @@ class Namespaces:
         self._servers = servers
         self._clock = clock
         self._open: dict[str, Namespace] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
 
     async def check(self) -> None:
         """Refuse a server that messages cannot be trusted to; see `check_server`."""
@@ -64,16 +62,16 @@ class Namespaces:
     async def open(self, name: str, shards: int | None = None, **asked: object) -> Namespace:
         """The namespace, made where it is not there and checked where it is; see `open_namespace`."""
         name = arguments.plain_name("namespace", name or "tw")
-        async with self._locks.setdefault(name, asyncio.Lock()):
-            core = Core(name, clock=self._clock)
-            io = self._io(core)
-            await io.run(open_namespace(core, shards, **asked))  # type: ignore[arg-type]  # checked there
-            found = self._open.get(name)
-            if found is None or found.core.is_lost:
-                if found is not None:
-                    await found.stop()
-                found = self._open[name] = Namespace(core, io)
-            return found
+        core = Core(name, clock=self._clock)
+        io = self._io(core)
+        await io.run(open_namespace(core, shards, **asked))  # type: ignore[arg-type]  # checked there
+        # Two that open it at once agree here: the first stays, unless it was lost.
+        found = self._open.get(name)
+        if found is None or found.core.is_lost:
+            self._open[name] = Namespace(core, io)
+            if found is not None:
+                await found.stop()
+        return self._open[name]
 
     def _io(self, core: Core) -> AsyncIO:
         opening = self._opening
