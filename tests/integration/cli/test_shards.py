@@ -50,14 +50,14 @@ def test_each_shard_is_shown_with_its_owner_and_what_waits(place: Tickwheel, run
 
 
 @pytest.mark.tickwheel(shards=3)
-def test_of_several_shards_each_is_shown_with_what_is_its_own(tw: Tickwheel, server: Any) -> None:
+def test_of_several_shards_each_is_shown_with_what_is_its_own(tw: Tickwheel, inside: Tickwheel, server: Any) -> None:
     namespace, shards = tw._core.namespace, range(3)
     for n in range(20):
         tw.queue(f"orders{n % 2}").enqueue(id=f"o{n}", delay=timedelta(hours=1))
     for shard in shards:
         server.hset(shard_key(namespace, shard, "clock"), "owner", f"host:{shard}")
         server.hset(queue_key(namespace, shard, "orders1", "lateness"), "late:3", shard + 1)
-    found = tw._run(views(tw._core))
+    found = inside._run(views(inside._core))
     assert [view.shard for view in found] == [*shards]
     assert [view.owner for view in found] == ["host:0", "host:1", "host:2"]
     assert [view.inbox for view in found] == [server.xlen(shard_key(namespace, shard, "inbox")) for shard in shards]
