@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from datetime import timedelta
@@ -11,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from tickwheel.cli.address import parse_address
 from tickwheel.cli.command import command
 from tickwheel.cli.log import log_to_stderr
 from tickwheel.cli.notation import duration, option
@@ -131,7 +131,10 @@ def events(
             raise InvalidArgument(f"{name} is of the events that are relayed to Kafka: it needs {without}")
     if lock is not None and not os.access(lock.parent, os.W_OK | os.X_OK):
         raise InvalidArgument(f"--lock {lock}: no file can be made in {lock.parent}")
-    listen = None if metrics is None else _address(metrics)
+    listen = None
+    if metrics is not None:
+        use, cannot = "metrics are served on HOST:PORT, as 127.0.0.1:9464", "metrics cannot be served on"
+        listen = parse_address(metrics, use, cannot, least_port=1)
     ensemble = ZooKeeperUrl.parse(election, session_timeout or SESSION_TIMEOUT) if election is not None else None
     log_to_stderr(json=place.json, verbose=verbose)
     if not verbose:
@@ -186,19 +189,6 @@ def _settings(given: list[str]) -> dict[str, str]:
         if not name or not equals:
             raise InvalidArgument(f"a setting of Kafka's client is NAME=VALUE, not {name!r:.80}")
     return {name: value for name, _, value in pairs}
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65_535:
-        raise InvalidArgument(f"metrics are served on HOST:PORT, as 127.0.0.1:9464, not {text!r:.80}")
-    address = host.strip("[]"), int(port)
-    try:
-        [(family, *_), *_] = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
-        socket.create_server(address, family=family).close()
-    except OSError as error:
-        raise InvalidArgument(f"metrics cannot be served on {text}: {error}") from error
-    return address
 
 
 def _run(process: EventProcess, io: SyncIO, namespace: str, metrics: tuple[str, int] | None) -> None:

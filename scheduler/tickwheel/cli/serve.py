@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tickwheel.cli.address import is_loopback, joined, parse_address, wait_until_served
 from tickwheel.cli.command import command
 from tickwheel.cli.log import log_to_stderr
 from tickwheel.cli.notation import duration, option
@@ -21,7 +22,6 @@ from tickwheel.cli.output import print_json
 from tickwheel.cli.place import TIMEOUT, Place
 from tickwheel.errors import InvalidArgument
 from tickwheel.opening import Opening
-from tickwheel.service.address import is_loopback, parse_address, wait_until_served
 
 if TYPE_CHECKING:
     from tickwheel.service.server import Server
@@ -83,7 +83,7 @@ def serve(
     It keeps nothing: where one ends, its clients go on with another. The log goes to stderr. SIGTERM and SIGINT end it
     once the calls under way are answered; those that wait for messages are answered at once.
     """
-    host, port = parse_address(listen, "--listen", shared=part)
+    host, port = _address(listen, shared=part)
     if tls_cert is None and not is_loopback(host):
         if tokens is not None:
             raise InvalidArgument(f"--tokens would be sent to {listen} for all to read: it needs --tls-cert there")
@@ -118,8 +118,7 @@ def _serve_by_several(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     with reserved(host, port) as shared:
-        listen = f"[{host}]:{shared}" if ":" in host else f"{host}:{shared}"
-        command = [sys.executable, "-m", "tickwheel", "serve", "--part", "--listen", listen, *options]
+        command = [sys.executable, "-m", "tickwheel", "serve", "--part", "--listen", joined(host, shared), *options]
         with running(command, place.environment(), processes, drain_s):
             wait_until_served(host, shared, stopping)
             print(f"serving {scheme}://{host}:{shared}", file=sys.stderr, flush=True)
@@ -140,13 +139,18 @@ def dev(
     """
     if place.url is not None:
         raise InvalidArgument("dev has a server of its own, which it starts: leave --url out")
-    host, port = parse_address(listen, "--listen")
+    host, port = _address(listen)
     if not is_loopback(host):
         raise InvalidArgument(f"dev is for this machine alone, and --listen {listen} is reached from others")
     log_to_stderr(json=place.json, verbose=verbose)
     server = _server(_opening(place, None), host, port)
     with place.open(makes=True, drives=True):
         asyncio.run(_serve(server, host, _DRAIN.total_seconds()))
+
+
+def _address(listen: str, *, shared: bool = False) -> tuple[str, int]:
+    use, cannot = "--listen must be HOST:PORT, as 127.0.0.1:7400", "--listen: nothing can listen on"
+    return parse_address(listen, use, cannot, shared=shared)
 
 
 def _opening(place: Place, durability: str | None) -> Opening:
@@ -174,7 +178,7 @@ def _server(
         raise InvalidArgument(f"the service needs {error.name}: install tickwheel[grpc]") from error
     return Server(
         opening,
-        f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        joined(host, port),
         access=None if tokens is None else Access.of_file(tokens),
         credentials=credentials(*tls),
         shares_port=shares_port,

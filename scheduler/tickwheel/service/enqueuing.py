@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.errors import TickwheelError
 from tickwheel.message import EnqueueResult, NewMessage
@@ -26,13 +27,11 @@ class Enqueuing:
         """Enqueue one message. Raises as `Queue.enqueue` does."""
         core = self._core
         config = core.configs.get(queue) or await self._run(ensure(core, queue))
-        packer = Packer(core, queue, config)
-        packed = packer.pack(new)
-        key = (queue, packer.stamp)
+        key = (queue, config.stamp)
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = _Line(core, queue, packer.stamp, self._run)
-        return check_refused(queue, [await line.add(packed)])[0]
+            line = self._lines[key] = _Line(core, queue, config.stamp, self._run)
+        return check_refused(queue, [await line.add(line.pack(config, new))])[0]
 
 
 class _Line:
@@ -43,8 +42,16 @@ class _Line:
         self._queue = queue
         self._stamp = stamp
         self._run = run
+        self._packer: Packer | None = None
+        self._config: QueueConfig | None = None
         self._waiting: list[tuple[Packed, asyncio.Future[EnqueueResult | Refused]]] = []
         self._sending: asyncio.Task[None] | None = None
+
+    def pack(self, config: QueueConfig, new: NewMessage) -> Packed:
+        """The message, ready to send. Raises InvalidArgument for what is wrong with it."""
+        if self._packer is None or self._config is not config:
+            self._packer, self._config = Packer(self._core, self._queue, config), config
+        return self._packer.pack(new)
 
     async def add(self, packed: Packed) -> EnqueueResult | Refused:
         """What became of it."""

@@ -9,7 +9,6 @@ from typing import Final
 from tickwheel.child import Child
 from tickwheel.errors import InvalidArgument
 
-PROCESSES_MAX: Final = 256
 # Beyond the time that calls are given, before one is killed.
 _MORE_S: Final = 5.0
 

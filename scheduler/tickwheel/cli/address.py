@@ -1,4 +1,4 @@
-"""Where a server listens."""
+"""Where a command listens."""
 
 import ipaddress
 import socket
@@ -11,14 +11,15 @@ from tickwheel.errors import InvalidArgument
 _LOOK_S: Final = 0.05
 
 
-def parse_address(text: str, what: str, *, shared: bool = False) -> tuple[str, int]:
-    """Host and port of ``host:port``. Raises InvalidArgument where that is none, or nothing can listen there.
+def parse_address(text: str, use: str, cannot: str, *, least_port: int = 0, shared: bool = False) -> tuple[str, int]:
+    """Host and port of ``host:port``. Raises InvalidArgument, which begins with ``use``, where that is none; and with
+    ``cannot`` where nothing can listen there.
 
     One that is ``shared`` is another process's, which has seen to that.
     """
     host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or not 0 <= int(port) <= 65_535:
-        raise InvalidArgument(f"{what} must be HOST:PORT, as 127.0.0.1:7400, not {text!r:.80}")
+    if not host or not port.isascii() or not port.isdigit() or not least_port <= int(port) <= 65_535:
+        raise InvalidArgument(f"{use}, not {text!r:.80}")
     address = host.strip("[]"), int(port)
     if shared:
         return address
@@ -26,8 +27,13 @@ def parse_address(text: str, what: str, *, shared: bool = False) -> tuple[str, i
         [(family, *_), *_] = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
         socket.create_server(address, family=family).close()
     except OSError as error:
-        raise InvalidArgument(f"{what}: nothing can listen on {text}: {error}") from error
+        raise InvalidArgument(f"{cannot} {text}: {error}") from error
     return address
+
+
+def joined(host: str, port: int) -> str:
+    """The address as one text; what `parse_address` takes apart."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
