@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 import tickwheel
-from tickwheel.cli import bench, change, demo, doctor, enqueue, events, lease, look, queues, serve, shards
+from tickwheel.cli import bench, change, demo, doctor, enqueue, events, lease, look, queues, serve, shards, worker
 from tickwheel.cli.command import remember, top_signature
 from tickwheel.cli.failures import EXIT_CODES_HELP
 from tickwheel.cli.streams import prepare_streams
@@ -48,7 +48,7 @@ _top.__signature__ = top_signature(  # type: ignore[attr-defined]  # that is how
 
 app = typer.Typer(name="tickwheel", no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.callback(help=_HELP)(_top)
-for group in (enqueue, lease, change, look, doctor, demo, events, serve, bench):
+for group in (enqueue, lease, change, look, doctor, demo, events, serve, worker, bench):
     app.add_typer(group.commands)
 app.add_typer(queues.commands, name="queue", rich_help_panel="Queues")
 app.add_typer(shards.commands, name="shards", rich_help_panel="Processes")

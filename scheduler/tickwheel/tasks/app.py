@@ -1,0 +1,262 @@
+"""`TaskApp`: the tasks of a program, their queues, and the client that sends them."""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
+from weakref import WeakKeyDictionary
+
+from tickwheel import aio, arguments
+from tickwheel.client import Queue, Tickwheel
+from tickwheel.errors import Forbidden, InvalidArgument, QueueNotFound
+from tickwheel.message import EnqueueResult, NewMessage
+from tickwheel.tasks.middleware import Middleware
+from tickwheel.tasks.queues import TaskQueue
+from tickwheel.tasks.retry import Retry
+from tickwheel.tasks.signature import ENCODINGS
+from tickwheel.tasks.task import TIME_LIMIT, Defaults, Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TaskApp:
+    """Tasks, the queues they go to, and where those are.
+
+    ``url``, ``namespace``, ``data_dir`` and further arguments are those of `Tickwheel`; what is not said here is said
+    by TICKWHEEL_URL, TICKWHEEL_NAMESPACE and TICKWHEEL_DATA_DIR, and without these it is an embedded server.
+    ``encoding`` of arguments is ``json`` or ``msgpack``; workers read both. The client is opened by the first call that
+    needs it. Safe to share between threads, and with processes that are forked, which open a client of their own.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str | None = None,
+        data_dir: str | Path | None = None,
+        encoding: str = "json",
+        **client: Any,
+    ) -> None:
+        if encoding not in ENCODINGS:
+            raise InvalidArgument(f"encoding must be one of {', '.join(ENCODINGS)}, not {arguments.shown(encoding)}")
+        self.encoding = encoding
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self.queues: dict[str, TaskQueue] = {}
+        self.middleware: list[Middleware] = []
+        if url is None and data_dir is None:
+            url, data_dir = os.environ.get("TICKWHEEL_URL") or None, os.environ.get("TICKWHEEL_DATA_DIR") or None
+        self._where: dict[str, Any] = {
+            "url": url,
+            "namespace": namespace or os.environ.get("TICKWHEEL_NAMESPACE") or "tw",
+            "data_dir": data_dir,
+            **client,
+        }
+        self._lock = threading.Lock()
+        self._client: Tickwheel | None = None
+        self._pid = os.getpid()
+        self._declared: set[str] = set()
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, aio.Tickwheel] = WeakKeyDictionary()
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        time_limit: timedelta = TIME_LIMIT,
+        retry: Retry | None = None,
+        metadata: Iterable[str] = (),
+        **defaults: Unpack[Defaults],
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(
+        self,
+        function: Callable[P, R] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        time_limit: timedelta = TIME_LIMIT,
+        retry: Retry | None = None,
+        metadata: Iterable[str] = (),
+        **defaults: Unpack[Defaults],
+    ) -> Any:
+        """Make a task of a function, sync or async; as a decorator, with or without arguments.
+
+        ``name`` is what its messages say, by default ``module.function``: a function whose arguments change so that
+        waiting messages no longer fit gets a new one. ``time_limit``: after so long it is stopped, and has failed
+        (default 30 min). ``retry`` is its back-off, by default the queue's. ``metadata`` names arguments that go along
+        as metadata, for filters and for the key of an exclusive queue. ``max_attempts``, ``lease``, ``deadline`` and so
+        on are what its messages are enqueued with, by default the queue's. Raises InvalidArgument.
+        """
+
+        def decorate(function: Callable[P, R]) -> Task[P, R]:
+            task = Task(
+                self,
+                function,
+                _name_of(function) if name is None else name,
+                queue,
+                time_limit=time_limit,
+                retry=retry,
+                metadata=metadata,
+                defaults=defaults,
+            )
+            if task.name in self.tasks:
+                raise InvalidArgument(f"there are two tasks {task.name!r} in one app: give one of them another name")
+            self.tasks[task.name] = task
+            if task.queue not in self.queues:
+                self.queue(task.queue)
+            return task
+
+        return decorate if function is None else decorate(function)
+
+    def queue(
+        self,
+        name: str,
+        *,
+        weight: int = TaskQueue.weight,
+        batch: int = TaskQueue.batch,
+        long_poll: timedelta = TaskQueue.long_poll,
+        iterations: int = TaskQueue.iterations,
+        **config: Any,
+    ) -> TaskQueue:
+        """Say how workers take from a queue, and the configuration that it has; see `TaskQueue` and `create_queue`.
+
+        The queue is made, or changed where it says otherwise, by the first that uses it. Raises InvalidArgument.
+        """
+        made = TaskQueue(name, weight, batch, long_poll, iterations, config)
+        self.queues[name] = made
+        self._declared.discard(name)
+        return made
+
+    def add_middleware(self, middleware: Middleware) -> None:
+        """Have it called around all tasks, inside of those that were added before."""
+        self.middleware.append(middleware)
+
+    @property
+    def tickwheel(self) -> Tickwheel:
+        """The client, which is opened if need be."""
+        with self._lock:
+            if self._client is None or self._pid != os.getpid():
+                self._declared.clear()
+                self._client, self._pid = Tickwheel(**self._where), os.getpid()
+            return self._client
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """The arguments that its client is opened with."""
+        return dict(self._where)
+
+    def move(self, **where: Any) -> None:
+        """Have it work elsewhere: arguments for its client, instead of those it was made with. Clients of event loops that
+        are open stay where they are.
+        """
+        self.close()
+        self._where |= where
+
+    def enqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
+        """Send a message of a task; what `now`, `later` and `at` do."""
+        return self.declared(task.queue).enqueue_many([message])[0]
+
+    async def aenqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
+        """`enqueue`, for asyncio: with a client for each event loop."""
+        tickwheel = await self._aclient()
+        queue = tickwheel.queue(task.queue)
+        if queue.name not in self._declared:
+            try:
+                await tickwheel.create_queue(queue.name, update=True, **self._config(queue.name))
+            except Forbidden:
+                with _not_there(queue.name):
+                    await queue.config()
+            self._declared.add(queue.name)
+        return (await queue.enqueue_many([message]))[0]
+
+    def declared(self, name: str) -> Queue:
+        """A queue of the app, made as it says where that has not been done yet."""
+        tickwheel = self.tickwheel
+        queue = tickwheel.queue(name)
+        if name not in self._declared:
+            try:
+                tickwheel.create_queue(name, update=True, **self._config(name))
+            except Forbidden:
+                # A producer may not be allowed to, and need not be: a worker, or an operator, has made it.
+                with _not_there(name):
+                    queue.config()
+            self._declared.add(name)
+        return queue
+
+    def close(self) -> None:
+        """Let go of the client; the next call opens another."""
+        with self._lock:
+            client, self._client = self._client, None
+            self._declared.clear()
+        if client is not None and self._pid == os.getpid():
+            client.close()
+
+    async def aclose(self) -> None:
+        """Let go of the client of the running event loop, and of the other one."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _aclient(self) -> aio.Tickwheel:
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            client = self._clients[loop] = aio.Tickwheel(**self._where)
+        return await client.open()
+
+    def _config(self, name: str) -> Mapping[str, Any]:
+        return self.queues[name].config if name in self.queues else {}
+
+    def __repr__(self) -> str:
+        return f"<TaskApp of {len(self.tasks)} tasks>"
+
+
+@contextmanager
+def _not_there(name: str) -> Iterator[None]:
+    try:
+        yield
+    except QueueNotFound as error:
+        raise QueueNotFound(
+            f"queue {name!r} is not there, and this token may not make it: start a worker, or have it made by"
+            " `tickwheel queue create`"
+        ) from error
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    module = function.__module__
+    if module == "__main__":
+        # As its worker imports it, or none would know its messages.
+        main = sys.modules["__main__"]
+        spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+        module = spec.name if spec is not None else Path(file).stem if file else module
+    return f"{module}.{function.__qualname__}"

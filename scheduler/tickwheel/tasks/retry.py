@@ -1,0 +1,39 @@
+"""When a task that failed is tried again: exponential back-off with full jitter, and errors that are never retried.
+
+Full jitter is that of "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015): any time from zero to the bound.
+"""
+
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tickwheel import arguments, limits
+from tickwheel.errors import InvalidArgument
+
+# The program is wrong: another attempt is as wrong.
+NEVER: tuple[type[BaseException], ...] = (NotImplementedError, SyntaxError, NameError)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Back-off of a task: up to ``first`` after the first failure, twice as much after each, and never over ``most``.
+
+    Without one a task has the back-off of its queue. Errors of the kinds in ``never`` leave no attempt over: by default
+    NotImplementedError, SyntaxError and NameError. How often it is tried is ``max_attempts`` of the task.
+    """
+
+    first: timedelta = timedelta(seconds=1)
+    most: timedelta = timedelta(minutes=10)
+    never: tuple[type[BaseException], ...] = NEVER
+
+    def __post_init__(self) -> None:
+        least = arguments.duration_ms("first", self.first, 0, limits.DELAY_MS_MAX)
+        arguments.duration_ms("most", self.most, least, limits.DELAY_MS_MAX)
+        if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.never):
+            raise InvalidArgument(f"never must be a tuple of exception classes, not {arguments.shown(self.never)}")
+
+    def delay(self, attempt: int, rng: random.Random) -> timedelta:
+        """The back-off after the failure of this attempt, which counts from 1."""
+        # Compared as numbers: a timedelta has no room for so many doublings.
+        bound = min(self.most.total_seconds(), self.first.total_seconds() * 2.0 ** (attempt - 1))
+        return timedelta(seconds=bound * rng.random())

@@ -1,0 +1,196 @@
+"""One message run as the task that it asks for: what comes of it is an `Outcome`, for the caller to tell the server."""
+
+import inspect
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tickwheel import limits
+from tickwheel.errors import TickwheelError
+from tickwheel.message import LeasedMessage
+from tickwheel.tasks.flow import Reject, RetryLater, Skip, TimeLimitExceeded
+from tickwheel.tasks.retry import NEVER
+from tickwheel.tasks.signature import ArgumentsRefused, read_envelope
+
+if TYPE_CHECKING:
+    from tickwheel.tasks.app import TaskApp
+    from tickwheel.tasks.task import Task
+
+_log = logging.getLogger("tickwheel.worker")
+_UNKNOWN = "?"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a task ended: ``error`` is None where it is done. ``retry_in`` None is the queue's own back-off."""
+
+    task: str
+    seconds: float = 0.0
+    result: str | None = None
+    error: str | None = None
+    retry_in: timedelta | None = None
+    final: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """A task while it runs."""
+
+    task: "Task[..., Any]"
+    message: LeasedMessage
+    arguments: dict[str, Any] = field(default_factory=dict)
+    is_lost: Callable[[], bool] = field(default=lambda: False)
+    """Whether the lease is no longer ours: the message was cancelled, say. A long task may look, and stop."""
+
+
+_current: ContextVar[Run | None] = ContextVar("tickwheel_run", default=None)
+# What brings an async task to its end, or raises TimeLimitExceeded after so many seconds.
+Await = Callable[[Awaitable[Any], float], Any]
+Limit = Callable[[float], AbstractContextManager[None]]
+
+
+def current() -> Run:
+    """The run that this code is part of: the message with its id and attempt, the task. Raises outside of a task."""
+    run = _current.get()
+    if run is None:
+        raise TickwheelError("no task is running here")
+    return run
+
+
+class Runner:
+    """Runs messages of an app in the calling thread. ``awaits`` brings async tasks to their end; ``limited`` makes what
+    runs inside of it end by TimeLimitExceeded after so many seconds.
+    """
+
+    def __init__(
+        self,
+        app: "TaskApp",
+        awaits: Await,
+        limited: Limit = lambda seconds: nullcontext(),
+        rng: random.Random | None = None,
+    ) -> None:
+        self._app = app
+        self._awaits = awaits
+        self._limited = limited
+        self._rng = random.Random() if rng is None else rng
+
+    def task_of(self, message: LeasedMessage) -> "Task[..., Any] | None":
+        """The task that a message asks for; None where the app has none of that name, or it is no task's."""
+        try:
+            return self._app.tasks.get(read_envelope(message.payload).task)
+        except ArgumentsRefused:
+            return None
+
+    def run(self, message: LeasedMessage, is_lost: Callable[[], bool] = lambda: False) -> Outcome:
+        """Run it. Raises nothing that a task, its arguments or a middleware can be to blame for."""
+        began, name = time.perf_counter(), _UNKNOWN
+        try:
+            envelope = read_envelope(message.payload)
+            name = envelope.task
+            task = self._app.tasks.get(name)
+            if task is None:
+                raise ArgumentsRefused(f"this worker's app has no task {name!r}; it has {', '.join(self._app.tasks)}")
+            run = Run(task, message, task.signature.read(envelope.args), is_lost)
+        except ArgumentsRefused as error:
+            # Not for ever: during a release workers of both versions are there.
+            _log.warning("%s/%s: %s", message.queue, message.id, error)
+            return Outcome(name, time.perf_counter() - began, error=cut(str(error)))
+        return self._after(run, self._ended(run, began))
+
+    def _ended(self, run: Run, began: float) -> Outcome:
+        outcome = Outcome(run.task.name)
+        token = _current.set(run)
+        try:
+            for middleware in self._app.middleware:
+                middleware.before_task(run)
+            limit = run.task.time_limit.total_seconds()
+            with self._limited(limit):
+                value = run.task.function(**run.arguments)
+            if inspect.isawaitable(value):
+                value = self._awaits(value, limit)
+            outcome.result = _text_of(run, value)
+        except Skip:
+            pass
+        except Reject as error:
+            outcome.error, outcome.final = cut(f"rejected: {error}"), True
+        except RetryLater as error:
+            outcome.error, outcome.retry_in = cut(str(error)), error.delay
+        except TimeLimitExceeded:
+            _failed(run, outcome, self._rng, f"over its time limit of {run.task.time_limit}")
+        except Exception as error:
+            _failed(run, outcome, self._rng, f"{type(error).__name__}: {error}", error)
+        finally:
+            _current.reset(token)
+            outcome.seconds = time.perf_counter() - began
+        return outcome
+
+    def _after(self, run: Run, outcome: Outcome) -> Outcome:
+        for middleware in reversed(self._app.middleware):
+            with harmless("after_task"):
+                middleware.after_task(run, outcome)
+        return outcome
+
+
+@contextmanager
+def harmless(what: str) -> Iterator[None]:
+    """An error in there is logged, and that is all."""
+    try:
+        yield
+    except Exception:
+        _log.exception("an error in %s of a middleware", what)
+
+
+def before_batch(app: "TaskApp", queue: str, messages: Sequence[LeasedMessage]) -> None:
+    for middleware in app.middleware:
+        with harmless("before_batch"):
+            middleware.before_batch(queue, messages)
+
+
+def after_batch(app: "TaskApp", queue: str, outcomes: Sequence[Outcome]) -> None:
+    for middleware in reversed(app.middleware):
+        with harmless("after_batch"):
+            middleware.after_batch(queue, outcomes)
+
+
+def cut(text: str, most: int = limits.ERROR_BYTES) -> str:
+    """The text as far as the server keeps it."""
+    raw = text.encode(errors="replace")
+    return text if len(raw) <= most else raw[: most - 3].decode(errors="ignore") + "…"
+
+
+def _failed(run: Run, outcome: Outcome, rng: random.Random, text: str, error: Exception | None = None) -> None:
+    retry = run.task.retry
+    never = NEVER if retry is None else retry.never
+    outcome.error, outcome.final = cut(text), isinstance(error, never)
+    if retry is not None and not outcome.final:
+        outcome.retry_in = retry.delay(run.message.attempt, rng)
+    _log.warning(
+        "%s %s/%s, attempt %d: %s", run.task.name, run.message.queue, run.message.id, run.message.attempt, text,
+        exc_info=error,
+    )  # fmt: skip
+
+
+def _text_of(run: Run, value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        text = msgspec.json.encode(value).decode()
+    except Exception as error:
+        # What the task did is done: it is not to be done again for its result.
+        _log.warning("%s %s/%s: its result is not kept: %s", run.task.name, run.message.queue, run.message.id, error)
+        return None
+    if len(text.encode()) > limits.ERROR_BYTES:
+        _log.warning(
+            "%s %s/%s: its result is not kept: it has %d bytes, at most %d are",
+            run.task.name, run.message.queue, run.message.id, len(text.encode()), limits.ERROR_BYTES,
+        )  # fmt: skip
+        return None
+    return text

@@ -1,0 +1,143 @@
+"""A function of an app that can be called later: what `TaskApp.task` makes of it."""
+
+import copy
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
+
+from tickwheel import arguments, limits
+from tickwheel.errors import InvalidArgument
+from tickwheel.message import EnqueueResult, NewMessage
+from tickwheel.tasks.retry import Retry
+from tickwheel.tasks.signature import Signature
+
+if TYPE_CHECKING:
+    from tickwheel.tasks.app import TaskApp
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+NAME_BYTES = 128
+TIME_LIMIT = timedelta(minutes=30)
+_TIME_LIMIT_MS_MAX = 7 * 86_400_000
+
+
+class Defaults(TypedDict, total=False):
+    """What all messages of a task are enqueued with; see `Queue.enqueue`."""
+
+    deadline: datetime | timedelta
+    lease: timedelta
+    max_attempts: int
+
+
+class Options(Defaults, total=False):
+    """What one call of a task may say beside its arguments; see `Queue.enqueue`."""
+
+    id: str
+    metadata: Mapping[str, str]
+
+
+class Task(Generic[P, R]):
+    """Call it, and it is the function. `now`, `later` and `at` enqueue a message that a worker runs it for.
+
+    They check the arguments against the function's signature and raise InvalidArgument, before anything is sent; and
+    what `Queue.enqueue` raises. ``anow``, ``alater`` and ``aat`` are the same for asyncio.
+    """
+
+    def __init__(
+        self,
+        app: "TaskApp",
+        function: Callable[P, R],
+        name: str,
+        queue: str,
+        *,
+        time_limit: timedelta,
+        retry: Retry | None,
+        metadata: Iterable[str],
+        defaults: Defaults,
+    ) -> None:
+        """Made by `TaskApp.task`, which says what they mean. Raises InvalidArgument."""
+        arguments.text("a task's name", name, NAME_BYTES, least=1, nul=False)
+        arguments.duration_ms("time_limit", time_limit, 1, _TIME_LIMIT_MS_MAX)
+        self.app = app
+        self.function = function
+        self.name = name
+        self.queue = arguments.plain_name("a queue's name", queue)
+        self.time_limit = time_limit
+        self.retry = retry
+        self.signature = Signature(name, function)
+        self._options = cast(Options, defaults)
+        self._metadata = tuple(metadata)
+        if unknown := [each for each in self._metadata if each not in self.signature.names]:
+            raise InvalidArgument(
+                f"task {name!r}: metadata names {unknown[0]!r}, which is none of its parameters"
+                f" ({', '.join(self.signature.names)})"
+            )
+        if "max_attempts" in defaults:
+            arguments.integer("max_attempts", defaults["max_attempts"], 1, limits.MAX_ATTEMPTS_MAX)
+        if "lease" in defaults:
+            arguments.duration_ms("lease", defaults["lease"], limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function here and now, as if it were no task."""
+        return self.function(*args, **kwargs)
+
+    def now(self, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
+        """Have it run as soon as a worker takes it."""
+        return self.app.enqueue(self, self.message(args, kwargs))
+
+    def later(self, delay: timedelta, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
+        """Have it run after ``delay``, never before."""
+        return self.app.enqueue(self, self.message(args, kwargs, delay=delay))
+
+    def at(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
+        """Have it run at ``due``, an aware datetime, never before."""
+        return self.app.enqueue(self, self.message(args, kwargs, due=due))
+
+    async def anow(self, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
+        """`now`, for asyncio."""
+        return await self.app.aenqueue(self, self.message(args, kwargs))
+
+    async def alater(self, delay: timedelta, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
+        """`later`, for asyncio."""
+        return await self.app.aenqueue(self, self.message(args, kwargs, delay=delay))
+
+    async def aat(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
+        """`at`, for asyncio."""
+        return await self.app.aenqueue(self, self.message(args, kwargs, due=due))
+
+    def with_options(self, **options: Unpack[Options]) -> Self:
+        """The same task, for calls that say more: ``send.with_options(id="welcome-7").later(delay, user=7)``."""
+        task = copy.copy(self)
+        task._options = {**self._options, **options}
+        return task
+
+    def message(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        delay: timedelta | None = None,
+        due: datetime | None = None,
+    ) -> NewMessage:
+        """The message of a call, to enqueue it by other means. Raises InvalidArgument."""
+        payload = self.signature.payload(args, kwargs, self.app.encoding)
+        options = self._options
+        metadata = dict(options.get("metadata", {}))
+        if self._metadata:
+            given = self.signature.bound(args, kwargs)
+            metadata |= {name: str(given[name]) for name in self._metadata}
+        return NewMessage(
+            payload,
+            options.get("id"),
+            delay,
+            due,
+            options.get("deadline"),
+            metadata or None,
+            options.get("lease"),
+            options.get("max_attempts"),
+        )
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name} of queue {self.queue!r}>"

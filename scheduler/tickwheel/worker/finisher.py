@@ -1,0 +1,111 @@
+"""Tells the server how tasks ended, in a thread of its own: what ends while a call is under way goes with the next."""
+
+import logging
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tickwheel.client import Message, Tickwheel
+from tickwheel.errors import LeaseLost, TickwheelError
+from tickwheel.tasks.running import Outcome
+from tickwheel.worker.board import Page
+
+_log = logging.getLogger("tickwheel.worker")
+_MOST = 250
+
+
+@dataclass(slots=True)
+class Batch:
+    """A page's messages that the server has not been told of."""
+
+    page: Page
+    unsettled: int
+
+
+@dataclass(slots=True)
+class Ended:
+    """A message, and how its task ended; None where it was not begun and is given back."""
+
+    batch: Batch
+    slot: int
+    message: Message
+    outcome: Outcome | None
+
+
+class Finisher:
+    """`put` what has ended, `wait` for a batch. A lease that was lost is logged: somebody else has the message now."""
+
+    def __init__(self, tickwheel: Tickwheel) -> None:
+        self._tickwheel = tickwheel
+        self._ended: queue.SimpleQueue[Ended | None] = queue.SimpleQueue()
+        self._settled = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="tickwheel-finisher", daemon=True)
+        self._thread.start()
+
+    def put(self, ended: Ended) -> None:
+        self._ended.put(ended)
+
+    def wait(self, batch: Batch) -> None:
+        """Until the server knows of all of the batch."""
+        if batch.unsettled:
+            with self._settled:
+                self._settled.wait_for(lambda: not batch.unsettled)
+
+    def settle(self, batch: Batch, slot: int) -> None:
+        """A message of which the server need not be told."""
+        batch.page.settle(slot)
+        with self._settled:
+            batch.unsettled -= 1
+            if not batch.unsettled:
+                self._settled.notify_all()
+
+    def close(self) -> None:
+        """Once all has been told."""
+        self._ended.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            found = [self._ended.get()]
+            while len(found) < _MOST and not self._ended.empty():
+                found.append(self._ended.get())
+            going = None not in found
+            by_queue = defaultdict[str, list[Ended]](list)
+            for each in found:
+                if each is not None:
+                    by_queue[each.message.queue].append(each)
+            for name, ended in by_queue.items():
+                self._tell(name, ended)
+
+    def _tell(self, name: str, ended: list[Ended]) -> None:
+        target = self._tickwheel.queue(name)
+        done = [(each.message, each.outcome.result) for each in ended if each.outcome and each.outcome.error is None]
+        if done:
+            messages, results = zip(*done, strict=True)
+            self._told("complete", lambda: target.complete_many(messages, results))
+        unbegun = [each.message for each in ended if each.outcome is None]
+        if unbegun:
+            self._told("release", lambda: target.release_many(unbegun))
+        for each in ended:
+            if each.outcome is not None and each.outcome.error is not None:
+                self._fail(each.message, each.outcome)
+        for each in ended:
+            self.settle(each.batch, each.slot)
+
+    def _fail(self, message: Message, outcome: Outcome) -> None:
+        self._told("fail", lambda: message.fail(outcome.error, outcome.retry_in, final=outcome.final))
+
+    def _told(self, what: str, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except LeaseLost as error:
+            for message in error.lost:
+                _log.warning("%s/%s: too late to %s it: its lease was lost", message.queue, message.id, what)
+        except TickwheelError as error:
+            # The client has gone on trying for as long as it may. The leases end, and the messages come again.
+            _log.error("could not %s: %s", what, error)
+        except Exception:
+            _log.exception("could not %s", what)

@@ -1,0 +1,170 @@
+"""Keeps the messages of one worker process: renews their leases while it lives, and settles them when it has died.
+
+It runs in the supervisor, so whatever a task does to its interpreter, or to its process, its leases are renewed.
+"""
+
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from tickwheel import limits
+from tickwheel.client import Message, Tickwheel
+from tickwheel.errors import LeaseLost, MessageNotFound, TickwheelError
+from tickwheel.worker.board import Board, Page, Slot
+from tickwheel.worker.notes import Held, HeldMessage, NoteReader, Ran, Ready
+
+_log = logging.getLogger("tickwheel.worker")
+_TICK_S = 0.25
+# A lease is renewed after a third of it, and the first time no later than this: our clock may not be the server's.
+_FIRST_S = 5.0
+_LEAST_LEASE_S = limits.LEASE_MS_MIN / 1_000
+_MOST_LEASE_S = limits.LEASE_MS_MAX / 1_000
+
+
+@dataclass(slots=True)
+class _Lease:
+    held: HeldMessage
+    lease_s: float
+    renew_at: float
+    message: Message | None = None
+
+
+@dataclass(slots=True)
+class _Batch:
+    number: int
+    leases: list[_Lease] = field(default_factory=list)
+
+
+class Keeper:
+    """Reads the notes of a process until it ends, in a thread of its own. ``ran`` hears of every batch that was run."""
+
+    def __init__(
+        self,
+        board: Board,
+        notes_fd: int,
+        ready: Callable[[Ready], Tickwheel],
+        ran: Callable[[Ran], None],
+        renewed: Callable[[bool], None],
+    ) -> None:
+        """``ready`` answers with the client that leases are renewed by; ``renewed`` hears whether one was."""
+        self._board = board
+        self._fd = notes_fd
+        self._notes = NoteReader(notes_fd)
+        self._ready = ready
+        self._ran = ran
+        self._renewed = renewed
+        self._tickwheel: Tickwheel | None = None
+        self._batches: dict[int, _Batch] = {}
+        self._epitaph = ""
+        self._release_running = False
+        self._dead = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tickwheel-keeper", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the process has its app, and takes messages."""
+        return self._tickwheel is not None
+
+    def bury(self, epitaph: str, *, release_running: bool) -> None:
+        """The process has ended. What it had is settled: finished tasks are completed, those not begun are given back,
+        and the ones that ran fail for the reason of ``epitaph``, or are given back, too. Waits until that is done.
+        """
+        self._epitaph, self._release_running = epitaph, release_running
+        self._dead.set()
+        self._thread.join()
+        self._board.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._notes.ended:
+                if select.select([self._fd], [], [], _TICK_S)[0]:
+                    self._read()
+                self._renew()
+        except Exception:
+            _log.exception("the leases of a worker process are no longer renewed")
+        self._dead.wait()
+        os.close(self._fd)
+        self._settle()
+
+    def _read(self) -> None:
+        for note in self._notes.read():
+            match note:
+                case Ready():
+                    self._tickwheel = self._ready(note)
+                case Held():
+                    now = time.monotonic()
+                    leases = []
+                    for held in note.messages:
+                        lease_s = min(max(held.lease_s, _LEAST_LEASE_S), _MOST_LEASE_S)
+                        leases.append(_Lease(held, lease_s, now + min(lease_s / 3, _FIRST_S)))
+                    self._batches[note.page] = _Batch(note.number, leases)
+                case Ran():
+                    self._ran(note)
+
+    def _renew(self) -> None:
+        for index, batch in self._batches.items():
+            page = self._board.pages[index]
+            for slot, lease in enumerate(batch.leases):
+                if time.monotonic() >= lease.renew_at and _is_held(page, batch.number, slot):
+                    self._extend(page, slot, lease)
+
+    def _extend(self, page: Page, slot: int, lease: _Lease) -> None:
+        lease.renew_at = time.monotonic() + lease.lease_s / 3
+        try:
+            self._message(lease).extend(timedelta(seconds=lease.lease_s))
+        except (LeaseLost, MessageNotFound):
+            # It may have been settled just now.
+            if page.state(slot) in (Slot.HELD, Slot.RUNNING):
+                page.lose(slot)
+                lease.renew_at = float("inf")
+                self._renewed(False)
+        except TickwheelError as error:
+            lease.renew_at = time.monotonic() + min(1.0, lease.lease_s / 3)
+            _log.warning("%s/%s: its lease could not be renewed: %s", lease.held.queue, lease.held.id, error)
+        else:
+            self._renewed(True)
+
+    def _message(self, lease: _Lease) -> Message:
+        assert self._tickwheel is not None
+        if lease.message is None:
+            held = lease.held
+            lease.message = self._tickwheel.queue(held.queue).leased(held.id, held.token, held.exclusive_value)
+        return lease.message
+
+    def _settle(self) -> None:
+        for index, batch in self._batches.items():
+            page = self._board.pages[index]
+            for slot, lease in enumerate(batch.leases):
+                if page.number == batch.number and page.is_lost(slot):
+                    continue
+                # Of a batch that had not begun, the page does not know.
+                state = page.state(slot) if page.number == batch.number else Slot.HELD
+                if page.number <= batch.number and state is not Slot.SETTLED:
+                    self._settle_one(lease, state)
+
+    def _settle_one(self, lease: _Lease, state: Slot) -> None:
+        try:
+            message = self._message(lease)
+            if state is Slot.DONE:
+                message.complete()
+            elif state is Slot.HELD or (state is Slot.RUNNING and self._release_running):
+                message.release()
+            elif state is Slot.FAILED:
+                message.fail("failed, and its worker process ended before it had said why")
+            else:
+                message.fail(self._epitaph)
+                _log.error("%s/%s: %s", message.queue, message.id, self._epitaph)
+        except (LeaseLost, MessageNotFound):
+            pass
+        except TickwheelError as error:
+            _log.error("%s/%s waits for the end of its lease: %s", lease.held.queue, lease.held.id, error)
+
+
+def _is_held(page: Page, number: int, slot: int) -> bool:
+    return page.number == number and page.state(slot) is not Slot.SETTLED and not page.is_lost(slot)

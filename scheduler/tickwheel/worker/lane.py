@@ -1,0 +1,151 @@
+"""One lane of a worker process: selects a queue, takes a batch, runs its tasks one by one, and so on."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from tickwheel.client import Message
+from tickwheel.errors import QueueBlocked, QueueNotFound, TickwheelError
+from tickwheel.tasks.app import TaskApp
+from tickwheel.tasks.queues import TaskQueue
+from tickwheel.tasks.running import Outcome, Runner, after_batch, before_batch
+from tickwheel.worker.board import PAGES, Page, Slot
+from tickwheel.worker.finisher import Batch, Ended, Finisher
+from tickwheel.worker.notes import Held, HeldMessage, Notes, Ran, RanTask
+from tickwheel.worker.selectors import QueueSelector, selected
+
+_log = logging.getLogger("tickwheel.worker")
+# How long a call waits at most: so soon a lane that waits hears that it is to stop.
+_SLICE = timedelta(seconds=1)
+_PAUSE_S = 1.0
+_UNKNOWN_LIMIT_S = 60.0
+
+
+class Lane:
+    """``stopping`` ends it after the task that runs; what it has not begun is given back."""
+
+    def __init__(
+        self,
+        app: TaskApp,
+        selector: QueueSelector[TaskQueue],
+        runner: Runner,
+        finisher: Finisher,
+        notes: Notes,
+        pages: list[Page],
+        first_page: int,
+        stopping: threading.Event,
+        worker: str,
+        between: Callable[[], None],
+    ) -> None:
+        """``between`` is called after each batch."""
+        self._app = app
+        self._selector = selector
+        self._runner = runner
+        self._finisher = finisher
+        self._notes = notes
+        self._pages = pages
+        self._first_page = first_page
+        self._stopping = stopping
+        self._worker = worker
+        self._between = between
+        self._number = 0
+        self._batches = [Batch(page, 0) for page in pages]
+        # What the selector has asked about, and so has been taken.
+        self._taken: dict[str, list[Message]] = {}
+
+    def run(self) -> None:
+        """Until it is to stop. Returns once the server knows of all that it had."""
+        try:
+            while not self._stopping.is_set():
+                try:
+                    self._turn(selected(self._selector, self._has_work))
+                except TickwheelError as error:
+                    _log.error("no messages can be taken: %s", error)
+                    self._stopping.wait(_PAUSE_S)
+        finally:
+            for messages in self._taken.values():
+                self._run_batch(messages)
+            for batch in self._batches:
+                self._finisher.wait(batch)
+
+    def _turn(self, queue: TaskQueue) -> None:
+        """Some batches of one queue; an empty one ends it early."""
+        messages = self._taken.pop(queue.name, None) or self._wait(queue)
+        for others in [self._taken.pop(name) for name in list(self._taken)]:
+            # A selector that asked about several and chose another: their leases run.
+            self._run_batch(others)
+        for _ in range(queue.iterations):
+            if not messages:
+                return
+            self._run_batch(messages)
+            if self._stopping.is_set():
+                return
+            messages = self._take(queue)
+
+    def _has_work(self, queue: TaskQueue) -> bool:
+        if queue.name not in self._taken and not self._stopping.is_set() and (messages := self._take(queue)):
+            self._taken[queue.name] = messages
+        return queue.name in self._taken
+
+    def _wait(self, queue: TaskQueue) -> list[Message]:
+        ends = time.monotonic() + queue.long_poll.total_seconds()
+        while not self._stopping.is_set() and (left := ends - time.monotonic()) > 0:
+            if messages := self._take(queue, min(_SLICE, timedelta(seconds=left))):
+                return messages
+        return []
+
+    def _take(self, queue: TaskQueue, wait: timedelta | None = None) -> list[Message]:
+        try:
+            return self._app.tickwheel.queue(queue.name).dequeue(queue.batch, wait=wait, worker=self._worker)
+        except (QueueBlocked, QueueNotFound):
+            # Nothing to take there, now; it may be there, or unblocked, soon.
+            if wait is not None:
+                self._stopping.wait(wait.total_seconds())
+            return []
+
+    def _run_batch(self, messages: list[Message]) -> None:
+        index, queue = self._number % PAGES, messages[0].queue
+        self._number += 1
+        self._finisher.wait(self._batches[index])
+        page = self._pages[index]
+        # The note first: until the page has its number, the supervisor takes no notice of it.
+        batch = self._batches[index] = Batch(page, len(messages))
+        now = datetime.now(UTC)
+        held = [
+            HeldMessage(queue, each.id, each.token, each.exclusive_value, (each.lease_until - now).total_seconds())
+            for each in messages
+        ]
+        self._notes.send(Held(self._first_page + index, self._number, held))
+        page.begin(self._number, len(messages))
+        before_batch(self._app, queue, messages)
+        ran, outcomes = [], []
+        for slot, message in enumerate(messages):
+            if page.is_lost(slot):
+                _log.info("%s/%s: cancelled, or its lease was lost, before it began", queue, message.id)
+                self._finisher.settle(batch, slot)
+            elif self._stopping.is_set():
+                self._finisher.put(Ended(batch, slot, message, None))
+            else:
+                wait_s = (datetime.now(UTC) - message.due).total_seconds()
+                outcome = self._run_task(page, slot, message)
+                outcomes.append(outcome)
+                ran.append(RanTask(outcome.task, _kind(outcome), wait_s, outcome.seconds))
+                self._finisher.put(Ended(batch, slot, message, outcome))
+        after_batch(self._app, queue, outcomes)
+        self._notes.send(Ran(queue, ran))
+        self._between()
+
+    def _run_task(self, page: Page, slot: int, message: Message) -> Outcome:
+        task = self._runner.task_of(message)
+        page.start(slot, _UNKNOWN_LIMIT_S if task is None else task.time_limit.total_seconds())
+        outcome = self._runner.run(message, lambda: page.is_lost(slot))
+        page.end(slot, Slot.DONE if outcome.error is None else Slot.FAILED)
+        return outcome
+
+
+def _kind(outcome: Outcome) -> str:
+    if outcome.error is None:
+        return "completed"
+    return "rejected" if outcome.final else "failed"

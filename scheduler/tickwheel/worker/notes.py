@@ -1,0 +1,96 @@
+"""What a worker process tells its supervisor: short notes through a pipe, each a msgpack document behind its length."""
+
+import os
+import threading
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any
+
+import msgspec
+
+_LENGTH = Struct("=I")
+
+
+class Ready(msgspec.Struct, tag=True, array_like=True):
+    """The app is there. ``where`` is what a client of it is opened with; ``queues`` what it takes from."""
+
+    where: dict[str, Any]
+    queues: list[str]
+    tasks: list[str]
+
+
+class HeldMessage(msgspec.Struct, array_like=True):
+    """A message whose lease is to be renewed; the lease is ``lease_s`` long."""
+
+    queue: str
+    id: str
+    token: bytes
+    exclusive_value: str | None
+    lease_s: float
+
+
+class Held(msgspec.Struct, tag=True, array_like=True):
+    """A batch was taken: what the slots of a page are."""
+
+    page: int
+    number: int
+    messages: list[HeldMessage]
+
+
+class RanTask(msgspec.Struct, array_like=True):
+    """One task that was run: ``wait_s`` after it was due, for so many seconds, to its end in ``outcome``."""
+
+    task: str
+    outcome: str
+    wait_s: float
+    seconds: float
+
+
+class Ran(msgspec.Struct, tag=True, array_like=True):
+    """A batch was run."""
+
+    queue: str
+    tasks: list[RanTask]
+
+
+Note = Ready | Held | Ran
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER: msgspec.msgpack.Decoder[Note] = msgspec.msgpack.Decoder(Note)
+
+
+class Notes:
+    """The process's end."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lock = threading.Lock()
+
+    def send(self, note: Note) -> None:
+        """Raises BrokenPipeError where the supervisor is gone."""
+        raw = _ENCODER.encode(note)
+        left = memoryview(_LENGTH.pack(len(raw)) + raw)
+        with self._lock:
+            while left:
+                left = left[os.write(self._fd, left) :]
+
+
+class NoteReader:
+    """The supervisor's end, which does not wait."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._raw = bytearray()
+        self.ended = False
+
+    def read(self) -> Iterator[Note]:
+        """What has come; ``ended`` once the process has closed its end."""
+        chunk = os.read(self._fd, 1 << 16)
+        self.ended = not chunk
+        self._raw += chunk
+        while len(self._raw) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._raw)[0]
+            if len(self._raw) < end:
+                return
+            note = _DECODER.decode(bytes(self._raw[_LENGTH.size : end]))
+            del self._raw[:end]
+            yield note

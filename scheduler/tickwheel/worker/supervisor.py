@@ -1,0 +1,186 @@
+"""Starts the worker processes, watches over them, and ends them. It imports nothing of the app: nothing of it can hang
+or crash the one that has to notice.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from tickwheel.client import Tickwheel
+from tickwheel.worker.board import Board
+from tickwheel.worker.keeper import Keeper
+from tickwheel.worker.notes import Ready
+from tickwheel.worker.process import CANNOT_START, RECYCLE, Orders
+from tickwheel.worker.stats import Stats
+
+_log = logging.getLogger("tickwheel.worker")
+_TICK_S: Final = 0.1
+# A task that does not heed its time limit, as it is outside of the interpreter, is killed so much later.
+_GRACE_S: Final = 2.0
+# Waits before a process that died is started again, doubling up to the last; one that lived this long died by chance.
+_AGAIN_S: Final = (0.1, 10.0)
+_LONG_LIFE_S: Final = 30.0
+_STOPPED: Final = "the worker was stopped"
+
+
+@dataclass(slots=True)
+class _Process:
+    popen: subprocess.Popen[bytes]
+    input: int
+    board: Board
+    keeper: Keeper
+    started: float
+    killed_for: str = ""
+
+
+class Supervisor:
+    """Runs ``count`` processes that follow ``orders``, until `stop`."""
+
+    def __init__(self, orders: Orders, count: int, stats: Stats) -> None:
+        self._orders = orders
+        self._count = count
+        self._stats = stats
+        self._processes: list[_Process | None] = [None] * count
+        self._again_at = [0.0] * count
+        self._pauses = [_AGAIN_S[0]] * count
+        self._client: Tickwheel | None = None
+        self._lock = threading.Lock()
+        self._stops = 0
+        self._told = 0
+        self._ends_at = float("inf")
+        self._wake = threading.Event()
+
+    def stop(self) -> None:
+        """End after the tasks that run, or when the time to drain is over; called again: end at once. From any thread,
+        or a signal handler.
+        """
+        self._stops += 1
+        self._wake.set()
+
+    def run(self) -> int:
+        """Its exit code: 0; 1 where processes cannot even start."""
+        code = 0
+        try:
+            while self._stops == 0 or any(self._processes):
+                self._obey()
+                for n in range(self._count):
+                    if self._look(n) == CANNOT_START and not code:
+                        code = 1
+                        self.stop()
+                self._wake.wait(_TICK_S)
+                self._wake.clear()
+        finally:
+            self._kill_all(_STOPPED)
+            for n in range(self._count):
+                self._bury(n)
+            if self._client is not None:
+                self._client.close()
+        return code
+
+    def _obey(self) -> None:
+        if self._stops > 0 and self._told == 0:
+            self._told = 1
+            self._ends_at = time.monotonic() + self._orders.drain_s
+            _log.info("ending: tasks that run have %g s; a second signal ends them at once", self._orders.drain_s)
+            for process in filter(None, self._processes):
+                process.popen.send_signal(signal.SIGTERM)
+        if self._told == 1 and (self._stops > 1 or time.monotonic() > self._ends_at):
+            self._told = 2
+            self._kill_all(_STOPPED)
+
+    def _kill_all(self, reason: str) -> None:
+        for process in filter(None, self._processes):
+            process.killed_for = process.killed_for or reason
+            process.popen.kill()
+
+    def _look(self, n: int) -> int | None:
+        """Start a process that is to run, or see to one that has ended; its exit code."""
+        process = self._processes[n]
+        now = time.monotonic()
+        if process is None:
+            if self._stops == 0 and now >= self._again_at[n]:
+                self._processes[n] = self._start(n)
+            return None
+        if process.popen.poll() is None:
+            self._look_at_limits(process, now)
+            return None
+        return self._bury(n)
+
+    def _look_at_limits(self, process: _Process, now: float) -> None:
+        for page in process.board.pages:
+            overdue = page.overdue(now)
+            if overdue is not None and overdue[1] > _GRACE_S and not process.killed_for:
+                process.killed_for = "over its time limit, which it did not heed: its worker process was killed"
+                self._stats.killed()
+                process.popen.kill()
+
+    def _start(self, n: int) -> _Process:
+        board = Board(self._orders.lanes)
+        notes, theirs = os.pipe()
+        their_input, ours = os.pipe()
+        orders = msgspec.structs.replace(self._orders, board_fd=board.fd, notes_fd=theirs)
+        try:
+            popen = subprocess.Popen(
+                [sys.executable, "-m", "tickwheel.worker.process"],
+                stdin=their_input,
+                pass_fds=(board.fd, theirs),
+                # A signal of the terminal is for the supervisor: it tells them.
+                start_new_session=True,
+            )
+        finally:
+            os.close(theirs)
+            os.close(their_input)
+        # Not as an argument, which every user of the host can read: there may be a password in it.
+        os.write(ours, msgspec.json.encode(orders) + b"\n")
+        keeper = Keeper(board, notes, self._ready, self._stats.ran, self._stats.renewed)
+        self._stats.started()
+        return _Process(popen, ours, board, keeper, time.monotonic())
+
+    def _ready(self, note: Ready) -> Tickwheel:
+        with self._lock:
+            if self._client is None:
+                # With an embedded server it turns the wheel, too.
+                self._client = Tickwheel(**{**note.where, "drive": None})
+                _log.info(
+                    "%d processes of %d lanes; queues %s; %d tasks",
+                    self._count, self._orders.lanes, ", ".join(note.queues), len(note.tasks),
+                )  # fmt: skip
+            return self._client
+
+    def _bury(self, n: int) -> int | None:
+        process = self._processes[n]
+        if process is None:
+            return None
+        self._processes[n] = None
+        code = process.popen.wait()
+        os.close(process.input)
+        was_ready = process.keeper.is_ready
+        epitaph = process.killed_for or _epitaph(code)
+        process.keeper.bury(epitaph, release_running=self._stops > 0 and process.killed_for == _STOPPED)
+        self._stats.ended()
+        if code in (0, RECYCLE):
+            self._pauses[n] = _AGAIN_S[0]
+            return None
+        if not was_ready and self._stops == 0 and code > 0:
+            return CANNOT_START
+        if self._stops == 0:
+            if time.monotonic() - process.started > _LONG_LIFE_S:
+                self._pauses[n] = _AGAIN_S[0]
+            self._again_at[n] = time.monotonic() + self._pauses[n]
+            _log.error("worker process %d: %s; another follows in %.1f s", process.popen.pid, epitaph, self._pauses[n])
+            self._pauses[n] = min(self._pauses[n] * 2, _AGAIN_S[1])
+        return code
+
+
+def _epitaph(code: int) -> str:
+    if code < 0:
+        return f"its worker process was ended by {signal.Signals(-code).name}"
+    return f"its worker process ended with code {code}"

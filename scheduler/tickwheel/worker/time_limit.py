@@ -1,0 +1,71 @@
+"""How a task that takes too long is stopped from inside of its process; the supervisor kills what does not heed it."""
+
+import ctypes
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from tickwheel.tasks.flow import TimeLimitExceeded
+
+_TICK_S = 0.1
+
+
+class AlarmLimit:
+    """For tasks in the main thread: an alarm signal, which wakes what sleeps or waits, too."""
+
+    def __init__(self) -> None:
+        self._armed = False
+        signal.signal(signal.SIGALRM, self._ring)
+
+    @contextmanager
+    def __call__(self, seconds: float) -> Iterator[None]:
+        """What runs inside of it ends by TimeLimitExceeded after so long."""
+        self._armed = True
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            self._armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _ring(self, number: int, frame: FrameType | None) -> None:
+        if self._armed:
+            self._armed = False
+            raise TimeLimitExceeded
+
+
+class ThreadLimits:
+    """For tasks in other threads: the interpreter raises the error there, once it runs Python code again."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, float] = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, name="tickwheel-limits", daemon=True).start()
+
+    @contextmanager
+    def __call__(self, seconds: float) -> Iterator[None]:
+        """What runs inside of it ends by TimeLimitExceeded after so long."""
+        thread = threading.get_ident()
+        with self._lock:
+            self._ends[thread] = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            with self._lock:
+                if self._ends.pop(thread, None) is None:
+                    # It has been set, and may not have been raised yet: not outside of the task.
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(_TICK_S)
+            now = time.monotonic()
+            with self._lock:
+                for thread in [each for each, end in self._ends.items() if now > end]:
+                    del self._ends[thread]
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                        ctypes.c_ulong(thread), ctypes.py_object(TimeLimitExceeded)
+                    )

@@ -1,0 +1,240 @@
+"""`tickwheel worker`: what becomes of messages when their tasks hang, block the interpreter or kill their process."""
+
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conditions import eventually
+from tests.fault import worker_app
+from tests.fault.event_processes import EventProcessChild
+from tests.fault.worker_processes import Worker
+from tickwheel import MessageView, Tickwheel
+from tickwheel.tasks import Task
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.fault
+
+
+class Place:
+    """A namespace with an event process, where the worker's app sends to."""
+
+    def __init__(self, url: str, namespace: str, folder: Path, tickwheel: Tickwheel) -> None:
+        self.url, self.namespace, self.folder, self.tickwheel = url, namespace, folder, tickwheel
+        self.sent: dict[str, Task[..., object]] = {}
+
+    def worker(self, *options: str) -> Worker:
+        return Worker(self.url, self.namespace, self.folder, *options)
+
+    def send(self, task: Task[..., object], *args: object) -> str:
+        result = task.now(*args)
+        self.sent[result.id] = task
+        return result.id
+
+    def message(self, id: str) -> MessageView:
+        return self.tickwheel.queue(self.sent[id].queue).get(id)
+
+    def becomes(self, id: str, state: str, within: float = 30.0) -> MessageView:
+        return eventually(
+            lambda: found if (found := self.message(id)).state == state else None,
+            f"{id} becomes {state}; it is {self.message(id)}",
+            within,
+            0.01,
+        )
+
+
+@pytest.fixture
+def place(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[Place]:
+    namespace = f"worker-{uuid.uuid4().hex[:8]}"
+    worker_app.app.move(url=tickwheel_server.url, namespace=namespace)
+    with (
+        Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel,
+        EventProcessChild(tickwheel_server.url, namespace, tmp_path / "lock"),
+    ):
+        yield Place(tickwheel_server.url, namespace, tmp_path, tickwheel)
+    worker_app.app.close()
+
+
+@pytest.mark.parametrize("options", [(), ("--threads", "4"), ("--processes", "2")], ids=["one", "threads", "processes"])
+def test_tasks_run_and_their_results_are_kept(place: Place, options: tuple[str, ...]) -> None:
+    plain = [place.send(worker_app.double, n) for n in range(20)]
+    asynchronous = [place.send(worker_app.double_async, n) for n in range(20)]
+    with place.worker(*options) as worker:
+        results = [place.becomes(id, "completed").result for id in plain + asynchronous]
+        assert results == [str(2 * n) for n in range(20)] * 2
+        assert worker.end() == 0
+    assert len(worker.record) == 40
+
+
+def test_an_error_is_kept_and_the_task_tried_again_until_its_attempts_are_used_up(place: Place) -> None:
+    id = place.send(worker_app.boom, "no such user")
+    with place.worker() as worker:
+        message = place.becomes(id, "errored")
+        assert (message.error, message.attempt) == ("ValueError: no such user", 2)
+        assert len(worker.did("boom")) == 2
+
+
+def test_a_task_says_that_it_is_hopeless_or_is_to_be_tried_later(place: Place) -> None:
+    hopeless, later = place.send(worker_app.reject, "no"), place.send(worker_app.try_later)
+    with place.worker():
+        assert (place.becomes(hopeless, "errored").attempt, place.message(hopeless).error) == (1, "rejected: no")
+        assert place.becomes(later, "completed").attempt == 2
+
+
+def test_leases_are_renewed_while_a_task_blocks_the_interpreter(place: Place) -> None:
+    ids = [place.send(worker_app.block_interpreter, 2.5), place.send(worker_app.double, 4)]
+    with place.worker("--processes", "2") as worker:
+        assert [place.becomes(id, "completed").attempt for id in ids] == [1, 1]
+        assert [len(worker.did(what)) for what in ("began", "ended", "double")] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "task", [worker_app.hang, worker_app.hang_async, worker_app.hang_outside], ids=lambda task: task.__name__
+)
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_task_past_its_time_limit_is_stopped_and_has_failed(
+    place: Place, task: Task[..., object], threads: str
+) -> None:
+    hanging, after = place.send(task), place.send(worker_app.double, 4)
+    with place.worker("--threads", threads):
+        assert place.becomes(hanging, "errored").error.startswith("over its time limit")
+        assert place.becomes(after, "completed").attempt == 1
+
+
+def test_a_process_that_is_killed_leaves_its_batch_to_others(place: Place) -> None:
+    go = place.folder / "go"
+    running = place.send(worker_app.wait_for, str(go))
+    others = [place.send(worker_app.double, n) for n in range(5)]
+    with place.worker() as worker:
+        worker.wait_until_it_did("began")
+        os.kill(worker.children[0], signal.SIGKILL)
+        go.touch()
+        assert place.becomes(running, "completed").attempt == 2
+        # They had not begun: the attempt is not theirs.
+        assert [place.becomes(id, "completed").attempt for id in others] == [1] * 5
+        assert "ended by SIGKILL" in worker.log
+
+
+def test_a_message_that_kills_its_workers_ends_with_the_reason_and_others_go_on(place: Place) -> None:
+    before = [place.send(worker_app.double, n) for n in range(3)]
+    poison = place.send(worker_app.poison)
+    after = [place.send(worker_app.double, n) for n in range(20)]
+    with place.worker("--processes", "2") as worker:
+        message = place.becomes(poison, "errored")
+        assert (message.attempt, message.error) == (3, "its worker process was ended by SIGKILL")
+        assert {place.becomes(id, "completed").attempt for id in before + after} == {1}
+        assert len(worker.did("poison")) == 3
+
+
+def test_when_the_whole_worker_is_killed_its_processes_end_and_its_messages_come_back(place: Place) -> None:
+    go = place.folder / "go"
+    running = place.send(worker_app.wait_for, str(go))
+    with place.worker("--drain", "100ms") as worker:
+        worker.wait_until_it_did("began")
+        [child] = worker.children
+        worker.signal(signal.SIGKILL)
+        worker.process.wait(10)
+        eventually(lambda: not _is_there(child), "the process has ended", 10)
+        place.becomes(running, "pending")
+        go.touch()
+    with place.worker():
+        assert place.becomes(running, "completed").attempt == 2
+
+
+def test_terminated_it_finishes_what_runs_and_gives_back_what_has_not_begun(place: Place) -> None:
+    go = place.folder / "go"
+    running = place.send(worker_app.wait_for, str(go))
+    others = [place.send(worker_app.double, n) for n in range(3)]
+    with place.worker() as worker:
+        worker.wait_until_it_did("began")
+        worker.signal(signal.SIGTERM)
+        eventually(lambda: "ending: tasks that run" in worker.log, "it ends")
+        go.touch()
+        assert worker.process.wait(20) == 0
+        assert place.message(running).state == "completed"
+        assert [(place.message(id).state, place.message(id).attempt) for id in others] == [("pending", 0)] * 3
+
+
+@pytest.mark.parametrize("how", ["again", "drained"])
+def test_told_twice_or_out_of_time_it_ends_at_once_and_gives_all_back(place: Place, how: str) -> None:
+    running = place.send(worker_app.wait_for, str(place.folder / "never"))
+    with place.worker("--drain", "60s" if how == "again" else "100ms") as worker:
+        worker.wait_until_it_did("began")
+        worker.signal(signal.SIGINT)
+        if how == "again":
+            eventually(lambda: "ending: tasks that run" in worker.log, "it ends")
+            worker.signal(signal.SIGINT)
+        assert worker.process.wait(20) == 0
+        assert (place.message(running).state, place.message(running).attempt) == ("pending", 0)
+
+
+def test_a_process_over_its_memory_limit_makes_place_for_another(place: Place) -> None:
+    ids = [place.send(worker_app.grow, 200) for _ in range(3)]
+    with place.worker("--memory-limit", "250MiB") as worker:
+        pids = {place.becomes(id, "completed").result for id in ids[:1]}
+        eventually(lambda: "a new process follows" in worker.log, "the limit is noticed")
+        last = place.send(worker_app.grow, 1)
+        assert place.becomes(last, "completed").result not in pids
+    assert {place.message(id).attempt for id in [*ids, last]} == {1}
+
+
+@pytest.mark.parametrize("task", [worker_app.wait_until_lost], ids=["sync"])
+def test_a_task_can_see_that_its_message_was_cancelled(place: Place, task: Task[..., object]) -> None:
+    id = place.send(task)
+    with place.worker() as worker:
+        worker.wait_until_it_did("began")
+        place.tickwheel.queue("work").cancel(id)
+        worker.wait_until_it_did("lost")
+        assert place.message(id).state == "cancelled"
+
+
+def test_async_tasks_of_a_process_run_side_by_side(place: Place) -> None:
+    go = place.folder / "go"
+    ids = [place.send(worker_app.await_for, str(go)) for _ in range(8)]
+    with place.worker("--threads", "8") as worker:
+        # Each lane takes a batch; all the same no more than one waits behind another.
+        worker.wait_until_it_did("began", 1)
+        go.touch()
+        assert {place.becomes(id, "completed").attempt for id in ids} == {1}
+
+
+def test_a_message_that_is_no_task_fails_and_says_why(place: Place) -> None:
+    queue = place.tickwheel.queue("work")
+    with place.worker() as worker:
+        queue.enqueue(b"order 17", id="no-task", max_attempts=1)
+        queue.enqueue(b'{"task": "gone.task", "args": {}}', id="unknown", max_attempts=1)
+        for id, says in (("no-task", "the payload is no task"), ("unknown", "no task 'gone.task'")):
+            found = eventually(lambda id=id: m if (m := queue.get(id)).state == "errored" else None, f"{id} fails")
+            assert says in found.error
+        assert worker.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("app", "options", "says"),
+    [
+        ("no_such_module:app", (), "there is no module 'no_such_module'"),
+        ("tests.fault.worker_app:nothing", (), "has no 'nothing'"),
+        ("tests.fault.worker_app:record", (), "is a function, no TaskApp"),
+        ("tests.fault.worker_app", (), "is named as module:name"),
+        ("tests.fault.worker_app:app", ("--queue", "mial"), "no queue 'mial'; it has work, other"),
+        ("tests.fault.worker_app:app", ("--selector", "best"), "the selector is one of reduced-lottery"),
+        ("tests.fault.worker_app:app", ("--selector", "tests.fault.worker_app:app"), "no class derived from"),
+    ],
+    ids=["module", "name", "kind", "notation", "queue", "selector", "selector-class"],
+)
+def test_a_worker_that_cannot_start_says_why(place: Place, app: str, options: tuple[str, ...], says: str) -> None:
+    with Worker(place.url, place.namespace, place.folder, *options, app=app) as worker:
+        assert worker.process.wait(30) == 1
+        assert says in worker.log
+        assert "Traceback" not in worker.log
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,132 @@
+"""The app of the worker tests: tasks that wait, hang, block and kill, and write down what they do.
+
+Each writes a line to the file that RECORD names: what, and the id and attempt of its message.
+"""
+
+import asyncio
+import ctypes
+import os
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from tickwheel.tasks import Reject, Retry, RetryLater, TaskApp, current
+
+RECORD = Path(os.environ.get("RECORD", "/dev/null"))
+app = TaskApp()
+app.queue("work", batch=10, lease=timedelta(seconds=1), backoff=timedelta(0))
+app.queue("other", weight=5, lease=timedelta(seconds=1))
+
+
+def record(what: str) -> None:
+    """Write a line down, whole, whatever happens next."""
+    message = current().message
+    with RECORD.open("a") as file:
+        file.write(f"{what} {message.id} {message.attempt}\n")
+
+
+@app.task(queue="work")
+def double(n: int) -> int:
+    record("double")
+    return 2 * n
+
+
+@app.task(queue="work")
+async def double_async(n: int) -> int:
+    await asyncio.sleep(0)
+    record("double_async")
+    return 2 * n
+
+
+@app.task(queue="work")
+def wait_for(path: str) -> None:
+    """Runs until a file is there."""
+    record("began")
+    while not Path(path).exists():
+        time.sleep(0.01)
+    record("ended")
+
+
+@app.task(queue="work")
+async def await_for(path: str) -> None:
+    """Runs until a file is there, and lets others run."""
+    record("began")
+    while not Path(path).exists():
+        await asyncio.sleep(0.01)
+    record("ended")
+
+
+@app.task(queue="work")
+def wait_until_lost() -> None:
+    """Runs until its lease is no longer ours."""
+    record("began")
+    while not current().is_lost():
+        time.sleep(0.01)
+    record("lost")
+
+
+@app.task(queue="work")
+def block_interpreter(seconds: float) -> None:
+    """Keeps the interpreter to itself: no other thread of the process runs meanwhile."""
+    record("began")
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+    record("ended")
+
+
+@app.task(queue="work", time_limit=timedelta(milliseconds=300), max_attempts=1)
+def hang() -> None:
+    record("began")
+    while True:
+        try:
+            time.sleep(0.05)
+        except Exception:  # noqa: S112  # as careless code does
+            continue
+
+
+@app.task(queue="work", time_limit=timedelta(milliseconds=300), max_attempts=1)
+async def hang_async() -> None:
+    record("began")
+    await asyncio.sleep(3_600)
+
+
+@app.task(queue="work", time_limit=timedelta(milliseconds=300), max_attempts=1)
+def hang_outside() -> None:
+    """Hangs where no Python error reaches it."""
+    record("began")
+    while True:
+        ctypes.PyDLL(None).usleep(900_000)
+
+
+@app.task(queue="work", max_attempts=3)
+def poison() -> None:
+    record("poison")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(queue="work", max_attempts=2, retry=Retry(timedelta(0), timedelta(0)))
+def boom(text: str) -> None:
+    record("boom")
+    raise ValueError(text)
+
+
+@app.task(queue="work")
+def reject(text: str) -> None:
+    raise Reject(text)
+
+
+@app.task(queue="work")
+def try_later() -> str:
+    if current().message.attempt == 1:
+        raise RetryLater(timedelta(milliseconds=1))
+    return "done"
+
+
+@app.task(queue="work")
+def grow(mib: int) -> int:
+    """Takes memory and keeps it."""
+    _kept.append(bytearray(os.urandom(1024) * 1024 * mib))
+    return os.getpid()
+
+
+_kept: list[bytearray] = []

@@ -1,0 +1,181 @@
+"""Arguments of tasks: checked where they are sent, read back as what they were."""
+
+import random
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tickwheel.errors import InvalidArgument
+from tickwheel.tasks import Retry, TaskApp
+from tickwheel.tasks.signature import ArgumentsRefused, Signature, read_envelope
+
+pytestmark = pytest.mark.unit
+
+
+@dataclass
+class Address:
+    street: str
+    number: int
+
+
+def order(user: int, note: str = "", tags: list[str] | None = None, *, to: Address | None = None) -> None: ...
+
+
+def anything(value, other=None): ...  # type: ignore[no-untyped-def]
+
+
+def typed(at: datetime, price: Decimal, key: UUID, wait: timedelta, raw: bytes) -> None: ...
+
+
+def there_and_back(function: Any, encoding: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    signature = Signature("t", function)
+    envelope = read_envelope(signature.payload(args, kwargs, encoding))
+    assert envelope.task == "t"
+    return signature.read(envelope.args)
+
+
+ENCODINGS = pytest.mark.parametrize("encoding", ["json", "msgpack"])
+
+
+@ENCODINGS
+def test_what_is_sent_is_read_back_by_the_types_of_the_signature(encoding: str) -> None:
+    assert there_and_back(order, encoding, 7, to=Address("Elm", 3)) == {"user": 7, "to": Address("Elm", 3)}
+    given = {
+        "at": datetime(2026, 5, 17, 18, tzinfo=UTC),
+        "price": Decimal("1.10"),
+        "key": UUID(int=7),
+        "wait": timedelta(minutes=15),
+        "raw": b"\x00\xff",
+    }
+    assert there_and_back(typed, encoding, **given) == given
+
+
+@ENCODINGS
+@given(
+    value=st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**63), 2**63 - 1)
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=10,
+    )
+)
+def test_any_plain_value_arrives_as_it_was(encoding: str, value: Any) -> None:
+    assert there_and_back(anything, encoding, value) == {"value": value}
+
+
+@ENCODINGS
+@pytest.mark.parametrize(
+    ("args", "kwargs", "says"),
+    [
+        (("7",), {}, r"Expected `int`, got `str` - at `\$.user`"),
+        ((), {}, "missing a required argument: 'user'"),
+        ((7,), {"usr": 1}, "unexpected keyword argument 'usr'"),
+        ((7,), {"tags": ["a", 1]}, r"Expected `str`, got `int` - at `\$.tags\[1\]`"),
+        ((7,), {"to": {"street": "Elm"}}, "missing required field `number`"),
+        ((7,), {"note": object()}, "cannot be written as"),
+    ],
+    ids=["type", "missing", "unknown", "inner", "dataclass", "object"],
+)
+def test_arguments_that_do_not_fit_are_refused_before_anything_is_sent(
+    encoding: str, args: tuple[Any, ...], kwargs: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ArgumentsRefused, match=says):
+        Signature("t", order).payload(args, kwargs, encoding)
+
+
+@ENCODINGS
+def test_a_value_that_would_arrive_as_another_type_is_refused(encoding: str) -> None:
+    with pytest.raises(ArgumentsRefused, match="'value' would arrive as another type than datetime"):
+        Signature("t", anything).payload((datetime.now(UTC),), {}, encoding)
+
+
+def test_arguments_of_another_version_are_refused_where_they_are_read() -> None:
+    signature = Signature("t", order)
+    with pytest.raises(ArgumentsRefused, match="unknown field `colour`"):
+        signature.read(b'{"user": 7, "colour": "red"}')
+    with pytest.raises(ArgumentsRefused, match="missing required field `user`"):
+        signature.read(b"{}")
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"\x80\x04.", b"[]", b"\xff" * 40, b'{"args": {}}'], ids=repr)
+def test_a_payload_that_is_no_task_is_refused(payload: bytes) -> None:
+    with pytest.raises(ArgumentsRefused, match="no task"):
+        read_envelope(payload)
+
+
+@given(st.binary(max_size=200))
+def test_no_payload_does_anything_but_be_refused(payload: bytes) -> None:
+    with suppress(ArgumentsRefused):
+        Signature("t", order).read(read_envelope(payload).args)
+
+
+def test_functions_whose_parameters_cannot_be_named_are_refused() -> None:
+    def stars(*args: int) -> None: ...
+    def named(**kwargs: int) -> None: ...
+    def positional(a: int, /) -> None: ...
+
+    for function in (stars, named, positional):
+        with pytest.raises(InvalidArgument, match="cannot be given by name"):
+            Signature("t", function)
+
+
+def test_types_that_cannot_be_read_back_are_told_when_a_worker_starts() -> None:
+    def open_file(file: "NoSuchType") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(InvalidArgument, match="NoSuchType"):
+        Signature("t", open_file).check()
+
+
+def test_a_name_stands_for_one_task_of_an_app() -> None:
+    app = TaskApp()
+    app.task(name="send")(order)
+    with pytest.raises(InvalidArgument, match="two tasks 'send'"):
+        app.task(name="send")(anything)
+
+
+def test_a_task_is_still_its_function() -> None:
+    app = TaskApp()
+
+    @app.task
+    def double(n: int) -> int:
+        """Twice."""
+        return 2 * n
+
+    assert double(4) == 8
+    assert double.__doc__ == "Twice."
+    assert double.name.endswith("test_task_arguments.test_a_task_is_still_its_function.<locals>.double")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"metadata": ["colour"]}, "none of its parameters"),
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"lease": timedelta(0)}, "lease"),
+        ({"time_limit": timedelta(0)}, "time_limit"),
+        ({"queue": "a queue"}, "queue's name"),
+        ({"name": ""}, "task's name"),
+    ],
+    ids=["metadata", "max_attempts", "lease", "time_limit", "queue", "name"],
+)
+def test_a_task_that_is_declared_wrongly_is_refused_at_once(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidArgument, match=says):
+        TaskApp().task(**given)(order)
+
+
+def test_back_off_doubles_with_full_jitter_up_to_its_bound() -> None:
+    retry, rng = Retry(timedelta(seconds=1), timedelta(seconds=10)), random.Random(1)
+    for attempt, bound in ((1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (1_000, 10)):
+        delays = [retry.delay(attempt, rng).total_seconds() for _ in range(300)]
+        assert 0 <= min(delays) < 0.1 * bound
+        assert 0.9 * bound < max(delays) <= bound
