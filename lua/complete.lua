@@ -1,15 +1,18 @@
 #!lua flags=allow-oom
--- Running -> Completed, by the holder of the lease. The payload and metadata go; the header is kept for the retention.
+-- Running -> Completed, by the holder of the lease. The payload and metadata go; the header is kept for the retention,
+-- with the result where there is one.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _words _record _clock _context _current _transition _pending _lease
 -- ARGV[1]  context (_context)
 -- ARGV[2]  not used (a complete is told apart by token and state)
--- ARGV[3]  retention in ms I6
+-- ARGV[3]  retention in ms I6, then, where any message has a result, of each the ERROR section that holds it I2c0 (empty:
+--          it has none)
 -- ARGV[4]… tokens and fields of the messages (_lease)
 -- Reply    one string: a code B for each message: DONE, ALREADY, LOST or NOT_FOUND
 -- Errors   STALECONFIG
 -- Cost     O(1) for each message of a plain queue, O(log N) of an exclusive one
-local retention = read('>I6', ARGV[3])
+local retention, results_at = read('>I6', ARGV[3])
+local has_results = #ARGV[3] >= results_at
 local kept_until = now + retention
 local results = {}
 for n = 1, #fields do
@@ -17,6 +20,10 @@ for n = 1, #fields do
     local record = now_of(field, records[n])
     local state = record and byte(record)
     local flags, version, attempts, token, incarnation, at, _
+    local result = ''
+    if has_results then
+        result, results_at = read('>I2c0', ARGV[3], results_at)
+    end
     if state == RUNNING or state == COMPLETED then
         _, flags, version, attempts, _, token, _, incarnation, at = read(LEASED, record)
         at = at - 6
@@ -34,7 +41,11 @@ for n = 1, #fields do
             last = band(flags, EXPLICIT) ~= 0 and at + 31 or last
             flags = band(flags, EXPLICIT + OWNED + BORN_PENDING)
         end
-        put(field, pack(HEAD, COMPLETED, flags, version + 1, attempts, kept_until) .. token .. '\0' .. sub(record, at, last))
+        if result ~= '' then
+            flags = flags + ERROR
+        end
+        put(field, pack(HEAD, COMPLETED, flags, version + 1, attempts, kept_until)
+            .. token .. '\0' .. sub(record, at, last) .. result)
         if exclusive then
             release(field)
         end

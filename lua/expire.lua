@@ -7,7 +7,20 @@
 -- Reply    now I6, then a byte for each timer: 0 finally answered, 1 not yet due, 2 not handled in this call
 -- Errors   FENCED, STALECONFIG
 -- Cost     O(log N) for each message and pair
-local LEASE_EXPIRED = 'lease expired'
+-- Why a message is Errored whose last lease ended: which it was, whose, and what the failure before it said; 1 KiB in all.
+local function of_last_lease(record, attempts, most, failure)
+    local worker = read('>Bc0', record, 31)
+    local text = 'the lease of attempt ' .. attempts .. ' of ' .. most .. ' ended'
+    text = worker ~= '' and text .. '; worker ' .. worker or text
+    text = failure ~= '' and text .. '; the failure before: ' .. failure or text
+    local cut = 1024
+    -- Never within a character of UTF-8.
+    while #text > cut and band(byte(text, cut + 1), 192) == 128 do
+        cut = cut - 1
+    end
+    return sub(text, 1, cut)
+end
+
 for n = 1, #fields do
     local field = fields[n]
     local record = now_of(field, records[n])
@@ -45,11 +58,16 @@ for n = 1, #fields do
             local to, when = PENDING, now
             if attempts >= most then
                 to, when = ERRORED, now + errored_retention
-                if band(flags, ERROR) == 0 then
-                    local split = band(flags, OVERRIDES) ~= 0 and 6 or 0
-                    rest = sub(rest, 1, split) .. pack('>I2c0', #LEASE_EXPIRED, LEASE_EXPIRED) .. sub(rest, split + 1)
+                local split, failure = band(flags, OVERRIDES) ~= 0 and 6 or 0, ''
+                local overrides = sub(rest, 1, split)
+                if band(flags, ERROR) ~= 0 then
+                    failure, split = read('>I2c0', rest, split + 1)
+                    split = split - 1
+                else
                     flags = flags + ERROR
                 end
+                local text = of_last_lease(record, attempts, most, failure)
+                rest = overrides .. pack('>I2c0', #text, text) .. sub(rest, split + 1)
             end
             put(field, pack(HEAD, to, flags, version + 1, attempts, when) .. sub(record, fixed, at - 1) .. rest)
             release(field)

@@ -1,10 +1,12 @@
 #!lua flags=allow-oom
--- Running -> Invisible for a back-off, or Pending, or Errored where its attempts are used up; by the holder of the lease.
+-- Running -> Invisible for a back-off, or Pending, or Errored where its attempts are used up or the failure is final; by the
+-- holder of the lease.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _words _record _clock _context _current _session _transition _pending _change _lease
 -- ARGV[1]  context (_context)
 -- ARGV[2]  session (_session)
--- ARGV[3]  retention of cancelled I6, of errored I6, the queue's max_attempts I2, error text I2c0, then the back-off I6 of each message
+-- ARGV[3]  retention of cancelled I6, of errored I6, the queue's max_attempts I2 (0: the
+--          failure is final), error text I2c0, then the back-off I6 of each message
 -- ARGV[4]… tokens and fields of the messages (_lease)
 -- Reply    one string: a result (code B, state B, version I4, until I6) for each: DONE, LOST or NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
@@ -28,7 +30,7 @@ for n = 1, #fields do
         if band(flags, OVERRIDES) ~= 0 then
             overrides, rest = sub(rest, 1, 6), sub(rest, 7)
             local own = read('>I2', overrides, 5)
-            most = own > 0 and own or most
+            most = own > 0 and most > 0 and own or most
         end
         if band(flags, ERROR) ~= 0 then
             rest, flags = sub(rest, 3 + read('>I2', rest)), flags - ERROR

@@ -31,13 +31,18 @@ class Message(LeasedMessage):
     __slots__ = ("_tickwheel",)
     _tickwheel: "Tickwheel"
 
-    async def complete(self) -> None:
+    async def complete(self, result: str | None = None) -> None:
         """Done; see `tickwheel.Message.complete`."""
-        await self._tickwheel._run(self._tickwheel._operations.complete([self]))
+        results = None if result is None else [result]
+        await self._tickwheel._run(self._tickwheel._operations.complete([self], results))
 
-    async def fail(self, error: str | None = None, retry_in: timedelta | None = None) -> str:
+    async def fail(self, error: str | None = None, retry_in: timedelta | None = None, *, final: bool = False) -> str:
         """Give it back; see `tickwheel.Message.fail`."""
-        return await self._tickwheel._run(self._tickwheel._operations.fail(self, error, retry_in))
+        return await self._tickwheel._run(self._tickwheel._operations.fail(self, error, retry_in, final))
+
+    async def release(self) -> None:
+        """Give it back as if it had not been delivered; see `tickwheel.Message.release`."""
+        await self._tickwheel._run(self._tickwheel._operations.release([self]))
 
     async def extend(self, duration: timedelta) -> datetime:
         """Hold the lease longer; see `tickwheel.Message.extend`."""
@@ -98,9 +103,13 @@ class Queue:
         asked = self._operations.leased(self.name, id, token, exclusive_value, Message)
         return self._tickwheel._ours([await self._tickwheel._run(asked)])[0]
 
-    async def complete_many(self, messages: Sequence[Message]) -> None:
+    async def complete_many(self, messages: Sequence[Message], results: Sequence[str | None] | None = None) -> None:
         """Complete all; see `tickwheel.Queue.complete_many`."""
-        await self._tickwheel._run(self._operations.complete(messages))
+        await self._tickwheel._run(self._operations.complete(messages, results))
+
+    async def release_many(self, messages: Sequence[Message]) -> None:
+        """Release all; see `tickwheel.Queue.release_many`."""
+        await self._tickwheel._run(self._operations.release(messages))
 
     async def cancel(self, id: str, exclusive_value: str | None = None, *, release: bool = False) -> Change:
         """Cancel a message; see `tickwheel.Queue.cancel`."""

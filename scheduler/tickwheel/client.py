@@ -24,17 +24,23 @@ class Message(LeasedMessage):
     __slots__ = ("_tickwheel",)
     _tickwheel: "Tickwheel"
 
-    def complete(self) -> None:
-        """Done. Raises LeaseLost if the lease is no longer this worker's."""
-        self._tickwheel._run(self._tickwheel._operations.complete([self]))
+    def complete(self, result: str | None = None) -> None:
+        """Done. ``result``, up to 1 KiB, is kept for the retention. Raises LeaseLost, InvalidArgument."""
+        results = None if result is None else [result]
+        self._tickwheel._run(self._tickwheel._operations.complete([self], results))
 
-    def fail(self, error: str | None = None, retry_in: timedelta | None = None) -> str:
+    def fail(self, error: str | None = None, retry_in: timedelta | None = None, *, final: bool = False) -> str:
         """Give it back; answers its new state: ``invisible``, ``pending`` or, with its attempts used up, ``errored``.
 
         ``retry_in`` is the back-off before the next attempt, by default the queue's: exponential with full jitter.
-        ``error`` is kept with the message, up to 1 KiB. Raises LeaseLost.
+        ``error`` is kept with the message, up to 1 KiB. ``final``: errored, whatever attempts are left.
+        Raises LeaseLost, InvalidArgument.
         """
-        return self._tickwheel._run(self._tickwheel._operations.fail(self, error, retry_in))
+        return self._tickwheel._run(self._tickwheel._operations.fail(self, error, retry_in, final))
+
+    def release(self) -> None:
+        """Give it back as if it had not been delivered: pending at once, the attempt not counted. Raises LeaseLost."""
+        self._tickwheel._run(self._tickwheel._operations.release([self]))
 
     def extend(self, duration: timedelta) -> datetime:
         """Hold the lease until ``duration`` from now, if that is later; answers when it ends. Raises LeaseLost."""
@@ -104,16 +110,22 @@ class Queue:
         return self._tickwheel._ours(self._tickwheel._run(asked))
 
     def leased(self, id: str, token: bytes, exclusive_value: str | None = None) -> Message:
-        """A message that was dequeued elsewhere, by the token of its lease: to complete, fail or extend it from here.
+        """A message that was dequeued elsewhere, by the token of its lease: to finish or extend it from here.
 
         Raises LeaseLost where the token no longer owns it, MessageNotFound, InvalidArgument.
         """
         asked = self._operations.leased(self.name, id, token, exclusive_value, Message)
         return self._tickwheel._ours([self._tickwheel._run(asked)])[0]
 
-    def complete_many(self, messages: Sequence[Message]) -> None:
-        """Complete all. Raises LeaseLost, whose ``lost`` names those no longer held, after the others are done."""
-        self._tickwheel._run(self._operations.complete(messages))
+    def complete_many(self, messages: Sequence[Message], results: Sequence[str | None] | None = None) -> None:
+        """Complete all, with a result for each. Raises LeaseLost, whose ``lost`` names those no longer held, after the
+        others are done.
+        """
+        self._tickwheel._run(self._operations.complete(messages, results))
+
+    def release_many(self, messages: Sequence[Message]) -> None:
+        """Release all; as `complete_many` where some are no longer held."""
+        self._tickwheel._run(self._operations.release(messages))
 
     def cancel(self, id: str, exclusive_value: str | None = None, *, release: bool = False) -> Change:
         """Cancel a message that is not finished; again changes nothing.

@@ -18,7 +18,7 @@ from tickwheel.scripts import Call, load
 from tickwheel.session import Slot, Slots
 
 # The scripts that may make a message ready, and those that in an exclusive queue free a value for the next.
-_READY = frozenset({"enqueue", "fail", "reschedule", "redrive"})
+_READY = frozenset({"enqueue", "fail", "release", "reschedule", "redrive"})
 _READY_EXCLUSIVE = _READY | {"complete", "cancel"}
 _FORGOTTEN = ("SESSIONEXPIRED", "SESSIONOLD")
 # `history` from here on keeps all until it is relayed: over it the outbox's limit in KiB, and DROPS where events beyond

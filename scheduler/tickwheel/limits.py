@@ -12,12 +12,16 @@ ID_BYTES = 128
 NAME_CHARS = 64
 WORKER_BYTES = 64
 ERROR_BYTES = 1024
+RESULT_BYTES = 1024
 
 DEQUEUE_MESSAGES = 1_000
 # Of one script call: some two milliseconds of the server's time, and other clients wait no longer.
 CALL_MESSAGES = 250
-# Of an exclusive queue, to complete or cancel: a value that is let go makes its next message ready, with all its pairs.
+# Of an exclusive queue, to complete, release or cancel: a value that is let go makes its next message ready, with all
+# its pairs.
 CALL_EXCLUSIVE = 20
+# Of a plain queue, to cancel or release: each leaves or enters up to 16 indexes.
+CALL_INDEXED = 50
 CALL_BYTES = 1024 * 1024
 # Of large payloads, which go beside a script's call and not through it.
 BESIDE_BYTES = 4 * 1024 * 1024

@@ -61,6 +61,8 @@ class MessageView:
     """Invisible until then, leased until then, or kept until then; None while Pending.
 
     Cancelled while it ran and holding its exclusive value: until then, unless its worker calls before."""
+    result: str | None = None
+    """What it was completed with."""
 
 
 class LeasedMessage:

@@ -16,6 +16,7 @@ DONE = (
     "dequeue",
     "complete",
     "fail",
+    "release",
     "extend",
     "reschedule",
     "redrive",

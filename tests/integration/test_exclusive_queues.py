@@ -171,6 +171,7 @@ def test_a_cancelled_running_message_holds_its_value_until_its_lease_ends(videos
 NEXT_CALL: dict[str, Callable[[Message], object]] = {
     "complete": lambda message: message.complete(),
     "fail": lambda message: message.fail(),
+    "release": lambda message: message.release(),
     "extend": lambda message: message.extend(timedelta(minutes=5)),
 }
 

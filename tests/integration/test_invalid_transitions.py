@@ -74,6 +74,7 @@ def test_redrive_of_a_message_that_is_not_errored_is_refused(
 OPERATIONS: dict[str, Callable[[Message], object]] = {
     "complete": lambda message: message.complete(),
     "fail": lambda message: message.fail("late"),
+    "release": lambda message: message.release(),
     "extend": lambda message: message.extend(timedelta(minutes=1)),
 }
 

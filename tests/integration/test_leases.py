@@ -264,12 +264,39 @@ def test_the_text_of_an_error_is_kept_up_to_1_kib_and_the_newest_counts(queue: Q
     assert queue.get("m").error == ""
 
 
-def test_the_end_of_a_lease_keeps_the_error_of_the_attempt_before(queue: Queue, clock: VirtualClock) -> None:
+def test_the_end_of_the_last_lease_says_so_and_keeps_the_error_of_the_attempt_before(
+    queue: Queue, clock: VirtualClock
+) -> None:
     queue.enqueue(id="m", max_attempts=2)
     take(queue).fail("boom", retry_in=timedelta(0))
-    take(queue)
+    take(queue, worker="w-1")
     clock.advance(30 * SECOND)
-    assert (queue.get("m").state, queue.get("m").error) == ("errored", "boom")
+    told = "the lease of attempt 2 of 2 ended; worker w-1; the failure before: boom"
+    assert (queue.get("m").state, queue.get("m").error) == ("errored", told)
+
+
+@pytest.mark.parametrize("error", ["x" * 1024, "é" * 512, "x" + "é" * 511, "xy" + "𝄞" * 255])
+def test_what_the_end_of_the_last_lease_says_is_cut_between_characters_to_1_kib(
+    queue: Queue, clock: VirtualClock, error: str
+) -> None:
+    queue.enqueue(id="m", max_attempts=2)
+    take(queue).fail(error, retry_in=timedelta(0))
+    take(queue, worker="w" * 64)
+    clock.advance(30 * SECOND)
+    whole = f"the lease of attempt 2 of 2 ended; worker {'w' * 64}; the failure before: {error}"
+    assert queue.get("m").error == whole.encode()[:1024].decode(errors="ignore")
+
+
+def test_a_final_failure_is_errored_whatever_attempts_are_left(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue(id="m", max_attempts=9)
+    message = take(queue)
+    with pytest.raises(InvalidArgument, match="give retry_in or final=True, not both"):
+        message.fail("no such card", SECOND, final=True)
+    assert message.fail("no such card", final=True) == "errored"
+    found = queue.get("m")
+    assert (found.attempt, found.error) == (1, "no such card")
+    queue.redrive("m")
+    assert take(queue).attempt == 1
 
 
 def test_a_request_that_is_repeated_never_hands_out_what_another_worker_has_by_now(

@@ -151,7 +151,7 @@ def test_every_operation_goes_on_after_the_configuration_has_changed(
     OPERATIONS[operation](queue)
 
 
-@pytest.mark.parametrize("operation", ["complete", "fail", "extend"])
+@pytest.mark.parametrize("operation", ["complete", "fail", "release", "extend"])
 def test_a_worker_goes_on_after_the_configuration_has_changed(tw: Tickwheel, connect: Connect, operation: str) -> None:
     queue = tw.create_queue("q")
     queue.enqueue(id="m")
@@ -163,6 +163,9 @@ def test_a_worker_goes_on_after_the_configuration_has_changed(tw: Tickwheel, con
     elif operation == "fail":
         # The attempts of the new configuration are used up.
         assert message.fail() == "errored"
+    elif operation == "release":
+        message.release()
+        assert queue.get("m").state == "pending"
     else:
         message.extend(timedelta(minutes=1))
 

@@ -25,6 +25,13 @@ from tickwheel.testing import PrivateServer
 pytestmark = pytest.mark.integration
 
 
+def payload(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
+LEASE = {"id": "a", "token": payload("of 16 bytes each")}
+
+
 @pytest.fixture(scope="module")
 def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
     with ServiceThread(tickwheel_server.url) as serving:
@@ -44,10 +51,6 @@ def namespace(tickwheel_server: PrivateServer) -> Iterator[str]:
     name = f"service-{os.urandom(6).hex()}"
     yield name
     tickwheel_server.clear(name)
-
-
-def payload(text: str) -> str:
-    return b64encode(text.encode()).decode()
 
 
 def test_a_message_goes_its_way(stranger: Stranger, namespace: str) -> None:
@@ -88,6 +91,31 @@ def test_one_call_again_under_its_request_id_changes_nothing_more(stranger: Stra
     assert stranger.call("GetCounts", **where)["counts"]["invisible"] == "2"
 
 
+def test_messages_are_released_once_under_a_request_id(stranger: Stranger, namespace: str) -> None:
+    where = {"namespace": namespace, "queue": "orders"}
+    stranger.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(200)])
+    leases = [each["lease"] for each in stranger.call("Dequeue", **where, limit=200)["deliveries"]]
+    stranger.call("Complete", **where, leases=[leases[7]])
+    for _ in range(2):
+        assert stranger.call("Release", **where, leases=leases, request_id="mine:1")["lost"] == [7]
+    assert len(stranger.call("Release", **where, leases=leases, request_id="mine:2")["lost"]) == 200
+    taken = stranger.call("Dequeue", **where, limit=200)["deliveries"]
+    assert {each["lease"]["attempt"] for each in taken} == {1}
+    assert len(taken) == 199
+
+
+def test_results_go_with_their_leases_and_a_final_failure_is_errored(stranger: Stranger, namespace: str) -> None:
+    where = {"namespace": namespace, "queue": "orders"}
+    stranger.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(4)])
+    leases = [each["lease"] for each in stranger.call("Dequeue", **where, limit=4)["deliveries"]]
+    ids = [lease["id"] for lease in leases]
+    stranger.call("Complete", **where, leases=leases[:3], results={0: "first", 2: ""})
+    kept = [stranger.call("GetMessage", **where, id=id_)["message"] for id_ in ids[:3]]
+    assert [message.get("result") for message in kept] == ["first", None, ""]
+    failed = stranger.call("Fail", **where, items=[{"lease": leases[3], "error": "boom", "final": True}])
+    assert failed["states"] == ["STATE_ERRORED"]
+
+
 def test_a_refusal_names_its_reason_for_programs(stranger: Stranger, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     stranger.call("Enqueue", **where, message={"id": "a", "payload": payload("x")})
@@ -120,6 +148,11 @@ def test_a_refusal_names_its_reason_for_programs(stranger: Stranger, namespace: 
         ("GetCounts", {"queue": "none"}, "NOT_FOUND"),
         ("Dequeue", {"namespace": "none"}, "NOT_FOUND"),
         ("Complete", {"leases": [{"id": "a", "token": payload("short")}]}, "INVALID_ARGUMENT"),
+        ("Complete", {"leases": [LEASE], "results": {1: "whose?"}}, "INVALID_ARGUMENT"),
+        ("Complete", {"leases": [LEASE], "results": {-1: "whose?"}}, "INVALID_ARGUMENT"),
+        ("Complete", {"leases": [LEASE], "results": {0: "x" * 1_025}}, "INVALID_ARGUMENT"),
+        ("Fail", {"items": [{"lease": LEASE, "final": True, "retry_in_ms": 1}]}, "INVALID_ARGUMENT"),
+        ("Release", {"leases": [LEASE] * 1_001}, "INVALID_ARGUMENT"),
         ("ListMessages", {"page_token": "9:9"}, "INVALID_ARGUMENT"),
         ("ListMessages", {"state": 77}, "INVALID_ARGUMENT"),
         ("GetMessage", {"id": "none"}, "NOT_FOUND"),

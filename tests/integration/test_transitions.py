@@ -140,7 +140,7 @@ def test_the_end_of_a_lease_with_the_attempts_used_up_makes_it_errored(
     queue.dequeue()
     clock.advance(timedelta(seconds=10))
     found = queue.get("m")
-    assert (found.state, found.error) == ("errored", "lease expired")
+    assert (found.state, found.error) == ("errored", "the lease of attempt 1 of 1 ended")
     assert last(history) == ("running", "errored", 3, 1)
 
 

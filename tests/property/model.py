@@ -85,24 +85,29 @@ class QueueModel:
         entry.token, entry.worker, entry.until = token, worker, now + duration
         entry.becomes(RUNNING, now, lateness=max(0, now - entry.due))
 
-    def complete(self, key: Key, token: bytes) -> None:
+    def complete(self, key: Key, token: bytes, result: str | None = None) -> None:
         entry = self.messages.get(key)
         if entry is not None and entry.state == COMPLETED and entry.token == token:
             return
         entry = self._owned(key, token)
-        entry.worker, entry.error = "", ""
+        entry.worker, entry.error, entry.result = "", "", result
         self._finish(entry, COMPLETED)
 
-    def fail(self, key: Key, token: bytes, error: str, delay: int) -> str:
+    def fail(self, key: Key, token: bytes, error: str, delay: int, final: bool = False) -> str:
         entry = self._owned(key, token)
         entry.error = error
-        if entry.attempts >= self._most(entry):
+        if final or entry.attempts >= self._most(entry):
             self._give_back(entry, ERRORED, self._now() + self.settings.errored_retention)
         elif delay > 0:
             self._give_back(entry, INVISIBLE, self._now() + delay)
         else:
             self._give_back(entry, PENDING, self._now())
         return entry.state
+
+    def release(self, key: Key, token: bytes) -> None:
+        entry = self._owned(key, token)
+        entry.attempts -= 1
+        self._give_back(entry, PENDING, self._now())
 
     def extend(self, key: Key, token: bytes, lease: int) -> int:
         entry = self._owned(key, token)
@@ -248,6 +253,12 @@ class QueueModel:
     def _most(self, entry: Entry) -> int:
         return entry.given.max_attempts or self.settings.max_attempts
 
+    def _of_last_lease(self, entry: Entry) -> str:
+        told = [f"the lease of attempt {entry.attempts} of {self._most(entry)} ended"]
+        told += [f"worker {entry.worker}"] if entry.worker else []
+        told += [f"the failure before: {entry.error}"] if entry.error else []
+        return "; ".join(told)
+
     def _finish(self, entry: Entry, state: str, until: int | None = None) -> None:
         """Completed or cancelled: only the header is kept, for the retention or until then."""
         entry.payload, entry.metadata = b"", {}
@@ -268,7 +279,7 @@ class QueueModel:
             self.lateness.append(now - entry.until)
             entry.becomes(PENDING, now, lateness=now - entry.until)
         elif entry.state == RUNNING and entry.attempts >= self._most(entry):
-            entry.error = entry.error or "lease expired"
+            entry.error = self._of_last_lease(entry)
             self._give_back(entry, ERRORED, now + self.settings.errored_retention)
         elif entry.state == RUNNING:
             self._give_back(entry, PENDING, now)

@@ -81,6 +81,7 @@ class Entry:
     token: bytes | None = None
     worker: str = ""
     error: str = ""
+    result: str | None = None
     held: bool = False
     """Cancelled while Running, and its exclusive value is not yet free."""
     history: list[Event] = field(default_factory=list)

@@ -73,6 +73,7 @@ MUTANTS = [
     Mutant("a lease does not hold its value", "_pending", "byte(lock) == 82", "byte(lock) == 0", "exclusive"),
     Mutant("complete keeps the value", "complete", "release(field)", "", "exclusive"),
     Mutant("fail keeps the value", "fail", "release(field)", "", "exclusive"),
+    Mutant("release keeps the value", "release", "release(field)", "", "exclusive"),
     Mutant("an expired lease keeps the value", "expire", "release(field)", "", "exclusive"),
     Mutant("a worker's late call keeps the value", "_lease", "    release(field)", "", "exclusive"),
     Mutant("cancel frees the value of a worker at work", "cancel", "and at_once == 0", "and false", "exclusive"),
@@ -94,12 +95,25 @@ MUTANTS = [
     Mutant("attempts are not counted", "dequeue", "attempts + 1", "attempts"),
     Mutant("one attempt too many by fail", "fail", "attempts >= most", "attempts > most"),
     Mutant("one attempt too many by expiry", "expire", "attempts >= most", "attempts > most"),
+    Mutant("a final failure is tried again", "fail", "and most > 0 and own", "and own"),
+    Mutant("release counts the attempt", "release", "attempts - 1, now", "attempts, now"),
+    Mutant(
+        "an event tells the attempt that release took back", "release", "PENDING, attempts - 1)", "PENDING, attempts)"
+    ),
+    Mutant("release leaves its lease's token", "release", "flags - OWNED", "flags"),
     Mutant("redrive keeps the attempts", "redrive", "version + 1, 0, now", "version + 1, 3, now"),
     Mutant(
         "reschedule does not raise the version",
         "reschedule",
         "flags, version + 1, attempts",
         "flags, version, attempts",
+    ),
+    Mutant("a result of one is the next one's", "complete", "result, results_at = read", "result = read"),
+    Mutant(
+        "an errored message keeps what it said before its last lease ended",
+        "expire",
+        "#text, text",
+        "#failure, failure",
     ),
     Mutant("any token completes", "complete", "token ~= tokens[n]", "not token"),
     Mutant("any token owns", "_lease", "and sub(record, UNOWNED, 30) == token", ""),

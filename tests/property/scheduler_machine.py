@@ -7,7 +7,7 @@ work, and wakes when it is deposed.
 import copy
 import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -31,6 +31,7 @@ from tests.property.machine_values import (
     leases,
     limits,
     lost_or,
+    results,
     urgencies,
     values,
 )
@@ -115,30 +116,51 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert {(each.id, each.token) for each in found} == {(each.id, each.token) for each in still}
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data())
-    def complete(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), result=results)
+    def complete(self, data: st.DataObject, result: str | None) -> None:
         message = self._some_held(data)
         queue = self.model.queues[message.queue]
-        assert outcome(message.complete) == lost_or(lambda: queue.complete(key_of(message), message.token), message)
+        found = outcome(lambda: message.complete(result))
+        assert found == lost_or(lambda: queue.complete(key_of(message), message.token, result), message)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), client=clients)
     def complete_many(self, data: st.DataObject, client: int) -> None:
         messages = data.draw(st.lists(st.sampled_from(self.held), min_size=1, max_size=3))
-        lost = []
-        for message in messages:
-            try:
-                self.model.queues[message.queue].complete(key_of(message), message.token)
-            except LeaseLost:
-                lost.append(key_of(message))
-        found = outcome(lambda: self._queue(client, messages[0].queue).complete_many(messages))
-        assert found == (("LeaseLost", sorted(lost, key=str)) if lost else None)
+        told = data.draw(st.none() | st.lists(results, min_size=len(messages), max_size=len(messages)))
+        each = [None] * len(messages) if told is None else told
+        lost = self._lost(messages, lambda queue, *of, n: queue.complete(*of, each[n]))
+        found = outcome(lambda: self._queue(client, messages[0].queue).complete_many(messages, told))
+        assert found == lost
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data(), delay=st.sampled_from([None, 0, 0, 1, 5_000]), error=st.sampled_from([None, "no luck"]))
-    def fail(self, data: st.DataObject, delay: int | None, error: str | None) -> None:
+    @rule(data=st.data(), client=clients)
+    def release_many(self, data: st.DataObject, client: int) -> None:
+        messages = data.draw(st.lists(st.sampled_from(self.held), min_size=1, max_size=3))
+        lost = self._lost(messages, lambda queue, *of, n: queue.release(*of))
+        assert outcome(lambda: self._queue(client, messages[0].queue).release_many(messages)) == lost
+
+    def _lost(self, messages: list[Message], call: Callable[..., None]) -> Any:
+        """What a call with many must answer; ``call`` does it with one of the model's, the n-th."""
+        lost = []
+        for n, message in enumerate(messages):
+            try:
+                call(self.model.queues[message.queue], key_of(message), message.token, n=n)
+            except LeaseLost:
+                lost.append(key_of(message))
+        return ("LeaseLost", sorted(lost, key=str)) if lost else None
+
+    @precondition(lambda self: self.held)
+    @rule(
+        data=st.data(),
+        delay=st.sampled_from([None, 0, 0, 1, 5_000]),
+        error=st.sampled_from([None, "no luck"]),
+        final=st.sampled_from([False, False, True]),
+    )
+    def fail(self, data: st.DataObject, delay: int | None, error: str | None, final: bool) -> None:
         message = self._some_held(data)
-        found = outcome(lambda: message.fail(error, duration(delay)))
+        delay = None if final else delay
+        found = outcome(lambda: message.fail(error, duration(delay), final=final))
         waits = delay or 0
         if delay is None and found == INVISIBLE:
             until = self._queue(0, message.queue).get(*key_of(message)).until
@@ -146,7 +168,14 @@ class SchedulerMachine(RuleBasedStateMachine):
             waits = in_ms(until) - self.model.now
             assert 1 <= waits <= 1_000 * 2 ** (message.attempt - 1)
         queue = self.model.queues[message.queue]
-        assert found == lost_or(lambda: queue.fail(key_of(message), message.token, error or "", waits), message)
+        assert found == lost_or(lambda: queue.fail(key_of(message), message.token, error or "", waits, final), message)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        message = self._some_held(data)
+        queue = self.model.queues[message.queue]
+        assert outcome(message.release) == lost_or(lambda: queue.release(key_of(message), message.token), message)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), lease=st.sampled_from([1_000, 45_000, 45_000]))
@@ -157,7 +186,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert found == lost_or(lambda: queue.extend(key_of(message), message.token, lease), message)
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data(), action=st.sampled_from(["complete", "fail", "extend"]))
+    @rule(data=st.data(), action=st.sampled_from(["complete", "fail", "release", "extend"]))
     def act_with_a_wrong_token(self, data: st.DataObject, action: str) -> None:
         forged = copy.copy(self._some_held(data))
         forged.token = bytes(16)

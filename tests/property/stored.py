@@ -5,7 +5,7 @@ from struct import Struct
 from typing import Any
 
 from tests.property.model import QueueModel
-from tests.property.model_messages import CANCELLED, INVISIBLE, PENDING, RUNNING, Entry, Event
+from tests.property.model_messages import CANCELLED, COMPLETED, INVISIBLE, PENDING, RUNNING, Entry, Event
 from tickwheel import keys, record, timers, transitions
 from tickwheel.record import BIAS, State
 
@@ -153,16 +153,18 @@ def _label(state: State | None) -> str | None:
 
 def _shown(entry: Entry) -> tuple[object, ...]:
     owned = entry.token is not None
+    told = entry.result if entry.state == COMPLETED else entry.error or None
     return (
         entry.state, entry.version, entry.attempts, entry.order, entry.due, entry.until, _deadline(entry),
-        entry.token if owned else b"", entry.worker, entry.error, entry.payload, entry.metadata, entry.held,
+        entry.token if owned else b"", entry.worker, told, entry.payload, entry.metadata, entry.held,
     )  # fmt: skip
 
 
 def _seen(stored: record.Record) -> tuple[object, ...]:
+    told = stored.error if stored.flags & record.ERROR else None
     return (
         stored.state.label, stored.version, stored.attempts, stored.incarnation, stored.due_ms, stored.until_ms,
-        stored.deadline_ms, stored.token, stored.worker, stored.error, stored.payload, stored.metadata,
+        stored.deadline_ms, stored.token, stored.worker, told, stored.payload, stored.metadata,
         stored.held and stored.state.label == CANCELLED,
     )  # fmt: skip
 

@@ -109,10 +109,11 @@ def keys_of(command: list[bytes], server: Any) -> list[bytes]:
 
 
 def finish_in_every_way(queue: Queue, messages: list[Message]) -> None:
-    """Complete, fail and cancel, as far as there are messages; the first goes on running."""
+    """Complete, fail and cancel, as far as there are messages; the first is released."""
     for n, message in enumerate(messages):
         if n == 0:
             message.extend(timedelta(minutes=1))
+            message.release()
         elif n == 1:
             message.complete()
         elif n == 2:

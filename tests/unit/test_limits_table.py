@@ -28,6 +28,7 @@ ROWS = {
     "minutes of a forecast": f"{limits.FORECAST_MINUTES_MAX:,}",
     "max_attempts": f"1 to {limits.MAX_ATTEMPTS_MAX:,}",
     "error text kept": f"{limits.ERROR_BYTES // 1024} KiB, longer is cut",
+    "result kept": f"{limits.RESULT_BYTES // 1024} KiB",
     "worker name": f"{limits.WORKER_BYTES} B",
     "outbox of a shard (history `relay`)": "whole KiB, from"
     f" {limits.OUTBOX_BYTES_MIN:,} to {limits.OUTBOX_BYTES_MAX:,} B"

@@ -93,7 +93,7 @@ def test_shards_that_were_empty_a_moment_ago_are_not_looked_at_where_another_has
     assert first(asked(shards_of_which(2), request_id="w:1"))[:1] == ["GET"]
 
 
-@pytest.mark.parametrize("script", ["enqueue", "fail", "reschedule", "redrive"])
+@pytest.mark.parametrize("script", ["enqueue", "fail", "release", "reschedule", "redrive"])
 def test_a_shard_to_which_this_client_may_have_given_something_more_urgent_is_looked_at(script: str) -> None:
     known = shards_of_which(2)
     requests = [Request(3, known.call(script, 3, "q", []))]

@@ -1,8 +1,8 @@
-"""What a worker does, from a shell: `tickwheel dequeue`, `complete`, `fail`, `extend`."""
+"""What a worker does, from a shell: `tickwheel dequeue`, `complete`, `fail`, `release`, `extend`."""
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Annotated
 
@@ -101,7 +101,7 @@ def dequeue(
 @command(
     commands,
     "complete",
-    "tickwheel complete orders order-17 --token 5f3a... --exclusive-value 42",
+    "tickwheel complete orders order-17 --token 5f3a... --exclusive-value 42 --result 'card 4711'",
     "tickwheel dequeue orders --limit 100 --json | tickwheel complete orders -",
     panel="Messages",
 )
@@ -111,26 +111,23 @@ def complete(
     id: Annotated[str, typer.Argument(help="The message's id; - reads what dequeue --json printed.", metavar="ID|-")],
     token: Token = None,
     exclusive_value: ExclusiveValue = None,
+    result: Annotated[
+        str | None, typer.Option(help="What came of it, up to 1 KiB; kept with the message. With -, of each.")
+    ] = None,
 ) -> None:
     """Complete a message that was dequeued. Again is fine."""
-    with place.open() as tickwheel:
-        asked = tickwheel.queue(queue)
-        found, lost = _leased(asked, id, token, exclusive_value)
-        try:
-            asked.complete_many(found)
-        except LeaseLost as error:
-            lost += [str(error)]
-            found = [message for message in found if message not in error.lost]
-    for message in found:
-        _print_state(place, message.id, "completed")
-    if lost:
-        raise Refusal(lost[0] + (f"; {len(found)} others were completed" if found else ""))
+
+    def complete_all(queue: Queue, messages: list[Message]) -> None:
+        queue.complete_many(messages, None if result is None else [result] * len(messages))
+
+    _finish(place, queue, (id, token, exclusive_value), "completed", complete_all)
 
 
 @command(
     commands,
     "fail",
     "tickwheel fail orders order-17 --token 5f3a... --error 'card declined' --retry-in 40s",
+    "tickwheel fail orders order-17 --token 5f3a... --error 'no such card' --final",
     panel="Messages",
 )
 def fail(
@@ -144,14 +141,36 @@ def fail(
         timedelta | None,
         typer.Option(parser=option(duration), metavar="DURATION", help="Default: the queue's back-off."),
     ] = None,
+    final: Annotated[bool, typer.Option("--final", help="Errored at once, whatever attempts are left.")] = False,
 ) -> None:
     """Give a message back, and print its new state.
 
-    It is tried again after the back-off, or is errored where its attempts are used up.
+    It is tried again after the back-off, or is errored where its attempts are used up or the failure is final.
     """
     with place.open() as tickwheel:
-        state = _one(tickwheel.queue(queue), id, token, exclusive_value).fail(error, retry_in)
+        state = _one(tickwheel.queue(queue), id, token, exclusive_value).fail(error, retry_in, final=final)
     _print_state(place, id, state)
+
+
+@command(
+    commands,
+    "release",
+    "tickwheel release orders order-17 --token 5f3a... --exclusive-value 42",
+    "tickwheel release orders - < batch.jsonl",
+    panel="Messages",
+)
+def release(
+    place: Place,
+    queue: Name,
+    id: Annotated[str, typer.Argument(help="The message's id; - reads what dequeue --json printed.", metavar="ID|-")],
+    token: Token = None,
+    exclusive_value: ExclusiveValue = None,
+) -> None:
+    """Give a message back as if it had not been delivered.
+
+    It is pending at once, and the attempt is not counted.
+    """
+    _finish(place, queue, (id, token, exclusive_value), "released", Queue.release_many)
 
 
 @command(commands, "extend", "tickwheel extend orders order-17 5m --token 5f3a...", panel="Messages")
@@ -173,6 +192,28 @@ def extend(
         print_json({"id": id, "state": "running", "lease_until": until})
     else:
         print(f"{printable(id)} is yours until {moment(until)}")
+
+
+def _finish(
+    place: Place,
+    name: str,
+    given: tuple[str, str | None, str | None],
+    what: str,
+    call: Callable[[Queue, list[Message]], None],
+) -> None:
+    """Do it with the messages meant, print each, and refuse in the end where a lease is lost."""
+    with place.open() as tickwheel:
+        queue = tickwheel.queue(name)
+        found, lost = _leased(queue, *given)
+        try:
+            call(queue, found)
+        except LeaseLost as error:
+            lost += [str(error)]
+            found = [message for message in found if message not in error.lost]
+    for message in found:
+        _print_state(place, message.id, "pending" if what == "released" else what)
+    if lost:
+        raise Refusal(lost[0] + (f"; {len(found)} others were {what}" if found else ""))
 
 
 def _one(queue: Queue, id: str, token: str | None, exclusive_value: str | None) -> Message:

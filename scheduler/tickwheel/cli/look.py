@@ -45,6 +45,7 @@ def get(place: Place, queue: Name, id: Id, exclusive_value: ExclusiveValue = Non
             ("  attempt", found.attempt or ""),
             ("  worker", found.worker),
             ("  error", found.error),
+            ("  result", found.result),
             ("  exclusive value", found.exclusive_value),
             ("  metadata", pairs_text(found.metadata)),
             ("  payload", payload_text(found.payload) if found.payload else ""),

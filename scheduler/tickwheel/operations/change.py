@@ -15,8 +15,6 @@ from tickwheel.routing import shard_of
 from tickwheel.session import NamedSlots, Slots
 
 _CANCEL = Struct(">HIB")
-# A cancelled message that was Pending leaves up to 16 indexes.
-_CANCEL_MESSAGES = 50
 _RESCHEDULE = Struct(">IHI")
 _NEW_TIMES = Struct(">BHIQ")
 _UNFINISHED = "invisible, pending or running"
@@ -66,7 +64,7 @@ def cancel_each(
         located.append((shard, n, raw))
     done: dict[int, Change | TickwheelError] = {}
     slots = slots or core.slots
-    most = _CANCEL_MESSAGES if exclusive_value is None else limits.CALL_EXCLUSIVE
+    most = limits.CALL_INDEXED if exclusive_value is None else limits.CALL_EXCLUSIVE
     for part in rounds(located, lambda item: item[0], most):
 
         def build(

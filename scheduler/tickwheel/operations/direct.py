@@ -65,11 +65,14 @@ class Direct:
     def leased(self, queue: str, id_: str, token: bytes, exclusive_value: str | None, kind: type[M]) -> Plan[M]:
         return leased(self._core, queue, id_, token, exclusive_value, kind)
 
-    def complete(self, messages: Sequence[LeasedMessage]) -> Plan[None]:
-        return finish.complete(self._core, messages)
+    def complete(self, messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None) -> Plan[None]:
+        return finish.complete(self._core, messages, results)
 
-    def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None) -> Plan[str]:
-        return finish.fail(self._core, message, error, retry_in)
+    def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None, final: bool) -> Plan[str]:
+        return finish.fail(self._core, message, error, retry_in, final)
+
+    def release(self, messages: Sequence[LeasedMessage]) -> Plan[None]:
+        return finish.release(self._core, messages)
 
     def extend(self, message: LeasedMessage, duration: timedelta) -> Plan[int]:
         return finish.extend(self._core, message, duration)

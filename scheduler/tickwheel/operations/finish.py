@@ -1,9 +1,9 @@
-"""What the holder of a lease does with it: complete, fail, extend."""
+"""What the holder of a lease does with it: complete, fail, release, extend."""
 
 import random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from itertools import groupby
+from itertools import groupby, repeat
 from struct import Struct
 from typing import TypeVar
 
@@ -24,28 +24,36 @@ _U32 = Struct(">I")
 L = TypeVar("L", bound=LeasedMessage)
 
 
-def complete(core: Core, messages: Sequence[LeasedMessage]) -> Plan[None]:
-    """Complete all; LeaseLost, after the others are done, where some are no longer held."""
-    check_leased(messages)
+def complete(core: Core, messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None) -> Plan[None]:
+    """Complete all, each with its result; LeaseLost, after the others are done, where some are no longer held."""
+    check_leased("complete_many", messages)
+    check_results(messages, results)
     lost: list[LeasedMessage] = []
-    for queue, of_queue in groupby(messages, lambda message: message.queue):
+    given = zip(messages, repeat(None) if results is None else results, strict=False)
+    for queue, of_queue in groupby(given, lambda item: item[0].queue):
         config = yield from core.config(queue)
         most = limits.CALL_MESSAGES if config.exclusive_key is None else limits.CALL_EXCLUSIVE
-        for part in rounds(list(of_queue), lambda message: shard_of_message(core, message), most):
+        for part in rounds(list(of_queue), lambda item: shard_of_message(core, item[0]), most):
+            held = {shard: [message for message, _ in items] for shard, items in part.items()}
+            told = {shard: _results([result for _, result in items]) for shard, items in part.items()}
 
             def build(
-                config: QueueConfig, shard: int, part: dict[int, list[LeasedMessage]] = part, queue: str = queue
+                config: QueueConfig,
+                shard: int,
+                held: dict[int, list[LeasedMessage]] = held,
+                told: dict[int, bytes] = told,
+                queue: str = queue,
             ) -> Request:
                 args = [
                     config.context(core.history),
                     b"",
-                    _time(config.retention_ms),
-                    *_items(core, queue, config, part[shard]),
+                    _time(config.retention_ms) + told[shard],
+                    *_items(core, queue, config, held[shard]),
                 ]
                 return Request(shard, core.call("complete", shard, queue, args), durable=True)
 
             replies = yield from core.on_shards(queue, list(part), build)
-            for shard_messages, reply in zip(part.values(), replies, strict=True):
+            for shard_messages, reply in zip(held.values(), replies, strict=True):
                 lost += _lost(shard_messages, reply.value)
     raise_lost(lost)
 
@@ -55,10 +63,12 @@ def fail(
     message: LeasedMessage,
     error: str | None,
     retry_in: timedelta | None,
+    final: bool = False,
     slots: Slots | NamedSlots | None = None,
 ) -> Plan[str]:
     """Give the message back: Invisible for its back-off, Pending, or Errored; answers which."""
     text = error_text(error)
+    check_final(final, retry_in)
     delay = None
     if retry_in is not None:
         delay = arguments.duration_ms("retry_in", retry_in, 0, limits.DELAY_MS_MAX)
@@ -69,9 +79,8 @@ def fail(
             (
                 _time(config.retention_ms),
                 _time(config.errored_retention_ms),
-                _U16.pack(config.max_attempts),
-                _U16.pack(len(text)),
-                text,
+                _U16.pack(0 if final else config.max_attempts),
+                _counted(text),
                 _time(wait),
             )
         )
@@ -79,6 +88,37 @@ def fail(
     [(code, state, _, _)] = yield from _leased_call(core, "fail", [message], build, slots)
     raise_lost(_lost([message], [code]))
     return label(state)
+
+
+def release(core: Core, messages: Sequence[LeasedMessage], slots: Slots | NamedSlots | None = None) -> Plan[None]:
+    """Give all back as if they had not been delivered; LeaseLost, after the others are done, where some are lost."""
+    check_leased("release_many", messages)
+    lost: list[LeasedMessage] = []
+    slots = slots or core.slots
+    for queue, of_queue in groupby(messages, lambda message: message.queue):
+        config = yield from core.config(queue)
+        most = limits.CALL_INDEXED if config.exclusive_key is None else limits.CALL_EXCLUSIVE
+        for part in rounds(list(of_queue), lambda message: shard_of_message(core, message), most):
+
+            def build(
+                config: QueueConfig,
+                shard: int,
+                session: bytes,
+                part: dict[int, list[LeasedMessage]] = part,
+                queue: str = queue,
+            ) -> tuple[str, list[bytes | int | str]]:
+                items = _items(core, queue, config, part[shard])
+                return "release", [config.context(core.history), session, _time(config.retention_ms), *items]
+
+            slot = slots.take()
+            try:
+                replies = yield from core.in_sessions(queue, list(part), slot, build)
+                for (shard, shard_messages), reply in zip(part.items(), replies, strict=True):
+                    slot.answered(shard, kept=True)
+                    lost += _lost(shard_messages, [code for code, *_ in each(reply.value)])
+            finally:
+                slots.give(slot)
+    raise_lost(lost)
 
 
 def extend(core: Core, message: LeasedMessage, duration: timedelta) -> Plan[int]:
@@ -121,19 +161,50 @@ def _extension(ms: int) -> Callable[[QueueConfig], bytes]:
     return lambda config: _time(config.retention_ms) + _U32.pack(ms)
 
 
-def check_leased(messages: object) -> None:
+def check_leased(call: str, messages: object) -> None:
     """Raises InvalidArgument for what is no list of messages that were dequeued."""
     if not isinstance(messages, Sequence):
-        raise InvalidArgument(f"complete_many takes a list of messages, not {arguments.shown(messages)}")
+        raise InvalidArgument(f"{call} takes a list of messages, not {arguments.shown(messages)}")
     for message in messages:
         if not isinstance(message, LeasedMessage):
-            raise InvalidArgument(f"complete_many takes messages that were dequeued, not {arguments.shown(message)}")
+            raise InvalidArgument(f"{call} takes messages that were dequeued, not {arguments.shown(message)}")
+
+
+def check_results(messages: Sequence[LeasedMessage], results: object) -> None:
+    """Raises InvalidArgument for what is no list of results, one for each message."""
+    if results is None:
+        return
+    if isinstance(results, str | bytes) or not isinstance(results, Sequence):
+        raise InvalidArgument(f"results must be a list of str or None, not {arguments.shown(results)}")
+    if len(results) != len(messages):
+        raise InvalidArgument(f"results are {len(results)}, and messages {len(messages)}: give one for each, or None")
+    for result in results:
+        if result is not None:
+            arguments.text("result", result, limits.RESULT_BYTES)
+
+
+def check_final(final: object, retry_in: object) -> None:
+    """Raises InvalidArgument where a failure is to be final and tried again."""
+    if arguments.boolean("final", final) and retry_in is not None:
+        raise InvalidArgument("a final failure is not tried again: give retry_in or final=True, not both")
 
 
 def error_text(error: str | None) -> bytes:
     """As much of the error as is kept with its message."""
     text = arguments.text("error", "" if error is None else error, limits.PAYLOAD_BYTES_MAX)
     return text[: limits.ERROR_BYTES].decode(errors="ignore").encode()
+
+
+def _results(results: Sequence[str | None]) -> bytes:
+    """As `complete.lua` reads them: of each the section of its record, nothing where no message has one."""
+    if not any(result is not None for result in results):
+        return b""
+    sections = [b"" if result is None else _counted(result.encode()) for result in results]
+    return b"".join(map(_counted, sections))
+
+
+def _counted(raw: bytes) -> bytes:
+    return _U16.pack(len(raw)) + raw
 
 
 def _leased_call(

@@ -91,6 +91,7 @@ def view(queue: str, raw_name: bytes, stored: bytes, body: bytes, exclusive: boo
     with damage_named(queue, raw_name):
         id_, value = record.split_name(raw_name, exclusive)
     found = decoded(queue, raw_name, stored, body)
+    completed = found.state is State.COMPLETED
     return MessageView(
         id=id_,
         queue=queue,
@@ -103,8 +104,9 @@ def view(queue: str, raw_name: bytes, stored: bytes, body: bytes, exclusive: boo
         version=found.version,
         exclusive_value=value,
         worker=found.worker,
-        error=found.error,
+        error="" if completed else found.error,
         until=None if found.state is State.PENDING else arguments.from_ms(found.until_ms),
+        result=found.error if completed and found.flags & record.ERROR else None,
     )
 
 

@@ -1,7 +1,7 @@
 """What goes into one call of the service: so many messages, of so many bytes."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Final
 
 from tickwheel.message import LeasedMessage, NewMessage
@@ -31,9 +31,12 @@ def batches(given: Iterable[NewMessage]) -> Iterator[list[messages.NewMessage]]:
         yield part
 
 
-def of_one_queue(given: Sequence[LeasedMessage]) -> Iterator[tuple[str, list[LeasedMessage]]]:
-    """A queue, and as many of its messages as fit into one call."""
-    for queue, of_queue in groupby(given, lambda message: message.queue):
+def of_one_queue(
+    given: Sequence[LeasedMessage], results: Sequence[str | None] | None = None
+) -> Iterator[tuple[str, list[tuple[LeasedMessage, str | None]]]]:
+    """A queue, and as many of its messages, each with its result, as fit into one call."""
+    each = zip(given, repeat(None) if results is None else results, strict=False)
+    for queue, of_queue in groupby(each, lambda item: item[0].queue):
         part = list(of_queue)
         for first in range(0, len(part), BATCH_MESSAGES):
             yield queue, part[first : first + BATCH_MESSAGES]

@@ -188,6 +188,7 @@ def message_of(view: MessageView) -> messages.Message:
         worker=view.worker,
         error=view.error,
         until_ms=None if view.until is None else to_ms(view.until),
+        result=view.result,
     )
 
 
@@ -207,6 +208,7 @@ def view(found: messages.Message) -> MessageView:
         worker=found.worker,
         error=found.error,
         until=arguments.from_ms(found.until_ms) if found.HasField("until_ms") else None,
+        result=given(found, "result"),
     )
 
 

@@ -17,7 +17,7 @@ from tickwheel.namespace import HISTORIES, OUTBOX_FULL
 from tickwheel.operations.change import check_ids, check_new_times
 from tickwheel.operations.enqueue import Refused, check_refused
 from tickwheel.operations.explain import Explanation
-from tickwheel.operations.finish import check_leased, error_text, raise_lost
+from tickwheel.operations.finish import check_final, check_leased, check_results, error_text, raise_lost
 from tickwheel.operations.leased import check_token
 from tickwheel.operations.look import ForecastMinute, Lateness
 from tickwheel.operations.results import Change
@@ -131,19 +131,33 @@ class Remote:
         found = yield Ask("GetLease", calls.GetLeaseRequest(**self._one(queue, id_, exclusive_value), token=token))
         return conversion.delivered(kind, queue, found.delivery)
 
-    def complete(self, given: Sequence[LeasedMessage]) -> Plan[None]:
-        check_leased(given)
+    def complete(self, given: Sequence[LeasedMessage], results: Sequence[str | None] | None = None) -> Plan[None]:
+        check_leased("complete_many", given)
+        check_results(given, results)
         lost: list[LeasedMessage] = []
-        for queue, part in of_one_queue(given):
-            leases = [conversion.lease_of(message) for message in part]
-            request = calls.CompleteRequest(namespace=self._core.namespace, queue=queue, leases=leases)
+        for queue, part in of_one_queue(given, results):
+            request = calls.CompleteRequest(
+                **self._queue(queue),
+                leases=[conversion.lease_of(message) for message, _ in part],
+                results={n: result for n, (_, result) in enumerate(part) if result is not None},
+            )
             reply = yield Ask("Complete", request)
-            lost += (part[n] for n in reply.lost)
+            lost += (part[n][0] for n in reply.lost)
         raise_lost(lost)
 
-    def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None) -> Plan[str]:
+    def release(self, given: Sequence[LeasedMessage]) -> Plan[None]:
+        check_leased("release_many", given)
+        lost: list[LeasedMessage] = []
+        for queue, part in of_one_queue(given):
+            leases = [conversion.lease_of(message) for message, _ in part]
+            reply = yield from self._once("Release", calls.ReleaseRequest(**self._queue(queue), leases=leases))
+            lost += (part[n][0] for n in reply.lost)
+        raise_lost(lost)
+
+    def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None, final: bool) -> Plan[str]:
         text = error_text(error).decode()
-        item = calls.FailRequest.Item(lease=conversion.lease_of(message), error=text)
+        check_final(final, retry_in)
+        item = calls.FailRequest.Item(lease=conversion.lease_of(message), error=text, final=final)
         if retry_in is not None:
             item.retry_in_ms = arguments.duration_ms("retry_in", retry_in, 0, limits.DELAY_MS_MAX)
         request = calls.FailRequest(namespace=self._core.namespace, queue=message.queue, items=[item])

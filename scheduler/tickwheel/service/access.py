@@ -44,7 +44,7 @@ class Role(StrEnum):
 # What is not named is to look.
 ROLES: Final[Mapping[str, Role]] = {
     **dict.fromkeys(("Enqueue", "EnqueueBatch", "EnqueueStream", "Cancel", "Reschedule"), Role.PRODUCE),
-    **dict.fromkeys(("Dequeue", "DequeueStream", "Complete", "Fail", "Extend", "GetLease"), Role.CONSUME),
+    **dict.fromkeys(("Dequeue", "DequeueStream", "Complete", "Fail", "Release", "Extend", "GetLease"), Role.CONSUME),
     **dict.fromkeys(("CreateQueue", "BlockQueue", "Redrive"), Role.ADMIN),
 }
 

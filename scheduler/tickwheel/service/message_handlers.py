@@ -2,7 +2,7 @@
 what comes of it into the service's.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.enqueue import Refused, enqueue_each, refused
 from tickwheel.operations.leased import check_token, leased
 from tickwheel.operations.scan import Scan
+from tickwheel.plan import Plan
 from tickwheel.remote import conversion
 from tickwheel.remote.status import refusal_of
 from tickwheel.service.credit import Credit
@@ -119,13 +120,8 @@ class MessageHandlers:
 
     async def complete(self, request: calls.CompleteRequest) -> calls.CompleteResponse:
         namespace, held = await self._held(request, request.leases, _LEASES_MOST)
-        lost: list[int] = []
-        try:
-            await namespace.run(finish.complete(namespace.core, held))
-        except LeaseLost as error:
-            ids = {id(message) for message in error.lost}
-            lost = [n for n, message in enumerate(held) if id(message) in ids]
-        return calls.CompleteResponse(lost=lost)
+        results = _results(request.results, len(held))
+        return calls.CompleteResponse(lost=await _lost(namespace, held, finish.complete(namespace.core, held, results)))
 
     async def fail(self, request: calls.FailRequest) -> calls.FailResponse:
         items = request.items
@@ -135,11 +131,18 @@ class MessageHandlers:
         for item, message in zip(items, held, strict=True):
             retry_in = conversion.given_ms(item, "retry_in_ms")
             try:
-                label = await namespace.run(finish.fail(namespace.core, message, item.error, retry_in, slots))
+                label = await namespace.run(
+                    finish.fail(namespace.core, message, item.error, retry_in, item.final, slots)
+                )
             except LeaseLost:
                 label = None
             states.append(conversion.state(label))
         return calls.FailResponse(states=states)
+
+    async def release(self, request: calls.ReleaseRequest) -> calls.ReleaseResponse:
+        namespace, held = await self._held(request, request.leases, _LEASES_MOST)
+        plan = finish.release(namespace.core, held, _slots(request))
+        return calls.ReleaseResponse(lost=await _lost(namespace, held, plan))
 
     async def extend(self, request: calls.ExtendRequest) -> calls.ExtendResponse:
         namespace, held = await self._held(request, request.leases, _LEASES_MOST)
@@ -228,6 +231,22 @@ async def _enqueued(
         else conversion.result_of(each)
         for each in found
     ]
+
+
+async def _lost(namespace: Namespace, held: Sequence[LeasedMessage], plan: Plan[None]) -> list[int]:
+    """Run the plan; the places of those that were not held."""
+    try:
+        await namespace.run(plan)
+    except LeaseLost as error:
+        ids = {id(message) for message in error.lost}
+        return [n for n, message in enumerate(held) if id(message) in ids]
+    return []
+
+
+def _results(given: Mapping[int, str], count: int) -> list[str | None] | None:
+    for place in given:
+        integer("a place of results", place, 0, count - 1)
+    return [given.get(n) for n in range(count)] if given else None
 
 
 def _slots(request: Any) -> NamedSlots | None:

@@ -135,14 +135,23 @@ class DequeueStreamResponse(_message.Message):
     def __init__(self, deliveries: _Optional[_Iterable[_Union[_message_pb2.Delivery, _Mapping]]] = ...) -> None: ...
 
 class CompleteRequest(_message.Message):
-    __slots__ = ("namespace", "queue", "leases")
+    __slots__ = ("namespace", "queue", "leases", "results")
+    class ResultsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: str
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[str] = ...) -> None: ...
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     queue: str
     leases: _containers.RepeatedCompositeFieldContainer[_message_pb2.Lease]
-    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., leases: _Optional[_Iterable[_Union[_message_pb2.Lease, _Mapping]]] = ...) -> None: ...
+    results: _containers.ScalarMap[int, str]
+    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., leases: _Optional[_Iterable[_Union[_message_pb2.Lease, _Mapping]]] = ..., results: _Optional[_Mapping[int, str]] = ...) -> None: ...
 
 class CompleteResponse(_message.Message):
     __slots__ = ("lost",)
@@ -153,14 +162,16 @@ class CompleteResponse(_message.Message):
 class FailRequest(_message.Message):
     __slots__ = ("namespace", "queue", "items", "request_id")
     class Item(_message.Message):
-        __slots__ = ("lease", "error", "retry_in_ms")
+        __slots__ = ("lease", "error", "retry_in_ms", "final")
         LEASE_FIELD_NUMBER: _ClassVar[int]
         ERROR_FIELD_NUMBER: _ClassVar[int]
         RETRY_IN_MS_FIELD_NUMBER: _ClassVar[int]
+        FINAL_FIELD_NUMBER: _ClassVar[int]
         lease: _message_pb2.Lease
         error: str
         retry_in_ms: int
-        def __init__(self, lease: _Optional[_Union[_message_pb2.Lease, _Mapping]] = ..., error: _Optional[str] = ..., retry_in_ms: _Optional[int] = ...) -> None: ...
+        final: bool
+        def __init__(self, lease: _Optional[_Union[_message_pb2.Lease, _Mapping]] = ..., error: _Optional[str] = ..., retry_in_ms: _Optional[int] = ..., final: bool = ...) -> None: ...
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     ITEMS_FIELD_NUMBER: _ClassVar[int]
@@ -176,6 +187,24 @@ class FailResponse(_message.Message):
     STATES_FIELD_NUMBER: _ClassVar[int]
     states: _containers.RepeatedScalarFieldContainer[_message_pb2.State]
     def __init__(self, states: _Optional[_Iterable[_Union[_message_pb2.State, str]]] = ...) -> None: ...
+
+class ReleaseRequest(_message.Message):
+    __slots__ = ("namespace", "queue", "leases", "request_id")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    queue: str
+    leases: _containers.RepeatedCompositeFieldContainer[_message_pb2.Lease]
+    request_id: str
+    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., leases: _Optional[_Iterable[_Union[_message_pb2.Lease, _Mapping]]] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class ReleaseResponse(_message.Message):
+    __slots__ = ("lost",)
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    lost: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, lost: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ExtendRequest(_message.Message):
     __slots__ = ("namespace", "queue", "leases", "duration_ms", "request_id")

@@ -15,8 +15,8 @@ def test_help_has_examples_and_exit_codes(run: Run) -> None:
     overview = run("--help").stdout
     assert "Exit codes:" in overview
     for name in (
-        *("demo", "events", "queue", "enqueue", "dequeue", "complete", "fail", "extend", "cancel", "reschedule"),
-        *("get", "messages", "explain", "redrive", "counts", "depth", "forecast", "doctor", "bench"),
+        *("demo", "events", "queue", "enqueue", "dequeue", "complete", "fail", "release", "extend", "cancel"),
+        *("reschedule", "get", "messages", "explain", "redrive", "counts", "depth", "forecast", "doctor", "bench"),
     ):
         assert f" {name} " in overview
         if name != "queue":
@@ -96,6 +96,31 @@ def test_extend_holds_a_lease_longer(run: Run) -> None:
     until = document(run("extend", "jobs", "j", "10m", "--token", message["token"], "--json"))["lease_until"]
     longer = datetime.fromisoformat(until) - datetime.fromisoformat(message["lease_until"])
     assert longer > timedelta(minutes=9)
+
+
+def test_a_result_is_kept_and_shown(run: Run) -> None:
+    run("enqueue", "jobs", "x", "--id", "j")
+    message = document(run("dequeue", "jobs", "--json"))
+    run("complete", "jobs", "j", "--token", message["token"], "--result", "card 4711")
+    assert document(run("get", "jobs", "j", "--json"))["result"] == "card 4711"
+    assert "card 4711" in run("get", "jobs", "j").stdout
+
+
+def test_a_final_failure_is_errored_at_once(run: Run) -> None:
+    run("enqueue", "jobs", "x", "--id", "j")
+    token = document(run("dequeue", "jobs", "--json"))["token"]
+    run("fail", "jobs", "j", "--token", token, "--final", "--retry-in", "1s", code=2)
+    assert document(run("fail", "jobs", "j", "--token", token, "--final", "--json"))["state"] == "errored"
+
+
+def test_release_gives_back_what_dequeue_printed_as_if_it_had_not_been_delivered(run: Run, place: Tickwheel) -> None:
+    for n in range(3):
+        run("enqueue", "jobs", f"x{n}", "--id", f"j{n}")
+    printed = run("dequeue", "jobs", "--limit", 3, "--json").stdout
+    done = documents(run("release", "jobs", "-", "--json", stdin=printed))
+    assert done == [{"id": f"j{n}", "state": "pending"} for n in range(3)]
+    assert [message.attempt for message in place.queue("jobs").dequeue(limit=3)] == [1, 1, 1]
+    run("release", "jobs", "-", stdin=printed, code=1)
 
 
 def test_cancel_tries_every_id_and_tells_the_first_refusal(run: Run) -> None:

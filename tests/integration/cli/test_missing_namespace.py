@@ -21,7 +21,7 @@ NEED_IT = (
     *(("queue", "list"), ("queue", "show", "jobs"), ("queue", "block", "jobs"), ("queue", "unblock", "jobs")),
     *(("cancel", "jobs", "x"), ("reschedule", "jobs", "x", "--delay", "1s"), ("redrive", "jobs", "x")),
     *(("redrive", "jobs", "--all"), ("dequeue", "jobs"), ("complete", "jobs", "x", *TOKEN)),
-    *(("fail", "jobs", "x", *TOKEN), ("extend", "jobs", "x", "1m", *TOKEN)),
+    *(("fail", "jobs", "x", *TOKEN), ("release", "jobs", "x", *TOKEN), ("extend", "jobs", "x", "1m", *TOKEN)),
 )
 MAKE_IT = (("enqueue", "jobs", "x"), ("enqueue", "jobs", "--from", "-"), ("queue", "create", "jobs"))
 

@@ -1,0 +1,33 @@
+#!lua flags=allow-oom
+-- Running -> Pending at once, by the holder of the lease, as if it had not been delivered: the attempt is not counted.
+-- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
+-- INCLUDE: _words _record _clock _context _current _session _transition _pending _change _lease
+-- ARGV[1]  context (_context)
+-- ARGV[2]  session (_session)
+-- ARGV[3]  retention of cancelled I6
+-- ARGV[4]… tokens and fields of the messages (_lease)
+-- Reply    one string: a result (code B, state B, version I4, now I6) for each: DONE, LOST or NOT_FOUND
+-- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
+-- Cost     O(log N) for each message and pair
+local retention = read('>I6', ARGV[3])
+for n = 1, #fields do
+    local field = fields[n]
+    local record = now_of(field, records[n])
+    local state, flags, version, attempts = 0, 0, 0, 0
+    if record then
+        state, flags, version, attempts = read(HEAD, record)
+    end
+    if state ~= RUNNING or not owner_is(record, flags, tokens[n]) then
+        results[n] = refusal(n, record, retention)
+    else
+        local fixed = fixed_at(record, flags)
+        local incarnation, due = read('>I6I6', record, fixed)
+        local deadline, rank, at = order_in(record, flags, fixed, incarnation, due)
+        release(field)
+        enter(field, deadline, rank, pairs_of(record, flags, at))
+        put(field, pack(HEAD, PENDING, flags - OWNED, version + 1, attempts - 1, now) .. sub(record, fixed))
+        event(mark(0, now, incarnation, version + 1, field), incarnation, version + 1, RUNNING, PENDING, attempts - 1)
+        results[n] = pack(RESULT, DONE, PENDING, version + 1, now)
+    end
+end
+return answer()

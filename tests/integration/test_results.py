@@ -1,0 +1,112 @@
+"""A result is kept with the message that was completed with it, for as long as its record is."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tickwheel import InvalidArgument, LeaseLost, Queue, Tickwheel
+from tickwheel.testing import VirtualClock
+
+pytestmark = pytest.mark.integration
+
+Dump = Callable[[], dict[str, Any]]
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def queue(tw: Tickwheel) -> Queue:
+    return tw.create_queue("q", lease=30 * SECOND)
+
+
+@pytest.mark.parametrize("result", [None, "", "done", "x" * 1024, "é" * 512, "nul \0 and line\n"])
+@pytest.mark.parametrize("deadline", [None, SECOND])
+def test_a_result_is_kept_for_the_retention(
+    queue: Queue, clock: VirtualClock, result: str | None, deadline: timedelta | None
+) -> None:
+    queue.enqueue(b"payload", id="m", metadata={"a": "b"}, deadline=deadline)
+    [message] = queue.dequeue(worker="w")
+    message.complete(result)
+    clock.advance(timedelta(minutes=10) - SECOND)
+    found = queue.get("m")
+    assert (found.state, found.result, found.error, found.payload) == ("completed", result, "", b"")
+    assert [each.result for each in queue.messages("completed")] == [result]
+    assert queue.leased("m", message.token).payload == b""
+
+
+def test_who_has_not_completed_it_has_no_result(queue: Queue) -> None:
+    queue.enqueue(id="m")
+    [message] = queue.dequeue()
+    message.fail("boom", final=True)
+    assert (queue.get("m").result, queue.get("m").error) == (None, "boom")
+
+
+def test_a_result_takes_the_place_of_an_earlier_attempts_error(queue: Queue) -> None:
+    queue.enqueue(id="m", max_attempts=3)
+    queue.dequeue()[0].fail("boom", retry_in=timedelta(0))
+    queue.dequeue()[0].complete()
+    assert (queue.get("m").result, queue.get("m").error) == (None, "")
+
+
+def test_completing_again_with_another_result_changes_nothing(queue: Queue, dump: Dump) -> None:
+    queue.enqueue(id="m")
+    [message] = queue.dequeue()
+    message.complete("first")
+    before = dump()
+    message.complete("second")
+    message.complete()
+    assert dump() == before
+    assert queue.get("m").result == "first"
+
+
+def test_each_of_many_has_its_own_result(queue: Queue) -> None:
+    for n in range(300):
+        queue.enqueue(id=f"m{n}")
+    messages = queue.dequeue(limit=300)
+    results = [None if n % 3 == 0 else f"result of {message.id}" for n, message in enumerate(messages)]
+    queue.complete_many(messages, results)
+    kept = {found.id: found.result for found in queue.messages()}
+    assert kept == {message.id: result for message, result in zip(messages, results, strict=True)}
+
+
+def test_those_behind_a_lost_lease_get_their_own_results(queue: Queue) -> None:
+    for n in range(9):
+        queue.enqueue(id=f"m{n}")
+    messages = queue.dequeue(limit=9)
+    for message in messages[::3]:
+        queue.cancel(message.id)
+    with pytest.raises(LeaseLost) as refused:
+        queue.complete_many(messages, [message.id for message in messages])
+    assert {message.id for message in refused.value.lost} == {message.id for message in messages[::3]}
+    assert all(found.result == found.id for found in queue.messages("completed"))
+
+
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        ("x" * 1025, "result must be 0 to 1024 bytes of UTF-8, not 1025"),
+        ("é" * 513, "not 1026"),
+        ("\ud800", "valid Unicode"),
+        (b"bytes", "result must be a str, not bytes"),
+        (17, "result must be a str, not int"),
+    ],
+)
+def test_what_is_no_result_is_refused_before_anything_is_sent(queue: Queue, dump: Dump, result: Any, why: str) -> None:
+    queue.enqueue(id="m")
+    [message] = queue.dequeue()
+    before = dump()
+    with pytest.raises(InvalidArgument, match=why):
+        message.complete(result)
+    with pytest.raises(InvalidArgument, match=why):
+        queue.complete_many([message], [result])
+    assert dump() == before
+
+
+@pytest.mark.parametrize("results", [[], ["a", "b"], "a", {"a": "b"}])
+def test_results_are_a_list_with_one_for_each_message(queue: Queue, results: Any) -> None:
+    queue.enqueue(id="m")
+    messages = queue.dequeue()
+    with pytest.raises(InvalidArgument, match="results"):
+        queue.complete_many(messages, results)
+    assert queue.get("m").state == "running"
