@@ -37,13 +37,10 @@ class Place:
     def message(self, id: str) -> MessageView:
         return self.tickwheel.queue(self.sent[id].queue).get(id)
 
-    def becomes(self, id: str, state: str, within: float = 30.0) -> MessageView:
-        return eventually(
-            lambda: found if (found := self.message(id)).state == state else None,
-            f"{id} becomes {state}; it is {self.message(id)}",
-            within,
-            0.01,
-        )
+    def becomes(self, id: str, state: str, within: float = 30.0, queue: str | None = None) -> MessageView:
+        where = self.tickwheel.queue(self.sent[id].queue if queue is None else queue)
+        eventually(lambda: where.get(id).state == state, f"{id} becomes {state}; it is {where.get(id)}", within, 0.01)
+        return where.get(id)
 
 
 @pytest.fixture
@@ -207,8 +204,7 @@ def test_a_message_that_is_no_task_fails_and_says_why(place: Place) -> None:
         queue.enqueue(b"order 17", id="no-task", max_attempts=1)
         queue.enqueue(b'{"task": "gone.task", "args": {}}', id="unknown", max_attempts=1)
         for id, says in (("no-task", "the payload is no task"), ("unknown", "no task 'gone.task'")):
-            found = eventually(lambda id=id: m if (m := queue.get(id)).state == "errored" else None, f"{id} fails")
-            assert says in found.error
+            assert says in place.becomes(id, "errored", queue="work").error
         assert worker.end() == 0
 
 

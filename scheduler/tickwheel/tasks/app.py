@@ -159,9 +159,7 @@ class TaskApp:
         return dict(self._where)
 
     def move(self, **where: Any) -> None:
-        """Have it work elsewhere: arguments for its client, instead of those it was made with. Clients of event loops that
-        are open stay where they are.
-        """
+        """Have it work elsewhere: arguments for its client, instead of those that it was made with."""
         self.close()
         self._where |= where
 
