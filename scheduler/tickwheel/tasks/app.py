@@ -161,7 +161,9 @@ class TaskApp:
     def move(self, **where: Any) -> None:
         """Have it work elsewhere: arguments for its client, instead of those that it was made with."""
         self.close()
-        self._where |= where
+        # One of the two says where.
+        elsewhere = {"url": None, "data_dir": None} if where.keys() & {"url", "data_dir"} else {}
+        self._where |= elsewhere | where
 
     def enqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
         """Send a message of a task; what `now`, `later` and `at` do."""

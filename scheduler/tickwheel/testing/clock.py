@@ -1,5 +1,6 @@
 """The clock of a namespace, turned by the test, and the event process that does what is due by it."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from math import ceil
 
@@ -43,8 +44,10 @@ class VirtualClock:
         """What the clock shows, in UTC, to the millisecond."""
         return arguments.from_ms(self._turned.now_ms)
 
-    def advance(self, duration: timedelta) -> None:
+    def advance(self, duration: timedelta, each: Callable[[], object] = lambda: None) -> None:
         """Let time pass, with the event process at work: all that falls due happens at its own time, in order.
+
+        ``each`` is called every time after something may have, to do then what follows of it.
 
         Messages become Pending, leases end, back-offs end, retention ends, whatever follows from one another included.
         Takes as long as there is work, not as long as the duration. Raises InvalidArgument where it is negative.
@@ -56,9 +59,11 @@ class VirtualClock:
             for wheel in self._wheels:
                 if wheel.next_wake() <= self._turned.now_ms:
                     wheel.run_due()
+            each()
         if self._turned.now_ms < target:
             self._turn_to(target)
         self.run_due()
+        each()
 
     def set(self, moment: datetime) -> None:
         """Jump to an aware datetime, forwards or backwards, as if no event process had run meanwhile.

@@ -1,16 +1,20 @@
-"""The pytest plugin: `tickwheel_server`, `tickwheel`, `tickwheel_aio`, `tickwheel_clock`, and the marker `tickwheel`.
+"""The pytest plugin: `tickwheel_server`, `tickwheel`, `tickwheel_aio`, `tickwheel_clock`, `tickwheel_tasks`, and the
+marker `tickwheel`.
 
 Nothing of it is started, and little imported, in a run that does not use it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from tickwheel import Tickwheel, aio
+    from tickwheel.tasks import TaskApp
     from tickwheel.testing import PrivateServer, VirtualClock
+    from tickwheel.testing.tasks import TaskTester
 
 _MARKER = (
     "tickwheel(shards=1, now=None, history='capped', auto_create=True): settings of the test's namespace; `now` is an"
@@ -52,6 +56,19 @@ def tickwheel_aio(tickwheel_server: "PrivateServer", tickwheel: "Tickwheel") -> 
 def tickwheel_clock(_tickwheel_sandbox: "tuple[Tickwheel, VirtualClock]") -> "VirtualClock":
     """The `VirtualClock` of the test's namespace: ``now``, ``advance(timedelta)``, ``set(datetime)``, ``run_due()``."""
     return _tickwheel_sandbox[1]
+
+
+@pytest.fixture
+def tickwheel_tasks(
+    tickwheel: "Tickwheel", tickwheel_clock: "VirtualClock"
+) -> "Iterator[Callable[[TaskApp], TaskTester]]":
+    """Call it with a TaskApp: until the test ends the app sends to the test's namespace. The answer is a `TaskTester`:
+    ``sent()``, ``run_due()``, ``advance(timedelta)``.
+    """
+    from tickwheel.testing.tasks import tasks_of
+
+    with ExitStack() as testers:
+        yield lambda app: testers.enter_context(tasks_of(app, tickwheel, tickwheel_clock))
 
 
 @pytest.fixture

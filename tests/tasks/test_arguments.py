@@ -153,7 +153,7 @@ def test_a_task_is_still_its_function() -> None:
 
     assert double(4) == 8
     assert double.__doc__ == "Twice."
-    assert double.name.endswith("test_task_arguments.test_a_task_is_still_its_function.<locals>.double")
+    assert double.name.endswith("test_arguments.test_a_task_is_still_its_function.<locals>.double")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,191 @@
+"""The test kit for tasks: what was sent is asserted, and runs in the test's process when it is due."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+
+from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.message import LeasedMessage
+from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, Run, Skip, TaskApp, current
+from tickwheel.testing import VirtualClock
+from tickwheel.testing.tasks import TaskTester
+
+pytestmark = pytest.mark.integration
+
+DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
+app = TaskApp()
+app.queue("encode", exclusive_key="project")
+said: list[str] = []
+
+
+@app.task(queue="mail", metadata=["user"])
+def send(user: int, template: str = "welcome") -> str:
+    said.append(f"{template} {user}")
+    return template
+
+
+@app.task(queue="mail")
+async def send_async(user: int) -> None:
+    await asyncio.sleep(0)
+    said.append(f"async {current().task.name.rpartition('.')[2]} {user}")
+
+
+@app.task(queue="mail", max_attempts=3, retry=Retry(MINUTE, MINUTE))
+def flaky(fails: int) -> None:
+    if current().message.attempt <= fails:
+        raise ConnectionError("no route")
+
+
+@app.task
+def chain(left: int) -> None:
+    said.append(f"left {left}")
+    if left:
+        chain.later(DAY, left - 1)
+
+
+@app.task
+def forever() -> None:
+    forever.now()
+
+
+@app.task(queue="encode", metadata=["project"])
+def encode(project: str) -> None: ...
+
+
+@pytest.fixture
+def tasks(tickwheel_tasks: Callable[[TaskApp], TaskTester]) -> Iterator[TaskTester]:
+    said.clear()
+    yield tickwheel_tasks(app)
+    app.middleware.clear()
+
+
+def test_what_was_sent_is_seen_with_its_arguments_and_due_time(tasks: TaskTester, clock: VirtualClock) -> None:
+    send.later(timedelta(days=30), user=7)
+    send.now(8, template="hello")
+    chain.at(clock.now + DAY, 2)
+    assert [(each.task.rpartition(".")[2], each.arguments, each.due) for each in tasks.sent()] == [
+        ("send", {"user": 8, "template": "hello"}, clock.now),
+        ("chain", {"left": 2}, clock.now + DAY),
+        ("send", {"user": 7}, clock.now + timedelta(days=30)),
+    ]
+    assert [each.metadata for each in tasks.sent(send)] == [{"user": "8"}, {"user": "7"}]
+
+
+def test_nothing_runs_before_it_is_due(tasks: TaskTester) -> None:
+    send.later(timedelta(days=30), user=7)
+    assert tasks.run_due() == []
+    assert tasks.advance(timedelta(days=30) - timedelta(milliseconds=1)) == []
+    assert [outcome.result for outcome in tasks.advance(timedelta(milliseconds=1))] == ['"welcome"']
+    assert said == ["welcome 7"]
+    assert tasks.sent() == []
+
+
+def test_async_tasks_run_too_and_are_sent_from_async_code(tasks: TaskTester) -> None:
+    async def handle_request() -> None:
+        async with app:
+            await send_async.anow(7)
+            await send_async.alater(DAY, 8)
+
+    asyncio.run(handle_request())
+    tasks.advance(2 * DAY)
+    assert said == ["async send_async 7", "async send_async 8"]
+
+
+def test_what_a_task_sends_runs_at_its_own_time(tasks: TaskTester, clock: VirtualClock) -> None:
+    chain.now(3)
+    tasks.run_due()
+    assert said == ["left 3"]
+    tasks.advance(2 * DAY)
+    assert said == ["left 3", "left 2", "left 1"]
+    assert [each.due for each in tasks.sent()] == [clock.now + DAY]
+
+
+def test_failures_are_outcomes_and_are_tried_again(tasks: TaskTester) -> None:
+    result = flaky.now(2)
+    assert [outcome.error for outcome in tasks.run_due()] == ["ConnectionError: no route"]
+    assert [outcome.error for outcome in tasks.advance(2 * MINUTE)] == ["ConnectionError: no route", None]
+    assert app.tickwheel.queue("mail").get(result.id).state == "completed"
+    result = flaky.now(3)
+    assert len(tasks.advance(3 * MINUTE)) == 3
+    assert app.tickwheel.queue("mail").get(result.id).state == "errored"
+
+
+def test_tasks_that_send_each_other_for_ever_are_told_of(tasks: TaskTester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tickwheel.testing.tasks._MOST_RUNS", 50)
+    forever.now()
+    with pytest.raises(TickwheelError, match="do they send each other"):
+        tasks.run_due()
+
+
+def test_an_id_makes_a_call_that_is_repeated_one(tasks: TaskTester) -> None:
+    welcome = send.with_options(id="welcome-7")
+    assert [welcome.later(DAY, 7).created for _ in range(2)] == [True, False]
+    assert len(tasks.advance(2 * DAY)) == 1
+
+
+def test_the_app_makes_its_queues_as_it_says(tasks: TaskTester) -> None:
+    encode.now("p1")
+    assert app.tickwheel.queue("encode").config().exclusive_key == "project"
+    assert tasks.sent()[0].metadata == {"project": "p1"}
+
+
+def test_arguments_that_do_not_fit_send_nothing(tasks: TaskTester) -> None:
+    with pytest.raises(InvalidArgument, match="Expected `int`"):
+        send.now("seven")  # type: ignore[arg-type]
+    assert tasks.sent() == []
+
+
+class Notebook(Middleware):
+    """Writes down what it is called for; vetoes as it is told."""
+
+    def __init__(self, name: str, veto: Exception | None = None) -> None:
+        self.name, self.veto = name, veto
+        self.notes: list[str] = []
+
+    def before_task(self, run: Run) -> None:
+        self.notes.append(f"{self.name} before {run.arguments}")
+        if self.veto is not None:
+            raise self.veto
+
+    def after_task(self, run: Run, outcome: Outcome) -> None:
+        self.notes.append(f"{self.name} after {outcome.error}")
+        raise RuntimeError("of no consequence")
+
+    def before_batch(self, queue: str, messages: "list[LeasedMessage]") -> None:  # type: ignore[override]
+        raise AssertionError("the test kit has no batches")
+
+
+def test_middleware_goes_around_tasks_from_the_first_to_the_last_and_back(tasks: TaskTester) -> None:
+    outer, inner = Notebook("outer"), Notebook("inner")
+    inner.notes = outer.notes
+    app.add_middleware(outer)
+    app.add_middleware(inner)
+    send.now(7)
+    tasks.run_due()
+    assert outer.notes == [
+        "outer before {'user': 7}",
+        "inner before {'user': 7}",
+        "inner after None",
+        "outer after None",
+    ]
+    assert said == ["welcome 7"]
+
+
+@pytest.mark.parametrize(
+    ("veto", "state"),
+    [
+        (Skip(), "completed"),
+        (Reject("blacklisted"), "errored"),
+        (RetryLater(DAY), "invisible"),
+        (ValueError("broken"), "invisible"),
+    ],
+    ids=["skip", "reject", "later", "error"],
+)
+def test_middleware_may_veto(tasks: TaskTester, veto: Exception, state: str) -> None:
+    app.add_middleware(Notebook("veto", veto))
+    result = send.now(7)
+    tasks.run_due()
+    assert said == []
+    assert app.tickwheel.queue("mail").get(result.id).state == state
