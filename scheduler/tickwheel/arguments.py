@@ -10,7 +10,7 @@ from itertools import islice
 from operator import index
 from typing import Any, SupportsIndex, cast
 
-from tickwheel import limits
+from tickwheel import limits, trace_context
 from tickwheel.errors import InvalidArgument, PayloadTooLarge
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -73,17 +73,30 @@ def payload(value: object, most: int = limits.PAYLOAD_BYTES) -> bytes:
     return raw
 
 
-def pairs(what: str, value: object) -> dict[str, str]:
-    """Metadata or a filter: up to 16 string pairs."""
+def metadata(value: object) -> dict[str, str]:
+    """Up to 16 string pairs, and those of the trace."""
+    return _pairs("metadata", value)
+
+
+def filters(value: object) -> dict[str, str]:
+    """What `where` may be: pairs that an index may have."""
+    given = _pairs("where", value)
+    for key in trace_context.KEYS:
+        if key in given:
+            raise InvalidArgument(f"where cannot name {key!r}: it says which trace a message is of, and is not indexed")
+    return given
+
+
+def _pairs(what: str, value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"{what} must be a mapping of str to str, not {type(value).__name__} {shown(value)}")
     # Read once: a mapping of the caller's own may answer otherwise the second time, or have no end.
     given = {}
-    for key, item in islice(value.items(), limits.PAIRS_MAX + 1):
+    for key, item in islice(value.items(), limits.PAIRS_MAX + len(trace_context.KEYS) + 1):
         text(f"a key of {what}", key, limits.PAIR_KEY_BYTES, least=1)
         text(f"{what}[{shown(key)}]", item, limits.PAIR_VALUE_BYTES)
         given[plain(key)] = plain(item)
-    if len(given) > limits.PAIRS_MAX:
+    if len(given) > limits.PAIRS_MAX and len(trace_context.without(given)) > limits.PAIRS_MAX:
         raise InvalidArgument(f"{what} has more than {limits.PAIRS_MAX} pairs, the most that are allowed")
     return given
 

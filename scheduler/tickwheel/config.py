@@ -13,7 +13,7 @@ from struct import Struct
 from struct import error as CutShort
 from typing import Any, Self
 
-from tickwheel import arguments, limits, sink_url
+from tickwheel import arguments, limits, sink_url, trace_context
 from tickwheel.errors import InvalidArgument, QueueConfigConflict, TickwheelError
 
 _CONTEXT = Struct(">I4sHBI")
@@ -131,14 +131,14 @@ def parse(given: Mapping[str, Any], base: QueueConfig | None = None) -> QueueCon
     values: dict[str, Any] = {}
     key = given.get("exclusive_key")
     if key is not None:
-        arguments.text("exclusive_key", key, limits.PAIR_KEY_BYTES, least=1)
+        _check_key("exclusive_key", key)
         values["exclusive_key"] = arguments.plain(key)
     indexed = given.get("indexed")
     if indexed is not None:
         if not isinstance(indexed, list | tuple | set | frozenset):
             raise InvalidArgument(f"indexed must be a list, tuple or set of str, not {arguments.shown(indexed)}")
         for name in indexed:
-            arguments.text("a key of indexed", name, limits.PAIR_KEY_BYTES, least=1)
+            _check_key("a key of indexed", name)
         names = sorted({arguments.plain(name) for name in indexed})
         arguments.integer("the number of keys in indexed", len(names), 0, limits.PAIRS_MAX)
         values["indexed"] = tuple(names)
@@ -165,6 +165,12 @@ def parse(given: Mapping[str, Any], base: QueueConfig | None = None) -> QueueCon
         retention_ms=max(config.retention_ms, limits.SESSION_MS),
         errored_retention_ms=max(config.errored_retention_ms, limits.SESSION_MS),
     )
+
+
+def _check_key(what: str, key: object) -> None:
+    arguments.text(what, key, limits.PAIR_KEY_BYTES, least=1)
+    if key in trace_context.KEYS:
+        raise InvalidArgument(f"{what} cannot be {key!r}: it says which trace a message is of, and is never indexed")
 
 
 _DURATIONS = {

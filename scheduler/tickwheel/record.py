@@ -10,6 +10,8 @@ from enum import IntEnum
 from functools import lru_cache
 from struct import Struct
 
+from tickwheel import trace_context
+
 EXPLICIT, OWNED, OVERRIDES, ERROR, PAIRS, BODY, BORN_PENDING, HELD = (1 << n for n in range(8))
 BIAS = 2**52
 
@@ -134,20 +136,28 @@ def pair(key: str, value: str) -> tuple[bytes, int]:
 
     The bits come from BLAKE2b of the pair, so that every language can make the same (a Bloom filter: Bloom, 1970).
     """
-    raw_key, raw_value = key.encode(), value.encode()
-    packed = bytes([len(raw_key)]) + raw_key + raw_value
-    hashed = int.from_bytes(hashlib.blake2b(packed, digest_size=3).digest())
+    packed = _packed(key, value)
+    hashed = int.from_bytes(hashlib.blake2b(packed[2:], digest_size=3).digest())
     bits = 1 << (hashed & 63) | 1 << (hashed >> 6 & 63) | 1 << (hashed >> 12 & 63)
-    return _U16.pack(len(packed)) + packed, bits
+    return packed, bits
+
+
+def _packed(key: str, value: str) -> bytes:
+    raw_key, raw_value = key.encode(), value.encode()
+    return _U16.pack(len(raw_key) + len(raw_value) + 1) + bytes([len(raw_key)]) + raw_key + raw_value
 
 
 def pairs_section(metadata: Mapping[str, str], indexed: frozenset[str] | None) -> bytes:
-    """Signature, number of indexed pairs, and pairs, the indexed ones first. ``indexed`` None: all of them.
+    """Signature, number of indexed pairs, and pairs, the indexed ones first. ``indexed`` None: all but the trace's.
 
     Sorted by key: the same pairs in another order are the same content.
     """
     first, others, signature = [], [], 0
     for key, value in sorted(metadata.items()):
+        if key in trace_context.KEYS:
+            # Hardly ever the same twice: nothing to cache.
+            others.append(_packed(key, value))
+            continue
         packed, bits = pair(key, value)
         if indexed is None or key in indexed:
             first.append(packed)
@@ -160,7 +170,9 @@ def pairs_section(metadata: Mapping[str, str], indexed: frozenset[str] | None) -
 
 def encode_pairs(metadata: Mapping[str, str]) -> bytes:
     """The pairs of a record or event; what `decode_pairs` takes apart."""
-    return b"".join(pair(key, value)[0] for key, value in metadata.items())
+    return b"".join(
+        _packed(key, value) if key in trace_context.KEYS else pair(key, value)[0] for key, value in metadata.items()
+    )
 
 
 def decode_pairs(blob: bytes) -> dict[str, str]:

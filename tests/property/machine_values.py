@@ -26,6 +26,8 @@ dues_in = st.sampled_from([-5_000, -500, 0, 1, 70_000])
 deadlines = st.sampled_from([START, START + 60, START - 400 * 365 * _DAY])
 deadlines_in = st.sampled_from([-1_000, 0, 0, 5, 60_000])
 durations = st.sampled_from([1, 2, 50, 999, 1_000, 4_095, 5_000, 30_000, 30_000, 262_144, 600_000, 3_600_000, 8 * _DAY])
+# The same message from one span, from another, from none.
+traces = st.sampled_from([(), (("traceparent", "1"),), (("traceparent", "2"), ("tracestate", "a=b"))])
 urgencies: st.SearchStrategy[dict[str, int]] = st.one_of(
     st.just({}),
     deadlines.map(lambda ms: {"deadline": ms}),
@@ -39,7 +41,8 @@ def key_of(message: Message) -> Key:
 
 def as_new(given: Given) -> NewMessage:
     # The order of the pairs is no part of the content.
-    pairs = random.sample(given.metadata, len(given.metadata))
+    all_pairs = given.metadata + given.trace
+    pairs = random.sample(all_pairs, len(all_pairs))
     return NewMessage(
         given.payload, given.id, None if given.due is not None else duration(given.delay), moment(given.due),
         deadline_of(given.deadline, given.deadline_in), dict(pairs) or None, duration(given.lease), given.max_attempts,

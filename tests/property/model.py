@@ -228,7 +228,7 @@ class QueueModel:
         held_back = given.due is not None and self._is_beyond(due, high(shard))
         state = PENDING if due <= now and not held_back else INVISIBLE
         entry = Entry(key, shard, self._orders[shard], given, due, deadline, state, due)
-        entry.payload, entry.metadata = given.payload, dict(given.metadata)
+        entry.payload, entry.metadata = given.payload, dict(given.metadata + given.trace)
         entry.history.append(Event(1, None, state, now, due, 0, **entry.times()))
         self.messages[key] = entry
         return entry

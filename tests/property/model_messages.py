@@ -25,6 +25,8 @@ class Given:
     metadata: tuple[tuple[str, str], ...] = ()
     lease: int | None = None
     max_attempts: int | None = None
+    trace: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    """Pairs that are stored with it, and no part of its content; never indexed."""
 
 
 @dataclass

@@ -32,6 +32,7 @@ from tests.property.machine_values import (
     limits,
     lost_or,
     results,
+    traces,
     urgencies,
     values,
 )
@@ -357,10 +358,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         if self.queues[name].exclusive_key is not None:
             metadata = st.builds(lambda pairs, value: pairs | {"customer": value}, filters, values)
         return st.builds(
-            lambda id, payload, pairs, times, lease, most: Given(
-                id, payload, metadata=tuple(sorted(pairs.items())), lease=lease, max_attempts=most, **times
+            lambda id, payload, pairs, times, lease, most, trace: Given(
+                id, payload, metadata=tuple(sorted(pairs.items())), lease=lease, max_attempts=most, trace=trace, **times
             ),
             ids, st.sampled_from([b"", b"x", b"y" * 2_000]), metadata, times, leases, st.sampled_from([None, 1, 2]),
+            traces,
         )  # fmt: skip
 
     def _enqueue(self, name: str, client: int, batch: list[Given]) -> None:

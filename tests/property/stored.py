@@ -202,13 +202,20 @@ def _order(entry: Entry) -> bytes:
 
 
 def _pairs(queue: QueueModel, entry: Entry) -> list[bytes]:
-    indexed = queue.settings.indexed
-    return [record.pair(key, value)[0] for key, value in entry.metadata.items() if indexed is None or key in indexed]
+    return [record.pair(key, value)[0] for key, value in _indexed(queue, entry)]
 
 
 def _signature(queue: QueueModel, entry: Entry) -> bytes:
     bits = 0
-    for key, value in entry.metadata.items():
-        if queue.settings.indexed is None or key in queue.settings.indexed:
-            bits |= record.pair(key, value)[1]
+    for key, value in _indexed(queue, entry):
+        bits |= record.pair(key, value)[1]
     return bits.to_bytes(8, "big")
+
+
+def _indexed(queue: QueueModel, entry: Entry) -> list[tuple[str, str]]:
+    indexed = queue.settings.indexed
+    return [
+        (key, value)
+        for key, value in entry.metadata.items()
+        if key not in ("traceparent", "tracestate") and (indexed is None or key in indexed)
+    ]

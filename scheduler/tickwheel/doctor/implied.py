@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from struct import Struct
 
-from tickwheel import record
+from tickwheel import record, trace_context
 from tickwheel.config import QueueConfig
 from tickwheel.record import BIAS, PAIRS, Record, State
 from tickwheel.timers import Kind, generation
@@ -80,7 +80,7 @@ class Implied:
         indexed = self.config.indexed_keys
         return [
             record.pair(key, value)[0]
-            for key, value in self.record.metadata.items()
+            for key, value in trace_context.without(self.record.metadata).items()
             if indexed is None or key in indexed
         ]
 

@@ -57,7 +57,7 @@ class Dequeue:
         self._core = core
         self._queue = queue
         self._limit = arguments.integer("limit", limit, 1, limits.DEQUEUE_MESSAGES)
-        self._filters = {} if where is None else arguments.pairs("where", where)
+        self._filters = {} if where is None else arguments.filters(where)
         self._where = record.where(self._filters) if self._filters else b""
         self._lease_ms = (
             0 if lease is None else arguments.duration_ms("lease", lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)

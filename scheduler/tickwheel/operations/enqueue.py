@@ -2,12 +2,12 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from struct import Struct
 
-from tickwheel import arguments, limits
+from tickwheel import arguments, limits, trace_context
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.errors import IdConflict, InvalidArgument, TickwheelError
@@ -93,16 +93,17 @@ class Packer:
             flags |= EXPLICIT
             deadline, relative = arguments.deadline_ms(new.deadline)
             kind |= _RELATIVE_DEADLINE if relative else 0
-        sections = b""
+        overrides = b""
         if new.lease is not None or new.max_attempts is not None:
             flags |= OVERRIDES
-            sections = _overrides(new)
+            overrides = _overrides(new)
         value, units = None, _WEIGHT if config.exclusive_key is None else _EXCLUSIVE_WEIGHT
-        metadata = {} if new.metadata is None else arguments.pairs("metadata", new.metadata)
-        if metadata:
+        metadata = {} if new.metadata is None else arguments.metadata(new.metadata)
+        pairs, content = b"", trace_context.without(metadata)
+        if content:
             flags |= PAIRS
-            sections += pairs_section(metadata, config.indexed_keys)
-            units *= 1 + len(metadata)
+            pairs = pairs_section(content, config.indexed_keys)
+            units *= 1 + len(content)
         if config.exclusive_key is not None:
             value = self._value(new.id, metadata, config.exclusive_key)
         large = len(payload) > limits.INLINE_BYTES
@@ -110,18 +111,23 @@ class Packer:
             flags |= BODY
         field = self._number + name(raw_id, value)
         head = _HEAD.pack(flags, kind, when >> 32, when & 0xFFFFFFFF)
-        rest = sections if new.deadline is None else _DEADLINE.pack(deadline + BIAS) + sections
+        first = overrides if new.deadline is None else _DEADLINE.pack(deadline + BIAS) + overrides
+        rest = first + pairs
         # The digest is of what was given, the delay and not the due time: the same message again has the same.
         digest = hashlib.blake2b(head + rest, digest_size=8)
         digest.update(payload)
         hashed = digest.digest()
+        if content is not metadata:
+            # The trace is kept with the message, and no part of what it is.
+            head = _HEAD.pack(flags | PAIRS, kind, when >> 32, when & 0xFFFFFFFF)
+            rest = first + pairs_section(metadata, config.indexed_keys)
         self._nonce = (self._nonce + 1) & 0xFFFFFFFF
         tail = b"".join((hashed, _NONCE.pack(self._nonce), rest, b"" if large else payload))
         shards = self._core.shards
         shard = 0 if shards == 1 else shard_of(self._queue, raw_id if value is None else value, shards)
         return Packed(id_, shard, head, field, tail, (field + hashed, payload) if large else None, units)
 
-    def _value(self, id_: str | None, metadata: dict[str, str], key: str) -> bytes:
+    def _value(self, id_: str | None, metadata: Mapping[str, str], key: str) -> bytes:
         value = metadata.get(key)
         if value is None:
             raise InvalidArgument(

@@ -137,7 +137,7 @@ def histogram(fields: Iterable[tuple[bytes, bytes]]) -> Lateness:
 
 def depth(core: Core, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
     """How many messages are Pending, of those that carry every pair of ``where``; locked values count too."""
-    filters = {} if where is None else arguments.pairs("where", where)
+    filters = {} if where is None else arguments.filters(where)
     if not filters:
         return (yield from counts(core, queue))["pending"]
     config = yield from core.config(queue)

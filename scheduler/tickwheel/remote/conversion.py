@@ -46,7 +46,7 @@ def new_message(new: NewMessage) -> messages.NewMessage:
     if new.max_attempts is not None:
         made.max_attempts = arguments.integer("max_attempts", new.max_attempts, 1, limits.MAX_ATTEMPTS_MAX)
     if new.metadata is not None:
-        made.metadata.update(arguments.pairs("metadata", new.metadata))
+        made.metadata.update(arguments.metadata(new.metadata))
     return made
 
 

@@ -108,7 +108,7 @@ class Remote:
             namespace=self._core.namespace,
             queue=queue,
             limit=arguments.integer("limit", limit, 1, limits.DEQUEUE_MESSAGES),
-            where=None if where is None else arguments.pairs("where", where),
+            where=None if where is None else arguments.filters(where),
             wait_ms=0 if wait is None else arguments.duration_ms("wait", wait, 0, limits.WAIT_MS_MAX),
             consistency=_CONSISTENCIES[arguments.one_of("consistency", consistency, _CONSISTENCIES)],
         )
@@ -238,7 +238,7 @@ class Remote:
         return queue_conversion.lateness(found)
 
     def depth(self, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
-        pairs = {} if where is None else arguments.pairs("where", where)
+        pairs = {} if where is None else arguments.filters(where)
         found = yield Ask("GetDepth", admin.GetDepthRequest(**self._queue(queue), where=pairs))
         return int(found.pending)
 
