@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any
 
+from tickwheel import trace_context
 from tickwheel.event_process.broker import Broker
 from tickwheel.event_process.sink import Answer, DueMessage, Told
 from tickwheel.events.kafka import kafka_library
@@ -68,5 +69,8 @@ def headers(namespace: str, message: DueMessage) -> list[tuple[str, bytes]]:
     }
     if message.exclusive_value is not None:
         told["exclusive-value"] = message.exclusive_value
-    told |= {f"metadata-{name}": value for name, value in message.metadata.items()}
-    return [(f"tickwheel-{name}", str(value).encode()) for name, value in told.items()]
+    metadata = message.metadata
+    told |= {f"metadata-{name}": value for name, value in trace_context.without(metadata).items()}
+    # Where whoever reads from Kafka looks for it.
+    trace = [(name, value.encode()) for name, value in metadata.items() if name in trace_context.KEYS]
+    return [(f"tickwheel-{name}", str(value).encode()) for name, value in told.items()] + trace

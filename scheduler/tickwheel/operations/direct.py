@@ -9,7 +9,7 @@ from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.namespace import open_namespace
-from tickwheel.operations import change, explain, finish, look, queues
+from tickwheel.operations import change, explain, finish, look, queues, traced
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.leased import leased
@@ -44,9 +44,11 @@ class Direct:
             self._core, shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing
         )
 
+    @traced.sending
     def enqueue_many(self, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
         return enqueue_many(self._core, queue, messages)
 
+    @traced.receiving
     def dequeue(
         self,
         queue: str,
@@ -65,12 +67,15 @@ class Direct:
     def leased(self, queue: str, id_: str, token: bytes, exclusive_value: str | None, kind: type[M]) -> Plan[M]:
         return leased(self._core, queue, id_, token, exclusive_value, kind)
 
+    @traced.settling("complete")
     def complete(self, messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None) -> Plan[None]:
         return finish.complete(self._core, messages, results)
 
+    @traced.settling("fail")
     def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None, final: bool) -> Plan[str]:
         return finish.fail(self._core, message, error, retry_in, final)
 
+    @traced.settling("release")
     def release(self, messages: Sequence[LeasedMessage]) -> Plan[None]:
         return finish.release(self._core, messages)
 

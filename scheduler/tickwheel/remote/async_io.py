@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
+from tickwheel import tracing
 from tickwheel.async_io import another_loop
 from tickwheel.gate import Gate
 from tickwheel.plan import Ask, Plan
@@ -69,7 +70,7 @@ class AsyncChannelIO:
         while True:
             try:
                 answer = await self._calls[calling.path](
-                    step.request, timeout=calling.attempt_s(), metadata=self._metadata
+                    step.request, timeout=calling.attempt_s(), metadata=self._metadata + tracing.carried()
                 )
                 calling.answered()
                 return answer

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from tickwheel import tracing
 from tickwheel.gate import Gate
 from tickwheel.plan import Ask, Plan
 from tickwheel.remote.calling import Calling, of_the_server_itself
@@ -58,7 +59,7 @@ class BlockingChannelIO:
         self._gate.check()
         while True:
             under_way = self._calls[calling.path].future(
-                step.request, timeout=calling.attempt_s(), metadata=self._metadata
+                step.request, timeout=calling.attempt_s(), metadata=self._metadata + tracing.carried()
             )
             with self._lock:
                 self._under_way.add(under_way)

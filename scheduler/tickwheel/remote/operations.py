@@ -14,6 +14,7 @@ from tickwheel.core import Core
 from tickwheel.errors import InvalidArgument
 from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.namespace import HISTORIES, OUTBOX_FULL
+from tickwheel.operations import traced
 from tickwheel.operations.change import check_ids, check_new_times
 from tickwheel.operations.enqueue import Refused, check_refused
 from tickwheel.operations.explain import Explanation
@@ -78,6 +79,7 @@ class Remote:
         found = yield Ask("OpenNamespace", asked)
         self._core.shards = found.shards
 
+    @traced.sending
     def enqueue_many(self, queue: str, given: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
         if not isinstance(given, Iterable):
             raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {arguments.shown(given)}")
@@ -92,6 +94,7 @@ class Remote:
                     results.append(conversion.result(found))
         return check_refused(queue, results)
 
+    @traced.receiving
     def dequeue(
         self,
         queue: str,
@@ -131,6 +134,7 @@ class Remote:
         found = yield Ask("GetLease", calls.GetLeaseRequest(**self._one(queue, id_, exclusive_value), token=token))
         return conversion.delivered(kind, queue, found.delivery)
 
+    @traced.settling("complete")
     def complete(self, given: Sequence[LeasedMessage], results: Sequence[str | None] | None = None) -> Plan[None]:
         check_leased("complete_many", given)
         check_results(given, results)
@@ -145,6 +149,7 @@ class Remote:
             lost += (part[n][0] for n in reply.lost)
         raise_lost(lost)
 
+    @traced.settling("release")
     def release(self, given: Sequence[LeasedMessage]) -> Plan[None]:
         check_leased("release_many", given)
         lost: list[LeasedMessage] = []
@@ -154,6 +159,7 @@ class Remote:
             lost += (part[n][0] for n in reply.lost)
         raise_lost(lost)
 
+    @traced.settling("fail")
     def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None, final: bool) -> Plan[str]:
         text = error_text(error).decode()
         check_final(final, retry_in)
