@@ -75,7 +75,12 @@ class Child:
             code = self._process.wait()
             if self._stopping.is_set():
                 return
-            _log.error("%s ended with code %d; starting it again in %.1f s", self._what, code, pause)
+            fields = {"event": "child ended", "what": self._what, "code": code, "again_s": pause}
+            _log.error(
+                "%s ended with code %d; starting it again in %.1f s",
+                *(self._what, code, pause),
+                extra={"fields": fields},
+            )
             if self._stopping.wait(pause):
                 return
             pause = min(pause * 2, longest)

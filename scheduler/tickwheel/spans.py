@@ -64,23 +64,29 @@ def received(queue: str, messages: Sequence[LeasedMessage], since_ns: int) -> No
     span.end()
 
 
+class Served:
+    """The span of a call that is answered."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def ends(self, code: str) -> None:
+        """The call has been answered with this code."""
+        self._span.set_attribute("rpc.response.status_code", code)
+        if code in _FAULTS:
+            self._span.set_attribute("error.type", code)
+            self._span.set_status(Status(StatusCode.ERROR))
+
+
 @contextmanager
-def serving(method: str, metadata: Mapping[str, str]) -> Iterator[Span]:
-    """A call over the network is answered; `answered` says how it ends. ``method`` is as in its path."""
+def serving(method: str, metadata: Mapping[str, str]) -> Iterator[Served]:
+    """A call over the network is answered. ``method`` is as in its path; ``metadata`` may say who called."""
     attributes = {"rpc.system.name": "grpc", "rpc.method": method}
     parent = _W3C.extract(metadata)
     with _tracer().start_as_current_span(
         method, parent, SpanKind.SERVER, attributes, record_exception=False, set_status_on_exception=False
     ) as span:
-        yield span
-
-
-def answered(span: Span, code: str) -> None:
-    """The code that a call ends with."""
-    span.set_attribute("rpc.response.status_code", code)
-    if code in _FAULTS:
-        span.set_attribute("error.type", code)
-        span.set_status(Status(StatusCode.ERROR))
+        yield Served(span)
 
 
 def count(span: Span, ids: Sequence[str]) -> None:

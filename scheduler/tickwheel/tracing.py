@@ -5,11 +5,16 @@ context of the span that enqueued a message goes with the message (`trace_contex
 """
 
 import sys
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tickwheel.message import LeasedMessage
+    from tickwheel.spans import Served
+
+
+_NOTHING: Final = nullcontext()
 
 
 def is_on() -> bool:
@@ -24,7 +29,7 @@ def is_on() -> bool:
 def processing(message: "LeasedMessage") -> AbstractContextManager[object]:
     """The span of a worker's work on a message, in the trace that the message belongs to. Use it in a ``with``."""
     if not is_on():
-        return nullcontext()
+        return _NOTHING
     from tickwheel import spans
 
     return spans.processing(message)
@@ -37,3 +42,14 @@ def carried() -> tuple[tuple[str, str], ...]:
     from tickwheel import spans
 
     return tuple(spans.pairs().items())
+
+
+def serving(
+    method: str, metadata: Callable[[], Iterable[tuple[str, Any]] | None]
+) -> AbstractContextManager["Served | None"]:
+    """The span of a call over the network that is answered here; None where tracing is off."""
+    if not is_on():
+        return _NOTHING
+    from tickwheel import spans
+
+    return spans.serving(method, {key: value for key, value in metadata() or () if isinstance(value, str)})

@@ -32,6 +32,8 @@ class WaitList:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._queues: dict[str, OrderedDict[Waiter, None]] = {}
+        # How often a waiter was woken.
+        self.woken = 0
 
     def add(self, queue: str, notify: Callable[[], None]) -> Waiter:
         """Enter a waiter at the end of its queue's line."""
@@ -85,6 +87,11 @@ class WaitList:
             woken, waiter._woken = waiter._woken, False
             return woken
 
+    def count(self) -> int:
+        """How many wait."""
+        with self._lock:
+            return sum(map(len, self._queues.values()))
+
     def queues(self) -> list[str]:
         """The queues that somebody waits for."""
         with self._lock:
@@ -99,6 +106,7 @@ class WaitList:
             waiter._woken = True
             waiter._hops = max(waiter._hops, hops)
             chosen.append(waiter)
+        self.woken += len(chosen)
         return chosen
 
     @staticmethod

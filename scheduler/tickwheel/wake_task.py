@@ -60,6 +60,16 @@ class WakeTask:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
+    @property
+    def parked(self) -> int:
+        """How many tasks wait."""
+        return self._waiters.count()
+
+    @property
+    def woken(self) -> int:
+        """How often one was woken."""
+        return self._waiters.woken
+
     async def watch(self, queue: str) -> TaskWaiter:
         """A waiter for the queue, once its subscription stands; without a server, one that only the sweep wakes.
 

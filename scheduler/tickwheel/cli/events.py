@@ -2,17 +2,16 @@
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tickwheel.cli.address import parse_address
 from tickwheel.cli.command import command
 from tickwheel.cli.log import log_to_stderr
+from tickwheel.cli.metrics import metrics_address, serving_metrics
 from tickwheel.cli.notation import duration, option
 from tickwheel.cli.place import Place
 from tickwheel.driving import event_process, obey_signals
@@ -25,6 +24,9 @@ from tickwheel.events.kafka import TOPIC
 from tickwheel.server_checks import parse_durability
 from tickwheel.sync_io import SyncIO
 from tickwheel.urls import default_lock
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
 
 commands = typer.Typer()
 _log = logging.getLogger("tickwheel.events")
@@ -131,10 +133,7 @@ def events(
             raise InvalidArgument(f"{name} is of the events that are relayed to Kafka: it needs {without}")
     if lock is not None and not os.access(lock.parent, os.W_OK | os.X_OK):
         raise InvalidArgument(f"--lock {lock}: no file can be made in {lock.parent}")
-    listen = None
-    if metrics is not None:
-        use, cannot = "metrics are served on HOST:PORT, as 127.0.0.1:9464", "metrics cannot be served on"
-        listen = parse_address(metrics, use, cannot, least_port=1)
+    listen = None if metrics is None else metrics_address(metrics)
     ensemble = ZooKeeperUrl.parse(election, session_timeout or SESSION_TIMEOUT) if election is not None else None
     log_to_stderr(json=place.json, verbose=verbose)
     if not verbose:
@@ -195,20 +194,12 @@ def _run(process: EventProcess, io: SyncIO, namespace: str, metrics: tuple[str, 
     obey_signals(process)
     shards = len(process.health())
     _log.info("process %d stands for election: namespace %s, shards 0 to %d", os.getpid(), namespace, shards - 1)
-    with closing(io), nullcontext() if metrics is None else _serving_metrics(metrics, namespace, process):
+
+    def figures() -> "Collector":
+        from tickwheel.event_process.metrics import ShardMetrics
+
+        return ShardMetrics(namespace, process.health)
+
+    with closing(io), serving_metrics(metrics, figures, _log):
         process.run()
     _log.info("ended")
-
-
-@contextmanager
-def _serving_metrics(address: tuple[str, int], namespace: str, process: EventProcess) -> Iterator[None]:
-    try:
-        from tickwheel.event_process.metrics import serve_metrics
-    except ModuleNotFoundError as error:
-        raise InvalidArgument(f"metrics need {error.name}: install tickwheel[metrics]") from error
-    _log.info("metrics on http://%s:%d/metrics", *address)
-    stop = serve_metrics(*address, namespace, process.health)
-    try:
-        yield
-    finally:
-        stop()

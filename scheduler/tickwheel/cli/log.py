@@ -25,6 +25,8 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "text": record.getMessage(),
         }
+        # What a line says for programs to read, beside its text.
+        fields |= getattr(record, "fields", {})
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         return json_documents.dumps(fields)

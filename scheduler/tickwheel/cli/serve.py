@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +18,7 @@ import typer
 from tickwheel.cli.address import is_loopback, joined, parse_address, wait_until_served
 from tickwheel.cli.command import command
 from tickwheel.cli.log import log_to_stderr
+from tickwheel.cli.metrics import metrics_address, serving_metrics
 from tickwheel.cli.notation import duration, option
 from tickwheel.cli.output import print_json
 from tickwheel.cli.place import TIMEOUT, Place
@@ -24,6 +26,8 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.opening import Opening
 
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
     from tickwheel.service.server import Server
 
 commands = typer.Typer()
@@ -70,9 +74,18 @@ def serve(
     processes: Annotated[
         int, typer.Option(min=1, max=256, help="How many processes share the port; each is worth a core.")
     ] = 1,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Serve figures to Prometheus, under /metrics; of several processes their sum."
+        ),
+    ] = None,
     part: Annotated[
         bool, typer.Option("--part", hidden=True, help="One of several, until standard input ends.")
     ] = False,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", hidden=True, help="Of a part: the socket where it tells its figures.")
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine, though nothing is encrypted.")
     ] = False,
@@ -92,13 +105,19 @@ def serve(
                 f"--listen {listen} is reached from other machines, and nothing would be encrypted: give --tls-cert and"
                 " --tls-key, or accept it by --insecure"
             )
+    page = None if metrics is None else metrics_address(metrics)
+    if page is not None and not is_loopback(page[0]) and not insecure:
+        raise InvalidArgument(
+            f"--metrics {metrics} is reached from other machines, and is not encrypted: accept it by --insecure"
+        )
     log_to_stderr(json=place.json, verbose=verbose)
     # Of several processes, too: what is wrong is told here, once.
     opening = _opening(place, durability)
     server = _server(opening, host, port, tokens, (tls_cert, tls_key, tls_client_ca), shares_port=part)
     drain_s = (_DRAIN if drain is None else drain).total_seconds()
     if processes == 1:
-        asyncio.run(_serve(server, host, drain_s, until_eof=part))
+        with serving_metrics(page, lambda: _figures_of(server), _log):
+            asyncio.run(_serve(server, host, drain_s, until_eof=part, figures=figures))
         return
     given = {"durability": durability, "tls-cert": tls_cert, "tls-key": tls_key, "tls-client-ca": tls_client_ca}
     options = [f"--{name}={value}" for name, value in (given | {"tokens": tokens}).items() if value is not None]
@@ -106,25 +125,36 @@ def serve(
     options += [
         f"--{name}" for name, said in (("insecure", insecure), ("verbose", verbose), ("json", place.json)) if said
     ]
-    _serve_by_several(place, server.scheme, host, port, processes, options, drain_s)
+    _serve_by_several(place, server.scheme, host, port, processes, options, drain_s, page)
 
 
 def _serve_by_several(
-    place: Place, scheme: str, host: str, port: int, processes: int, options: list[str], drain_s: float
+    place: Place,
+    scheme: str,
+    host: str,
+    port: int,
+    processes: int,
+    options: list[str],
+    drain_s: float,
+    page: tuple[str, int] | None,
 ) -> None:
     from tickwheel.service.processes import reserved, running
 
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    with reserved(host, port) as shared:
+    with reserved(host, port) as shared, TemporaryDirectory(prefix="tickwheel-") as folder:
         command = [sys.executable, "-m", "tickwheel", "serve", "--part", "--listen", joined(host, shared), *options]
-        with running(command, place.environment(), processes, drain_s):
+        sockets = [Path(folder, str(n)) for n in range(processes)] if page is not None else None
+        with (
+            running(command, place.environment(), processes, drain_s, sockets),
+            serving_metrics(page, lambda: _figures_together(sockets or []), _log),
+        ):
             wait_until_served(host, shared, stopping)
             print(f"serving {scheme}://{host}:{shared}", file=sys.stderr, flush=True)
             stopping.wait()
-            _log.info("ending: %g s for the calls under way", drain_s)
-    _log.info("ended")
+            _log_ending(drain_s)
+    _log_ended()
 
 
 @command(commands, "dev", "tickwheel dev", "tickwheel dev --data-dir ./data --listen 127.0.0.1:7401", panel="Processes")
@@ -185,7 +215,21 @@ def _server(
     )
 
 
-async def _serve(server: "Server", host: str, drain_s: float, *, until_eof: bool = False) -> None:
+def _figures_of(server: "Server") -> "Collector":
+    from tickwheel.service.metrics import ServiceMetrics
+
+    return ServiceMetrics(server)
+
+
+def _figures_together(sockets: list[Path]) -> "Collector":
+    from tickwheel.service.metrics_together import Together
+
+    return Together(sockets)
+
+
+async def _serve(
+    server: "Server", host: str, drain_s: float, *, until_eof: bool = False, figures: Path | None = None
+) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     if until_eof:
@@ -196,11 +240,25 @@ async def _serve(server: "Server", host: str, drain_s: float, *, until_eof: bool
     if not until_eof:
         print(f"serving {server.scheme}://{host}:{server.port}", file=sys.stderr, flush=True)
     try:
-        await stopping.wait()
-        _log.info("ending: %g s for the calls under way", drain_s)
+        async with AsyncExitStack() as telling_figures:
+            if figures is not None:
+                from tickwheel.service.metrics_together import telling
+
+                await telling_figures.enter_async_context(telling(figures, _figures_of(server)))
+            await stopping.wait()
+            _log_ending(drain_s)
     finally:
         await server.stop(drain_s)
-    _log.info("ended")
+    _log_ended()
+
+
+def _log_ending(drain_s: float) -> None:
+    fields = {"event": "ending", "drain_s": drain_s}
+    _log.info("ending: %g s for the calls under way", drain_s, extra={"fields": fields})
+
+
+def _log_ended() -> None:
+    _log.info("ended", extra={"fields": {"event": "ended"}})
 
 
 def _stop_at_eof(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tickwheel.errors import InvalidArgument
 from tickwheel.event_process.stats import WheelStats
+from tickwheel.metrics_page import serve_page
 
 Health = Callable[[], dict[int, WheelStats]]
 
@@ -74,16 +73,4 @@ def serve_metrics(host: str, port: int, namespace: str, health: Health) -> Calla
     """Serve the figures over HTTP, in a thread of its own; answers what stops it. Raises InvalidArgument where the
     address cannot be listened on.
     """
-    registry = CollectorRegistry()
-    registry.register(ShardMetrics(namespace, health))
-    try:
-        server, thread = start_http_server(port, addr=host, registry=registry)
-    except OSError as error:
-        raise InvalidArgument(f"metrics cannot be served on {host}:{port}: {error}") from error
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return stop
+    return serve_page(host, port, ShardMetrics(namespace, health))

@@ -13,14 +13,17 @@ from tickwheel.errors import TickwheelError
 from tickwheel.message import EnqueueResult, NewMessage
 from tickwheel.operations.enqueue import Packed, Packer, Part, Refused, check_refused, send
 from tickwheel.operations.queues import ensure
+from tickwheel.service.figures import Histogram
 
 
 class Enqueuing:
     """Of one namespace."""
 
-    def __init__(self, core: Core, run: Callable[[Any], Awaitable[Any]]) -> None:
+    def __init__(self, core: Core, run: Callable[[Any], Awaitable[Any]], groups: Histogram) -> None:
+        """``groups`` counts how many messages went together."""
         self._core = core
         self._run = run
+        self._groups = groups
         self._lines: dict[tuple[str, bytes], _Line] = {}
 
     async def add(self, queue: str, new: NewMessage) -> EnqueueResult:
@@ -30,18 +33,21 @@ class Enqueuing:
         key = (queue, config.stamp)
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = _Line(core, queue, config.stamp, self._run)
+            line = self._lines[key] = _Line(core, queue, config.stamp, self._run, self._groups)
         return check_refused(queue, [await line.add(line.pack(config, new))])[0]
 
 
 class _Line:
     """The messages of one queue that wait to be sent."""
 
-    def __init__(self, core: Core, queue: str, stamp: bytes, run: Callable[[Any], Awaitable[Any]]) -> None:
+    def __init__(
+        self, core: Core, queue: str, stamp: bytes, run: Callable[[Any], Awaitable[Any]], groups: Histogram
+    ) -> None:
         self._core = core
         self._queue = queue
         self._stamp = stamp
         self._run = run
+        self._groups = groups
         self._packer: Packer | None = None
         self._config: QueueConfig | None = None
         self._waiting: list[tuple[Packed, asyncio.Future[EnqueueResult | Refused]]] = []
@@ -66,6 +72,7 @@ class _Line:
             while self._waiting:
                 part = Part()
                 count = next((n for n, (packed, _) in enumerate(self._waiting) if not part.add(packed)), None)
+                self._groups.add(len(part.messages))
                 sent, self._waiting = self._waiting[:count], self._waiting[count:] if count else []
                 await self._send(sent)
         finally:

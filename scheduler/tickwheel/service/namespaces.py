@@ -11,6 +11,7 @@ from tickwheel.opening import Opening
 from tickwheel.plan import Plan
 from tickwheel.server_checks import check_server
 from tickwheel.service.enqueuing import Enqueuing
+from tickwheel.service.figures import Figures
 from tickwheel.wake_task import WakeTask
 
 T = TypeVar("T")
@@ -19,14 +20,24 @@ T = TypeVar("T")
 class Namespace:
     """One namespace: its core, and what carries out plans on it."""
 
-    def __init__(self, core: Core, io: AsyncIO) -> None:
+    def __init__(self, core: Core, io: AsyncIO, figures: Figures) -> None:
         self.core = core
         self._io = io
-        self.enqueuing = Enqueuing(core, self.run)
+        self.enqueuing = Enqueuing(core, self.run, figures.groups)
 
     async def run(self, plan: Plan[T]) -> T:
         """Carry out a plan."""
         return await self._io.run(plan)
+
+    @property
+    def parked(self) -> int:
+        """How many calls wait for messages."""
+        return 0 if self._io.wakes is None else self._io.wakes.parked
+
+    @property
+    def woken(self) -> int:
+        """How often one of them was woken."""
+        return 0 if self._io.wakes is None else self._io.wakes.woken
 
     def wake_all(self) -> None:
         """Let everybody who waits look once."""
@@ -42,11 +53,19 @@ class Namespace:
 class Namespaces:
     """All of them, on the connections of one server or cluster."""
 
-    def __init__(self, opening: Opening, servers: AsyncServerPools, clock: str = "_clock") -> None:
+    def __init__(
+        self, opening: Opening, servers: AsyncServerPools, clock: str = "_clock", figures: Figures | None = None
+    ) -> None:
         self._opening = opening
         self._servers = servers
         self._clock = clock
+        self._figures = figures or Figures()
         self._open: dict[str, Namespace] = {}
+
+    @property
+    def open_ones(self) -> list[Namespace]:
+        """Those that calls have named so far."""
+        return list(self._open.values())
 
     async def check(self) -> None:
         """Refuse a server that messages cannot be trusted to; see `check_server`."""
@@ -68,7 +87,7 @@ class Namespaces:
         # Two that open it at once agree here: the first stays, unless it was lost.
         found = self._open.get(name)
         if found is None or found.core.is_lost:
-            self._open[name] = Namespace(core, io)
+            self._open[name] = Namespace(core, io, self._figures)
             if found is not None:
                 await found.stop()
         return self._open[name]

@@ -4,6 +4,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from tickwheel.child import Child
@@ -31,10 +32,20 @@ def reserved(host: str, port: int) -> Iterator[int]:
 
 @contextmanager
 def running(
-    command: Sequence[str], environment: Mapping[str, str], count: int, drain_s: float
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    count: int,
+    drain_s: float,
+    sockets: Sequence[Path] | None = None,
 ) -> Iterator[list[Child]]:
-    """So many processes of the command, each started again where it dies; told to end, all at once, at the end."""
-    children = [Child(command, environment, f"process {n} of the service", drain_s + _MORE_S) for n in range(count)]
+    """So many processes of the command, each started again where it dies; told to end, all at once, at the end.
+
+    On ``sockets``, one each, they tell their figures.
+    """
+    children = []
+    for n in range(count):
+        own = [] if sockets is None else [f"--figures={sockets[n]}"]
+        children.append(Child([*command, *own], environment, f"process {n} of the service", drain_s + _MORE_S))
     try:
         yield children
     finally:

@@ -20,8 +20,10 @@ from tickwheel.opening import Opening
 from tickwheel.remote.methods import METHODS, SERVICES, Method
 from tickwheel.remote.status import DETAILS, status_of
 from tickwheel.service.access import CALL, ROLES, Access, Role
+from tickwheel.service.figures import Figures
 from tickwheel.service.message_handlers import MessageHandlers
-from tickwheel.service.namespaces import Namespaces
+from tickwheel.service.namespaces import Namespace, Namespaces
+from tickwheel.service.observing import Observing
 from tickwheel.service.queue_handlers import QueueHandlers
 
 _log = logging.getLogger("tickwheel.service")
@@ -55,11 +57,18 @@ class Server:
         # Another process on the port would share its clients unasked.
         self._options = [("grpc.so_reuseport", int(shares_port))]
         self._clock = clock
+        self.figures = Figures()
+        self._observing = Observing(self.figures)
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()
         self._namespaces: Namespaces | None = None
         self._messages: MessageHandlers | None = None
         self.port = 0
+
+    @property
+    def namespaces(self) -> list[Namespace]:
+        """Those that calls have named so far."""
+        return [] if self._namespaces is None else self._namespaces.open_ones
 
     @property
     def scheme(self) -> str:
@@ -79,7 +88,7 @@ class Server:
         where = await in_thread(opening.open)
         try:
             servers = AsyncServerPools(where, opening.answer_s)
-            self._namespaces = Namespaces(opening, servers, self._clock)
+            self._namespaces = Namespaces(opening, servers, self._clock, self.figures)
             await self._namespaces.check()
             self._messages = MessageHandlers(self._namespaces)
             handlers = {"MessageService": self._messages, "QueueService": QueueHandlers(self._namespaces)}
@@ -102,7 +111,12 @@ class Server:
         except BaseException:
             await self._let_go()
             raise
-        _log.info("serving %s on port %d", opening.shown, self.port)
+        _log.info(
+            "serving %s on port %d",
+            opening.shown,
+            self.port,
+            extra={"fields": {"event": "serving", "where": opening.shown, "port": self.port}},
+        )
 
     async def stop(self, seconds: float = DRAIN_S) -> None:
         """Take no more calls; answer those that wait, and give the others so long to end."""
@@ -129,10 +143,13 @@ class Server:
         }
         role = ROLES.get(method.name, Role.LOOK)
         if method.asks_many and method.answers_many:
-            return grpc.stream_stream_rpc_method_handler(self._streaming(handle, role), **codec)
+            answer = self._observing.around(method, self._streaming(handle, role))
+            return grpc.stream_stream_rpc_method_handler(answer, **codec)
         if method.asks_many:
-            return grpc.stream_unary_rpc_method_handler(self._answering_many(handle, role), **codec)
-        return grpc.unary_unary_rpc_method_handler(self._answering(handle, role), **codec)
+            answer = self._observing.around(method, self._answering_many(handle, role))
+            return grpc.stream_unary_rpc_method_handler(answer, **codec)
+        answer = self._observing.around(method, self._answering(handle, role))
+        return grpc.unary_unary_rpc_method_handler(answer, **codec)
 
     def _answering(self, handle: Callable[[Any], Awaitable[Any]], role: Role) -> Any:
         async def answer(request: Any, context: Any) -> Any:

@@ -1,0 +1,101 @@
+"""A service's figures for Prometheus: what `figures` counts, and how its server stands when they are asked for."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tickwheel.service.figures import Histogram
+from tickwheel.service.server import Server
+
+Samples = Iterator[tuple[tuple[str, ...], float | Histogram]]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """How a figure is told: a sample for each set of values of its labels."""
+
+    name: str
+    help: str
+    family: type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]
+    labels: tuple[str, ...]
+    samples: Callable[[Server], Samples]
+
+
+def _messages(done: str) -> Callable[[Server], Samples]:
+    return lambda server: (
+        (named, count) for (what, named), count in list(server.figures.messages.items()) if what == done
+    )
+
+
+def _one(value: Callable[[Server], float | Histogram]) -> Callable[[Server], Samples]:
+    return lambda server: iter([((), value(server))])
+
+
+_C, _G, _H = CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+_QUEUE: Final = ("namespace", "queue")
+# Every figure, once; docs/operations.md explains them.
+TOLD: Final = (
+    Told(
+        *("service_calls", "Calls that have ended, by method and gRPC code", _C, ("method", "code")),
+        lambda server: iter(list(server.figures.calls.items())),
+    ),
+    Told(
+        *("service_call_seconds", "How long calls took; a dequeue with what it waited", _H, ("method",)),
+        lambda server: (((method,), took) for method, took in list(server.figures.durations.items())),
+    ),
+    Told(
+        *("service_calls_in_flight", "Calls under way; of the streaming methods, streams open", _G, ("method",)),
+        lambda server: (((method,), count) for method, count in list(server.figures.in_flight.items())),
+    ),
+    Told(
+        *("service_parked_calls", "Dequeues that wait for messages", _G, ()),
+        _one(lambda server: sum(each.parked for each in server.namespaces)),
+    ),
+    Told(
+        *("service_wake_ups", "How often one of them was woken", _C, ()),
+        _one(lambda server: sum(each.woken for each in server.namespaces)),
+    ),
+    Told(
+        *("service_namespaces", "Namespaces that calls have named", _G, ()),
+        _one(lambda server: len(server.namespaces)),
+    ),
+    Told("service_enqueued_messages", "Messages enqueued, new ones", _C, _QUEUE, _messages("enqueued")),
+    Told("service_delivered_messages", "Messages delivered", _C, _QUEUE, _messages("delivered")),
+    Told("service_completed_messages", "Messages completed", _C, _QUEUE, _messages("completed")),
+    Told("service_failed_messages", "Messages given back by fail", _C, _QUEUE, _messages("failed")),
+    Told("service_cancelled_messages", "Messages cancelled", _C, _QUEUE, _messages("cancelled")),
+    Told(
+        *("service_enqueue_group_messages", "How many messages of concurrent enqueues went together", _H, ()),
+        _one(lambda server: server.figures.groups),
+    ),
+    Told("service_processes", "Processes of the service that tell their figures", _G, (), _one(lambda _: 1)),
+)
+
+
+class ServiceMetrics(Collector):
+    """Collects the figures of one process."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def collect(self) -> Iterator[Metric]:
+        """Each figure."""
+        for told in TOLD:
+            metric = told.family(f"tickwheel_{told.name}", told.help, labels=told.labels)
+            for labels, value in told.samples(self._server):
+                if isinstance(metric, HistogramMetricFamily):
+                    assert isinstance(value, Histogram)
+                    metric.add_metric(labels, _buckets(value), value.total)
+                else:
+                    assert not isinstance(value, Histogram)
+                    metric.add_metric(labels, value)
+            yield metric
+
+
+def _buckets(of: Histogram) -> list[tuple[str, float]]:
+    bounds = [*(f"{float(bound):g}" for bound in of.bounds), "+Inf"]
+    return list(zip(bounds, accumulate(of.counts), strict=True))
