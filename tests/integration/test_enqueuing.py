@@ -8,6 +8,7 @@ import pytest
 from tickwheel import IdConflict, NewMessage, PayloadTooLarge, aio
 from tickwheel.limits import CALL_BYTES
 from tickwheel.service.enqueuing import Enqueuing
+from tickwheel.service.figures import GROUP, Histogram
 
 pytestmark = pytest.mark.integration
 
@@ -28,7 +29,7 @@ async def enqueue_all(tickwheel: aio.Tickwheel, messages: list[NewMessage]) -> t
     async with tickwheel:
         await tickwheel.create_queue("q")
         counted = Counted(tickwheel)
-        enqueuing = Enqueuing(tickwheel._core, counted.run)
+        enqueuing = Enqueuing(tickwheel._core, counted.run, Histogram(GROUP))
         calls = (enqueuing.add("q", message) for message in messages)
         return await asyncio.gather(*calls, return_exceptions=True), counted.plans
 

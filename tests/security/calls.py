@@ -31,9 +31,19 @@ class World:
             self.plain.enqueue(b"", id=f"ready{next(_fresh)}")
         self.own.unblock()
 
-    def fail(self, error: Any, retry_in: Any) -> None:
+    def fail(self, error: Any, retry_in: Any, final: Any = False) -> None:
         assert self.held is not None
-        self.held.fail(error, retry_in)
+        self.held.fail(error, retry_in, final=final)
+        self.held = None
+
+    def complete(self, result: Any) -> None:
+        assert self.held is not None
+        self.held.complete(result)
+        self.held = None
+
+    def complete_many(self, results: Any) -> None:
+        assert self.held is not None
+        self.plain.complete_many([self.held], results)
         self.held = None
 
     def take(self, **asked: Any) -> None:
@@ -123,6 +133,10 @@ ARGUMENTS: dict[str, Argument] = {
     "leased exclusive_value": _of("own", "leased", "exclusive_value", TEXT, id="m", token=bytes(16)),
     "complete_many messages": _of("plain", "complete_many", "messages", (Sequence,)),
     "complete_many one message": Argument((), lambda world, value: world.plain.complete_many([value])),
+    "complete_many results": Argument((Sequence, NOTHING), lambda world, value: world.complete_many(value)),
+    "complete_many one result": Argument((str, NOTHING), lambda world, value: world.complete_many([value])),
+    "complete result": Argument((str, NOTHING), lambda world, value: world.complete(value)),
+    "release_many messages": _of("plain", "release_many", "messages", (Sequence,)),
     "cancel id": _of("plain", "cancel", "id", TEXT),
     "cancel exclusive_value": _of("own", "cancel", "exclusive_value", TEXT, id="m"),
     "cancel exclusive_value of a plain queue": _of("plain", "cancel", "exclusive_value", (NOTHING,), id="later"),
@@ -150,5 +164,6 @@ ARGUMENTS: dict[str, Argument] = {
     "unblock dequeue": _of("own", "unblock", "dequeue", FLAG),
     "fail error": Argument((str, NOTHING), lambda world, value: world.fail(value, timedelta(0))),
     "fail retry_in": Argument(DURATION, lambda world, value: world.fail(None, value)),
+    "fail final": Argument(FLAG, lambda world, value: world.fail(None, None, value)),
     "extend duration": Argument((timedelta,), _extend),
 }

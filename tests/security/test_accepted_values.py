@@ -208,6 +208,12 @@ def fail_retry_in(world: World, value: Any) -> None:
         assert (state, view.until) == ("invisible", world.now + up(value))
 
 
+def result(world: World, value: Any) -> None:
+    message = world.held()
+    message.complete(value)
+    assert world.tickwheel.queue(message.queue).get(message.id).result == (None if value is None else str.encode(value).decode())
+
+
 def extend(world: World, value: Any) -> None:
     message = world.held()
     before = message.lease_until
@@ -273,6 +279,7 @@ CHECKS: dict[str, Callable[[World, Any], None]] = {
     "dequeue lease": lease,
     "dequeue worker": worker,
     "dequeue request_id": request_id,
+    "complete result": result,
     "fail error": fail_error,
     "fail retry_in": fail_retry_in,
     "extend duration": extend,

@@ -49,7 +49,7 @@ def settling(how: str) -> Callable[[Settle[T]], Settle[T]]:
         def settled(self: Any, given: Any, *args: Any) -> Plan[T]:
             plan = settle(self, given, *args)
             messages = [given] if isinstance(given, LeasedMessage) else given
-            return _settled(plan, how, messages) if messages and tracing.is_on() else plan
+            return _settled(plan, how, messages) if tracing.is_on() and messages else plan
 
         return settled
 
