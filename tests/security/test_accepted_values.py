@@ -211,7 +211,8 @@ def fail_retry_in(world: World, value: Any) -> None:
 def result(world: World, value: Any) -> None:
     message = world.held()
     message.complete(value)
-    assert world.tickwheel.queue(message.queue).get(message.id).result == (None if value is None else str.encode(value).decode())
+    wanted = None if value is None else str.encode(value).decode()
+    assert world.tickwheel.queue(message.queue).get(message.id).result == wanted
 
 
 def extend(world: World, value: Any) -> None:

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from itertools import groupby, repeat
+from itertools import groupby
 from struct import Struct
 from typing import TypeVar
 
@@ -27,9 +27,8 @@ L = TypeVar("L", bound=LeasedMessage)
 def complete(core: Core, messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None) -> Plan[None]:
     """Complete all, each with its result; LeaseLost, after the others are done, where some are no longer held."""
     check_leased("complete_many", messages)
-    check_results(messages, results)
     lost: list[LeasedMessage] = []
-    given = zip(messages, repeat(None) if results is None else results, strict=False)
+    given = zip(messages, result_texts(messages, results), strict=False)
     for queue, of_queue in groupby(given, lambda item: item[0].queue):
         config = yield from core.config(queue)
         most = limits.CALL_MESSAGES if config.exclusive_key is None else limits.CALL_EXCLUSIVE
@@ -170,17 +169,15 @@ def check_leased(call: str, messages: object) -> None:
             raise InvalidArgument(f"{call} takes messages that were dequeued, not {arguments.shown(message)}")
 
 
-def check_results(messages: Sequence[LeasedMessage], results: object) -> None:
-    """Raises InvalidArgument for what is no list of results, one for each message."""
+def result_texts(messages: Sequence[LeasedMessage], results: object) -> list[bytes | None]:
+    """Of each message its result. Raises InvalidArgument for what is no list of them, one for each message."""
     if results is None:
-        return
+        return [None] * len(messages)
     if isinstance(results, str | bytes) or not isinstance(results, Sequence):
         raise InvalidArgument(f"results must be a list of str or None, not {arguments.shown(results)}")
     if len(results) != len(messages):
         raise InvalidArgument(f"results are {len(results)}, and messages {len(messages)}: give one for each, or None")
-    for result in results:
-        if result is not None:
-            arguments.text("result", result, limits.RESULT_BYTES)
+    return [None if each is None else arguments.text("result", each, limits.RESULT_BYTES) for each in results]
 
 
 def check_final(final: object, retry_in: object) -> None:
@@ -195,11 +192,11 @@ def error_text(error: str | None) -> bytes:
     return text[: limits.ERROR_BYTES].decode(errors="ignore").encode()
 
 
-def _results(results: Sequence[str | None]) -> bytes:
+def _results(results: Sequence[bytes | None]) -> bytes:
     """As `complete.lua` reads them: of each the section of its record, nothing where no message has one."""
     if not any(result is not None for result in results):
         return b""
-    sections = [b"" if result is None else _counted(result.encode()) for result in results]
+    sections = [b"" if result is None else _counted(result) for result in results]
     return b"".join(map(_counted, sections))
 
 

@@ -32,8 +32,8 @@ def batches(given: Iterable[NewMessage]) -> Iterator[list[messages.NewMessage]]:
 
 
 def of_one_queue(
-    given: Sequence[LeasedMessage], results: Sequence[str | None] | None = None
-) -> Iterator[tuple[str, list[tuple[LeasedMessage, str | None]]]]:
+    given: Sequence[LeasedMessage], results: Sequence[bytes | None] | None = None
+) -> Iterator[tuple[str, list[tuple[LeasedMessage, bytes | None]]]]:
     """A queue, and as many of its messages, each with its result, as fit into one call."""
     each = zip(given, repeat(None) if results is None else results, strict=False)
     for queue, of_queue in groupby(each, lambda item: item[0].queue):

@@ -18,7 +18,7 @@ from tickwheel.operations import traced
 from tickwheel.operations.change import check_ids, check_new_times
 from tickwheel.operations.enqueue import Refused, check_refused
 from tickwheel.operations.explain import Explanation
-from tickwheel.operations.finish import check_final, check_leased, check_results, error_text, raise_lost
+from tickwheel.operations.finish import check_final, check_leased, error_text, raise_lost, result_texts
 from tickwheel.operations.leased import check_token
 from tickwheel.operations.look import ForecastMinute, Lateness
 from tickwheel.operations.results import Change
@@ -137,13 +137,12 @@ class Remote:
     @traced.settling("complete")
     def complete(self, given: Sequence[LeasedMessage], results: Sequence[str | None] | None = None) -> Plan[None]:
         check_leased("complete_many", given)
-        check_results(given, results)
         lost: list[LeasedMessage] = []
-        for queue, part in of_one_queue(given, results):
+        for queue, part in of_one_queue(given, result_texts(given, results)):
             request = calls.CompleteRequest(
                 **self._queue(queue),
                 leases=[conversion.lease_of(message) for message, _ in part],
-                results={n: result for n, (_, result) in enumerate(part) if result is not None},
+                results={n: result.decode() for n, (_, result) in enumerate(part) if result is not None},
             )
             reply = yield Ask("Complete", request)
             lost += (part[n][0] for n in reply.lost)
