@@ -242,6 +242,18 @@ class Tickwheel:
         """All queues of the namespace, by name."""
         return [Queue(self, name) for name in await self._run(self._operations.queues())]
 
+    async def settings(self) -> dict[str, str]:
+        """All settings of the namespace; see `tickwheel.Tickwheel.settings`."""
+        return await self._run(self._operations.settings())
+
+    async def setting(self, name: str) -> str | None:
+        """One setting; see `tickwheel.Tickwheel.setting`."""
+        return await self._run(self._operations.setting(name))
+
+    async def set_setting(self, name: str, value: str | None) -> None:
+        """Set or remove one; see `tickwheel.Tickwheel.set_setting`."""
+        await self._run(self._operations.set_setting(name, value))
+
     async def close(self) -> None:
         """Let go of the server; messages stay. May be called twice.
 

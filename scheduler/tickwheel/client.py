@@ -277,6 +277,18 @@ class Tickwheel:
         """All queues of the namespace, by name."""
         return [Queue(self, name) for name in self._run(self._operations.queues())]
 
+    def settings(self) -> dict[str, str]:
+        """All settings of the namespace, by name: small texts that programs read while they run; no secrets."""
+        return self._run(self._operations.settings())
+
+    def setting(self, name: str) -> str | None:
+        """One setting, read from its home; None where it is not set."""
+        return self._run(self._operations.setting(name))
+
+    def set_setting(self, name: str, value: str | None) -> None:
+        """Set it, up to 1 KiB, or with None remove it. Raises InvalidArgument."""
+        self._run(self._operations.set_setting(name, value))
+
     def close(self) -> None:
         """Let go of the server; messages stay. May be called twice."""
         try:

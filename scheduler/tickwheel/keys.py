@@ -56,3 +56,8 @@ def namespace_key(namespace: str) -> str:
 def queues_key(namespace: str) -> str:
     """Home of every queue's configuration: name -> packed configuration."""
     return shard_prefix(namespace, 0) + "queues"
+
+
+def settings_key(namespace: str) -> str:
+    """Home of the namespace's settings: name -> value."""
+    return shard_prefix(namespace, 0) + "settings"

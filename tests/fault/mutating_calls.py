@@ -87,6 +87,7 @@ CALLS: dict[str, Call] = {
     "cancel many, one of which is not there": Call("cancel", lambda on: on.work.cancel_many([*MANY, "no"]), 12),
     "create a queue": Call("create", lambda on: on.tickwheel.create_queue("new", lease=HOUR), 0),
     "change a queue": Call("configure", lambda on: on.tickwheel.create_queue("work", update=True, lease=HOUR), 0),
+    "set a setting": Call("set_setting", lambda on: on.tickwheel.set_setting("a", "b"), 0),
     "block": Call("configure", lambda on: on.work.block(enqueue=False), 0),
 }
 

@@ -163,6 +163,8 @@ def everything(tw: Tickwheel, clock: VirtualClock) -> None:
             queue.redrive(errored[0].id, errored[0].exclusive_value)
         tw.create_queue(kind, exclusive_key=key, forecast=True, max_attempts=3, update=True)
         clock.advance(timedelta(days=30))
+    tw.set_setting("a", "b")
+    tw.set_setting("a", None)
     clock.advance(timedelta(days=370))
 
 

@@ -14,7 +14,7 @@ from tickwheel.testing import PrivateServer
 pytestmark = pytest.mark.security
 
 # Not made anew: all processes of a run have to find the same tests.
-PRODUCER, CONSUMER, ADMIN, EXPIRED, ELSEWHERE = (f"tw_{name}-Of-Nobody-Else" for name in "abcde")
+PRODUCER, CONSUMER, ADMIN, EXPIRED, ELSEWHERE, SOME = (f"tw_{name}-Of-Nobody-Else" for name in "abcdef")
 SHORT = timedelta(seconds=2)
 
 
@@ -29,6 +29,7 @@ def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFa
         entry(PRODUCER, '["produce"]', 'queues = ["orders*"]')
         + entry(CONSUMER, '["consume"]', 'queues = ["orders*"]')
         + entry(ADMIN, '["produce", "consume", "admin"]')
+        + entry(SOME, '["admin"]', 'queues = ["orders*"]')
         + entry(EXPIRED, '["admin"]', "expires = 2020-01-01T00:00:00Z")
         + entry(ELSEWHERE, '["admin"]', 'namespaces = ["other"]')
     )
@@ -73,6 +74,17 @@ def test_a_queue_that_no_pattern_names_is_refused_before_it_is_made(service: Ser
         with pytest.raises(Forbidden, match="is not for queue 'mail'"):
             producer.queue("mail").counts()
         assert "mail" not in [queue.name for queue in admin.queues()]
+
+
+def test_settings_are_read_by_all_and_written_by_who_is_admin_of_all_queues(service: ServiceThread) -> None:
+    with client(service, ADMIN) as admin, client(service, PRODUCER) as producer, client(service, SOME) as some:
+        admin.set_setting("a", "b")
+        assert (producer.setting("a"), producer.settings()["a"]) == ("b", "b")
+        with pytest.raises(Forbidden, match="needs 'admin'"):
+            producer.set_setting("a", "c")
+        with pytest.raises(Forbidden, match=r"is not for queue '\*'"):
+            some.set_setting("a", None)
+        assert admin.setting("a") == "b"
 
 
 def test_a_namespace_that_a_token_does_not_name_is_refused(service: ServiceThread) -> None:

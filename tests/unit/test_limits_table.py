@@ -16,6 +16,8 @@ ROWS = {
     "id": f"{limits.ID_BYTES} B of UTF-8 without NUL",
     "name of a queue or namespace": f"{limits.NAME_CHARS} of letters, digits, `.`, `_`, `-`",
     "queues": f"{limits.QUEUES_MAX:,} a namespace",
+    "settings": f"{limits.SETTINGS_MAX:,} a namespace; name ≤ {limits.SETTING_NAME_CHARS} of letters, digits, `.`, `_`,"
+    f" `-`, `:`; value ≤ {limits.SETTING_BYTES // 1024} KiB",
     "shards": f"{limits.SHARDS_MAX:,}",
     "`limit` of a dequeue": f"1 to {limits.DEQUEUE_MESSAGES:,}",
     "one script call": f"{limits.CALL_MESSAGES:,} messages, {limits.CALL_BYTES // 2**20} MiB, "

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.unit
 NAMES = scripts.names()
 FRAGMENTS = sorted(entry.name[:-4] for entry in scripts.folder().iterdir() if entry.name.startswith("_"))
 # Besides the keys of shards and queues: a client's session, what home alone has, and parts of the wheel.
-OTHER_KEYS = {"hash", "session", "namespace", "queues", "slot", "lists...", "children..."}
+OTHER_KEYS = {"hash", "session", "namespace", "queues", "settings", "slot", "lists...", "children..."}
 # These bring new messages or queues, and are refused where memory is full; all others may free some.
 NEEDS_MEMORY = {"enqueue", "create"}
 

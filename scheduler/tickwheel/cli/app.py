@@ -7,7 +7,21 @@ from typing import Annotated, Any
 import typer
 
 import tickwheel
-from tickwheel.cli import bench, change, demo, doctor, enqueue, events, lease, look, queues, serve, shards, worker
+from tickwheel.cli import (
+    bench,
+    change,
+    demo,
+    doctor,
+    enqueue,
+    events,
+    lease,
+    look,
+    queues,
+    serve,
+    settings,
+    shards,
+    worker,
+)
 from tickwheel.cli.command import remember, top_signature
 from tickwheel.cli.failures import EXIT_CODES_HELP
 from tickwheel.cli.streams import prepare_streams
@@ -51,6 +65,7 @@ app.callback(help=_HELP)(_top)
 for group in (enqueue, lease, change, look, doctor, demo, events, serve, worker, bench):
     app.add_typer(group.commands)
 app.add_typer(queues.commands, name="queue", rich_help_panel="Queues")
+app.add_typer(settings.commands, name="setting", rich_help_panel="Queues")
 app.add_typer(shards.commands, name="shards", rich_help_panel="Processes")
 
 

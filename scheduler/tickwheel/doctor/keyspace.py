@@ -7,7 +7,7 @@ from tickwheel.core import Core
 from tickwheel.doctor.reading import PAGE, Findings, Queues, ask
 from tickwheel.plan import Plan
 
-_HOME = {"namespace": "hash", "queues": "hash"}
+_HOME = {"namespace": "hash", "queues": "hash", "settings": "hash"}
 _SHARD = {
     "clock": "hash",
     "messages": "hash",

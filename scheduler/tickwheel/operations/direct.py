@@ -9,7 +9,7 @@ from tickwheel.config import QueueConfig
 from tickwheel.core import Core
 from tickwheel.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.namespace import open_namespace
-from tickwheel.operations import change, explain, finish, look, queues, traced
+from tickwheel.operations import change, explain, finish, look, queues, settings, traced
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.leased import leased
@@ -133,3 +133,12 @@ class Direct:
 
     def queues(self) -> Plan[dict[str, QueueConfig]]:
         return queues.listed(self._core)
+
+    def settings(self) -> Plan[dict[str, str]]:
+        return settings.listed(self._core)
+
+    def setting(self, name: str) -> Plan[str | None]:
+        return settings.read(self._core, name)
+
+    def set_setting(self, name: str, value: str | None) -> Plan[None]:
+        return settings.write(self._core, name, value)

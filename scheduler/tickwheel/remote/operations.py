@@ -22,6 +22,7 @@ from tickwheel.operations.finish import check_final, check_leased, error_text, r
 from tickwheel.operations.leased import check_token
 from tickwheel.operations.look import ForecastMinute, Lateness
 from tickwheel.operations.results import Change
+from tickwheel.operations.settings import setting_name, setting_value
 from tickwheel.plan import Ask, Plan
 from tickwheel.record import State
 from tickwheel.remote import conversion, queue_conversion
@@ -275,6 +276,22 @@ class Remote:
     def queues(self) -> Plan[dict[str, QueueConfig]]:
         found = yield Ask("ListQueues", admin.ListQueuesRequest(namespace=self._core.namespace))
         return {each.name: queue_conversion.config(each) for each in found.queues}
+
+    def settings(self) -> Plan[dict[str, str]]:
+        found = yield Ask("ListSettings", admin.ListSettingsRequest(namespace=self._core.namespace))
+        return dict(sorted(found.settings.items()))
+
+    def setting(self, name: str) -> Plan[str | None]:
+        request = admin.GetSettingRequest(namespace=self._core.namespace, name=setting_name(name))
+        found = yield Ask("GetSetting", request)
+        value: str | None = conversion.given(found, "value")
+        return value
+
+    def set_setting(self, name: str, value: str | None) -> Plan[None]:
+        request = admin.SetSettingRequest(namespace=self._core.namespace, name=setting_name(name))
+        for raw in setting_value(value):
+            request.value = raw.decode()
+        yield Ask("SetSetting", request)
 
     def _queue(self, queue: str) -> dict[str, Any]:
         return {"namespace": self._core.namespace, "queue": queue}

@@ -45,7 +45,7 @@ class Role(StrEnum):
 ROLES: Final[Mapping[str, Role]] = {
     **dict.fromkeys(("Enqueue", "EnqueueBatch", "EnqueueStream", "Cancel", "Reschedule"), Role.PRODUCE),
     **dict.fromkeys(("Dequeue", "DequeueStream", "Complete", "Fail", "Release", "Extend", "GetLease"), Role.CONSUME),
-    **dict.fromkeys(("CreateQueue", "BlockQueue", "Redrive"), Role.ADMIN),
+    **dict.fromkeys(("CreateQueue", "BlockQueue", "Redrive", "SetSetting"), Role.ADMIN),
 }
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tickwheel.operations import look, queues
+from tickwheel.operations import look, queues, settings
 from tickwheel.remote import conversion, queue_conversion
 from tickwheel.service.named import check, named
 from tickwheel.service.namespaces import Namespaces
@@ -44,6 +44,24 @@ class QueueHandlers:
         namespace = await self._namespaces.get(request.namespace)
         found = await namespace.run(queues.listed(namespace.core))
         return admin.ListQueuesResponse(queues=[queue_conversion.queue_of(*each) for each in found.items()])
+
+    async def list_settings(self, request: admin.ListSettingsRequest) -> admin.ListSettingsResponse:
+        check(request, None)
+        namespace = await self._namespaces.get(request.namespace)
+        return admin.ListSettingsResponse(settings=await namespace.run(settings.listed(namespace.core)))
+
+    async def get_setting(self, request: admin.GetSettingRequest) -> admin.GetSettingResponse:
+        check(request, None)
+        namespace = await self._namespaces.get(request.namespace)
+        return admin.GetSettingResponse(value=await namespace.run(settings.read(namespace.core, request.name)))
+
+    async def set_setting(self, request: admin.SetSettingRequest) -> admin.SetSettingResponse:
+        # A setting is of the namespace, so it takes a token for all of its queues.
+        check(request, "*")
+        namespace = await self._namespaces.get(request.namespace)
+        value = request.value if request.HasField("value") else None
+        await namespace.run(settings.write(namespace.core, request.name, value))
+        return admin.SetSettingResponse()
 
     async def block_queue(self, request: admin.BlockQueueRequest) -> admin.BlockQueueResponse:
         namespace, queue = await named(self._namespaces, request)

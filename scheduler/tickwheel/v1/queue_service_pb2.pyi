@@ -227,3 +227,50 @@ class GetForecastResponse(_message.Message):
     MINUTES_FIELD_NUMBER: _ClassVar[int]
     minutes: _containers.RepeatedCompositeFieldContainer[GetForecastResponse.Minute]
     def __init__(self, minutes: _Optional[_Iterable[_Union[GetForecastResponse.Minute, _Mapping]]] = ...) -> None: ...
+
+class ListSettingsRequest(_message.Message):
+    __slots__ = ("namespace",)
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    def __init__(self, namespace: _Optional[str] = ...) -> None: ...
+
+class ListSettingsResponse(_message.Message):
+    __slots__ = ("settings",)
+    class SettingsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    settings: _containers.ScalarMap[str, str]
+    def __init__(self, settings: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class GetSettingRequest(_message.Message):
+    __slots__ = ("namespace", "name")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    name: str
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class GetSettingResponse(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: str
+    def __init__(self, value: _Optional[str] = ...) -> None: ...
+
+class SetSettingRequest(_message.Message):
+    __slots__ = ("namespace", "name", "value")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    name: str
+    value: str
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class SetSettingResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

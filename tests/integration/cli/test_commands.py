@@ -23,6 +23,8 @@ def test_help_has_examples_and_exit_codes(run: Run) -> None:
             assert "Examples:" in run(name, "--help").stdout, name
     for name in ("create", "list", "show", "block", "unblock"):
         assert "Examples:" in run("queue", name, "--help").stdout, name
+    for name in ("list", "get", "set", "unset"):
+        assert "Examples:" in run("setting", name, "--help").stdout, name
 
 
 def test_the_version_is_printed(run: Run) -> None:
@@ -121,6 +123,18 @@ def test_release_gives_back_what_dequeue_printed_as_if_it_had_not_been_delivered
     assert done == [{"id": f"j{n}", "state": "pending"} for n in range(3)]
     assert [message.attempt for message in place.queue("jobs").dequeue(limit=3)] == [1, 1, 1]
     run("release", "jobs", "-", stdin=printed, code=1)
+
+
+def test_a_setting_is_set_read_listed_and_removed(run: Run, place: Tickwheel) -> None:
+    run("queue", "create", "jobs")
+    assert run("setting", "list").stderr == "no settings\n"
+    run("setting", "set", "mail.sender", "shop@example.com")
+    assert place.setting("mail.sender") == "shop@example.com"
+    assert run("setting", "get", "mail.sender").stdout == "shop@example.com\n"
+    assert document(run("setting", "list", "--json")) == {"mail.sender": "shop@example.com"}
+    assert "shop@example.com" in run("setting", "list").stdout
+    run("setting", "unset", "mail.sender")
+    assert "'mail.sender' is not set" in run("setting", "get", "mail.sender", code=4).stderr
 
 
 def test_cancel_tries_every_id_and_tells_the_first_refusal(run: Run) -> None:

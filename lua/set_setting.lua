@@ -1,0 +1,22 @@
+#!lua flags=allow-oom
+-- Sets or removes a setting of the namespace, at home.
+-- KEYS: namespace settings
+-- ARGV[1]  name
+-- ARGV[2]  how many shards the caller knows of
+-- ARGV[3]  how many settings a namespace may have
+-- ARGV[4]  value; where it is left out the setting is removed
+-- Reply    1
+-- Errors   NAMESPACEGONE, TOOMANYSETTINGS
+-- Cost     O(1)
+if redis.call('HGET', namespace, 'shards') ~= ARGV[2] then
+    return redis.error_reply('NAMESPACEGONE the namespace has lost its state, or was made anew with other shards')
+end
+if not ARGV[4] then
+    redis.call('HDEL', settings, ARGV[1])
+    return 1
+end
+if not redis.call('HGET', settings, ARGV[1]) and redis.call('HLEN', settings) >= tonumber(ARGV[3]) then
+    return redis.error_reply('TOOMANYSETTINGS a namespace has at most ' .. ARGV[3] .. ' settings: remove one of them')
+end
+redis.call('HSET', settings, ARGV[1], ARGV[4])
+return 1

@@ -1,0 +1,55 @@
+"""Settings of a namespace: small named texts that programs read while they run. Their home is shard 0.
+
+A reading costs one command; who needs a setting for every message keeps what it read for a second or so.
+"""
+
+import re
+
+from tickwheel import arguments, limits
+from tickwheel.core import Core
+from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.keys import namespace_key, settings_key
+from tickwheel.plan import Plan, Request, one, pairwise
+from tickwheel.scripts import Call, load
+
+_NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.SETTING_NAME_CHARS}}}")
+
+
+def listed(core: Core) -> Plan[dict[str, str]]:
+    """All settings, by name."""
+    reply = yield from one(Request(0, command=("HGETALL", settings_key(core.namespace))))
+    flat = reply.value
+    pairs = flat.items() if isinstance(flat, dict) else pairwise(flat)
+    return {name.decode(): value.decode() for name, value in sorted(pairs)}
+
+
+def read(core: Core, name: str) -> Plan[str | None]:
+    """One setting; None where it is not set."""
+    reply = yield from one(Request(0, command=("HGET", settings_key(core.namespace), setting_name(name))))
+    return None if reply.value is None else reply.value.decode()
+
+
+def write(core: Core, name: str, value: str | None) -> Plan[None]:
+    """Set it, or with None remove it. Again changes nothing."""
+    args: list[bytes | int | str] = [setting_name(name), core.shards, limits.SETTINGS_MAX, *setting_value(value)]
+    script = load("set_setting", core.clock)
+    keys = {"namespace": namespace_key(core.namespace), "settings": settings_key(core.namespace)}
+    reply = yield from one(Request(0, Call(script, [keys[key] for key in script.keys], args), durable=True))
+    if reply.error is not None:
+        code, text = reply.error
+        raise core.lost_its_state() if code == "NAMESPACEGONE" else TickwheelError(text)
+
+
+def setting_name(name: object) -> str:
+    """The name of a setting. Raises InvalidArgument."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"a setting's name must be 1 to {limits.SETTING_NAME_CHARS} of letters, digits, '.', '_', '-' and ':', not"
+            f" {arguments.shown(name)}"
+        )
+    return arguments.plain(name)
+
+
+def setting_value(value: object) -> list[bytes]:
+    """The value as it is sent; nothing for None. Raises InvalidArgument."""
+    return [] if value is None else [arguments.text("a setting's value", value, limits.SETTING_BYTES)]
