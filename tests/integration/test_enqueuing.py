@@ -56,3 +56,22 @@ def test_what_shares_a_call_is_bounded(tickwheel_aio: aio.Tickwheel) -> None:
     results, plans = asyncio.run(enqueue_all(tickwheel_aio, [NewMessage(bytes(size)) for _ in range(count)]))
     assert all(result.created for result in results)
     assert plans >= 3
+
+
+def test_a_caller_that_gives_up_takes_nobody_elses_answer(tickwheel_aio: aio.Tickwheel) -> None:
+    async def one_gives_up() -> tuple[list[Any], dict[str, int]]:
+        async with tickwheel_aio as tickwheel:
+            queue = await tickwheel.create_queue("q")
+            enqueuing = Enqueuing(tickwheel._core, tickwheel._run)
+            calls = [asyncio.create_task(enqueuing.add("q", NewMessage(id=f"m{n}"))) for n in range(20)]
+            # They go together, so those that come now wait for more.
+            await calls[0]
+            more = [asyncio.create_task(enqueuing.add("q", NewMessage(id=f"n{n}"))) for n in range(20)]
+            await asyncio.sleep(0)
+            more[3].cancel()
+            return await asyncio.gather(*more, return_exceptions=True), await queue.counts()
+
+    results, counts = asyncio.run(one_gives_up())
+    assert [n for n, result in enumerate(results) if isinstance(result, asyncio.CancelledError)] == [3]
+    assert all(result.created for n, result in enumerate(results) if n != 3)
+    assert counts["pending"] >= 39

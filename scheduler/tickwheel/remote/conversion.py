@@ -69,6 +69,7 @@ def set_times(made: Any, delay: timedelta | None, due: datetime | None, deadline
 def given_message(made: messages.NewMessage) -> NewMessage:
     """A message to enqueue."""
     delay, due, deadline = given_times(made)
+    lease: Any = MsFor(made.lease_ms) if made.HasField("lease_ms") else None
     return NewMessage(
         made.payload,
         made.id or new_id(),
@@ -76,7 +77,7 @@ def given_message(made: messages.NewMessage) -> NewMessage:
         due,
         deadline,
         made.metadata or None,
-        given_ms(made, "lease_ms"),
+        lease,
         made.max_attempts if made.HasField("max_attempts") else None,
     )
 

@@ -62,11 +62,11 @@ class Caller:
 
     def check(self, role: Role, namespace: str, queue: str | None) -> None:
         """Raises Forbidden where the caller may not."""
-        if not any(fnmatchcase(namespace, pattern) for pattern in self.namespaces):
+        if not _fits(namespace, self.namespaces):
             raise Forbidden(f"token {self.name!r} is not for namespace {namespace!r}")
         if role is not Role.LOOK and role not in self.roles:
             raise Forbidden(f"token {self.name!r} has the roles {_named(self.roles)}; this call needs {role.value!r}")
-        if queue is not None and not any(fnmatchcase(queue, pattern) for pattern in self.queues):
+        if queue is not None and not _fits(queue, self.queues):
             raise Forbidden(f"token {self.name!r} is not for queue {queue!r}")
 
 
@@ -165,6 +165,10 @@ def _texts(what: str, given: Mapping[str, Any], name: str, default: tuple[str, .
     if not isinstance(found, list | tuple) or not found or not all(isinstance(each, str) for each in found):
         raise InvalidArgument(f"{name} of {what} must be a list of texts, not {arguments.shown(found)}")
     return tuple(found)
+
+
+def _fits(name: str, patterns: Sequence[str]) -> bool:
+    return "*" in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _named(roles: frozenset[Role]) -> str:

@@ -1,19 +1,15 @@
-"""Groups messages of concurrent calls: while one call of a script is under way, those that come wait for the next one.
+"""Enqueue of single messages: those of concurrent calls for one queue go to the script together."""
 
-So each call is as fast as the script where there are few, and where there are many they share its cost.
-"""
-
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
-from tickwheel.errors import TickwheelError
 from tickwheel.message import EnqueueResult, NewMessage
-from tickwheel.operations.enqueue import Packed, Packer, Part, Refused, check_refused, send
+from tickwheel.operations.enqueue import Packed, Packer, Part, Refused, refused, send
 from tickwheel.operations.queues import ensure
 from tickwheel.service.figures import Histogram
+from tickwheel.service.grouping import Grouping
 
 
 class Enqueuing:
@@ -34,7 +30,10 @@ class Enqueuing:
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = _Line(core, queue, config.stamp, self._run, self._groups)
-        return check_refused(queue, [await line.add(line.pack(config, new))])[0]
+        result = await line.group.add(line.pack(config, new))
+        if isinstance(result, Refused):
+            raise refused(queue, result)
+        return result
 
 
 class _Line:
@@ -50,8 +49,7 @@ class _Line:
         self._groups = groups
         self._packer: Packer | None = None
         self._config: QueueConfig | None = None
-        self._waiting: list[tuple[Packed, asyncio.Future[EnqueueResult | Refused]]] = []
-        self._sending: asyncio.Task[None] | None = None
+        self.group: Grouping[Packed, EnqueueResult | Refused] = Grouping(self._send, _fitting)
 
     def pack(self, config: QueueConfig, new: NewMessage) -> Packed:
         """The message, ready to send. Raises InvalidArgument for what is wrong with it."""
@@ -59,34 +57,12 @@ class _Line:
             self._packer, self._config = Packer(self._core, self._queue, config), config
         return self._packer.pack(new)
 
-    async def add(self, packed: Packed) -> EnqueueResult | Refused:
-        """What became of it."""
-        done: asyncio.Future[EnqueueResult | Refused] = asyncio.get_running_loop().create_future()
-        self._waiting.append((packed, done))
-        if self._sending is None:
-            self._sending = asyncio.create_task(self._send_all())
-        return await done
+    async def _send(self, group: list[Packed]) -> Sequence[EnqueueResult | Refused]:
+        self._groups.add(len(group))
+        results: Sequence[EnqueueResult | Refused] = await self._run(send(self._core, self._queue, group, self._stamp))
+        return results
 
-    async def _send_all(self) -> None:
-        try:
-            while self._waiting:
-                part = Part()
-                count = next((n for n, (packed, _) in enumerate(self._waiting) if not part.add(packed)), None)
-                self._groups.add(len(part.messages))
-                sent, self._waiting = self._waiting[:count], self._waiting[count:] if count else []
-                await self._send(sent)
-        finally:
-            self._sending = None
 
-    async def _send(self, part: list[tuple[Packed, asyncio.Future[EnqueueResult | Refused]]]) -> None:
-        try:
-            plan = send(self._core, self._queue, [packed for packed, _ in part], self._stamp)
-            results = await self._run(plan)
-        except (TickwheelError, asyncio.CancelledError) as error:
-            for _, done in part:
-                if not done.done():
-                    done.set_exception(error)
-            return
-        for (_, done), result in zip(part, results, strict=True):
-            if not done.done():
-                done.set_result(result)
+def _fitting(waiting: Sequence[Packed]) -> int:
+    part = Part()
+    return next((n for n, packed in enumerate(waiting) if not part.add(packed)), len(waiting))

@@ -1,0 +1,70 @@
+"""Groups what concurrent calls want of one shard: while one group is under way, those that come wait for the next one.
+
+A call that is alone is sent at once. After one that had company, the next group waits as long as each millisecond
+brings more, three at most: so one call of a script, and one system call to each client, do for many.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_LINGER_S: Final = 0.003
+_QUIET_S: Final = 0.001
+
+
+class Grouping(Generic[T, R]):
+    """One line of those who wait."""
+
+    def __init__(
+        self, send: Callable[[list[T]], Awaitable[Sequence[R]]], fitting: Callable[[Sequence[T]], int]
+    ) -> None:
+        """``send`` does a group and answers each of it, in order; ``fitting`` says how many from the front make one."""
+        self._send = send
+        self._fitting = fitting
+        self._waiting: list[tuple[T, asyncio.Future[R]]] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._has_company = False
+
+    async def add(self, one: T) -> R:
+        """What became of it. A caller that is cancelled takes nobody's answer away."""
+        done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((one, done))
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send_all())
+        return await done
+
+    async def _send_all(self) -> None:
+        try:
+            while self._waiting:
+                if self._has_company:
+                    await self._linger()
+                count = self._fitting([one for one, _ in self._waiting])
+                group, self._waiting = self._waiting[:count], self._waiting[count:]
+                self._has_company = len(group) > 1
+                await self._do(group)
+        finally:
+            self._sending = None
+
+    async def _linger(self) -> None:
+        """Wait for more, as long as more comes."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _LINGER_S
+        here = 0
+        while here < len(self._waiting) and loop.time() < until:
+            here = len(self._waiting)
+            await asyncio.sleep(_QUIET_S)
+
+    async def _do(self, group: list[tuple[T, asyncio.Future[R]]]) -> None:
+        try:
+            results = await self._send([one for one, _ in group])
+        except (Exception, asyncio.CancelledError) as error:
+            for _, done in group:
+                if not done.done():
+                    done.set_exception(error)
+            return
+        for (_, done), result in zip(group, results, strict=True):
+            if not done.done():
+                done.set_result(result)
