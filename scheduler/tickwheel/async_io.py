@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tickwheel.async_servers import AsyncServerPools, read_answer
+from tickwheel.async_servers import AsyncServerPools
 from tickwheel.delivery import Delivery, Parcel, had_effect
 from tickwheel.errors import TickwheelError
 from tickwheel.gate import Gate
@@ -103,8 +103,8 @@ class AsyncIO:
                 # The plan hears of it, a cancellation too, so that it leaves its waiter and its session in order.
                 error = raised
             if task.cancelling() > heard:
-                # Also one that was lost on the way: redis-py sends under `wait_for`, which before Python 3.12 returns
-                # as if nothing were when the cancellation and the end of the sending fall together.
+                # Also one that was lost on the way: redis-py connects under `wait_for`, which before Python 3.12
+                # returns as if nothing were when the cancellation and the end of what it waits for fall together.
                 heard = task.cancelling()
                 if not isinstance(error, asyncio.CancelledError):
                     error = asyncio.CancelledError()
@@ -165,13 +165,12 @@ class AsyncIO:
             # What was not read to its end is of no use to anybody else.
             for parcel, connection in under_way:
                 await connection.disconnect(nowait=True)
-                await self._servers.pool(parcel.server).release(connection)
+                await self._servers.give(parcel.server, connection)
         return delivery.next()
 
     async def _send(self, delivery: Delivery, parcel: Parcel, under_way: list[tuple[Parcel, Any]]) -> None:
-        pool = self._servers.pool(parcel.server)
         try:
-            connection = await pool.get_connection()
+            connection = await self._servers.take(parcel.server)
         except UNANSWERED as error:
             delivery.lost(parcel, error)
             return
@@ -179,23 +178,23 @@ class AsyncIO:
         try:
             packed = connection.pack_commands(parcel.commands())
             delivery.sending(parcel)
-            await connection.send_packed_command(packed)
+            await self._servers.send(connection, packed)
         except LOST_CONNECTION as error:
             delivery.lost(parcel, error)
             under_way.pop()
             await connection.disconnect(nowait=True)
-            await pool.release(connection)
+            await self._servers.give(parcel.server, connection)
 
     async def _receive(self, delivery: Delivery, parcel: Parcel, connection: Any) -> None:
         try:
             for _ in parcel.loads:
-                delivery.loaded(await read_answer(connection))
+                delivery.loaded(await self._servers.answer(connection))
             for n, sent in parcel.requests:
-                delivery.answered(parcel, n, sent, [await read_answer(connection) for _ in sent])
+                delivery.answered(parcel, n, sent, [await self._servers.answer(connection) for _ in sent])
         except LOST_CONNECTION as error:
             delivery.lost(parcel, error)
             await connection.disconnect(nowait=True)
-        await self._servers.pool(parcel.server).release(connection)
+        await self._servers.give(parcel.server, connection)
 
     async def _one_shard_each(self) -> dict[str, int]:
         if self._servers.topology.is_cluster:

@@ -22,7 +22,8 @@ class AsyncServerPools:
         """``answer_s`` is how long a server may take for one answer, at most `servers.ANSWER_S`."""
         self.topology = Topology(urls.servers(url))
         self._url = url
-        self._answer_s = answer_s
+        self._settings = settings(answer_s)
+        self._answer_s = self._settings["socket_timeout"]
         self._pools: dict[str, Any] = {}
         self._reading = asyncio.Lock()
 
@@ -31,9 +32,31 @@ class AsyncServerPools:
         found = self._pools.get(server)
         if found is None:
             url = urls.of_server(self._url, server)
-            found = ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **settings(self._answer_s))
+            found = ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **self._settings)
             self._pools[server] = found
         return found
+
+    async def take(self, server: str) -> Any:
+        """A connection to a server; `give` it back."""
+        connection = await self.pool(server).get_connection()
+        # Its own limit for sending is a task for every call; to connect anew it needs one.
+        connection.socket_timeout = None
+        return connection
+
+    async def give(self, server: str, connection: Any) -> None:
+        """It is free, or closed."""
+        connection.socket_timeout = self._answer_s
+        await self.pool(server).release(connection)
+
+    async def send(self, connection: Any, packed: Any) -> None:
+        """Send commands. Raises TimeoutError where the server takes nothing more."""
+        async with asyncio.timeout(self._answer_s):
+            await connection.send_packed_command(packed)
+
+    async def answer(self, connection: Any) -> object:
+        """The next answer; an error is a value here, unless it is the connection that is lost, or its time is up."""
+        async with asyncio.timeout(self._answer_s):
+            return await read_answer(connection)
 
     async def listening(self, server: str) -> Any:
         """A connection of one's own to listen on, for as long as it takes."""

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from redis.exceptions import AskError
 
@@ -159,13 +159,13 @@ class WakeTask:
         connection = self._connections.get(server)
         if connection is None:
             connection = self._connections[server] = await self._servers.listening(server)
-            self._reading[server] = asyncio.ensure_future(read_answer(connection))
+            self._reading[server] = asyncio.ensure_future(self._listen(server))
         # One channel a command: channels of several shards lie in several slots.
         packed = connection.pack_commands([("SSUBSCRIBE", channel) for channel in channels])
         await connection.send_packed_command(packed)
 
     async def _readable(self) -> list[str]:
-        """The servers that have said something, after a while at most."""
+        """The servers that have said something that is no message, after a while at most."""
         nudged = asyncio.ensure_future(self._nudged.wait())
         try:
             rest = max(self._swept + SWEEP_S - time.monotonic(), 0)
@@ -176,16 +176,22 @@ class WakeTask:
         self._nudged.clear()
         return [server for server, reading in self._reading.items() if reading.done()]
 
-    async def _hear(self, server: str) -> None:
-        message = self._reading[server].result()
-        self._reading[server] = asyncio.ensure_future(read_answer(self._connections[server]))
-        if isinstance(message, AskError):
-            self._subscriptions.passed_on(server, message)
-        elif isinstance(message, Exception):
-            raise message
-        else:
+    async def _listen(self, server: str) -> Exception:
+        """Hear messages as they come; the first answer that is an error."""
+        connection = self._connections[server]
+        while not isinstance(message := cast(Any, await read_answer(connection)), Exception):
             self._subscriptions.hear(server, message)
             self._error = None
+            if message[0] != b"smessage":
+                self._nudged.set()
+        return message
+
+    async def _hear(self, server: str) -> None:
+        error = self._reading[server].result()
+        if not isinstance(error, AskError):
+            raise error
+        self._reading[server] = asyncio.ensure_future(self._listen(server))
+        self._subscriptions.passed_on(server, error)
 
     async def _drop(self, server: str) -> None:
         connection, reading = self._connections.pop(server, None), self._reading.pop(server, None)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import timedelta
 from math import inf
@@ -13,6 +13,7 @@ from freezegun import freeze_time
 from redis.exceptions import ConnectionError
 
 from tickwheel.async_io import AsyncIO
+from tickwheel.async_servers import AsyncServerPools
 from tickwheel.errors import Unavailable
 from tickwheel.plan import Command, Request, Round
 from tickwheel.seldom import PAUSE_S, Seldom
@@ -146,8 +147,16 @@ class Servers(Halves):
         """As before."""
 
 
-class AsyncServers(Halves):
-    async def read_map(self, silent: object) -> None:
+class AsyncServers(AsyncServerPools):
+    def __init__(self, first: Server, second: Server) -> None:
+        super().__init__("redis+cluster://a:1,b:2", 5)
+        self._halves = Halves(first, second)
+        self.topology = self._halves.topology
+
+    def pool(self, server: str) -> Any:
+        return self._halves.pool(server)
+
+    async def read_map(self, silent: Collection[str] = ()) -> None:
         """As before."""
 
 
@@ -165,7 +174,7 @@ def blocking(failures: float, seconds: float, rounds: list[Round]) -> None:
 
 def with_asyncio(failures: float, seconds: float, rounds: list[Round]) -> None:
     async def send() -> None:
-        servers: Any = AsyncServers(AsyncPool(0), AsyncPool(failures))
+        servers = AsyncServers(AsyncPool(0), AsyncPool(failures))
         io = AsyncIO(servers, WHERE, seconds, 0, revive)
         for each in rounds:
             with suppress(Unavailable):
