@@ -14,9 +14,10 @@ from bench.life import big_life, life
 from bench.memory import cancelled, memory, pairs
 from bench.rates import client_rates, delayed_lives
 from bench.relay import relay
-from bench.service import service_rates, service_wakes
+from bench.service import service_processes, service_rates
 from bench.shards import shards
 from bench.takeover import takeover
+from bench.wakes import service_wakes
 from bench.wheel import wheel
 
 ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
@@ -35,6 +36,7 @@ ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
     "client_rates": client_rates,
     "delayed_lives": delayed_lives,
     "service_rates": service_rates,
+    "service_processes": service_processes,
     "service_wakes": service_wakes,
     "durability": durability,
     "relay": relay,

@@ -1,57 +1,59 @@
-"""What the gRPC service does in a second with one process, and how soon a parked dequeuer has what became ready.
+"""What the gRPC service does in a second, against a server that does nothing but echo.
 
-The client is a process of its own beside it, which takes a core: with two cores there is one for the service and Redis.
+The load is a closed loop from one process, for as little CPU as it can (`closed_loop`), the same for the service and
+for the echo: with two cores there is one for it and Redis, and one for what is measured.
 """
 
 import asyncio
-import re
-import subprocess
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from datetime import timedelta
-from statistics import quantiles
+from statistics import median
 
 import grpc.aio
 
+from bench.closed_loop import Load, closed_loop
 from bench.echo_server import PATH
 from bench.figures import Figure, Scale
 from bench.life import BATCH, PAYLOAD
+from bench.program import SERVE, Program, program
 from bench.server import BenchServer
-from tickwheel import Tickwheel, aio
+from tickwheel import Tickwheel, identity
 from tickwheel.remote.methods import METHODS
 from tickwheel.v1 import message_pb2 as messages
 from tickwheel.v1 import message_service_pb2 as calls
 
-IN_FLIGHT = 32
-PARKED, QUEUES = 1_000, 50
-_SERVE = ("-m", "tickwheel", "serve", "--listen", "127.0.0.1:0", "--url")
+IN_FLIGHT, BATCHES_IN_FLIGHT = 32, 4
+# So that the kernel gives both of two processes some: it shares out connections, not calls.
+CONNECTIONS = 16
 
 
 def service_rates(scale: Scale) -> list[Figure]:
-    """Calls in a closed loop of 32, in turns with the same calls of a server that only echoes them."""
+    """Single messages, 32 calls in flight over one connection, in turns with the same calls of the echo, of which the
+    share is taken run by run; then batches, by a channel of grpc. The first run warms up, and is not counted.
+    """
     count, batches = scale.size(20_000, 320), scale.size(1_000, 8)
-    single: list[float] = []
-    share: list[float] = []
-    batched: list[float] = []
-    echoes: list[float] = []
-    with BenchServer() as server, _process(*_SERVE, server.url) as target, _process("-m", "bench.echo_server") as echo:
-        with Tickwheel(server.url, drive=False) as tickwheel:
-            tickwheel.create_queue("rates")
-        for run in range(scale.runs() + 1):
-            enqueued = asyncio.run(_enqueued(target, count))
-            echoed = asyncio.run(_echoed(echo, count))
-            batch = asyncio.run(_batched(target, batches))
-            if run:
-                single.append(enqueued)
-                echoes.append(echoed)
-                share.append(100 * enqueued / echoed)
-                batched.append(batch)
-    about = {"calls": count, "in_flight": IN_FLIGHT, "processes": 1, "aof": "off"}
+    with (
+        BenchServer() as server,
+        program(*SERVE, server.url) as service,
+        program("-m", "bench.echo_server") as echo,
+    ):
+        _create_queue(server)
+        single, bare = _Sampled(service, METHODS["Enqueue"].path), _Sampled(echo, PATH)
+        batched: list[float] = []
+        for _ in range(scale.runs() + 1):
+            single.run(_single(count))
+            bare.run(_single(count))
+            batched.append(BATCH * asyncio.run(_batches_a_second(service, batches)))
+    share = [100 * ours / theirs for ours, theirs in zip(single.rates, bare.rates, strict=True)]
+    about = {"calls": count, "in_flight": IN_FLIGHT, "connections": 1, "processes": 1, "aof": "off"}
     return [
         Figure(
-            "service_enqueue", "service: unary enqueue, 32 in flight", "/s", single, 4_000, at_least=True, details=about
+            "service_enqueue",
+            "service: unary enqueue, 32 in flight",
+            "/s",
+            single.rates,
+            4_000,
+            at_least=True,
+            details=about | {"cpu_us_per_call": single.cpu_us()},
         ),
         Figure(
             "service_enqueue_share",
@@ -60,143 +62,98 @@ def service_rates(scale: Scale) -> list[Figure]:
             share,
             55,
             at_least=True,
-            details=about | {"echo_per_s": [round(each) for each in echoes]},
+            details=about | {"echo_per_s": list(map(round, bare.rates)), "echo_cpu_us_per_call": bare.cpu_us()},
         ),
         Figure(
             "service_batch",
             f"service: enqueue in batches of {BATCH}",
             "messages/s",
-            batched,
+            batched[1:],
             25_000,
             at_least=True,
-            details={"batches": batches, "in_flight": 4, "processes": 1, "aof": "off"},
+            details={"batches": batches, "in_flight": BATCHES_IN_FLIGHT, "processes": 1, "aof": "off"},
         ),
     ]
 
 
-def service_wakes(scale: Scale) -> list[Figure]:
-    """From an enqueue until a parked dequeuer has the message, over the service; and what those who wait cost Redis."""
-    rounds, parked, idle_s = scale.size(500, 10), scale.size(PARKED, 20), 10 if not scale.quick else 1
-    p50: list[float] = []
-    p99: list[float] = []
-    idle: list[float] = []
-    with BenchServer() as server, _process(*_SERVE, server.url) as target:
-        for _ in range(scale.runs()):
-            late = sorted(asyncio.run(_woken(target, rounds)))
-            p50.append(late[len(late) // 2])
-            p99.append(quantiles(late, n=100)[98])
-            idle.append(asyncio.run(_parked(target, server, parked, idle_s)))
-    about = {"messages": rounds, "aof": "off"}
+def service_processes(scale: Scale) -> list[Figure]:
+    """The same calls of single messages over 16 connections, by two processes on one port against one."""
+    count, path = scale.size(20_000, 320), METHODS["Enqueue"].path
+    ratios: list[float] = []
+    rates: dict[str, list[int]] = {"one": [], "two": []}
+    with (
+        BenchServer() as server,
+        program(*SERVE, server.url) as one,
+        program(*SERVE, server.url, "--processes=2") as two,
+    ):
+        _create_queue(server)
+        for run in range(scale.runs() + 1):
+            single, double = (
+                closed_loop(each.target, path, _single(count), IN_FLIGHT, CONNECTIONS) for each in (one, two)
+            )
+            if run:
+                ratios.append(double.rate / single.rate)
+                rates["one"].append(round(single.rate))
+                rates["two"].append(round(double.rate))
+    about = {"calls": count, "in_flight": IN_FLIGHT, "connections": CONNECTIONS, "per_s": rates, "aof": "off"}
+    return [Figure("service_processes", "service: unary enqueue, 2 processes against 1", "×", ratios, None, details=about)]
+
+
+class _Sampled:
+    """The runs of one kind of calls, without the first."""
+
+    def __init__(self, by: Program, path: str) -> None:
+        self._by = by
+        self._path = path
+        self._runs: list[tuple[Load, float]] = []
+
+    def run(self, requests: list[bytes]) -> None:
+        before = self._by.cpu_us()
+        load = closed_loop(self._by.target, self._path, requests, IN_FLIGHT)
+        self._runs.append((load, (self._by.cpu_us() - before) / len(requests)))
+
+    @property
+    def rates(self) -> list[float]:
+        return [load.rate for load, _ in self._runs[1:]]
+
+    def cpu_us(self) -> dict[str, int]:
+        return {
+            "server": round(median(us for _, us in self._runs[1:])),
+            "client": round(median(load.cpu_us for load, _ in self._runs[1:])),
+        }
+
+
+def _create_queue(server: BenchServer) -> None:
+    with Tickwheel(server.url, drive=False) as tickwheel:
+        tickwheel.create_queue("rates")
+
+
+def _new() -> messages.NewMessage:
+    return messages.NewMessage(id=identity.new_id(), payload=PAYLOAD)
+
+
+def _single(count: int) -> list[bytes]:
     return [
-        Figure("service_wake_p50", "service: enqueue until a parked dequeuer has it, p50", "ms", p50, 3, details=about),
-        Figure("service_wake_p99", "the same, p99", "ms", p99, 15, details=about),
-        Figure(
-            "service_parked",
-            f"service: Redis, {PARKED:,} parked dequeuers on {QUEUES} empty queues",
-            "% of a core",
-            idle,
-            1,
-            details={"parked": parked, "seconds": idle_s},
-        ),
+        calls.EnqueueRequest(namespace="tw", queue="rates", message=_new()).SerializeToString() for _ in range(count)
     ]
 
 
-@contextmanager
-def _process(*command: str) -> Iterator[str]:
-    """A program that serves, and its host and port."""
-    with subprocess.Popen(
-        [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            found = next(filter(None, (re.match(r"serving grpc://(\S+)", line) for line in process.stdout)))
-            yield found[1]
-        finally:
-            process.terminate()
-
-
-async def _loop(count: int, in_flight: int, call: Callable[[int], Awaitable[object]]) -> float:
-    """Calls a second, so many at a time."""
-    numbers = iter(range(count))
-
-    async def one_after_the_other() -> None:
-        for n in numbers:
-            await call(n)
-
-    began = time.perf_counter()
-    await asyncio.gather(*(one_after_the_other() for _ in range(in_flight)))
-    return count / (time.perf_counter() - began)
-
-
-async def _enqueued(target: str, count: int) -> float:
-    method = METHODS["Enqueue"]
-    async with grpc.aio.insecure_channel(target) as channel:
-        send = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
-        prefix = f"{time.time_ns():x}"
-
-        async def call(n: int) -> None:
-            message = messages.NewMessage(id=f"{prefix}-{n}", payload=PAYLOAD)
-            await send(calls.EnqueueRequest(namespace="tw", queue="rates", message=message))
-
-        return await _loop(count, IN_FLIGHT, call)
-
-
-async def _echoed(target: str, count: int) -> float:
-    request = calls.EnqueueRequest(
-        namespace="tw", queue="rates", message=messages.NewMessage(id="0" * 20, payload=PAYLOAD)
+async def _batches_a_second(service: Program, count: int) -> float:
+    requests = iter(
+        [calls.EnqueueBatchRequest(namespace="tw", queue="rates", messages=_some_new()) for _ in range(count)]
     )
-    method = METHODS["Enqueue"]
-    async with grpc.aio.insecure_channel(target) as channel:
-        send = channel.unary_unary(PATH, method.request.SerializeToString, method.request.FromString)
-
-        async def call(_: int) -> None:
-            await send(request)
-
-        return await _loop(count, IN_FLIGHT, call)
-
-
-async def _batched(target: str, batches: int) -> float:
     method = METHODS["EnqueueBatch"]
-    async with grpc.aio.insecure_channel(target) as channel:
+    async with grpc.aio.insecure_channel(service.target) as channel:
         send = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
-        prefix = f"{time.time_ns():x}"
 
-        async def call(n: int) -> None:
-            batch = [messages.NewMessage(id=f"{prefix}-{n}-{m}", payload=PAYLOAD) for m in range(BATCH)]
-            await send(calls.EnqueueBatchRequest(namespace="tw", queue="rates", messages=batch))
+        async def one_after_the_other() -> None:
+            for request in requests:
+                await send(request)
 
-        return BATCH * await _loop(batches, 4, call)
-
-
-async def _woken(target: str, rounds: int) -> list[float]:
-    """Milliseconds of each."""
-    found: list[float] = []
-    url = f"grpc://{target}"
-    async with aio.Tickwheel(url) as consumer, aio.Tickwheel(url) as producer:
-        waiting, sending = await consumer.create_queue("wakes"), producer.queue("wakes")
-        for n in range(rounds):
-            parked = asyncio.create_task(waiting.dequeue(wait=timedelta(seconds=20)))
-            # Long enough to be asleep.
-            await asyncio.sleep(0.01)
-            began = time.perf_counter()
-            await sending.enqueue(PAYLOAD, id=f"{time.time_ns():x}-{n}")
-            [message] = await parked
-            found.append(1_000 * (time.perf_counter() - began))
-            await message.complete()
-    return found
+        began = time.perf_counter()
+        await asyncio.gather(*(one_after_the_other() for _ in range(BATCHES_IN_FLIGHT)))
+        return count / (time.perf_counter() - began)
 
 
-async def _parked(target: str, server: BenchServer, count: int, seconds: float) -> float:
-    """How much of a core Redis takes while all wait, in percent."""
-    async with aio.Tickwheel(f"grpc://{target}") as tickwheel:
-        queues = [await tickwheel.create_queue(f"empty-{n}") for n in range(QUEUES)]
-        wait = timedelta(seconds=seconds + 60)
-        waiting = [asyncio.create_task(queues[n % QUEUES].dequeue(wait=wait)) for n in range(count)]
-        await asyncio.sleep(5 if seconds > 1 else 0.5)
-        before = server.process_cpu_us()
-        await asyncio.sleep(seconds)
-        used = server.process_cpu_us() - before
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-    return used / seconds / 1e6 * 100
+def _some_new() -> list[messages.NewMessage]:
+    return [_new() for _ in range(BATCH)]

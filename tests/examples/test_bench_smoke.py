@@ -44,6 +44,7 @@ FIGURES = {
     "service_enqueue",
     "service_enqueue_share",
     "service_parked",
+    "service_processes",
     "service_wake_p50",
     "service_wake_p99",
     "takeover",
