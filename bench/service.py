@@ -96,7 +96,9 @@ def service_processes(scale: Scale) -> list[Figure]:
                 rates["one"].append(round(single.rate))
                 rates["two"].append(round(double.rate))
     about = {"calls": count, "in_flight": IN_FLIGHT, "connections": CONNECTIONS, "per_s": rates, "aof": "off"}
-    return [Figure("service_processes", "service: unary enqueue, 2 processes against 1", "×", ratios, None, details=about)]
+    return [
+        Figure("service_processes", "service: unary enqueue, 2 processes against 1", "×", ratios, None, details=about)
+    ]
 
 
 class _Sampled:

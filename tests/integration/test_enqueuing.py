@@ -62,7 +62,7 @@ def test_a_caller_that_gives_up_takes_nobody_elses_answer(tickwheel_aio: aio.Tic
     async def one_gives_up() -> tuple[list[Any], dict[str, int]]:
         async with tickwheel_aio as tickwheel:
             queue = await tickwheel.create_queue("q")
-            enqueuing = Enqueuing(tickwheel._core, tickwheel._run)
+            enqueuing = Enqueuing(tickwheel._core, tickwheel._run, Histogram(GROUP))
             calls = [asyncio.create_task(enqueuing.add("q", NewMessage(id=f"m{n}"))) for n in range(20)]
             # They go together, so those that come now wait for more.
             await calls[0]
