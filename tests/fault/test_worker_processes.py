@@ -26,8 +26,8 @@ class Place:
         self.url, self.namespace, self.folder, self.tickwheel = url, namespace, folder, tickwheel
         self.sent: dict[str, Task[..., object]] = {}
 
-    def worker(self, *options: str) -> Worker:
-        return Worker(self.url, self.namespace, self.folder, *options)
+    def worker(self, *options: str, **environment: str) -> Worker:
+        return Worker(self.url, self.namespace, self.folder, *options, **environment)
 
     def send(self, task: Task[..., object], *args: object) -> str:
         result = task.now(*args)
@@ -196,6 +196,24 @@ def test_async_tasks_of_a_process_run_side_by_side(place: Place) -> None:
         worker.wait_until_it_did("began", 1)
         go.touch()
         assert {place.becomes(id, "completed").attempt for id in ids} == {1}
+
+
+def test_middleware_hears_of_processes_and_batches(place: Place) -> None:
+    ids = [place.send(worker_app.double, n) for n in range(3)]
+    with place.worker(DIARY="yes") as worker:
+        for id in ids:
+            place.becomes(id, "completed")
+        assert worker.end() == 0
+        assert [line[0] for line in worker.record] == ["startup", "batch", *["double"] * 3, "ran", "shutdown"]
+        assert [worker.did("batch"), worker.did("ran")] == [[["batch", "work", "3"]], [["ran", "work", "3"]]]
+
+
+def test_a_worker_takes_from_the_queues_that_it_is_told_to(place: Place) -> None:
+    id = place.send(worker_app.double, 1)
+    with place.worker("--queue", "other", "--selector", "lottery") as worker:
+        eventually(lambda: "queues other" in worker.log, "it works", 30)
+        assert worker.end() == 0
+    assert place.message(id).state == "pending"
 
 
 def test_a_message_that_is_no_task_fails_and_says_why(place: Place) -> None:

@@ -8,22 +8,48 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from tickwheel.tasks import Reject, Retry, RetryLater, TaskApp, current
+from tickwheel.message import LeasedMessage
+from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, TaskApp, current
+
+
+class Diary(Middleware):
+    """Writes down when it is called."""
+
+    def startup(self, app: TaskApp) -> None:
+        write("startup")
+
+    def shutdown(self, app: TaskApp) -> None:
+        write("shutdown")
+
+    def before_batch(self, queue: str, messages: Sequence[LeasedMessage]) -> None:
+        write(f"batch {queue} {len(messages)}")
+
+    def after_batch(self, queue: str, outcomes: Sequence[Outcome]) -> None:
+        write(f"ran {queue} {len(outcomes)}")
+
 
 RECORD = Path(os.environ.get("RECORD", "/dev/null"))
 app = TaskApp()
 app.queue("work", batch=10, lease=timedelta(seconds=1), backoff=timedelta(0))
+if os.environ.get("DIARY"):
+    app.add_middleware(Diary())
 app.queue("other", weight=5, lease=timedelta(seconds=1))
 
 
-def record(what: str) -> None:
+def write(line: str) -> None:
     """Write a line down, whole, whatever happens next."""
-    message = current().message
     with RECORD.open("a") as file:
-        file.write(f"{what} {message.id} {message.attempt}\n")
+        file.write(f"{line}\n")
+
+
+def record(what: str) -> None:
+    """What a task does."""
+    message = current().message
+    write(f"{what} {message.id} {message.attempt}")
 
 
 @app.task(queue="work")

@@ -17,7 +17,9 @@ APP = "tests.fault.worker_app:app"
 class Worker:
     """Runs until it is told to end; with it end its processes."""
 
-    def __init__(self, url: str, namespace: str, folder: Path, *options: str, app: str = APP) -> None:
+    def __init__(
+        self, url: str, namespace: str, folder: Path, *options: str, app: str = APP, **environment: str
+    ) -> None:
         self._record, self._log = folder / "record.txt", folder / "worker.log"
         self._record.touch()
         said = {"TICKWHEEL_URL": url, "TICKWHEEL_NAMESPACE": namespace, "RECORD": str(self._record)}
@@ -27,7 +29,7 @@ class Worker:
                 cwd=ROOT,
                 stderr=log,
                 start_new_session=True,
-                env=os.environ | said,
+                env=os.environ | said | environment,
             )
 
     @property
