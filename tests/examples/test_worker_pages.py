@@ -1,0 +1,74 @@
+"""What the pages show of workers is done as it is shown: the files written, the commands typed, the test run."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from services.process import free_port
+from tests.conditions import eventually
+from tests.examples.test_docs import blocks
+from tickwheel import Tickwheel
+
+pytestmark = pytest.mark.examples
+
+
+@contextmanager
+def running(command: str, folder: Path, log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            command.split(), cwd=folder, env=environment, stderr=file, stdout=file, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, log.read_text()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/workers.md"])
+def test_the_worker_of_a_page_does_what_the_program_sends(page: str, tmp_path: Path) -> None:
+    port = str(free_port())
+    for block in blocks(page, "python"):
+        if found := re.match(r"# (\w+\.py)\n", block):
+            (tmp_path / found[1]).write_text(block.replace("7400", port))
+    [dev, worker, program] = next(
+        [line.partition(" # ")[0].rstrip(" &") for line in block.splitlines()]
+        for block in blocks(page, "sh")
+        if "tickwheel dev" in block
+    )
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "XDG_DATA_HOME": str(tmp_path / "data")}
+    with ExitStack() as processes:
+        log = tmp_path / "dev.log"
+        processes.enter_context(running(f"{dev} --listen 127.0.0.1:{port}", tmp_path, log, environment))
+        eventually(lambda: "serving grpc://" in log.read_text(), "the service is there", 60)
+        processes.enter_context(running(worker, tmp_path, tmp_path / "worker.log", environment))
+        sent = subprocess.run(program.split(), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, check=True)
+        mail, *others = sent.stdout.decode().split()
+        with Tickwheel(f"grpc://127.0.0.1:{port}") as tickwheel:
+            queue = tickwheel.queue("mail")
+            eventually(lambda: queue.get(mail).result == '"welcome to user 7"', "the task has run", 30, 0.05)
+            encode = tickwheel.queue("encode")
+            eventually(
+                lambda: all(encode.get(other, "p1").state == "completed" for other in others),
+                "so has the other",
+                30,
+                0.05,
+            )
+
+
+def test_the_test_that_is_shown_passes(tmp_path: Path) -> None:
+    for block in blocks("docs/workers.md", "python"):
+        if found := re.match(r"# (\w+\.py)\n", block):
+            (tmp_path / found[1]).write_text(block)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shop.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
