@@ -4,9 +4,9 @@ TickwheelError
 ├── refused for what was asked: InvalidArgument (PayloadTooLarge), NamespaceNotFound, QueueNotFound,
 │   QueueConfigConflict, QueueBlocked, IdConflict, MessageNotFound, InvalidTransition, LeaseLost,
 │   Forbidden (Unauthenticated)
-├── refused for the state of the service: NotDurable, OutOfMemory, OutboxFull, SessionExpired, Fenced,
-│   EmbeddedServerError
-└── not known: Unavailable (``may_have_happened`` says whether the call can have taken effect)
+├── refused for the state of the service: NotDurable, OutOfMemory, OutboxFull, LimitExceeded, SessionExpired,
+│   Fenced, EmbeddedServerError
+└── not known: Unavailable (``may_have_happened`` says whether the call can have taken effect; HandshakeFailed)
 
 A message says what was wrong, with which value, and what is allowed; attributes carry the same for programs.
 """
@@ -117,6 +117,17 @@ class OutboxFull(TickwheelError):
         self.limit = limit
 
 
+class LimitExceeded(TickwheelError):
+    """The service refused for now: too many messages a second, or calls that wait, for a token or a process of it.
+
+    Nothing was done. ``retry_after_ms`` is when the call may be sent again; the client does so within its timeout.
+    """
+
+    def __init__(self, text: str, retry_after_ms: int = 0) -> None:
+        super().__init__(text)
+        self.retry_after_ms = retry_after_ms
+
+
 class SessionExpired(TickwheelError):
     """A repeated call came later than its session lives: whether the first one took effect is not known."""
 
@@ -141,3 +152,13 @@ class Unavailable(TickwheelError):
     def __init__(self, text: str, *, may_have_happened: bool = True) -> None:
         super().__init__(text)
         self.may_have_happened = may_have_happened
+
+
+class HandshakeFailed(Unavailable):
+    """Client and service get no further than hello: one speaks TLS and the other does not, or a certificate is refused.
+
+    Told at once, as to try again would not help. Nothing was sent.
+    """
+
+    def __init__(self, text: str, *, may_have_happened: bool = False) -> None:
+        super().__init__(text, may_have_happened=may_have_happened)

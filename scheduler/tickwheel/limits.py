@@ -63,3 +63,12 @@ FORECAST_MINUTES_MAX = 1_440
 CLOCK_GUARD_MS = 1_000
 CLOCK_GUARD_MS_MIN = 250
 CLOCK_GUARD_MS_MAX = 3_600_000
+
+# Of one process of the service. A request is a message of gRPC; dequeues with a wait, and streams, are calls that wait.
+REQUEST_BYTES = 4 * 1024 * 1024
+STREAM_CREDIT = 10_000
+WAITING_CALLS = 10_000
+# Beyond those that wait.
+OTHER_CALLS = 2_000
+CONNECTIONS = 10_000
+RATE_MAX = 1_000_000

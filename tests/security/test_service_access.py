@@ -8,7 +8,8 @@ import pytest
 
 from tests.integration.service_thread import ServiceThread
 from tickwheel import Forbidden, InvalidArgument, Tickwheel, Unauthenticated
-from tickwheel.service.access import Access, digest_of
+from tickwheel.service.access import digest_of
+from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
@@ -19,7 +20,7 @@ SHORT = timedelta(seconds=2)
 
 
 def entry(token: str, roles: str, rest: str = "") -> str:
-    return f'[[token]]\nname = "of {roles[2:6]}"\nsha256 = "{digest_of(token).hex()}"\nroles = {roles}\n{rest}\n'
+    return f'[[token]]\nname = "{token[3:]}"\nsha256 = "{digest_of(token).hex()}"\nroles = {roles}\n{rest}\n'
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFa
     )
     with Tickwheel(tickwheel_server.url, drive=False):
         pass
-    with ServiceThread(tickwheel_server.url, access=Access.of_file(path)) as serving:
+    with ServiceThread(tickwheel_server.url, tokens=TokenFile(path)) as serving:
         yield serving
 
 
@@ -120,5 +121,5 @@ def test_a_file_that_is_wrong_is_refused_by_what_is_wrong_in_it(tmp_path: Path, 
     path = tmp_path / "tokens.toml"
     path.write_text(text)
     with pytest.raises(InvalidArgument) as refused:
-        Access.of_file(path)
+        TokenFile(path)
     assert said in str(refused.value)

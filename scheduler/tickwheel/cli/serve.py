@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import stat
 import sys
 import threading
 from contextlib import AsyncExitStack, suppress
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tickwheel import limits
 from tickwheel.cli.address import is_loopback, joined, parse_address, wait_until_served
 from tickwheel.cli.command import command
 from tickwheel.cli.log import log_to_stderr
@@ -80,6 +82,17 @@ def serve(
             metavar="HOST:PORT", help="Serve figures to Prometheus, under /metrics; of several processes their sum."
         ),
     ] = None,
+    max_connections: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="How many connections each process takes; some 20 KB each.")
+    ] = limits.CONNECTIONS,
+    max_waiting: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=1_000_000,
+            help="How many calls of each process may wait: dequeues with a wait, and streams; some 50 KB each.",
+        ),
+    ] = limits.WAITING_CALLS,
     part: Annotated[
         bool, typer.Option("--part", hidden=True, help="One of several, until standard input ends.")
     ] = False,
@@ -110,10 +123,21 @@ def serve(
         raise InvalidArgument(
             f"--metrics {metrics} is reached from other machines, and is not encrypted: accept it by --insecure"
         )
+    for name, file in (("--tls-key", tls_key), ("--tokens", tokens)):
+        _check_private(name, file)
     log_to_stderr(json=place.json, verbose=verbose)
     # Of several processes, too: what is wrong is told here, once.
     opening = _opening(place, durability)
-    server = _server(opening, host, port, tokens, (tls_cert, tls_key, tls_client_ca), shares_port=part)
+    server = _server(
+        opening,
+        host,
+        port,
+        tokens,
+        (tls_cert, tls_key, tls_client_ca),
+        shares_port=part,
+        connections=max_connections,
+        waiting=max_waiting,
+    )
     drain_s = (_DRAIN if drain is None else drain).total_seconds()
     if processes == 1:
         with serving_metrics(page, lambda: _figures_of(server), _log):
@@ -122,6 +146,7 @@ def serve(
     given = {"durability": durability, "tls-cert": tls_cert, "tls-key": tls_key, "tls-client-ca": tls_client_ca}
     options = [f"--{name}={value}" for name, value in (given | {"tokens": tokens}).items() if value is not None]
     options += [f"--drain={round(1_000 * drain_s)}ms"]
+    options += [f"--max-connections={max_connections}", f"--max-waiting={max_waiting}"]
     options += [
         f"--{name}" for name, said in (("insecure", insecure), ("verbose", verbose), ("json", place.json)) if said
     ]
@@ -143,6 +168,7 @@ def _serve_by_several(
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with reserved(host, port) as shared, TemporaryDirectory(prefix="tickwheel-") as folder:
         command = [sys.executable, "-m", "tickwheel", "serve", "--part", "--listen", joined(host, shared), *options]
         sockets = [Path(folder, str(n)) for n in range(processes)] if page is not None else None
@@ -199,19 +225,24 @@ def _server(
     tls: tuple[Path | None, Path | None, Path | None] = (None, None, None),
     *,
     shares_port: bool = False,
+    connections: int = limits.CONNECTIONS,
+    waiting: int = limits.WAITING_CALLS,
 ) -> "Server":
     try:
-        from tickwheel.service.access import Access
         from tickwheel.service.credentials import credentials
+        from tickwheel.service.intake import allow_files
         from tickwheel.service.server import Server
+        from tickwheel.service.token_file import TokenFile
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"the service needs {error.name}: install tickwheel[grpc]") from error
     return Server(
         opening,
         joined(host, port),
-        access=None if tokens is None else Access.of_file(tokens),
+        tokens=None if tokens is None else TokenFile(tokens),
         credentials=credentials(*tls),
         shares_port=shares_port,
+        connections=allow_files(connections),
+        waiting=waiting,
     )
 
 
@@ -227,11 +258,20 @@ def _figures_together(sockets: list[Path]) -> "Collector":
     return Together(sockets)
 
 
+def _check_private(name: str, path: Path | None) -> None:
+    """Refuse a file that any user of this machine can read or change. Whether it is there at all is found elsewhere."""
+    with suppress(OSError):
+        if path is not None and path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
+            raise InvalidArgument(f"{name} {path} is open to every user of this machine: chmod o-rwx {path}")
+
+
 async def _serve(
     server: "Server", host: str, drain_s: float, *, until_eof: bool = False, figures: Path | None = None
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+    # The tokens' file is looked at each second anyway.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if until_eof:
         threading.Thread(target=_stop_at_eof, args=(loop, stopping), daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
-from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 from tickwheel import errors
@@ -36,6 +36,7 @@ _CODES: Final[tuple[tuple[type[TickwheelError], grpc.StatusCode], ...]] = (
     (errors.Forbidden, _Code.PERMISSION_DENIED),
     (errors.OutOfMemory, _Code.RESOURCE_EXHAUSTED),
     (errors.OutboxFull, _Code.RESOURCE_EXHAUSTED),
+    (errors.LimitExceeded, _Code.RESOURCE_EXHAUSTED),
     (errors.NotDurable, _Code.ABORTED),
     (errors.SessionExpired, _Code.ABORTED),
     (errors.Unavailable, _Code.UNAVAILABLE),
@@ -46,6 +47,7 @@ _READ: Final[Mapping[str, Any]] = {
     "state": str,
     "size": int,
     "limit": int,
+    "retry_after_ms": int,
     "may_have_happened": lambda text: text == "true",
 }
 
@@ -70,9 +72,18 @@ def status_of(error: TickwheelError) -> Status:
         value = getattr(error, name, None)
         if value is not None:
             info.metadata[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    details: list[Any] = [info]
+    if isinstance(error, errors.LimitExceeded):
+        again = RetryInfo()
+        again.retry_delay.FromMilliseconds(error.retry_after_ms)
+        details.append(again)
+    return Status(code=code.value[0], message=str(error), details=map(_packed, details))
+
+
+def _packed(detail: Any) -> AnyMessage:
     packed = AnyMessage()
-    packed.Pack(info)
-    return Status(code=code.value[0], message=str(error), details=[packed])
+    packed.Pack(detail)
+    return packed
 
 
 def refusal_of(error: TickwheelError) -> Refusal:

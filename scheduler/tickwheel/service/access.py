@@ -1,35 +1,22 @@
-"""Who may do what: tokens from a file, each with a role on queues whose names match a pattern.
-
-The file is TOML, and holds no secrets but their SHA-256: a token has 256 random bits, so there is nothing to guess.
-
-    [[token]]
-    name = "shop"                       # in the log and in metrics
-    sha256 = "9f86d0…"                  # of the token
-    roles = ["produce", "consume"]      # produce, consume, admin
-    queues = ["orders", "mail.*"]       # as a shell's patterns; by default all
-    namespaces = ["tw"]                 # by default ["tw"]
-    expires = 2027-01-01T00:00:00Z      # by default never
-"""
+"""Who may do what: each call carries a token, and a token has roles on queues whose names match a pattern."""
 
 import hashlib
 import hmac
 import secrets
-import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from tickwheel import arguments
-from tickwheel.errors import Forbidden, InvalidArgument, Unauthenticated
+from tickwheel.errors import Forbidden, Unauthenticated
+from tickwheel.service.usage import Usage
 
 PREFIX: Final = "tw_"
 _BYTES = 32
-_FIELDS: Final = {"name", "sha256", "roles", "queues", "namespaces", "expires"}
 
 
 class Role(StrEnum):
@@ -51,7 +38,7 @@ ROLES: Final[Mapping[str, Role]] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and what may be done then."""
+    """Who calls, and what may be done then. What its ``usage`` may be stays with the token when the file changes."""
 
     name: str
     digest: bytes = b""
@@ -59,6 +46,10 @@ class Caller:
     queues: tuple[str, ...] = ("*",)
     namespaces: tuple[str, ...] = ("*",)
     expires: datetime | None = None
+    messages_per_second: int | None = None
+    burst: int | None = None
+    waiting: int | None = None
+    usage: Usage = field(default_factory=lambda: Usage("anybody"), compare=False, repr=False)
 
     def check(self, role: Role, namespace: str, queue: str | None) -> None:
         """Raises Forbidden where the caller may not."""
@@ -69,6 +60,14 @@ class Caller:
         if queue is not None and not _fits(queue, self.queues):
             raise Forbidden(f"token {self.name!r} is not for queue {queue!r}")
 
+    def under_way(self) -> AbstractAsyncContextManager[None]:
+        """A call, as long as the token is good."""
+        return self.usage.under_way(self.expires_in_s()) if self.digest else nullcontext()
+
+    def expires_in_s(self) -> float | None:
+        """How long the token is good, 0 or less where it is no more; None for ever."""
+        return None if self.expires is None else (self.expires - datetime.now(UTC)).total_seconds()
+
 
 ANYBODY: Final = Caller("anybody")
 # Of the call that is answered now, and what it needs.
@@ -76,29 +75,24 @@ CALL: ContextVar[tuple[Caller, Role]] = ContextVar("call", default=(ANYBODY, Rol
 
 
 class Access:
-    """The tokens of a file. Without one, anybody may do all."""
+    """The tokens that are good now. Without any, anybody may do all."""
 
     def __init__(self, callers: Sequence[Caller] | None = None) -> None:
-        self._callers = callers
+        self._callers: Sequence[Caller] | None = None
+        if callers is not None:
+            self.replace(callers)
 
-    @classmethod
-    def of_file(cls, path: Path) -> "Access":
-        """Read the file. Raises InvalidArgument, which names what is wrong in it."""
-        try:
-            with path.open("rb") as file:
-                document = tomllib.load(file)
-        except OSError as error:
-            raise InvalidArgument(f"the tokens of {path} cannot be read: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"{path} is no TOML: {error}") from error
-        unknown = set(document) - {"token"}
-        listed = document.get("token")
-        if unknown or not isinstance(listed, list) or not listed:
-            raise InvalidArgument(f"{path} must hold [[token]] tables, at least one, and nothing else")
-        callers = [_caller(f"token {n} of {path}", each) for n, each in enumerate(listed, 1)]
-        if len({caller.digest for caller in callers}) < len(callers):
-            raise InvalidArgument(f"{path} names one token twice")
-        return cls(callers)
+    def replace(self, callers: Sequence[Caller]) -> None:
+        """These and no others from now on. Calls of a token that is not among them end."""
+        before = {caller.digest: caller.usage for caller in self._callers or ()}
+        self._callers = tuple(
+            replace(caller, usage=before.pop(caller.digest) if caller.digest in before else Usage(caller.name))
+            for caller in callers
+        )
+        for caller in self._callers:
+            caller.usage.allow(caller.messages_per_second, caller.burst, caller.waiting)
+        for usage in before.values():
+            usage.withdraw()
 
     def caller(self, metadata: Sequence[tuple[str, str | bytes]] | None) -> Caller:
         """Whose token a call carries, as ``authorization: Bearer …``. Raises Unauthenticated."""
@@ -116,7 +110,8 @@ class Access:
                 found = caller
         if found is None:
             raise Unauthenticated("this server does not know the token")
-        if found.expires is not None and found.expires <= datetime.now(UTC):
+        left_s = found.expires_in_s()
+        if left_s is not None and left_s <= 0:
             raise Unauthenticated(f"token {found.name!r} expired at {found.expires:%FT%TZ}")
         return found
 
@@ -129,42 +124,6 @@ def new_token() -> str:
 def digest_of(token: str) -> bytes:
     """What a file holds of a token."""
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
-
-
-def _caller(what: str, given: Any) -> Caller:
-    if not isinstance(given, dict):
-        raise InvalidArgument(f"{what} must be a table")
-    arguments.known(what, given, _FIELDS)
-    try:
-        digest = bytes.fromhex(given.get("sha256", ""))
-    except (TypeError, ValueError):
-        digest = b""
-    if len(digest) != hashlib.sha256().digest_size:
-        raise InvalidArgument(f"{what} has no sha256 of 64 hexadecimal digits, as `tickwheel token` prints it")
-    roles = _texts(what, given, "roles", None)
-    for role in roles:
-        arguments.one_of(f"a role of {what}", role, [Role.PRODUCE.value, Role.CONSUME.value, Role.ADMIN.value])
-    expires = given.get("expires")
-    if expires is not None and (not isinstance(expires, datetime) or expires.tzinfo is None):
-        raise InvalidArgument(f"expires of {what} must be a time with its zone, as 2027-01-01T00:00:00Z")
-    name = given.get("name")
-    if not isinstance(name, str) or not name:
-        raise InvalidArgument(f"{what} has no name")
-    return Caller(
-        name,
-        digest,
-        frozenset(map(Role, roles)),
-        _texts(what, given, "queues", ("*",)),
-        _texts(what, given, "namespaces", ("tw",)),
-        expires,
-    )
-
-
-def _texts(what: str, given: Mapping[str, Any], name: str, default: tuple[str, ...] | None) -> tuple[str, ...]:
-    found = given.get(name, default)
-    if not isinstance(found, list | tuple) or not found or not all(isinstance(each, str) for each in found):
-        raise InvalidArgument(f"{name} of {what} must be a list of texts, not {arguments.shown(found)}")
-    return tuple(found)
 
 
 def _fits(name: str, patterns: Sequence[str]) -> bool:

@@ -4,18 +4,26 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from tickwheel import arguments, limits
+from tickwheel.errors import InvalidArgument
 from tickwheel.v1.message_service_pb2 import DequeueStreamRequest
 
 
 class Credit:
-    """What the requests of one stream have added, less what was sent."""
+    """What the requests of one stream have added, less what was sent. Use it in an ``async with`` statement."""
 
     def __init__(self, requests: AsyncIterator[DequeueStreamRequest]) -> None:
         self._requests = aiter(requests)
         self._credit = 0
         self._changed = asyncio.Event()
-        self._ended = False
         self._reading: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "Credit":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._reading is not None and not self._reading.cancel() and not self._reading.cancelled():
+            # Heard, or the loop would tell of it.
+            self._reading.exception()
 
     async def first(self) -> DequeueStreamRequest | None:
         """The first request, which says what is wanted; None where there was none."""
@@ -23,27 +31,34 @@ class Credit:
         if request is not None:
             self._add(request)
             self._reading = asyncio.create_task(self._read())
+            self._reading.add_done_callback(lambda _: self._changed.set())
         return request
 
     async def some(self) -> int:
-        """How many may be sent: waits until there are any; 0 when the client has ended the stream."""
-        while not self._credit and not self._ended:
+        """How many may be sent: waits until there are any; 0 when the client has ended the stream.
+
+        Raises what is wrong with a request.
+        """
+        assert self._reading is not None
+        while not self._credit and not self._reading.done():
             self._changed.clear()
             await self._changed.wait()
-        return 0 if self._ended else self._credit
+        if self._reading.done():
+            self._reading.result()
+            return 0
+        return self._credit
 
     def spend(self, count: int) -> None:
         """So many were sent."""
         self._credit -= count
 
     async def _read(self) -> None:
-        try:
-            async for request in self._requests:
-                self._add(request)
-        finally:
-            self._ended = True
-            self._changed.set()
+        async for request in self._requests:
+            self._add(request)
 
     def _add(self, request: DequeueStreamRequest) -> None:
-        self._credit += arguments.integer("credit", request.credit, 0, limits.DEQUEUE_MESSAGES)
+        credit = self._credit + arguments.integer("credit", request.credit, 0, limits.DEQUEUE_MESSAGES)
+        if credit > limits.STREAM_CREDIT:
+            raise InvalidArgument(f"the stream has credit for {credit} messages; {limits.STREAM_CREDIT} are allowed")
+        self._credit = credit
         self._changed.set()

@@ -18,14 +18,18 @@ from tickwheel.operations.scan import Scan
 from tickwheel.plan import Plan
 from tickwheel.remote import conversion
 from tickwheel.remote.status import refusal_of
+from tickwheel.service.access import CALL
 from tickwheel.service.credit import Credit
 from tickwheel.service.named import named
 from tickwheel.service.namespaces import Namespace, Namespaces
+from tickwheel.service.usage import Places
 from tickwheel.session import NamedSlots
 from tickwheel.v1 import message_pb2 as messages
 from tickwheel.v1 import message_service_pb2 as calls
 
 _LEASES_MOST, _FAILS_MOST = 1_000, 100
+# In one response of a stream: what the service holds for a client that does not read.
+_STREAM_MOST: Final = 100
 # Then a stream sees whether its client is still there.
 _STREAM_WAIT: Final = timedelta(minutes=1)
 _CONSISTENCIES: Final[dict[int, str]] = {
@@ -38,8 +42,10 @@ _CONSISTENCIES: Final[dict[int, str]] = {
 class MessageHandlers:
     """One method for each call of MessageService, named like it."""
 
-    def __init__(self, namespaces: Namespaces) -> None:
+    def __init__(self, namespaces: Namespaces, places: Places) -> None:
+        """``places`` are those of calls that wait."""
         self._namespaces = namespaces
+        self._places = places
         self._waiting: set[Dequeue] = set()
         self._draining = False
 
@@ -90,13 +96,21 @@ class MessageHandlers:
             request.request_id or None,
             _consistency(request.consistency),
         )
-        found = await self._waited(namespace, asked)
+        if not request.wait_ms:
+            found = await namespace.run(asked.plan(LeasedMessage))
+        else:
+            with self._places.one(), CALL.get()[0].usage.places.one():
+                found = await self._waited(namespace, asked)
         return calls.DequeueResponse(deliveries=map(conversion.delivery_of, found))
 
     async def dequeue_stream(
         self, requests: AsyncIterator[calls.DequeueStreamRequest]
     ) -> AsyncIterator[calls.DequeueStreamResponse]:
-        credit = Credit(requests)
+        async with Credit(requests) as credit:
+            async for response in self._delivered(credit):
+                yield response
+
+    async def _delivered(self, credit: Credit) -> AsyncIterator[calls.DequeueStreamResponse]:
         first = await credit.first()
         if first is None:
             return
@@ -105,7 +119,7 @@ class MessageHandlers:
             asked = Dequeue(
                 namespace.core,
                 queue,
-                min(limit, limits.DEQUEUE_MESSAGES),
+                min(limit, _STREAM_MOST),
                 first.where or None,
                 conversion.given_ms(first, "lease_ms"),
                 _STREAM_WAIT,

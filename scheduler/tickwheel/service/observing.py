@@ -32,7 +32,9 @@ class Observing:
         self._figures = figures
 
     def around(self, method: Method, answer: Any) -> Any:
-        """What grpc is to call for the method in place of ``answer``."""
+        """What grpc is to call for the method in place of ``answer``, which is given what writes its answers where they
+        are many.
+        """
         return self._streaming(method, answer) if method.answers_many else self._answering(method, answer)
 
     def _answering(self, method: Method, answer: Any) -> Any:
@@ -70,20 +72,41 @@ class Observing:
         name, figures = method.name, self._figures
         done, count = DONE[name]
 
-        async def observed(requests: Any, context: Any) -> Any:
+        async def observed(requests: Any, context: Any) -> None:
             started, code = perf_counter(), "OK"
             figures.began(name)
             asked = _Requests(requests)
+
+            async def write(response: Any) -> None:
+                figures.done(done, asked.first.namespace, asked.first.queue, count(None, response))
+                await context.write(response)
+
             try:
-                async for response in answer(asked, context):
-                    figures.done(done, asked.first.namespace, asked.first.queue, count(None, response))
-                    yield response
+                await answer(asked, context, write)
             except BaseException as error:
                 code = _code(context, error)
                 raise
             finally:
                 seconds = perf_counter() - started
                 figures.ended(name, code, seconds)
+                _tell(name, code, context, seconds)
+
+        return observed
+
+    def around_refusal(self, name: str, answer: Any) -> Any:
+        """The same for a call that is refused whatever it asks."""
+
+        async def observed(request: Any, context: Any) -> None:
+            started, code = perf_counter(), "OK"
+            self._figures.began(name)
+            try:
+                await answer(request, context)
+            except BaseException as error:
+                code = _code(context, error)
+                raise
+            finally:
+                seconds = perf_counter() - started
+                self._figures.ended(name, code, seconds)
                 _tell(name, code, context, seconds)
 
         return observed

@@ -1,8 +1,11 @@
 """One process of the service: answers calls on a port until told to stop; those under way then come to their end."""
 
+import asyncio
 import logging
 import re
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Final
 
 import grpc
@@ -13,18 +16,24 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha import reflection
 
+from tickwheel import limits
 from tickwheel.async_io import in_thread
 from tickwheel.async_servers import AsyncServerPools
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.opening import Opening
 from tickwheel.remote.methods import METHODS, SERVICES, Method
 from tickwheel.remote.status import DETAILS, status_of
-from tickwheel.service.access import CALL, ROLES, Access, Role
+from tickwheel.service import intake
+from tickwheel.service.access import CALL, Access
+from tickwheel.service.admission import Admission
 from tickwheel.service.figures import Figures
 from tickwheel.service.message_handlers import MessageHandlers
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.observing import Observing
 from tickwheel.service.queue_handlers import QueueHandlers
+from tickwheel.service.rate import Count, counted
+from tickwheel.service.token_file import TokenFile
+from tickwheel.service.usage import Places, Usage
 
 _log = logging.getLogger("tickwheel.service")
 _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -41,21 +50,26 @@ class Server:
         opening: Opening,
         address: str,
         *,
-        access: Access | None = None,
+        tokens: TokenFile | None = None,
         credentials: grpc.ServerCredentials | None = None,
         shares_port: bool = False,
+        connections: int = limits.CONNECTIONS,
+        waiting: int = limits.WAITING_CALLS,
         clock: str = "_clock",
     ) -> None:
-        """``address`` is host:port; port 0 is any that is free: `port` says which. Without ``access`` anybody may do
-        all, without ``credentials`` nothing is encrypted. Unless it ``shares_port`` nobody else may listen there.
-        ``clock`` is for tests.
+        """``address`` is host:port; port 0 is any that is free: `port` says which. Without ``tokens`` anybody may do
+        all, without ``credentials`` nothing is encrypted. Unless it ``shares_port`` nobody else may listen there. It
+        takes so many ``connections``, and so many calls that are ``waiting``. ``clock`` is for tests.
         """
         self._opening = opening
         self._address = address
-        self._access = access or Access()
+        self._tokens = tokens
+        self._looking: asyncio.Task[None] | None = None
+        self._access = Access() if tokens is None else tokens.access
         self._credentials = credentials
-        # Another process on the port would share its clients unasked.
-        self._options = [("grpc.so_reuseport", int(shares_port))]
+        self._options = intake.options(connections, waiting, shares_port=shares_port)
+        self._calls = intake.calls(waiting)
+        self._places = Places(waiting, "this process of the service")
         self._clock = clock
         self.figures = Figures()
         self._observing = Observing(self.figures)
@@ -90,13 +104,15 @@ class Server:
             servers = AsyncServerPools(where, opening.answer_s)
             self._namespaces = Namespaces(opening, servers, self._clock, self.figures)
             await self._namespaces.check()
-            self._messages = MessageHandlers(self._namespaces)
+            self._messages = MessageHandlers(self._namespaces, self._places)
             handlers = {"MessageService": self._messages, "QueueService": QueueHandlers(self._namespaces)}
-            self._server = server = grpc.aio.server(options=self._options)
-            for service in SERVICES:
-                by = handlers[service.name]
-                methods = {each.name: self._handler(METHODS[each.name], by) for each in service.methods}
-                server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, methods),))
+            self._server = server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=self._calls)
+            methods = {
+                METHODS[each.name].path: self._handler(METHODS[each.name], handlers[service.name])
+                for service in SERVICES
+                for each in service.methods
+            }
+            server.add_generic_rpc_handlers((Admission(self._access, methods, self._refusing),))
             names = [service.full_name for service in SERVICES]
             for name in ("", *names):
                 await self._health.set(name, HealthCheckResponse.SERVING)
@@ -108,6 +124,8 @@ class Server:
                 else server.add_secure_port(self._address, self._credentials)
             )
             await server.start()
+            if self._tokens is not None:
+                self._looking = asyncio.create_task(self._tokens.run())
         except BaseException:
             await self._let_go()
             raise
@@ -120,6 +138,8 @@ class Server:
 
     async def stop(self, seconds: float = DRAIN_S) -> None:
         """Take no more calls; answer those that wait, and give the others so long to end."""
+        if self._looking is not None:
+            self._looking.cancel()
         await self._health.enter_graceful_shutdown()
         if self._messages is not None:
             self._messages.drain()
@@ -141,37 +161,57 @@ class Server:
             "request_deserializer": _reader(method.request),
             "response_serializer": method.response.SerializeToString,
         }
-        role = ROLES.get(method.name, Role.LOOK)
+        count = counted(method.name)
+        around = self._observing.around
         if method.asks_many and method.answers_many:
-            answer = self._observing.around(method, self._streaming(handle, role))
-            return grpc.stream_stream_rpc_method_handler(answer, **codec)
+            return grpc.stream_stream_rpc_method_handler(around(method, self._streaming(handle, count)), **codec)
         if method.asks_many:
-            answer = self._observing.around(method, self._answering_many(handle, role))
-            return grpc.stream_unary_rpc_method_handler(answer, **codec)
-        answer = self._observing.around(method, self._answering(handle, role))
-        return grpc.unary_unary_rpc_method_handler(answer, **codec)
+            return grpc.stream_unary_rpc_method_handler(around(method, self._answering_many(handle, count)), **codec)
+        return grpc.unary_unary_rpc_method_handler(around(method, self._answering(handle, count)), **codec)
 
-    def _answering(self, handle: Callable[[Any], Awaitable[Any]], role: Role) -> Any:
+    def _refusing(self, method: str, error: TickwheelError) -> Any:
+        async def answer(_: Any, context: Any) -> None:
+            await refuse(context, error)
+
+        # Of a stream the library reads nothing that nobody asks for, whatever the call is to its client.
+        return grpc.stream_stream_rpc_method_handler(self._observing.around_refusal(method, answer))
+
+    def _answering(self, handle: Callable[[Any], Awaitable[Any]], count: Count) -> Any:
         async def answer(request: Any, context: Any) -> Any:
+            caller, _ = CALL.get()
             try:
-                CALL.set((self._access.caller(context.invocation_metadata()), role))
-                return await handle(_readable(request))
-            except TickwheelError as error:
-                await _refuse(context, error)
+                async with caller.under_way():
+                    caller.usage.take(count(_readable(request)))
+                    return await handle(request)
+            except Exception as error:
+                await refuse(context, error)
 
         return answer
 
-    def _answering_many(self, handle: Callable[[Any], Awaitable[Any]], role: Role) -> Any:
-        return self._answering(lambda requests: handle(_each_readable(requests)), role)
-
-    def _streaming(self, handle: Callable[[Any], Any], role: Role) -> Any:
+    def _answering_many(self, handle: Callable[[Any], Awaitable[Any]], count: Count) -> Any:
         async def answer(requests: Any, context: Any) -> Any:
+            caller, _ = CALL.get()
             try:
-                CALL.set((self._access.caller(context.invocation_metadata()), role))
-                async for response in handle(_each_readable(requests)):
-                    yield response
-            except TickwheelError as error:
-                await _refuse(context, error)
+                async with caller.under_way():
+                    with self._places.one(), caller.usage.places.one():
+                        return await handle(_each_readable(requests, caller.usage, count))
+            except Exception as error:
+                await refuse(context, error)
+
+        return answer
+
+    def _streaming(self, handle: Callable[[Any], Any], count: Count) -> Any:
+        # It writes and is no generator: so its task is in here whenever its token is withdrawn.
+        async def answer(requests: Any, context: Any, write: Callable[[Any], Awaitable[None]]) -> None:
+            caller, _ = CALL.get()
+            try:
+                async with caller.under_way():
+                    with self._places.one(), caller.usage.places.one():
+                        async with aclosing(handle(_each_readable(requests, caller.usage, count))) as responses:
+                            async for response in responses:
+                                await write(response)
+            except Exception as error:
+                await refuse(context, error)
 
         return answer
 
@@ -193,12 +233,21 @@ def _readable(request: Any) -> Any:
     return request
 
 
-async def _each_readable(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _each_readable(requests: AsyncIterator[Any], usage: Usage, count: Count) -> AsyncIterator[Any]:
     async for request in requests:
-        yield _readable(request)
+        await usage.take_in_turn(count(_readable(request)))
+        yield request
 
 
-async def _refuse(context: Any, error: TickwheelError) -> None:
+async def refuse(context: Any, error: Exception) -> None:
+    """End the call with the error. Of one that is a mistake of ours the log has the traceback, its caller a number."""
+    if isinstance(error, grpc.aio.BaseError):
+        # The client is gone, or has its answer.
+        raise error
+    if not isinstance(error, TickwheelError):
+        number = secrets.token_hex(4)
+        _log.error("a call failed, error number %s", number, exc_info=error)
+        error = TickwheelError(f"the service failed at this call: its log says why, under error number {number}")
     status = status_of(error)
     context.set_trailing_metadata(((DETAILS, status.SerializeToString()),))
     await context.abort(_CODES[status.code], status.message)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conditions import eventually
 from tickwheel import Tickwheel
-from tickwheel.service.access import Access
+from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -144,7 +144,7 @@ def test_a_token_is_printed_with_what_the_file_is_to_say_of_it(tmp_path: Path) -
     token, _, entry = done.stdout.partition("\n")
     path = tmp_path / "tokens.toml"
     path.write_text(entry)
-    assert Access.of_file(path).caller((("authorization", f"Bearer {token}"),)).name == "shop"
+    assert TokenFile(path).access.caller((("authorization", f"Bearer {token}"),)).name == "shop"
 
 
 @pytest.mark.parametrize("command", [["events"], ["shards"], ["doctor"], ["bench"], ["demo"]])

@@ -1,0 +1,22 @@
+"""What a call counts for against its token's messages a second."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+Count = Callable[[Any], int]
+# What is leased was paid for when it was enqueued. To refuse these would only have its work done twice.
+_FREE: Final = ("Complete", "Fail", "Release", "Extend", "GetLease")
+_COUNTS: Final[Mapping[str, Count]] = {
+    **dict.fromkeys(_FREE, lambda _: 0),
+    "EnqueueBatch": lambda request: len(request.messages),
+    "EnqueueStream": lambda request: len(request.messages),
+    "Cancel": lambda request: len(request.ids),
+}
+
+
+def counted(method: str) -> Count:
+    """Counts the messages of a request of the method; one for each call that names none, or asks for something."""
+    count = _COUNTS.get(method)
+    if count is None:
+        return lambda _: 1
+    return count if method in _FREE else lambda request: max(count(request), 1)

@@ -1,0 +1,162 @@
+"""The file of tokens: read when the service starts, and again when it has changed.
+
+It is TOML, and holds no secrets but their SHA-256: a token has 256 random bits, so there is nothing to guess.
+
+    [[token]]
+    name = "shop"                       # in the log and in metrics
+    sha256 = "9f86d0…"                  # of the token
+    roles = ["produce", "consume"]      # produce, consume, admin
+    queues = ["orders", "mail.*"]       # as a shell's patterns; by default all
+    namespaces = ["tw"]                 # by default ["tw"]
+    expires = 2027-01-01T00:00:00Z      # by default never
+    messages_per_second = 500           # of each process of the service; by default as many as come
+    burst = 1000                        # at once; by default one second's worth
+    waiting = 100                       # calls that wait, of each process; by default as many as the process may have
+"""
+
+import asyncio
+import hashlib
+import logging
+import re
+import tomllib
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from tickwheel import arguments, limits
+from tickwheel.errors import InvalidArgument
+from tickwheel.service.access import Access, Caller, Role
+
+_FIELDS: Final = {
+    "name",
+    "sha256",
+    "roles",
+    "queues",
+    "namespaces",
+    "expires",
+    "messages_per_second",
+    "burst",
+    "waiting",
+}
+LOOK_S: Final = 1.0
+_PATTERN: Final = re.compile(r"[A-Za-z0-9._*?!\[\]-]{1,256}")
+_log = logging.getLogger("tickwheel.service")
+
+
+class TokenFile:
+    """The file, and the access that it says."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises InvalidArgument, which names what is wrong in the file, or with it."""
+        self._path = path
+        self._seen = self._state()
+        self.access = Access(read(path))
+
+    async def run(self) -> None:
+        """Take the file up whenever it has changed, until cancelled. One that is wrong changes nothing."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        """Take the file up if it has changed."""
+        seen = self._state()
+        if seen == self._seen:
+            return
+        # Seen, right or wrong: what is wrong is told once. Looked at before it is read, so that no change is missed.
+        self._seen = seen
+        try:
+            callers = read(self._path)
+        except InvalidArgument as error:
+            _log.error("the tokens stay as they were: %s", error)
+            return
+        self.access.replace(callers)
+        _log.info("%s has changed: %d tokens", self._path, len(callers))
+
+    def _state(self) -> tuple[int, ...] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
+def read(path: Path) -> list[Caller]:
+    """What the file says. Raises InvalidArgument."""
+    try:
+        with path.open("rb") as file:
+            document = tomllib.load(file)
+    except OSError as error:
+        raise InvalidArgument(f"the tokens of {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{path} is no TOML: {error}") from error
+    unknown = set(document) - {"token"}
+    listed = document.get("token")
+    if unknown or not isinstance(listed, list) or not listed:
+        raise InvalidArgument(f"{path} must hold [[token]] tables, at least one, and nothing else")
+    callers = [_caller(f"token {n} of {path}", each) for n, each in enumerate(listed, 1)]
+    if len({caller.digest for caller in callers}) < len(callers):
+        raise InvalidArgument(f"{path} names one token twice")
+    names = [caller.name for caller in callers]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgument(f"{path} has two tokens of the name {name!r}: the log would not tell them apart")
+    return callers
+
+
+def _caller(what: str, given: Any) -> Caller:
+    if not isinstance(given, dict):
+        raise InvalidArgument(f"{what} must be a table")
+    arguments.known(what, given, _FIELDS)
+    try:
+        digest = bytes.fromhex(given.get("sha256", ""))
+    except (TypeError, ValueError):
+        digest = b""
+    if len(digest) != hashlib.sha256().digest_size:
+        raise InvalidArgument(f"{what} has no sha256 of 64 hexadecimal digits, as `tickwheel token` prints it")
+    roles = _texts(what, given, "roles", None)
+    for role in roles:
+        arguments.one_of(f"a role of {what}", role, [Role.PRODUCE.value, Role.CONSUME.value, Role.ADMIN.value])
+    expires = given.get("expires")
+    if expires is not None and (not isinstance(expires, datetime) or expires.tzinfo is None):
+        raise InvalidArgument(f"expires of {what} must be a time with its zone, as 2027-01-01T00:00:00Z")
+    name = given.get("name")
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"{what} has no name")
+    if "burst" in given and "messages_per_second" not in given:
+        raise InvalidArgument(f"burst of {what} goes with messages_per_second, which it does not say")
+    return Caller(
+        name,
+        digest,
+        frozenset(map(Role, roles)),
+        _patterns(what, given, "queues", ("*",)),
+        _patterns(what, given, "namespaces", ("tw",)),
+        expires,
+        _number(what, given, "messages_per_second", limits.RATE_MAX),
+        _number(what, given, "burst", limits.RATE_MAX),
+        _number(what, given, "waiting", limits.RATE_MAX),
+    )
+
+
+def _number(what: str, given: Mapping[str, Any], name: str, most: int) -> int | None:
+    return arguments.integer(f"{name} of {what}", given[name], 1, most) if name in given else None
+
+
+def _patterns(what: str, given: Mapping[str, Any], name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    """Patterns that some name can match: of a mistyped one nobody would hear."""
+    found = _texts(what, given, name, default)
+    for pattern in found:
+        if not _PATTERN.fullmatch(pattern):
+            raise InvalidArgument(
+                f"{name} of {what} has {arguments.shown(pattern)}, which no name matches: names are letters, digits,"
+                " '.', '_' and '-'; a pattern has also *, ? and [...]"
+            )
+    return found
+
+
+def _texts(what: str, given: Mapping[str, Any], name: str, default: tuple[str, ...] | None) -> tuple[str, ...]:
+    found = given.get(name, default)
+    if not isinstance(found, list | tuple) or not found or not all(isinstance(each, str) for each in found):
+        raise InvalidArgument(f"{name} of {what} must be a list of texts, not {arguments.shown(found)}")
+    return tuple(found)
