@@ -8,10 +8,11 @@ import grpc
 import grpc.aio
 
 from tickwheel import tracing
-from tickwheel.async_io import another_loop
+from tickwheel.async_io import another_loop, in_thread
 from tickwheel.gate import Gate
 from tickwheel.plan import Ask, Plan
 from tickwheel.remote.calling import Calling, of_the_server_itself
+from tickwheel.remote.handshake import Handshake
 from tickwheel.remote.methods import METHODS
 from tickwheel.seldom import Seldom
 
@@ -22,12 +23,15 @@ Metadata = tuple[tuple[str, str], ...]
 class AsyncChannelIO:
     """Runs plans on one channel, in the event loop that made it."""
 
-    def __init__(self, channel: grpc.aio.Channel, where: str, seconds: float, metadata: Metadata = ()) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, where: str, seconds: float, handshake: Handshake, metadata: Metadata = ()
+    ) -> None:
         """``seconds`` is how long a call is tried; ``metadata`` goes with each."""
         self._channel = channel
         self._where = where
         self._seconds = seconds
         self._metadata = metadata
+        self._handshake = handshake
         self._gate = Gate(where)
         self._seldom = Seldom()
         self._calls = {
@@ -65,7 +69,7 @@ class AsyncChannelIO:
                 error = raised
 
     async def _ask(self, step: Ask) -> Any:
-        calling = Calling(step, self._where, self._seconds, self._seldom)
+        calling = Calling(step, self._where, self._seconds, self._seldom, self._handshake)
         self._gate.check()
         while True:
             try:
@@ -76,6 +80,8 @@ class AsyncChannelIO:
                 return answer
             except grpc.aio.AioRpcError as failed:
                 self._gate.check(sent=True)
+                if calling.is_to_ask(failed) and (for_good := await in_thread(self._handshake.ask)):
+                    raise for_good from None
                 pause = calling.pause(failed)
             except asyncio.CancelledError:
                 task = asyncio.current_task()

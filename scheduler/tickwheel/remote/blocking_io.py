@@ -9,6 +9,7 @@ from tickwheel import tracing
 from tickwheel.gate import Gate
 from tickwheel.plan import Ask, Plan
 from tickwheel.remote.calling import Calling, of_the_server_itself
+from tickwheel.remote.handshake import Handshake
 from tickwheel.remote.methods import METHODS
 from tickwheel.seldom import Seldom
 
@@ -19,12 +20,15 @@ Metadata = tuple[tuple[str, str], ...]
 class BlockingChannelIO:
     """Runs plans on one channel."""
 
-    def __init__(self, channel: grpc.Channel, where: str, seconds: float, metadata: Metadata = ()) -> None:
+    def __init__(
+        self, channel: grpc.Channel, where: str, seconds: float, handshake: Handshake, metadata: Metadata = ()
+    ) -> None:
         """``seconds`` is how long a call is tried; ``metadata`` goes with each."""
         self._channel = channel
         self._where = where
         self._seconds = seconds
         self._metadata = metadata
+        self._handshake = handshake
         self._gate = Gate(where)
         self._seldom = Seldom()
         self._calls = {
@@ -55,7 +59,7 @@ class BlockingChannelIO:
                 error = raised
 
     def _ask(self, step: Ask) -> Any:
-        calling = Calling(step, self._where, self._seconds, self._seldom)
+        calling = Calling(step, self._where, self._seconds, self._seldom, self._handshake)
         self._gate.check()
         while True:
             under_way = self._calls[calling.path].future(
@@ -72,6 +76,8 @@ class BlockingChannelIO:
             except grpc.FutureCancelledError:
                 pause = 0.0
             except grpc.RpcError as failed:
+                if calling.is_to_ask(failed) and (for_good := self._handshake.ask()):
+                    raise for_good from None
                 pause = calling.pause(failed)
             finally:
                 under_way.cancel()

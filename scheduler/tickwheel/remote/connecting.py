@@ -6,6 +6,7 @@ from tickwheel.core import Core
 from tickwheel.errors import InvalidArgument
 from tickwheel.opening import Opening
 from tickwheel.operations.surface import Operations
+from tickwheel.remote.handshake import Handshake
 from tickwheel.service_url import ServiceUrl
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def blocking(opening: Opening) -> "BlockingChannelIO":
         channel = grpc.secure_channel(url.target, _credentials(grpc, url), options=_OPTIONS)
     else:
         channel = grpc.insecure_channel(url.target, options=_OPTIONS)
-    return BlockingChannelIO(channel, opening.shown, opening.seconds, _metadata(url))
+    return BlockingChannelIO(channel, opening.shown, opening.seconds, Handshake(url, opening.shown), _metadata(url))
 
 
 def on_this_loop(opening: Opening) -> "AsyncChannelIO":
@@ -43,7 +44,7 @@ def on_this_loop(opening: Opening) -> "AsyncChannelIO":
         channel = grpc.aio.secure_channel(url.target, _credentials(grpc, url), options=_OPTIONS)
     else:
         channel = grpc.aio.insecure_channel(url.target, options=_OPTIONS)
-    return AsyncChannelIO(channel, opening.shown, opening.seconds, _metadata(url))
+    return AsyncChannelIO(channel, opening.shown, opening.seconds, Handshake(url, opening.shown), _metadata(url))
 
 
 def operations(core: Core) -> Operations:
