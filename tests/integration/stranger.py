@@ -31,32 +31,34 @@ def _pool() -> DescriptorPool:
 class Stranger:
     """Calls methods by name, with dicts, over a channel."""
 
-    def __init__(self, channel: grpc.Channel) -> None:
+    def __init__(self, channel: grpc.Channel, metadata: tuple[tuple[str, str], ...] = ()) -> None:
+        """``metadata`` goes with each call."""
         self._channel = channel
+        self._metadata = metadata
 
     def call(self, name: str, /, **fields: Any) -> dict[str, Any]:
         """One answer to one request, within ``timeout`` seconds (20)."""
         timeout = fields.pop("timeout", 20)
         method = self._method(name)
         send = self._channel.unary_unary(_path(method), _pack, GetMessageClass(method.output_type).FromString)
-        return _dict(send(_message(method, fields), timeout=timeout))
+        return _dict(send(_message(method, fields), timeout=timeout, metadata=self._metadata))
 
     def send_many(self, name: str, requests: Iterable[dict[str, Any]], timeout: float = 20) -> dict[str, Any]:
         """One answer to many requests."""
         method = self._method(name)
         send = self._channel.stream_unary(_path(method), _pack, GetMessageClass(method.output_type).FromString)
-        return _dict(send((_message(method, each) for each in requests), timeout=timeout))
+        return _dict(send((_message(method, each) for each in requests), timeout=timeout, metadata=self._metadata))
 
     def stream(self, name: str, requests: Iterable[dict[str, Any]], timeout: float = 20) -> Any:
         """Answers as they come; `Stream.cancel` ends it."""
         method = self._method(name)
         send = self._channel.stream_stream(_path(method), _pack, GetMessageClass(method.output_type).FromString)
-        return Stream(send((_message(method, each) for each in requests), timeout=timeout))
+        return Stream(send((_message(method, each) for each in requests), timeout=timeout, metadata=self._metadata))
 
     def raw(self, name: str, request: bytes) -> bytes:
         """The bytes of an answer to the bytes of a request."""
         send = self._channel.unary_unary(_path(self._method(name)), lambda each: each, lambda each: each)
-        answer: bytes = send(request, timeout=20)
+        answer: bytes = send(request, timeout=20, metadata=self._metadata)
         return answer
 
     def _method(self, name: str) -> Any:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.service_thread import ServiceThread
+from tests.security.tokens import client, entry
 from tickwheel import Forbidden, InvalidArgument, Tickwheel, Unauthenticated
-from tickwheel.service.access import digest_of
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
 
@@ -16,11 +16,6 @@ pytestmark = pytest.mark.security
 
 # Not made anew: all processes of a run have to find the same tests.
 PRODUCER, CONSUMER, ADMIN, EXPIRED, ELSEWHERE, SOME = (f"tw_{name}-Of-Nobody-Else" for name in "abcdef")
-SHORT = timedelta(seconds=2)
-
-
-def entry(token: str, roles: str, rest: str = "") -> str:
-    return f'[[token]]\nname = "{token[3:]}"\nsha256 = "{digest_of(token).hex()}"\nroles = {roles}\n{rest}\n'
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +33,6 @@ def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFa
         pass
     with ServiceThread(tickwheel_server.url, tokens=TokenFile(path)) as serving:
         yield serving
-
-
-def client(service: ServiceThread, token: str) -> Tickwheel:
-    return Tickwheel(service.url.replace("//", f"//:{token}@" if token else "//"), timeout=SHORT)
 
 
 @pytest.mark.parametrize(

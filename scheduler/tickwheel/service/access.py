@@ -51,6 +51,11 @@ class Caller:
     waiting: int | None = None
     usage: Usage = field(default_factory=lambda: Usage("anybody"), compare=False, repr=False)
 
+    @property
+    def rights(self) -> tuple[object, ...]:
+        """What a call that is under way was allowed by."""
+        return self.roles, self.queues, self.namespaces, self.expires
+
     def check(self, role: Role, namespace: str, queue: str | None) -> None:
         """Raises Forbidden where the caller may not."""
         if not _fits(namespace, self.namespaces):
@@ -83,16 +88,21 @@ class Access:
             self.replace(callers)
 
     def replace(self, callers: Sequence[Caller]) -> None:
-        """These and no others from now on. Calls of a token that is not among them end."""
-        before = {caller.digest: caller.usage for caller in self._callers or ()}
-        self._callers = tuple(
-            replace(caller, usage=before.pop(caller.digest) if caller.digest in before else Usage(caller.name))
-            for caller in callers
-        )
-        for caller in self._callers:
-            caller.usage.allow(caller.messages_per_second, caller.burst, caller.waiting)
-        for usage in before.values():
-            usage.withdraw()
+        """These and no others from now on. Calls of a token that is not among them end; and so do those of one with other
+        rights than before, which clients make again.
+        """
+        before = {caller.digest: caller for caller in self._callers or ()}
+        now = []
+        for caller in callers:
+            was = before.pop(caller.digest, None)
+            kept = replace(caller, usage=Usage(caller.name) if was is None else was.usage)
+            kept.usage.allow(caller.messages_per_second, caller.burst, caller.waiting)
+            now.append(kept)
+            if was is not None and was.rights != caller.rights:
+                was.usage.interrupt()
+        self._callers = tuple(now)
+        for gone in before.values():
+            gone.usage.withdraw()
 
     def caller(self, metadata: Sequence[tuple[str, str | bytes]] | None) -> Caller:
         """Whose token a call carries, as ``authorization: Bearer …``. Raises Unauthenticated."""

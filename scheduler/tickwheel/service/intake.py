@@ -17,9 +17,9 @@ def options(connections: int, waiting: int, *, shares_port: bool) -> list[tuple[
         # Another process on the port would share its clients unasked.
         ("grpc.so_reuseport", int(shares_port)),
         ("grpc.max_allowed_incoming_connections", connections),
-        # Of one connection. As many as of all, since calls beyond it would wait in their client without a word, those
-        # that complete behind those that wait for messages.
-        ("grpc.max_concurrent_streams", calls(waiting)),
+        # Of one connection. More than all may have, so that a call too many is refused: beyond this calls wait in their
+        # client without a word, those that complete behind those that wait for messages.
+        ("grpc.max_concurrent_streams", calls(waiting) + limits.OTHER_CALLS),
         ("grpc.max_receive_message_length", limits.REQUEST_BYTES),
         # Who connects and says nothing.
         ("grpc.server_handshake_timeout_ms", 20_000),

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
-from tickwheel.errors import LimitExceeded, Unauthenticated
+from tickwheel.errors import LimitExceeded, TickwheelError, Unauthenticated, Unavailable
 from tickwheel.service.token_bucket import TokenBucket
 
 # When a place of a call that waits may be free again: nobody knows.
@@ -44,8 +44,8 @@ class Usage:
         self.places = Places(None, f"token {name!r}")
         self._name = name
         self._bucket: TokenBucket | None = None
-        self._under_way: set[asyncio.Timeout] = set()
-        self._withdrawn = ""
+        # What each call would end with.
+        self._under_way: dict[asyncio.Timeout, tuple[type[TickwheelError], str]] = {}
 
     def allow(self, messages_per_second: int | None, burst: int | None, waiting: int | None) -> None:
         """What the tokens' file says now. What was used before counts on."""
@@ -76,26 +76,34 @@ class Usage:
 
     @asynccontextmanager
     async def under_way(self, expires_in_s: float | None) -> AsyncIterator[None]:
-        """A call, as long as its token is good. Raises Unauthenticated in the middle of it where that ends."""
+        """A call, as long as its token is good. Raises in the middle of it where that ends: Unauthenticated, Unavailable."""
         now = asyncio.get_running_loop().time()
         limit = asyncio.timeout_at(None if expires_in_s is None else now + expires_in_s)
+        self._under_way[limit] = Unauthenticated, f"token {self._name!r} has expired"
         try:
             async with limit:
-                self._under_way.add(limit)
                 yield
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            raise Unauthenticated(self._withdrawn or f"token {self._name!r} has expired") from error
+            kind, text = self._under_way[limit]
+            raise kind(text) from error
         finally:
-            self._under_way.discard(limit)
+            del self._under_way[limit]
 
     def withdraw(self) -> None:
         """The token is no longer good: its calls end now."""
-        self._withdrawn = f"token {self._name!r} is no longer good"
+        self._end(Unauthenticated, f"token {self._name!r} is no longer good")
+
+    def interrupt(self) -> None:
+        """The token's rights have changed: its calls end now, and may be made again under those that it has."""
+        self._end(Unavailable, f"the rights of token {self._name!r} have changed: call again")
+
+    def _end(self, kind: type[TickwheelError], text: str) -> None:
         now = asyncio.get_running_loop().time()
         for limit in self._under_way:
             if not limit.expired():
+                self._under_way[limit] = kind, text
                 limit.reschedule(now)
 
     def _wait_s(self, count: int) -> float:

@@ -1,0 +1,230 @@
+"""What a token, and what all of them together, may take of a process of the service, and what clients make of it."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from itertools import chain
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+from grpc_health.v1.health_pb2 import HealthCheckRequest
+from grpc_health.v1.health_pb2_grpc import HealthStub
+
+from tests.conditions import eventually
+from tests.integration.service_thread import ServiceThread
+from tests.integration.stranger import Stranger, Stream
+from tests.security.tokens import client, entry, stranger
+from tickwheel import LimitExceeded, NewMessage, Tickwheel, Unavailable, limits
+from tickwheel.service.token_file import TokenFile
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.security
+
+SLOW, QUICK, WAITER, FREE = (f"tw_{name}-Of-Limits" for name in "abcd")
+NAMESPACE = "service-limits"
+ROLES = '["produce", "consume", "admin"]'
+LONG = timedelta(seconds=20)
+
+
+@pytest.fixture(scope="module")
+def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceThread]:
+    path = tmp_path_factory.mktemp("tokens") / "tokens.toml"
+    here = f'namespaces = ["{NAMESPACE}"]\n'
+    path.write_text(
+        entry(SLOW, ROLES, here + "messages_per_second = 1\nburst = 20")
+        + entry(QUICK, ROLES, here + "messages_per_second = 200\nburst = 20")
+        + entry(WAITER, ROLES, here + "waiting = 2")
+        + entry(FREE, ROLES, here)
+    )
+    with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
+        tickwheel.create_queue("jobs")
+    with ServiceThread(tickwheel_server.url, tokens=TokenFile(path)) as serving:
+        yield serving
+    tickwheel_server.clear(NAMESPACE)
+
+
+@pytest.fixture
+def channel(service: ServiceThread) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(service.target) as opened:
+        yield opened
+
+
+def details(refused: Any) -> tuple[ErrorInfo, RetryInfo]:
+    status = Status.FromString(dict(refused.trailing_metadata())["grpc-status-details-bin"])
+    info, again = ErrorInfo(), RetryInfo()
+    assert status.details[0].Unpack(info)
+    assert status.details[1].Unpack(again)
+    return info, again
+
+
+def open_stream(stranger: Stranger, asked: dict[str, Any]) -> Stream:
+    """A stream that has its place: it has delivered what there was."""
+    stranger.call("Enqueue", **asked, message={})
+    requests: Any = chain([asked | {"credit": 1}], iter(Event().wait, None))
+    stream: Stream = stranger.stream("DequeueStream", requests, 60)
+    assert next(iter(stream))["deliveries"]
+    return stream
+
+
+def test_a_token_over_its_rate_is_told_when_to_come_again_and_what_it_holds_it_can_finish(
+    channel: grpc.Channel,
+) -> None:
+    slow, where = stranger(channel, SLOW), {"namespace": NAMESPACE, "queue": "slow"}
+    # A burst of 20: one call, and a batch that overdraws it by 11 seconds.
+    slow.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(10)])
+    deliveries = slow.call("Dequeue", **where, limit=10)["deliveries"]
+    slow.call("EnqueueBatch", **where, messages=[{"id": f"n{n}"} for n in range(20)])
+    with pytest.raises(grpc.RpcError) as refused:
+        slow.call("Enqueue", **where, message={"id": "more"})
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    info, again = details(refused.value)
+    assert (info.domain, info.reason) == ("tickwheel", "LIMIT_EXCEEDED")
+    assert 5 < again.retry_delay.ToTimedelta().total_seconds() <= 11
+    with pytest.raises(grpc.RpcError):
+        slow.call("GetCounts", **where)
+    assert slow.call("Complete", **where, leases=[each["lease"] for each in deliveries])["lost"] == []
+    free = stranger(channel, FREE)
+    assert free.call("GetCounts", **where)["counts"]["pending"] == "20"
+
+
+def test_a_client_waits_until_its_token_may_go_on(service: ServiceThread) -> None:
+    with client(service, QUICK, LONG, namespace=NAMESPACE) as quick:
+        jobs, began = quick.queue("quick"), time.monotonic()
+        for n in range(60):
+            jobs.enqueue(b"x", id=f"m{n}")
+        jobs.enqueue_many(NewMessage(b"x", id=f"n{n}") for n in range(100))
+        assert jobs.counts()["pending"] == 160
+        # All but the burst, at 200 a second.
+        assert time.monotonic() - began >= 140 / 200
+
+
+def test_a_client_that_cannot_wait_so_long_says_why_at_once(service: ServiceThread) -> None:
+    began = time.monotonic()
+
+    def refused_open() -> LimitExceeded | None:
+        try:
+            client(service, SLOW, timedelta(milliseconds=100), namespace=NAMESPACE).close()
+        except LimitExceeded as error:
+            return error
+        return None
+
+    refused: Any = eventually(refused_open, "its burst is used up")
+    assert "may have 1 messages a second" in str(refused)
+    assert refused.retry_after_ms > 100
+    assert time.monotonic() - began < 5
+
+
+def test_a_stream_of_batches_is_slowed_and_not_refused(channel: grpc.Channel) -> None:
+    quick, began = stranger(channel, QUICK), time.monotonic()
+    batches: list[dict[str, Any]] = [{"messages": [{} for _ in range(50)]} for _ in range(4)]
+    batches[0] |= {"namespace": NAMESPACE, "queue": "streamed"}
+    assert quick.send_many("EnqueueStream", batches)["created"] == "200"
+    assert time.monotonic() - began >= 130 / 200
+
+
+def test_calls_of_a_token_that_wait_are_bounded_and_their_places_are_given_back(
+    service: ServiceThread, channel: grpc.Channel
+) -> None:
+    waiter, asked = stranger(channel, WAITER), {"namespace": NAMESPACE, "queue": "empty"}
+    streams = [open_stream(waiter, asked) for _ in range(2)]
+
+    def refused() -> bool:
+        try:
+            waiter.call("Dequeue", **asked, wait_ms=1)
+        except grpc.RpcError as error:
+            info, _ = details(error)
+            return bool(info.reason == "LIMIT_EXCEEDED")
+        return False
+
+    assert refused()
+    # Who does not wait takes no place, nor do those of other tokens.
+    assert waiter.call("Dequeue", **asked)["deliveries"] == []
+    assert stranger(channel, FREE).call("Dequeue", **asked, wait_ms=1)["deliveries"] == []
+    found: list[Any] = []
+    with client(service, WAITER, LONG, namespace=NAMESPACE) as python:
+        waiting = threading.Thread(target=lambda: found.append(python.queue("empty").dequeue(wait=LONG)))
+        waiting.start()
+        for stream in streams:
+            stream.cancel()
+        eventually(lambda: not refused(), "the places are free")
+        stranger(channel, FREE).call("Enqueue", **asked, message={"id": "one"})
+        waiting.join(20)
+        assert [message.id for [message] in found] == ["one"]
+
+
+def test_a_process_takes_so_many_calls_that_wait_whoever_makes_them(tickwheel_server: PrivateServer) -> None:
+    with ServiceThread(tickwheel_server.url, waiting=3) as serving, grpc.insecure_channel(serving.target) as channel:
+        anybody, asked = stranger(channel, ""), {"namespace": NAMESPACE, "queue": "jobs"}
+        streams = [open_stream(anybody, asked) for _ in range(3)]
+        with pytest.raises(grpc.RpcError) as refused:
+            anybody.call("Dequeue", **asked, wait_ms=1)
+        assert "this process of the service may have 3 calls that wait" in str(refused.value.details())
+        for stream in streams:
+            stream.cancel()
+
+
+def test_calls_beyond_all_that_a_process_takes_are_refused_and_clients_come_again(
+    tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "OTHER_CALLS", 2)
+    with ServiceThread(tickwheel_server.url, waiting=1) as serving, grpc.insecure_channel(serving.target) as channel:
+        stub: Any = HealthStub(channel)
+        # Whoever asks for the health and never ends, as nobody needs a token for that.
+        watches = [stub.Watch(HealthCheckRequest(), timeout=60) for _ in range(3)]
+        for watch in watches:
+            next(watch)
+        with grpc.insecure_channel(serving.target) as another, pytest.raises(grpc.RpcError) as refused:
+            stranger(another, "").call("ListQueues", namespace=NAMESPACE, timeout=2)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        with pytest.raises(LimitExceeded):
+            Tickwheel(serving.url, namespace=NAMESPACE, timeout=timedelta(milliseconds=500))
+        ending = threading.Timer(0.3, lambda: [watch.cancel() for watch in watches])
+        ending.start()
+        with Tickwheel(serving.url, namespace=NAMESPACE, timeout=LONG) as python:
+            assert "jobs" in [queue.name for queue in python.queues()]
+
+
+def test_a_process_takes_so_many_connections_and_no_more(tickwheel_server: PrivateServer) -> None:
+    alone = [("grpc.use_local_subchannel_pool", 1)]
+    with ServiceThread(tickwheel_server.url, connections=4) as serving, ExitStack() as opened:
+        channels = [opened.enter_context(grpc.insecure_channel(serving.target, options=alone)) for _ in range(4)]
+        for channel in channels:
+            stranger(channel, "").call("ListQueues", namespace=NAMESPACE)
+        with pytest.raises(Unavailable) as refused:
+            Tickwheel(serving.url, namespace=NAMESPACE, timeout=timedelta(milliseconds=500))
+        assert not refused.value.may_have_happened
+        channels[0].close()
+        with Tickwheel(serving.url, namespace=NAMESPACE, timeout=LONG) as python:
+            python.queues()
+
+
+def test_a_call_without_a_token_is_refused_before_its_request_is_there(
+    service: ServiceThread, channel: grpc.Channel
+) -> None:
+    send: Any = channel.stream_stream("/tickwheel.v1.MessageService/EnqueueBatch", None, None)
+    never = threading.Event()
+    call = send(iter(never.wait, None), timeout=20)
+    with pytest.raises(grpc.RpcError) as refused:
+        next(call)
+    never.set()
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_the_file_may_say_no_limits_that_make_no_sense(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    for rest, said in (
+        ("messages_per_second = 0", "must be a whole number from 1 to 1000000"),
+        ("messages_per_second = 1.5", "must be a whole number"),
+        ("burst = 5", "goes with messages_per_second"),
+        ("waiting = -1", "must be a whole number"),
+    ):
+        path.write_text(entry(SLOW, ROLES, rest))
+        with pytest.raises(ValueError, match=said):
+            TokenFile(path)

@@ -1,0 +1,188 @@
+"""A tokens' file that changes while the service runs, and tokens that end in the middle of calls."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.conditions import eventually
+from tests.integration.service_thread import ServiceThread
+from tests.integration.stranger import Stranger
+from tests.security.tokens import client, entry, stranger
+from tickwheel import Forbidden, LimitExceeded, NewMessage, Tickwheel, Unauthenticated
+from tickwheel.service.token_file import TokenFile
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.security
+
+STAYS, GOES, COMES = (f"tw_{name}-Of-A-File" for name in "abc")
+NAMESPACE = "service-token-file"
+HERE = f'namespaces = ["{NAMESPACE}"]\n'
+ROLES = '["produce", "consume", "admin"]'
+WAIT = timedelta(seconds=20)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "tokens.toml"
+    path.write_text(entry(STAYS, ROLES, HERE) + entry(GOES, ROLES, HERE))
+    return path
+
+
+@pytest.fixture
+def service(tickwheel_server: PrivateServer, file: Path) -> Iterator[ServiceThread]:
+    with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
+        tickwheel.create_queue("jobs")
+    with ServiceThread(tickwheel_server.url, tokens=TokenFile(file)) as serving:
+        yield serving
+    tickwheel_server.clear(NAMESPACE)
+
+
+class Waiting:
+    """A call in a thread, and what came of it."""
+
+    def __init__(self, call: Any) -> None:
+        self.outcome: Any = None
+        self._call = call
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.outcome = self._call()
+        except Exception as error:
+            self.outcome = error
+
+    def ended(self) -> Any:
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+        return self.outcome
+
+
+def in_stream(stranger: Stranger, started: threading.Event) -> Waiting:
+    """A stream of deliveries that has begun, and of which nothing more comes."""
+    stranger.call("Enqueue", namespace=NAMESPACE, queue="streamed", message={})
+    requests: Any = chain(
+        [{"namespace": NAMESPACE, "queue": "streamed", "credit": 1}], iter(threading.Event().wait, None)
+    )
+
+    def read() -> None:
+        for _ in stranger.stream("DequeueStream", requests, timeout=60):
+            started.set()
+
+    return Waiting(read)
+
+
+def test_a_new_token_is_good_soon_and_calls_of_one_that_is_gone_end_those_that_wait_too(
+    service: ServiceThread, file: Path
+) -> None:
+    started = threading.Event()
+    with (
+        client(service, GOES, namespace=NAMESPACE) as goes,
+        client(service, STAYS, namespace=NAMESPACE) as stays,
+        grpc.insecure_channel(service.target) as channel,
+    ):
+        parked = Waiting(lambda: goes.queue("jobs").dequeue(wait=WAIT))
+        other = Waiting(lambda: stays.queue("jobs").dequeue(wait=WAIT))
+        stream = in_stream(stranger(channel, GOES), started)
+        assert started.wait(20)
+        file.write_text(entry(STAYS, ROLES, HERE) + entry(COMES, ROLES, HERE))
+        assert isinstance(parked.ended(), Unauthenticated)
+        told = stream.ended()
+        assert isinstance(told, grpc.RpcError)
+        assert told.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert "is no longer good" in str(told.details())
+        with pytest.raises(Unauthenticated):
+            goes.queue("jobs").counts()
+        with client(service, COMES, namespace=NAMESPACE) as comes:
+            comes.queue("jobs").enqueue(b"x", id="one")
+        assert [message.id for message in other.ended()] == ["one"]
+
+
+def test_a_file_that_is_broken_keeps_the_tokens_and_the_log_says_why_once(
+    service: ServiceThread, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = file.read_text()
+    with caplog.at_level(logging.INFO, "tickwheel.service"), client(service, GOES, namespace=NAMESPACE) as goes:
+        file.write_text(whole[:-20] + "[[tok")
+        eventually(lambda: "the tokens stay as they were" in caplog.text, "it is told")
+        assert "is no TOML" in caplog.text
+        goes.queue("jobs").counts()
+        file.unlink()
+        eventually(lambda: "cannot be read" in caplog.text, "it is told")
+        goes.queue("jobs").counts()
+        file.write_text(entry(STAYS, ROLES, HERE))
+        eventually(lambda: "has changed: 1 tokens" in caplog.text, "it is whole again")
+        assert caplog.text.count("is no TOML") == 1
+        with pytest.raises(Unauthenticated):
+            goes.queue("jobs").counts()
+
+
+def test_other_limits_of_a_token_hold_at_once_for_who_is_connected(service: ServiceThread, file: Path) -> None:
+    with client(service, STAYS, timedelta(milliseconds=50), namespace=NAMESPACE) as stays:
+        for _ in range(50):
+            stays.queue("jobs").counts()
+        file.write_text(entry(STAYS, ROLES, HERE + "messages_per_second = 1"))
+
+        def is_put_off() -> bool:
+            try:
+                stays.queue("jobs").counts()
+            except LimitExceeded:
+                return True
+            return False
+
+        eventually(is_put_off, "the new limit holds")
+
+
+def test_a_call_that_waits_for_what_its_token_may_no_longer_have_ends(service: ServiceThread, file: Path) -> None:
+    with client(service, GOES, namespace=NAMESPACE) as goes, client(service, STAYS, namespace=NAMESPACE) as stays:
+        mine, others = (Waiting(lambda q=q: goes.queue(q).dequeue(wait=WAIT)) for q in ("mail", "jobs"))
+        file.write_text(entry(STAYS, ROLES, HERE) + entry(GOES, ROLES, f'{HERE}queues = ["mail"]'))
+        assert isinstance(others.ended(), Forbidden)
+        # The client has made the other call again.
+        stays.queue("mail").enqueue(b"x", id="one")
+        assert [message.id for message in mine.ended()] == ["one"]
+
+
+def test_a_token_that_expires_ends_the_calls_that_wait(service: ServiceThread, file: Path) -> None:
+    soon = datetime.now(UTC) + timedelta(seconds=3)
+    file.write_text(entry(STAYS, ROLES, HERE) + entry(GOES, ROLES, f"{HERE}expires = {soon.isoformat()}"))
+    with client(service, GOES, namespace=NAMESPACE) as goes:
+        began = datetime.now(UTC)
+        with pytest.raises(Unauthenticated, match="expired"):
+            goes.queue("jobs").dequeue(wait=WAIT)
+        assert soon - timedelta(milliseconds=50) <= datetime.now(UTC) < began + WAIT / 2
+        with pytest.raises(Unauthenticated, match="expired at"):
+            goes.queue("jobs").counts()
+
+
+def test_a_stream_of_a_withdrawn_token_ends_though_its_client_does_not_read(service: ServiceThread, file: Path) -> None:
+    with client(service, STAYS, WAIT, namespace=NAMESPACE) as stays, grpc.insecure_channel(service.target) as channel:
+        large, goes = stays.queue("large"), stranger(channel, GOES)
+        large.enqueue_many([NewMessage(bytes(30_000)) for _ in range(1_000)])
+        requests = chain(
+            [{"namespace": NAMESPACE, "queue": "large", "credit": 1_000}], iter(threading.Event().wait, None)
+        )
+        stream = goes.stream("DequeueStream", requests, timeout=60)
+        eventually(lambda: large.counts()["running"], "it has begun")
+        file.write_text(entry(STAYS, ROLES, HERE))
+        eventually(lambda: is_unknown(goes), "the token is gone")
+        read: list[Any] = []
+        with pytest.raises(grpc.RpcError) as told:
+            read.extend(each for answer in stream for each in answer["deliveries"])
+        assert told.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert large.counts()["running"] < 1_000
+
+
+def is_unknown(stranger: Stranger) -> bool:
+    try:
+        stranger.call("ListQueues", namespace=NAMESPACE)
+    except grpc.RpcError as error:
+        return error.code() is grpc.StatusCode.UNAUTHENTICATED
+    return False

@@ -1,0 +1,25 @@
+"""Files of tokens, and clients that carry them."""
+
+from datetime import timedelta
+from typing import Any
+
+import grpc
+
+from tests.integration.service_thread import ServiceThread
+from tests.integration.stranger import Stranger
+from tickwheel import Tickwheel
+from tickwheel.service.access import digest_of
+
+
+def entry(token: str, roles: str, rest: str = "") -> str:
+    """What a file says of a token."""
+    return f'[[token]]\nname = "{token[3:]}"\nsha256 = "{digest_of(token).hex()}"\nroles = {roles}\n{rest}\n'
+
+
+def client(service: ServiceThread, token: str, timeout: timedelta = timedelta(seconds=2), **given: Any) -> Tickwheel:
+    return Tickwheel(service.url.replace("//", f"//:{token}@" if token else "//"), timeout=timeout, **given)
+
+
+def stranger(channel: grpc.Channel, token: str) -> Stranger:
+    """A client of another language that has the token."""
+    return Stranger(channel, (("authorization", f"Bearer {token}"),))
