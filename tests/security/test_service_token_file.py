@@ -166,7 +166,7 @@ def test_a_stream_of_a_withdrawn_token_ends_though_its_client_does_not_read(serv
     with client(service, STAYS, WAIT, namespace=NAMESPACE) as stays, grpc.insecure_channel(service.target) as channel:
         large, goes = stays.queue("large"), stranger(channel, GOES)
         large.enqueue_many([NewMessage(bytes(30_000)) for _ in range(1_000)])
-        requests = chain(
+        requests: Any = chain(
             [{"namespace": NAMESPACE, "queue": "large", "credit": 1_000}], iter(threading.Event().wait, None)
         )
         stream = goes.stream("DequeueStream", requests, timeout=60)

@@ -66,10 +66,12 @@ class Handshake:
         """Whether it is about TLS that the other side hangs up. Blocks, for up to 2 s."""
         host, _, port = self._url.target.rpartition(":")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # Nothing is sent that were secret.
+        # Nothing is sent that is secret.
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.set_alpn_protocols(["h2"])
         try:
+            if self._url.tls_cert is not None:
+                context.load_cert_chain(self._url.tls_cert, self._url.tls_key)
             with (
                 socket.create_connection((host.strip("[]"), int(port)), _ASK_S) as plain,
                 context.wrap_socket(plain, server_hostname=host.strip("[]")) as encrypted,

@@ -88,8 +88,8 @@ class Access:
             self.replace(callers)
 
     def replace(self, callers: Sequence[Caller]) -> None:
-        """These and no others from now on. Calls of a token that is not among them end; and so do those of one with other
-        rights than before, which clients make again.
+        """These and no others from now on. Calls of a token that is not among them end; so do those of one whose rights
+        are others than before, and clients make them again.
         """
         before = {caller.digest: caller for caller in self._callers or ()}
         now = []

@@ -76,7 +76,7 @@ class Usage:
 
     @asynccontextmanager
     async def under_way(self, expires_in_s: float | None) -> AsyncIterator[None]:
-        """A call, as long as its token is good. Raises in the middle of it where that ends: Unauthenticated, Unavailable."""
+        """A call, as long as its token is good; in the middle of it Unauthenticated, or Unavailable, is raised."""
         now = asyncio.get_running_loop().time()
         limit = asyncio.timeout_at(None if expires_in_s is None else now + expires_in_s)
         self._under_way[limit] = Unauthenticated, f"token {self._name!r} has expired"

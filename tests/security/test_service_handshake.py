@@ -1,0 +1,165 @@
+"""A client that can never be served, for what one of the two was told of TLS, says so at once; others try on."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.service_thread import ServiceThread
+from tickwheel import HandshakeFailed, Tickwheel, Unavailable, aio
+from tickwheel.service.credentials import credentials
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.security
+
+CERTS = Path(__file__).parents[1] / "fault" / "certs"
+CERT, KEY, STRANGER = CERTS / "server.pem", CERTS / "server-key.pem", CERTS / "stranger.pem"
+OTHER, OTHER_KEY = CERTS / "other.pem", CERTS / "other-key.pem"
+EXPIRED, EXPIRED_KEY = CERTS / "expired.pem", CERTS / "expired-key.pem"
+LONG = timedelta(seconds=25)
+# Of LONG: what is told at once is told by then, on a machine that is busy too.
+AT_ONCE_S = 8.0
+
+
+def blocking(url: str, timeout: timedelta) -> None:
+    with Tickwheel(url, timeout=timeout) as tickwheel:
+        tickwheel.queues()
+
+
+def in_loop(url: str, timeout: timedelta) -> None:
+    async def program() -> None:
+        async with aio.Tickwheel(url, timeout=timeout) as tickwheel:
+            await tickwheel.queues()
+
+    asyncio.run(program())
+
+
+ways = pytest.mark.parametrize("use", [blocking, in_loop], ids=["blocking", "asyncio"])
+Use = Callable[[str, timedelta], None]
+
+
+@pytest.fixture(scope="module")
+def served(tickwheel_server: PrivateServer) -> Iterator[dict[str, ServiceThread]]:
+    """The service as it is set up in different ways."""
+    given: dict[str, Any] = {
+        "plain": None,
+        "tls": credentials(CERT, KEY, None),
+        "mtls": credentials(CERT, KEY, CERT),
+        "expired": credentials(EXPIRED, EXPIRED_KEY, None),
+        "other host": credentials(OTHER, OTHER_KEY, None),
+    }
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(ServiceThread(tickwheel_server.url, credentials=each))
+            for name, each in given.items()
+        }
+
+
+@ways
+@pytest.mark.parametrize(
+    ("server", "url", "said"),
+    [
+        ("tls", f"grpcs://{{0}}?tls_ca={STRANGER}", "does not trust the certificate that is shown there (self signed"),
+        ("tls", "grpcs://{0}", "does not trust the certificate that is shown there (self signed"),
+        ("expired", f"grpcs://{{0}}?tls_ca={EXPIRED}", "(certificate has expired)"),
+        ("other host", f"grpcs://{{0}}?tls_ca={OTHER}", "is not for 127.0.0.1"),
+        ("plain", f"grpcs://{{0}}?tls_ca={CERT}", "the url is grpc://, not grpcs://"),
+        ("tls", "grpc://{0}", "the url is grpcs://, not grpc://"),
+        ("mtls", "grpc://{0}", "the url is grpcs://, not grpc://"),
+        ("mtls", f"grpcs://{{0}}?tls_ca={CERT}", "tls_cert and tls_key in the url give it"),
+        ("mtls", f"grpcs://{{0}}?tls_ca={CERT}&tls_cert={OTHER}&tls_key={OTHER_KEY}", "the one of tls_cert is refused"),
+    ],
+    ids=[
+        "other authority",
+        "authorities of the system",
+        "expired",
+        "other host",
+        "TLS to plain",
+        "plain to TLS",
+        "plain to mTLS",
+        "no certificate",
+        "other certificate",
+    ],
+)
+def test_what_can_never_work_is_told_at_once(
+    served: dict[str, ServiceThread], use: Use, server: str, url: str, said: str
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(HandshakeFailed) as refused:
+        use(url.format(served[server].target), LONG)
+    assert time.monotonic() - began < AT_ONCE_S
+    assert said in str(refused.value)
+    assert not refused.value.may_have_happened
+
+
+class Restarting:
+    """A port whose server ends and starts again: the first connections are closed at once, the later ones led on."""
+
+    def __init__(self, target: str, closes: int) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = host, int(port)
+        self._closes = closes
+        self.closed = 0
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                if self.closed < self._closes:
+                    self.closed += 1
+                    client.close()
+                else:
+                    server = socket.create_connection(self._target)
+                    for pair in ((client, server), (server, client)):
+                        threading.Thread(target=self._lead, args=pair, daemon=True).start()
+
+    def _lead(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@contextmanager
+def restarting(service: ServiceThread, closes: int) -> Iterator[Restarting]:
+    found = Restarting(service.target, closes)
+    yield found
+    found.close()
+
+
+@ways
+@pytest.mark.parametrize("server", ["plain", "tls", "mtls"])
+def test_a_server_that_is_starting_again_is_waited_for(served: dict[str, ServiceThread], use: Use, server: str) -> None:
+    # Once the library, which waits a second then; once when the client asks what this is.
+    with restarting(served[server], closes=2) as port:
+        url = {
+            "plain": "grpc://{0}",
+            "tls": f"grpcs://{{0}}?tls_ca={CERT}",
+            "mtls": f"grpcs://{{0}}?tls_ca={CERT}&tls_cert={CERT}&tls_key={KEY}",
+        }[server]
+        use(url.format(port.address), LONG)
+        assert port.closed == 2
+
+
+@ways
+def test_a_server_that_is_not_there_is_tried_for_the_whole_time(use: Use) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    began = time.monotonic()
+    with pytest.raises(Unavailable) as refused:
+        use(f"grpcs://127.0.0.1:{port}?tls_ca={CERT}", timedelta(seconds=1))
+    assert not isinstance(refused.value, HandshakeFailed)
+    assert time.monotonic() - began >= 1
