@@ -1,10 +1,10 @@
 """Queues and their figures as the messages of the service, and back; both sides use it. Times are ms there."""
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, Final
 
 from tickwheel import arguments
+from tickwheel.arguments import MsFor
 from tickwheel.config import SETTINGS, QueueConfig, parse
 from tickwheel.operations.look import ForecastMinute, Lateness
 from tickwheel.remote.conversion import given
@@ -104,5 +104,5 @@ def given_settings(asked: admin.QueueSettings) -> dict[str, Any]:
         value = getattr(asked, field)
         if name == "indexed":
             value = list(value.keys)
-        found[name] = timedelta(milliseconds=value) if field.endswith("_ms") else value
+        found[name] = MsFor(value) if field.endswith("_ms") else value
     return found

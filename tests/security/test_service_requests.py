@@ -1,0 +1,266 @@
+"""Requests as a hostile program makes them: no bytes, whatever they say, are more to the service than a refusal."""
+
+import os
+import random
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from tests.conditions import eventually
+from tests.integration.service_thread import ServiceThread
+from tests.security.tokens import stranger
+from tickwheel.remote.methods import METHODS
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.security
+
+UNARY = sorted(name for name, method in METHODS.items() if not (method.asks_many or method.answers_many))
+STREAMS = sorted(METHODS.keys() - set(UNARY))
+NAMESPACE = "service-requests"
+# What a server says of its own mistakes, and of bytes it was not ready for.
+MISTAKES = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED}
+NUMBERS = (-(2**63), -(2**31), -1, 0, 1, 2, 5, 1_000, 2**31 - 1, 2**52, 2**53, 2**63 - 1)
+TEXTS = (
+    "",
+    "a",
+    "jobs",
+    "{0}",
+    "}{",
+    "a b",
+    "\0",
+    "é" * 200,
+    "x" * 5_000,
+    "*",
+    "capped",
+    "drop",
+    "s:1",
+    "s:2",
+    ":",
+    "9:9",
+)
+
+
+@pytest.fixture(scope="module")
+def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
+    with ServiceThread(tickwheel_server.url) as serving:
+        with grpc.insecure_channel(serving.target) as channel:
+            stranger(channel, "").call("OpenNamespace", namespace=NAMESPACE, shards=2)
+            stranger(channel, "").call("CreateQueue", namespace=NAMESPACE, queue="jobs")
+        yield serving
+    tickwheel_server.clear(NAMESPACE)
+
+
+@pytest.fixture
+def channel(service: ServiceThread) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(service.target) as channel:
+        yield channel
+        eventually(lambda: is_well(channel), "whatever was sent, it serves")
+
+
+def is_well(channel: grpc.Channel) -> bool:
+    try:
+        stranger(channel, "").call("Enqueue", namespace=NAMESPACE, queue="well", message={})
+    except grpc.RpcError as error:
+        # Under a flood the library turns calls away, which may be made again.
+        assert error.code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+        return False
+    return True
+
+
+def made_up(draw: random.Random, kind: Descriptor, depth: int = 0) -> dict[str, Any]:
+    """A message whose fields are right in type and in nothing else."""
+    return {
+        field.name: [value(draw, field, depth) for _ in range(draw.choice((0, 1, 3)))]
+        if field.is_repeated and not (field.message_type and field.message_type.GetOptions().map_entry)
+        else value(draw, field, depth)
+        for field in kind.fields
+        if depth < 3 and draw.random() < 0.6
+    }
+
+
+def value(draw: random.Random, field: FieldDescriptor, depth: int) -> Any:
+    if field.message_type and field.message_type.GetOptions().map_entry:
+        return {draw.choice(TEXTS): draw.choice(TEXTS) for _ in range(draw.choice((0, 1, 3, 20)))}
+    if field.message_type:
+        return made_up(draw, field.message_type, depth + 1)
+    match field.cpp_type:
+        case FieldDescriptor.CPPTYPE_BOOL:
+            return draw.random() < 0.5
+        case FieldDescriptor.CPPTYPE_ENUM:
+            return draw.choice((0, 1, 2, 77, -1))
+        case FieldDescriptor.CPPTYPE_STRING if field.type == FieldDescriptor.TYPE_BYTES:
+            return draw.randbytes(draw.choice((0, 16, 17, 1_000, 70_000)))
+        case FieldDescriptor.CPPTYPE_STRING:
+            return draw.choice(TEXTS)
+        case FieldDescriptor.CPPTYPE_INT32:
+            return draw.choice([number for number in NUMBERS if -(2**31) <= number < 2**31])
+        case FieldDescriptor.CPPTYPE_INT64:
+            return draw.choice(NUMBERS)
+    raise NotImplementedError(field.full_name)
+
+
+def code_of(send: Any, request: Any) -> tuple[grpc.StatusCode, str]:
+    try:
+        send(request, timeout=10)
+    except grpc.RpcError as error:
+        return error.code(), str(error.details())
+    return grpc.StatusCode.OK, ""
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_a_request_that_makes_no_sense_is_refused_and_never_a_mistake_of_the_service(
+    channel: grpc.Channel, name: str
+) -> None:
+    method = METHODS[name]
+    send = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
+    seed = f"{os.environ['TICKWHEEL_TEST_SEED']} {name}"
+    draw = random.Random(seed)
+    for _ in range(150):
+        fields = made_up(draw, method.request.DESCRIPTOR)
+        if draw.random() < 0.8:
+            fields |= {
+                key: right
+                for key, right in (("namespace", NAMESPACE), ("queue", "jobs"))
+                if key in method.request.DESCRIPTOR.fields_by_name
+            }
+        elif name == "OpenNamespace":
+            fields["existing"] = True
+        fields |= {"wait_ms": 5} if fields.get("wait_ms", 0) >= 5 else {}
+        code, said = code_of(send, method.request(**fields))
+        assert code not in MISTAKES, f"seed {seed!r}: {fields}: {said}"
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_bytes_that_are_no_message_are_refused(channel: grpc.Channel, name: str) -> None:
+    send: Any = channel.unary_unary(METHODS[name].path, None, None)
+    draw = random.Random(name)
+    for size in (1, 7, 100, 10_000):
+        code, said = code_of(send, b"\xff" + draw.randbytes(size))
+        assert (code, "the request is no" in said) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_a_message_that_is_too_large_is_refused(channel: grpc.Channel, name: str) -> None:
+    code, _ = code_of(channel.unary_unary(METHODS[name].path, None, None), bytes(4 * 1024 * 1024 + 1))
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        (b"\xff" * 50, grpc.StatusCode.INVALID_ARGUMENT),
+        (bytes(4 * 1024 * 1024 + 1), grpc.StatusCode.RESOURCE_EXHAUSTED),
+    ],
+    ids=["malformed", "oversized"],
+)
+@pytest.mark.parametrize("place", ["first", "later"])
+def test_a_stream_ends_at_what_is_no_message(
+    channel: grpc.Channel, name: str, bad: bytes, code: grpc.StatusCode, place: str
+) -> None:
+    method = METHODS[name]
+    good = method.request(namespace=NAMESPACE, queue="streamed").SerializeToString()
+    requests = chain([good] if place == "later" else [], [bad], iter(threading.Event().wait, None))
+    call: Any = channel.stream_stream(method.path, None, None)(requests, timeout=10)
+    with pytest.raises(grpc.RpcError) as refused:
+        list(call)
+    assert refused.value.code() is code
+
+
+def test_credit_that_no_stream_may_have_ends_it(channel: grpc.Channel) -> None:
+    asked = {"namespace": NAMESPACE, "queue": "streamed"}
+    for credits in ([-1], [1_001], [0, -1], [1_000] * 11):
+        requests: Any = chain([asked | {"credit": each} for each in credits], iter(threading.Event().wait, None))
+        with pytest.raises(grpc.RpcError) as refused:
+            list(stranger(channel, "").stream("DequeueStream", requests, timeout=10))
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS = b"\0\0\0\4\0\0\0\0\0"
+
+
+def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
+    return struct.pack(">I", len(body))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + body
+
+
+def literal(name: bytes, text: bytes) -> bytes:
+    """A header as HPACK has it, without an index and without Huffman's code."""
+    return b"\0" + bytes((len(name),)) + name + bytes((len(text),)) + text
+
+
+HEADERS = b"".join(
+    literal(name, text)
+    for name, text in (
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", b"/tickwheel.v1.MessageService/EnqueueStream"),
+        (b":authority", b"x"),
+        (b"content-type", b"application/grpc"),
+        (b"te", b"trailers"),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        bytes(range(256)) * 40,
+        b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03",
+        PREFACE,
+        PREFACE + SETTINGS + frame(1, 4, 1, HEADERS),
+        PREFACE + SETTINGS + frame(1, 4, 1, HEADERS) + frame(0, 0, 1, b"\0\0\0\x10\0abc"),
+        PREFACE + SETTINGS + frame(1, 4, 1, HEADERS) + frame(0, 0, 1, b"\0\xff\xff\xff\xff"),
+        PREFACE + SETTINGS + frame(1, 4, 1, b"\xff" * 40),
+        PREFACE
+        + SETTINGS
+        + b"".join(frame(1, 4, 2 * n + 1, HEADERS) + frame(3, 0, 2 * n + 1, b"\0\0\0\x08") for n in range(200)),
+    ],
+    ids=[
+        "HTTP/1",
+        "no protocol",
+        "half a TLS hello",
+        "a preface alone",
+        "a stream without a message",
+        "half a message",
+        "the start of a message of 4 GiB",
+        "headers that are none",
+        "streams that are reset as soon as they are open",
+    ],
+)
+def test_a_connection_that_breaks_off_in_the_middle_harms_nobody(
+    service: ServiceThread, channel: grpc.Channel, sent: bytes
+) -> None:
+    # The channel looks afterwards.
+    host, _, port = service.target.rpartition(":")
+    for _ in range(20):
+        with socket.create_connection((host, int(port)), 10) as connection:
+            connection.sendall(sent)
+
+
+def test_a_stream_of_batches_that_breaks_off_has_added_what_came_whole(
+    service: ServiceThread, channel: grpc.Channel
+) -> None:
+    request = METHODS["EnqueueStream"].request(namespace=NAMESPACE, queue="broken-off")
+    request.messages.add(id="whole")
+    body = request.SerializeToString()
+    whole = b"\0" + struct.pack(">I", len(body)) + body
+    host, _, port = service.target.rpartition(":")
+    anybody = stranger(channel, "")
+    anybody.call("CreateQueue", namespace=NAMESPACE, queue="broken-off")
+
+    def pending() -> int:
+        return int(anybody.call("GetCounts", namespace=NAMESPACE, queue="broken-off")["counts"]["pending"])
+
+    with socket.create_connection((host, int(port)), 10) as connection:
+        connection.sendall(PREFACE + SETTINGS + frame(1, 4, 1, HEADERS) + frame(0, 0, 1, whole + whole[:9]))
+        eventually(pending, "the first batch is there")
+    assert pending() == 1
