@@ -21,6 +21,8 @@ _NAMES = itertools.count()
 _MS = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86_400_000
+# The service's clock is its own to turn.
+_TURNED: dict[str, Any] = {"clock": FRAGMENT}
 
 
 def duration(ms: int | None) -> timedelta | None:
@@ -55,7 +57,10 @@ def plain(result: Any) -> Any:
 class NamespaceUnderTest:
     """Two clients, so that one of them often has an old configuration; one clock, whose event process works on call."""
 
-    def __init__(self, server: PrivateServer, shards: int, queues: Mapping[str, Settings]) -> None:
+    def __init__(
+        self, server: PrivateServer, shards: int, queues: Mapping[str, Settings], service: str | None = None
+    ) -> None:
+        """With the URL of a ``service`` one of the clients goes there."""
         self.name = f"p{next(_NAMES)}"
         self.shards = shards
         self._server = server
@@ -64,7 +69,8 @@ class NamespaceUnderTest:
         self.stored = Stored(self._redis, self.name)
         self._of_others = self.stored.names()
         self.clients = [
-            Tickwheel(server.url, namespace=self.name, shards=shards, history="relay", clock=FRAGMENT) for _ in range(2)
+            Tickwheel(url, namespace=self.name, shards=shards, history="relay", **({} if url == service else _TURNED))
+            for url in (server.url, service or server.url)
         ]
         self.clock = VirtualClock(server.url, self.name, moment(START))
         self.model = Model(shards, START, lambda queue, key: shard_of(queue, key.encode(), shards))

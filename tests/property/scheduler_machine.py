@@ -48,12 +48,14 @@ class SchedulerMachine(RuleBasedStateMachine):
     server: ClassVar[PrivateServer]
     shards: ClassVar[int] = 1
     queues: ClassVar[Mapping[str, Settings]] = {"work": Settings()}
+    service: ClassVar[str | None] = None
+    """Where one of the two clients goes, instead of to the server itself."""
     most_by_request: ClassVar[int] = 10
     """A request is one call to each shard: it answers short where the call's budget ends."""
 
     @initialize()
     def open(self) -> None:
-        self.under_test = NamespaceUnderTest(self.server, self.shards, self.queues)
+        self.under_test = NamespaceUnderTest(self.server, self.shards, self.queues, self.service)
         self.model = self.under_test.model
         self.held: list[Message] = []
         self.requests: list[tuple[int, str, dict[str, Any], list[Message]]] = []
@@ -378,9 +380,10 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def _dequeue(self, data: st.DataObject, client: int, asked: dict[str, Any]) -> None:
         name = self._name(data)
-        self._delivered(name, outcome(lambda: self._call(client, name, asked)), asked)
+        found = outcome(lambda: self._call(client, name, asked))
+        self._delivered(name, found, asked, in_order=self.service is not None and client == 1)
 
-    def _delivered(self, name: str, found: Any, asked: dict[str, Any]) -> bool:
+    def _delivered(self, name: str, found: Any, asked: dict[str, Any], *, in_order: bool = False) -> bool:
         """Checks a dequeue against the model, which leases the same messages; whether the queue was open."""
         queue = self.model.queues[name]
         if queue.settings.dequeue_blocked:
@@ -395,6 +398,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         wanted: list[Entry] = []
         if asked.get("consistency") == "exact":
             wanted = sorted(best, key=lambda entry: (entry.urgency[0], entry.shard))
+        elif in_order:
+            # The service asks the shards as any client does, and answers with the most urgent first.
+            for shards in itertools.permutations(range(self.shards)):
+                wanted = []
+                for shard in shards:
+                    wanted += queue.take(shard, limit - len(wanted), where)
+                wanted.sort(key=lambda entry: (entry.urgency[0], entry.shard))
+                if wanted == got:
+                    break
         else:
             # By what the client heard last of each shard; what comes from one shard is exact all the same.
             first = list(dict.fromkeys(entry.shard for entry in got))

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.integration.service_thread import ServiceThread
 from tests.property.model_messages import Settings
 from tests.property.mutants import Mutant, sown
 from tests.property.scheduler_machine import SchedulerMachine
 from tickwheel import limits
 from tickwheel.event_process import firing
 from tickwheel.testing import PrivateServer
+from tickwheel.testing.clock import FRAGMENT
 
 pytestmark = pytest.mark.property
 
@@ -53,6 +55,20 @@ def machine(server: PrivateServer, namespace: str, **more: Any) -> type[Schedule
 @pytest.mark.parametrize("namespace", NAMESPACES)
 def test_every_operation_does_what_the_model_says(tickwheel_server: PrivateServer, namespace: str) -> None:
     run_state_machine_as_test(machine(tickwheel_server, namespace), settings=IN_CI)
+
+
+@pytest.fixture(scope="module")
+def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
+    with ServiceThread(tickwheel_server.url, FRAGMENT) as serving:
+        yield serving
+
+
+@pytest.mark.parametrize("namespace", ["exclusive", "plain-4-shards"])
+def test_every_operation_does_what_the_model_says_by_the_service_and_beside_it(
+    tickwheel_server: PrivateServer, service: ServiceThread, namespace: str
+) -> None:
+    few = settings(IN_CI, max_examples=8)
+    run_state_machine_as_test(machine(tickwheel_server, namespace, service=service.url), settings=few)
 
 
 @pytest.fixture
