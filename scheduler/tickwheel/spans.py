@@ -5,7 +5,7 @@ its trace where there is one to belong to: no span is open, and all messages at 
 https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -33,7 +33,7 @@ def sending(queue: str) -> Iterator[Span]:
 
 @contextmanager
 def settling(how: str, queue: str, messages: Sequence[LeasedMessage]) -> Iterator[None]:
-    """Messages are completed, or failed."""
+    """Messages are completed, failed or released."""
     parent, links = _origin(messages)
     with _open(how, "settle", queue, SpanKind.CLIENT, parent, links) as span:
         count(span, [message.id for message in messages])
@@ -64,29 +64,23 @@ def received(queue: str, messages: Sequence[LeasedMessage], since_ns: int) -> No
     span.end()
 
 
-class Served:
-    """The span of a call that is answered."""
-
-    def __init__(self, span: Span) -> None:
-        self._span = span
-
-    def ends(self, code: str) -> None:
-        """The call has been answered with this code."""
-        self._span.set_attribute("rpc.response.status_code", code)
-        if code in _FAULTS:
-            self._span.set_attribute("error.type", code)
-            self._span.set_status(Status(StatusCode.ERROR))
-
-
 @contextmanager
-def serving(method: str, metadata: Mapping[str, str]) -> Iterator[Served]:
-    """A call over the network is answered. ``method`` is as in its path; ``metadata`` may say who called."""
+def serving(method: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> Iterator[Span]:
+    """A call over the network is answered. ``method`` is as in its path; ``metadata`` may name the caller's span."""
     attributes = {"rpc.system.name": "grpc", "rpc.method": method}
-    parent = _W3C.extract(metadata)
+    parent = _W3C.extract({key: value for key, value in metadata or () if key in KEYS})
     with _tracer().start_as_current_span(
         method, parent, SpanKind.SERVER, attributes, record_exception=False, set_status_on_exception=False
     ) as span:
-        yield Served(span)
+        yield span
+
+
+def answered(span: Span, code: str) -> None:
+    """The call has been answered with this code."""
+    span.set_attribute("rpc.response.status_code", code)
+    if code in _FAULTS:
+        span.set_attribute("error.type", code)
+        span.set_status(Status(StatusCode.ERROR))
 
 
 def count(span: Span, ids: Sequence[str]) -> None:

@@ -5,13 +5,11 @@ context of the span that enqueued a message goes with the message (`trace_contex
 """
 
 import sys
-from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from tickwheel.message import LeasedMessage
-    from tickwheel.spans import Served
 
 
 _NOTHING: Final = nullcontext()
@@ -19,11 +17,8 @@ _NOTHING: Final = nullcontext()
 
 def is_on() -> bool:
     """Whether this program has set a provider of traces. One that has not even imported them has none."""
-    if "opentelemetry.trace" not in sys.modules:
-        return False
-    from opentelemetry import trace
-
-    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+    api = sys.modules.get("opentelemetry.trace")
+    return api is not None and not isinstance(api.get_tracer_provider(), api.ProxyTracerProvider)
 
 
 def processing(message: "LeasedMessage") -> AbstractContextManager[object]:
@@ -42,14 +37,3 @@ def carried() -> tuple[tuple[str, str], ...]:
     from tickwheel import spans
 
     return tuple(spans.pairs().items())
-
-
-def serving(
-    method: str, metadata: Callable[[], Iterable[tuple[str, Any]] | None]
-) -> AbstractContextManager["Served | None"]:
-    """The span of a call over the network that is answered here; None where tracing is off."""
-    if not is_on():
-        return _NOTHING
-    from tickwheel import spans
-
-    return spans.serving(method, {key: value for key, value in metadata() or () if isinstance(value, str)})

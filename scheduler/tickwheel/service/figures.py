@@ -3,10 +3,10 @@ them. All of it happens on one event loop.
 """
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from tickwheel.remote.methods import METHODS
 from tickwheel.v1 import message_pb2 as messages
 
 # Upper bounds: of seconds that a call took, and of messages that one script call enqueued.
@@ -32,44 +32,39 @@ class Histogram:
         self.total += value
 
 
-class Figures:
-    """Since the process was started."""
+class Calls:
+    """Of one method: how many are under way, how many ended with each code, and how long they took."""
+
+    __slots__ = ("codes", "in_flight", "took")
 
     def __init__(self) -> None:
-        # By method, by (method, code), and by (what was done, (namespace, queue)).
-        self.in_flight: Counter[str] = Counter()
-        self.durations: dict[str, Histogram] = {}
-        self.calls: Counter[tuple[str, str]] = Counter()
-        self.messages: Counter[tuple[str, tuple[str, str]]] = Counter()
-        self.groups = Histogram(GROUP)
-        self._queues: set[tuple[str, str]] = set()
+        self.in_flight = 0
+        self.codes: dict[str, int] = {}
+        self.took = Histogram(SECONDS)
 
-    def began(self, method: str) -> None:
-        """A call is under way."""
-        self.in_flight[method] += 1
+    def ended(self, code: str, seconds: float) -> None:
+        self.in_flight -= 1
+        self.codes[code] = self.codes.get(code, 0) + 1
+        self.took.add(seconds)
 
-    def ended(self, method: str, code: str, seconds: float) -> None:
-        """It was answered, with this code."""
-        self.in_flight[method] -= 1
-        self.calls[method, code] += 1
-        durations = self.durations.get(method)
-        if durations is None:
-            durations = self.durations[method] = Histogram(SECONDS)
-        durations.add(seconds)
 
-    def done(self, done: str, namespace: str, queue: str, count: int) -> None:
-        """So many messages of a queue were enqueued, delivered, completed, failed or cancelled."""
+class Moved:
+    """Of one thing that is done to messages: to how many, by namespace and queue."""
+
+    __slots__ = ("counts",)
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[str, str], int] = {}
+
+    def add(self, namespace: str, queue: str, count: int) -> None:
         named = (namespace or "tw", queue)
-        if named not in self._queues:
-            if len(self._queues) < QUEUES:
-                self._queues.add(named)
-            else:
-                named = OTHERS
-        self.messages[done, named] += count
+        if named not in self.counts and len(self.counts) >= QUEUES:
+            named = OTHERS
+        self.counts[named] = self.counts.get(named, 0) + count
 
 
-# Of the methods that move messages: what was done, and to how many, by what was asked and answered.
-DONE: Final[dict[str, tuple[str, Callable[[Any, Any], int]]]] = {
+# Of the methods that move messages: what they do, and to how many, by what was asked and answered.
+MOVES: Final[dict[str, tuple[str, Callable[[Any, Any], int]]]] = {
     "Enqueue": ("enqueued", lambda _, answer: answer.result.created),
     "EnqueueBatch": ("enqueued", lambda _, answer: sum(result.created for result in answer.results)),
     "EnqueueStream": ("enqueued", lambda _, answer: answer.created),
@@ -77,5 +72,15 @@ DONE: Final[dict[str, tuple[str, Callable[[Any, Any], int]]]] = {
     "DequeueStream": ("delivered", lambda _, answer: len(answer.deliveries)),
     "Complete": ("completed", lambda asked, answer: len(asked.leases) - len(answer.lost)),
     "Fail": ("failed", lambda _, answer: sum(state != messages.STATE_UNSPECIFIED for state in answer.states)),
+    "Release": ("released", lambda asked, answer: len(asked.leases) - len(answer.lost)),
     "Cancel": ("cancelled", lambda _, answer: sum(change.changed for change in answer.changes)),
 }
+
+
+class Figures:
+    """Since the process was started."""
+
+    def __init__(self) -> None:
+        self.calls = {name: Calls() for name in METHODS}
+        self.moved = {done: Moved() for done, _ in MOVES.values()}
+        self.groups = Histogram(GROUP)

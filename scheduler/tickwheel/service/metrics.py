@@ -25,10 +25,8 @@ class Told:
     samples: Callable[[Server], Samples]
 
 
-def _messages(done: str) -> Callable[[Server], Samples]:
-    return lambda server: (
-        (named, count) for (what, named), count in list(server.figures.messages.items()) if what == done
-    )
+def _moved(done: str) -> Callable[[Server], Samples]:
+    return lambda server: iter(list(server.figures.moved[done].counts.items()))
 
 
 def _one(value: Callable[[Server], float | Histogram]) -> Callable[[Server], Samples]:
@@ -41,15 +39,19 @@ _QUEUE: Final = ("namespace", "queue")
 TOLD: Final = (
     Told(
         *("service_calls", "Calls that have ended, by method and gRPC code", _C, ("method", "code")),
-        lambda server: iter(list(server.figures.calls.items())),
+        lambda server: (
+            ((method, code), count)
+            for method, calls in server.figures.calls.items()
+            for code, count in list(calls.codes.items())
+        ),
     ),
     Told(
         *("service_call_seconds", "How long calls took; a dequeue with what it waited", _H, ("method",)),
-        lambda server: (((method,), took) for method, took in list(server.figures.durations.items())),
+        lambda server: (((method,), calls.took) for method, calls in server.figures.calls.items() if calls.codes),
     ),
     Told(
         *("service_calls_in_flight", "Calls under way; of the streaming methods, streams open", _G, ("method",)),
-        lambda server: (((method,), count) for method, count in list(server.figures.in_flight.items())),
+        lambda server: (((method,), calls.in_flight) for method, calls in server.figures.calls.items()),
     ),
     Told(
         *("service_parked_calls", "Dequeues that wait for messages", _G, ()),
@@ -63,11 +65,12 @@ TOLD: Final = (
         *("service_namespaces", "Namespaces that calls have named", _G, ()),
         _one(lambda server: len(server.namespaces)),
     ),
-    Told("service_enqueued_messages", "Messages enqueued, new ones", _C, _QUEUE, _messages("enqueued")),
-    Told("service_delivered_messages", "Messages delivered", _C, _QUEUE, _messages("delivered")),
-    Told("service_completed_messages", "Messages completed", _C, _QUEUE, _messages("completed")),
-    Told("service_failed_messages", "Messages given back by fail", _C, _QUEUE, _messages("failed")),
-    Told("service_cancelled_messages", "Messages cancelled", _C, _QUEUE, _messages("cancelled")),
+    Told("service_enqueued_messages", "Messages enqueued, new ones", _C, _QUEUE, _moved("enqueued")),
+    Told("service_delivered_messages", "Messages delivered", _C, _QUEUE, _moved("delivered")),
+    Told("service_completed_messages", "Messages completed", _C, _QUEUE, _moved("completed")),
+    Told("service_failed_messages", "Messages given back by fail", _C, _QUEUE, _moved("failed")),
+    Told("service_released_messages", "Messages given back by release", _C, _QUEUE, _moved("released")),
+    Told("service_cancelled_messages", "Messages cancelled", _C, _QUEUE, _moved("cancelled")),
     Told(
         *("service_enqueue_group_messages", "How many messages of concurrent enqueues went together", _H, ()),
         _one(lambda server: server.figures.groups),

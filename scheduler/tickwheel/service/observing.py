@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from time import perf_counter
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ import grpc
 from tickwheel import tracing
 from tickwheel.remote.methods import Method
 from tickwheel.service.access import CALL
-from tickwheel.service.figures import DONE, Figures
+from tickwheel.service.figures import MOVES, Figures
 from tickwheel.trace_context import TRACEPARENT
 from tickwheel.v1.message_service_pb2 import EnqueueRequest
 
@@ -26,90 +26,95 @@ _QUOTES: Final = {"INVALID_ARGUMENT"}
 
 
 class Observing:
-    """Of one process."""
+    """Of one process. Whether calls have spans is settled when it is made: a provider of traces is set before that."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
+        self._traces = tracing.is_on()
 
     def around(self, method: Method, answer: Any) -> Any:
         """What grpc is to call for the method in place of ``answer``, which is given what writes its answers where they
         are many.
         """
-        return self._streaming(method, answer) if method.answers_many else self._answering(method, answer)
-
-    def _answering(self, method: Method, answer: Any) -> Any:
-        name, path, figures = method.name, method.path.removeprefix("/"), self._figures
-        done, count = DONE.get(name, ("", None))
-
-        async def observed(request: Any, context: Any) -> Any:
-            started, code = perf_counter(), "OK"
-            figures.began(name)
-            with tracing.serving(path, context.invocation_metadata) as served:
-                asked = _Requests(request) if method.asks_many else request
-                if served is not None:
-                    _adopt(asked, tracing.carried())
-                try:
-                    response = await answer(asked, context)
-                    if count is not None:
-                        first = asked.first if method.asks_many else request
-                        # A stream without a request is of no queue.
-                        if first is not None:
-                            figures.done(done, first.namespace, first.queue, count(request, response))
-                    return response
-                except BaseException as error:
-                    code = _code(context, error)
-                    raise
-                finally:
-                    seconds = perf_counter() - started
-                    figures.ended(name, code, seconds)
-                    if served is not None:
-                        served.ends(code)
-                    _tell(name, code, context, seconds)
-
-        return observed
-
-    def _streaming(self, method: Method, answer: Any) -> Any:
-        name, figures = method.name, self._figures
-        done, count = DONE[name]
-
-        async def observed(requests: Any, context: Any) -> None:
-            started, code = perf_counter(), "OK"
-            figures.began(name)
-            asked = _Requests(requests)
-
-            async def write(response: Any) -> None:
-                figures.done(done, asked.first.namespace, asked.first.queue, count(None, response))
-                await context.write(response)
-
-            try:
-                await answer(asked, context, write)
-            except BaseException as error:
-                code = _code(context, error)
-                raise
-            finally:
-                seconds = perf_counter() - started
-                figures.ended(name, code, seconds)
-                _tell(name, code, context, seconds)
-
-        return observed
+        if method.answers_many:
+            return self._streaming(method, answer)
+        if self._traces:
+            answer = _in_a_span(method, answer)
+        return self._answering(method, answer)
 
     def around_refusal(self, name: str, answer: Any) -> Any:
         """The same for a call that is refused whatever it asks."""
 
-        async def observed(request: Any, context: Any) -> None:
-            started, code = perf_counter(), "OK"
-            self._figures.began(name)
+        async def observed(asked: Any, context: Any) -> None:
+            await self._observed(name, context, answer(asked, context))
+
+        return observed
+
+    def _answering(self, method: Method, answer: Any) -> Any:
+        name, moved, moves = method.name, self._figures.moved, MOVES.get(method.name)
+
+        async def observed(asked: Any, context: Any) -> Any:
+            if method.asks_many:
+                asked = _Requests(asked)
+            response = await self._observed(name, context, answer(asked, context))
+            if moves is not None:
+                done, count = moves
+                first = asked.first if method.asks_many else asked
+                # A stream without a request is of no queue.
+                if first is not None:
+                    moved[done].add(first.namespace, first.queue, count(asked, response))
+            return response
+
+        return observed
+
+    def _streaming(self, method: Method, answer: Any) -> Any:
+        name, (done, count) = method.name, MOVES[method.name]
+        moved = self._figures.moved[done]
+
+        async def observed(requests: Any, context: Any) -> None:
+            asked = _Requests(requests)
+
+            async def write(response: Any) -> None:
+                moved.add(asked.first.namespace, asked.first.queue, count(asked, response))
+                await context.write(response)
+
+            await self._observed(name, context, answer(asked, context, write))
+
+        return observed
+
+    async def _observed(self, name: str, context: Any, answering: Awaitable[Any]) -> Any:
+        started, code, calls = perf_counter(), "OK", self._figures.calls[name]
+        calls.in_flight += 1
+        try:
+            return await answering
+        except BaseException as error:
+            code = _code(context, error)
+            raise
+        finally:
+            seconds = perf_counter() - started
+            calls.ended(code, seconds)
+            _tell(name, code, context, seconds)
+
+
+def _in_a_span(method: Method, answer: Any) -> Any:
+    """The same within a span, that of the caller above it. Streams to clients have none: they last for days."""
+    from tickwheel import spans
+
+    path = method.path.removeprefix("/")
+
+    async def traced(asked: Any, context: Any) -> Any:
+        with spans.serving(path, context.invocation_metadata()) as span:
+            _adopt(asked, spans.pairs())
+            code = "OK"
             try:
-                await answer(request, context)
+                return await answer(asked, context)
             except BaseException as error:
                 code = _code(context, error)
                 raise
             finally:
-                seconds = perf_counter() - started
-                self._figures.ended(name, code, seconds)
-                _tell(name, code, context, seconds)
+                spans.answered(span, code)
 
-        return observed
+    return traced
 
 
 class _Requests:
@@ -118,7 +123,7 @@ class _Requests:
     def __init__(self, requests: AsyncIterator[Any]) -> None:
         self._requests = aiter(requests)
         self.first: Any = None
-        self.trace: tuple[tuple[str, str], ...] = ()
+        self.trace: dict[str, str] = {}
 
     def __aiter__(self) -> "_Requests":
         return self
@@ -127,15 +132,16 @@ class _Requests:
         request = await anext(self._requests)
         if self.first is None:
             self.first = request
-        _adopt(request, self.trace)
+        if self.trace:
+            _adopt(request, self.trace)
         return request
 
 
-def _adopt(asked: Any, trace: tuple[tuple[str, str], ...]) -> None:
+def _adopt(asked: Any, trace: dict[str, str]) -> None:
     """Messages that carry no trace are of the call's: so those of clients that know nothing of it have one."""
     if isinstance(asked, _Requests):
         asked.trace = trace
-    elif trace:
+    else:
         new = getattr(asked, "messages", None) or ([asked.message] if isinstance(asked, EnqueueRequest) else ())
         for message in new:
             if TRACEPARENT not in message.metadata:
