@@ -51,6 +51,7 @@ class ServiceThread:
     async def _serve(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         async with Server(self._opening, f"{self._host}:0", **self._settings) as server:
+            self.server = server
             self.target = f"{self._host}:{server.port}"
             self.url = f"{server.scheme}://{self.target}"
             self._started.set()

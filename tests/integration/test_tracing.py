@@ -217,9 +217,9 @@ def test_messages_of_a_client_that_only_calls_in_a_trace_are_of_that_trace(
     with grpc.insecure_channel(served.target) as channel:
         kinds = {"request_serializer": type(request).SerializeToString, "response_deserializer": kind}
         if method == "EnqueueStream":
-            channel.stream_unary(f"/{SERVICE}/{method}", **kinds)(iter([request]), metadata=[("traceparent", SENT)])
+            channel.stream_unary(f"/{SERVICE}/{method}", **kinds)(iter([request]), metadata=(("traceparent", SENT),))
         else:
-            channel.unary_unary(f"/{SERVICE}/{method}", **kinds)(request, metadata=[("traceparent", SENT)])
+            channel.unary_unary(f"/{SERVICE}/{method}", **kinds)(request, metadata=(("traceparent", SENT),))
     direct.queue("orders").dequeue(where={"region": "eu"})[0].complete()
     assert trace_of(spans.one("complete orders")) == SENT.split("-")[1]
     assert parent_of(spans.one("complete orders")) == id_of(spans.one(f"{SERVICE}/{method}"))

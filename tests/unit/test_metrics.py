@@ -1,4 +1,6 @@
-"""Every figure of an event process is told to Prometheus, for each shard, in base units."""
+"""Every figure is told to Prometheus in base units, and the operations page names them all; an event process tells its
+own for each shard.
+"""
 
 import re
 import socket
@@ -7,11 +9,14 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from prometheus_client.core import CounterMetricFamily
 
 from services.process import free_port
 from tickwheel import InvalidArgument
 from tickwheel.event_process import WheelStats
 from tickwheel.event_process.metrics import TOLD, Told, serve_metrics
+from tickwheel.service.metrics import TOLD as SERVICE_TOLD
+from tickwheel.service.metrics import Told as ServiceTold
 
 pytestmark = pytest.mark.unit
 
@@ -19,15 +24,25 @@ pytestmark = pytest.mark.unit
 PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()
 
 
-def name_of(told: Told) -> str:
+def name_of(told: Told | ServiceTold) -> str:
     """As Prometheus has it."""
-    return f"tickwheel_{told.name}{'_total' if told.counts else ''}"
+    counts = told.counts if isinstance(told, Told) else told.family is CounterMetricFamily
+    return f"tickwheel_{told.name}{'_total' if counts else ''}"
 
 
 def table() -> str:
     """All figures as the operations page shows them."""
     rows = "".join(f"| `{name_of(told)}` | {told.help} |\n" for told in TOLD)
     return f"| metric | meaning |\n|---|---|\n{rows}"
+
+
+def service_table() -> str:
+    """All figures of the service as the operations page shows them."""
+    rows = "".join(
+        f"| `{name_of(told)}` | {', '.join(f'`{label}`' for label in told.labels) or '–'} | {told.help} |\n"
+        for told in SERVICE_TOLD
+    )
+    return f"| metric | labels | meaning |\n|---|---|---|\n{rows}"
 
 
 def test_every_figure_is_told_once() -> None:
@@ -38,9 +53,13 @@ def test_the_operations_page_shows_every_figure() -> None:
     assert PAGE.partition("<!-- begin: metrics -->\n")[2].partition("<!-- end -->")[0] == table()
 
 
+def test_the_operations_page_shows_every_figure_of_the_service() -> None:
+    assert PAGE.partition("<!-- begin: service metrics -->\n")[2].partition("<!-- end -->")[0] == service_table()
+
+
 def test_the_operations_page_calls_figures_by_the_names_that_prometheus_shows() -> None:
     named = set(re.findall(r"`(tickwheel_\w+)", PAGE))
-    assert named == {name_of(told) for told in TOLD}
+    assert named == {name_of(told) for told in (*TOLD, *SERVICE_TOLD)}
     # Not by what they are called inside.
     assert not set(re.findall(r"`(\w+)`", PAGE)) & {field.name for field in fields(WheelStats)}
 

@@ -16,7 +16,8 @@ from tickwheel.trace_context import TRACEPARENT
 from tickwheel.v1.message_service_pb2 import EnqueueRequest
 
 _log = logging.getLogger("tickwheel.service")
-_NAMES: Final = {code.value[0]: code.name for code in grpc.StatusCode}
+# Which of the two a context has depends on the version of grpc.
+_NAMES: Final = {known: code.name for code in grpc.StatusCode for known in (code, code.value[0])}
 # What is not for the caller to mend.
 _FAILED: Final = {"UNKNOWN", "INTERNAL", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "DATA_LOSS"}
 # Answered; or the client went, or gave up, and nothing was refused.

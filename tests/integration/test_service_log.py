@@ -1,0 +1,121 @@
+"""The log of the service: a line for each call that was refused or failed, with its fields; else none."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.conditions import eventually
+from tests.integration.service_thread import ServiceThread
+from tickwheel import Forbidden, InvalidArgument, MessageNotFound, OutOfMemory, Tickwheel, Unauthenticated
+from tickwheel.cli.log import JsonLines
+from tickwheel.service.access import Access, Caller, Role, digest_of
+from tickwheel.testing import PrivateServer, sandbox
+
+pytestmark = pytest.mark.integration
+
+TOKEN = "tw_of-the-shop"
+LOG = logging.getLogger("tickwheel.service")
+
+
+class Lines:
+    """What was logged, as `--json` writes it."""
+
+    def __init__(self) -> None:
+        self.text = io.StringIO()
+
+    def calls(self) -> list[dict[str, Any]]:
+        found = map(json.loads, self.text.getvalue().splitlines())
+        return [line for line in found if line.get("event") == "call"]
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    found = Lines()
+    handler = logging.StreamHandler(found.text)
+    handler.setFormatter(JsonLines())
+    before = LOG.level
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.INFO)
+    yield found
+    LOG.removeHandler(handler)
+    LOG.setLevel(before)
+
+
+@pytest.fixture
+def service(tickwheel_server: PrivateServer, lines: Lines) -> Iterator[ServiceThread]:
+    shop = Caller("shop", digest_of(TOKEN), frozenset([Role.PRODUCE]), ("orders",), ("*",))
+    with ServiceThread(tickwheel_server.url, "_clock_test", access=Access([shop])) as serving:
+        yield serving
+
+
+@pytest.fixture
+def tw(tickwheel_server: PrivateServer, service: ServiceThread) -> Iterator[Tickwheel]:
+    with (
+        sandbox(tickwheel_server) as (direct, _),
+        Tickwheel(f"grpc://:{TOKEN}@{service.target}", namespace=direct._core.namespace) as client,
+    ):
+        direct.create_queue("orders", exclusive_key="of")
+        yield client
+
+
+def test_a_call_that_goes_well_has_no_line(tw: Tickwheel, lines: Lines) -> None:
+    tw.queue("orders").enqueue(metadata={"of": "1"})
+    assert not lines.calls()
+
+
+def test_at_debug_level_every_call_has_one(tw: Tickwheel, lines: Lines) -> None:
+    LOG.setLevel(logging.DEBUG)
+    tw.queue("orders").enqueue(metadata={"of": "1"})
+    [line] = eventually(lines.calls, "its line")
+    assert (line["level"], line["method"], line["code"]) == ("DEBUG", "EnqueueBatch", "OK")
+
+
+def test_a_refused_call_says_whose_it_was_and_why(tw: Tickwheel, lines: Lines) -> None:
+    with pytest.raises(MessageNotFound):
+        tw.queue("orders").get("nobody", "1")
+    [line] = eventually(lines.calls, "its line")
+    assert (line["method"], line["level"], line["code"], line["token"]) == ("GetMessage", "INFO", "NOT_FOUND", "shop")
+    assert line["peer"].startswith("ipv4:127.0.0.1:")
+    assert 0 < line["duration_ms"] < 30_000
+    assert "nobody" in line["reason"]
+    assert line["text"].startswith("GetMessage of shop at ipv4:127.0.0.1:")
+
+
+def test_who_may_not_do_it_and_who_is_unknown_have_a_line(tw: Tickwheel, service: ServiceThread, lines: Lines) -> None:
+    with pytest.raises(Forbidden):
+        tw.queue("orders").dequeue()
+    with pytest.raises(Unauthenticated):
+        Tickwheel(f"grpc://:tw_foreign@{service.target}")
+    found = eventually(lambda: lines.calls() if len(lines.calls()) == 2 else None, "both lines")
+    assert [(line["code"], line["token"]) for line in found or ()] == [
+        ("PERMISSION_DENIED", "shop"),
+        ("UNAUTHENTICATED", "anybody"),
+    ]
+    assert "tw_foreign" not in lines.text.getvalue()
+    assert TOKEN not in lines.text.getvalue()
+
+
+def test_what_a_caller_gave_wrongly_is_quoted_at_debug_level_alone(tw: Tickwheel, lines: Lines) -> None:
+    for level in (logging.INFO, logging.DEBUG):
+        LOG.setLevel(level)
+        before = len(lines.calls())
+        with pytest.raises(InvalidArgument, match="4111"):
+            tw.queue("orders").enqueue(metadata={"4111": "of somebody"})
+        eventually(lambda before=before: lines.calls()[before:], "its line")  # type: ignore[misc]
+    assert ["4111" in str(line) for line in lines.calls()] == [False, True]
+
+
+def test_a_call_that_failed_is_a_warning(tw: Tickwheel, lines: Lines, tickwheel_server: PrivateServer) -> None:
+    with tickwheel_server.client() as client:
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(OutOfMemory):
+                tw.queue("orders").enqueue(metadata={"of": "1"})
+        finally:
+            client.config_set("maxmemory", 0)
+    [line] = eventually(lines.calls, "its line")
+    assert (line["level"], line["code"]) == ("WARNING", "RESOURCE_EXHAUSTED")
