@@ -7,7 +7,7 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.event_process.handed import BYTES, MESSAGES, Handed
 from tickwheel.event_process.kafka_sink import headers, key
 from tickwheel.event_process.sink import Answer, DueMessage, Told
-from tickwheel.record import FIXED, HEAD, OWNED, State
+from tickwheel.record import FIXED, HEAD, OWNED, State, encode_pairs
 
 pytestmark = pytest.mark.unit
 
@@ -76,6 +76,14 @@ def test_headers_tell_two_lives_of_an_id_apart() -> None:
     told = dict(headers("tw", message()))
     assert told["tickwheel-incarnation"] == b"%d" % (2**32 + 7)
     assert (told["tickwheel-due"], told["tickwheel-attempt"]) == (b"1000", b"1")
+
+
+def test_the_trace_of_a_message_has_headers_of_its_own_names() -> None:
+    one = message()
+    one._pairs = encode_pairs({"region": "eu", "traceparent": "00-1-2-01"})
+    told = dict(headers("tw", one))
+    assert (told["traceparent"], told["tickwheel-metadata-region"]) == (b"00-1-2-01", b"eu")
+    assert "tickwheel-metadata-traceparent" not in told
 
 
 def test_a_message_stays_in_hand_until_it_is_settled_and_is_sent_again_where_nothing_is_known_of_it() -> None:
