@@ -2,11 +2,14 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from tests.integration.service_thread import ServiceThread
 from tickwheel import NewMessage, TickwheelError, aio
 from tickwheel.testing import PrivateServer
 
@@ -55,3 +58,31 @@ def test_a_client_whose_loop_has_ended_is_refused_and_can_be_closed(tickwheel_se
     del tw
     gc.collect()
     tickwheel_server.clear("loops")
+
+
+TWO_LOOPS = """
+import asyncio, sys
+from datetime import timedelta
+from tickwheel import aio
+
+async def cancelled():
+    async with aio.Tickwheel(sys.argv[1], namespace=sys.argv[2]) as tickwheel:
+        queue = await tickwheel.create_queue("q")
+        waiting = [asyncio.create_task(queue.dequeue(wait=timedelta(minutes=1))) for _ in range(300)]
+        # Sent after them all on the same connection.
+        await queue.counts()
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+for _ in range(3):
+    asyncio.run(cancelled())
+"""
+
+
+def test_what_was_cancelled_in_a_loop_that_has_ended_troubles_no_other(tickwheel_server: PrivateServer) -> None:
+    with ServiceThread(tickwheel_server.url) as service:
+        command = [sys.executable, "-c", TWO_LOOPS, service.url, "loops"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    tickwheel_server.clear("loops")
+    assert not done.stderr
