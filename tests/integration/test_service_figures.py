@@ -1,9 +1,11 @@
 """What a process of the service tells Prometheus of its calls, queues and streams."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
+from typing import TypeVar
 
 import grpc
 import pytest
@@ -20,6 +22,7 @@ from tickwheel.v1 import message_pb2, message_service_pb2
 
 pytestmark = pytest.mark.integration
 
+T = TypeVar("T")
 SERVICE = "tickwheel.v1.MessageService"
 
 
@@ -151,7 +154,8 @@ def test_streams_count_while_they_are_open(
             message_service_pb2.DequeueStreamResponse.FromString,
         )
         asked = message_service_pb2.DequeueStreamRequest(namespace=named["namespace"], queue="q", credit=5)
-        stream = dequeue(iter([asked]))
+        stays_open = threading.Event()
+        stream = dequeue(_until(stays_open, asked))
         found = 0
         for response in stream:
             assert value(registry, "calls_in_flight", method="DequeueStream") == 1
@@ -159,10 +163,17 @@ def test_streams_count_while_they_are_open(
             if found == 5:
                 break
         stream.cancel()
+        stays_open.set()
     labels = {"namespace": direct._core.namespace, "queue": "q"}
     assert value(registry, "enqueued_messages_total", **labels) == 12
     assert value(registry, "delivered_messages_total", **labels) == 5
     eventually(lambda: value(registry, "calls_in_flight", method="DequeueStream") == 0, "the stream has ended")
+
+
+def _until(ended: threading.Event, *requests: T) -> Iterator[T]:
+    """Requests of a stream that stays open."""
+    yield from requests
+    ended.wait(60)
 
 
 def test_enqueues_that_come_together_are_counted_as_groups(

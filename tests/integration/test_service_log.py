@@ -4,6 +4,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from tests.conditions import eventually
 from tests.integration.service_thread import ServiceThread
 from tickwheel import Forbidden, InvalidArgument, MessageNotFound, OutOfMemory, Tickwheel, Unauthenticated
 from tickwheel.cli.log import JsonLines
-from tickwheel.service.access import Access, Caller, Role, digest_of
+from tickwheel.service.access import digest_of
+from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer, sandbox
 
 pytestmark = pytest.mark.integration
@@ -46,9 +48,14 @@ def lines() -> Iterator[Lines]:
 
 
 @pytest.fixture
-def service(tickwheel_server: PrivateServer, lines: Lines) -> Iterator[ServiceThread]:
-    shop = Caller("shop", digest_of(TOKEN), frozenset([Role.PRODUCE]), ("orders",), ("*",))
-    with ServiceThread(tickwheel_server.url, "_clock_test", access=Access([shop])) as serving:
+def service(tickwheel_server: PrivateServer, lines: Lines, tmp_path: Path) -> Iterator[ServiceThread]:
+    path = tmp_path / "tokens.toml"
+    digest = digest_of(TOKEN).hex()
+    path.write_text(
+        f'[[token]]\nname = "shop"\nsha256 = "{digest}"\nroles = ["produce"]\nqueues = ["orders"]\nnamespaces = ["*"]'
+    )
+    path.chmod(0o600)
+    with ServiceThread(tickwheel_server.url, "_clock_test", tokens=TokenFile(path)) as serving:
         yield serving
 
 
@@ -93,7 +100,7 @@ def test_who_may_not_do_it_and_who_is_unknown_have_a_line(tw: Tickwheel, service
     found = eventually(lambda: lines.calls() if len(lines.calls()) == 2 else None, "both lines")
     assert [(line["code"], line["token"]) for line in found or ()] == [
         ("PERMISSION_DENIED", "shop"),
-        ("UNAUTHENTICATED", "anybody"),
+        ("UNAUTHENTICATED", "nobody"),
     ]
     assert "tw_foreign" not in lines.text.getvalue()
     assert TOKEN not in lines.text.getvalue()

@@ -75,6 +75,7 @@ class Caller:
 
 
 ANYBODY: Final = Caller("anybody")
+NOBODY: Final = Caller("nobody", roles=frozenset(), queues=(), namespaces=())
 # Of the call that is answered now, and what it needs.
 CALL: ContextVar[tuple[Caller, Role]] = ContextVar("call", default=(ANYBODY, Role.LOOK))
 

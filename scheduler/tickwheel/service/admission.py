@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from tickwheel.errors import TickwheelError
-from tickwheel.service.access import CALL, ROLES, Access, Role
+from tickwheel.service.access import CALL, NOBODY, ROLES, Access, Role
 
 
 class Admission(grpc.GenericRpcHandler):
@@ -32,6 +32,8 @@ class Admission(grpc.GenericRpcHandler):
         try:
             caller = self._access.caller(handler_call_details.invocation_metadata)
         except TickwheelError as error:
+            # Or it would be told as of whoever called before it.
+            CALL.set((NOBODY, Role.LOOK))
             return self._refusing(name, error)
         CALL.set((caller, ROLES.get(name, Role.LOOK)))
         return method

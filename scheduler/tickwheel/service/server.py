@@ -246,7 +246,8 @@ async def refuse(context: Any, error: Exception) -> None:
         raise error
     if not isinstance(error, TickwheelError):
         number = secrets.token_hex(4)
-        _log.error("a call failed, error number %s", number, exc_info=error)
+        fields = {"event": "mistake", "number": number}
+        _log.error("a call failed, error number %s", number, exc_info=error, extra={"fields": fields})
         error = TickwheelError(f"the service failed at this call: its log says why, under error number {number}")
     status = status_of(error)
     context.set_trailing_metadata(((DETAILS, status.SerializeToString()),))

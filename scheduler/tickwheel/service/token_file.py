@@ -69,10 +69,11 @@ class TokenFile:
         try:
             callers = read(self._path)
         except InvalidArgument as error:
-            _log.error("the tokens stay as they were: %s", error)
+            _log.error("the tokens stay as they were: %s", error, extra={"fields": {"event": "tokens refused"}})
             return
         self.access.replace(callers)
-        _log.info("%s has changed: %d tokens", self._path, len(callers))
+        fields = {"event": "tokens", "tokens": len(callers)}
+        _log.info("%s has changed: %d tokens", self._path, len(callers), extra={"fields": fields})
 
     def _state(self) -> tuple[int, ...] | None:
         try:
