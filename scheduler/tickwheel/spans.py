@@ -5,14 +5,14 @@ its trace where there is one to belong to: no span is open, and all messages at 
 https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from tickwheel import arguments, limits
@@ -83,6 +83,12 @@ def answered(span: Span, code: str) -> None:
         span.set_status(Status(StatusCode.ERROR))
 
 
+def delivered(span: Span, metadata: Iterable[Mapping[str, str]]) -> None:
+    """The call delivers messages with this metadata."""
+    for each in _carried(metadata):
+        span.add_link(each)
+
+
 def count(span: Span, ids: Sequence[str]) -> None:
     """Which message, or how many."""
     if len(ids) == 1:
@@ -108,17 +114,21 @@ def carrying(new: NewMessage, carried: dict[str, str]) -> NewMessage:
 
 def _origin(messages: Sequence[LeasedMessage]) -> tuple[Context | None, list[Link]]:
     """What a span that has to do with these messages belongs to, and is linked to."""
-    found = {}
-    for message in messages:
-        metadata = message.metadata
-        if TRACEPARENT in metadata:
-            context = trace.get_current_span(_W3C.extract({key: metadata[key] for key in KEYS & metadata.keys()}))
-            found[metadata[TRACEPARENT]] = context.get_span_context()
-    known = [each for each in found.values() if each.is_valid]
+    known = _carried(message.metadata for message in messages)
     links = [Link(each) for each in known]
     if len(known) != 1 or trace.get_current_span().get_span_context().is_valid:
         return None, links
     return trace.set_span_in_context(trace.NonRecordingSpan(known[0])), links
+
+
+def _carried(metadata: Iterable[Mapping[str, str]]) -> list[SpanContext]:
+    """The spans that enqueued messages with this metadata, each once."""
+    found = {}
+    for pairs in metadata:
+        if TRACEPARENT in pairs:
+            given = {key: pairs[key] for key in KEYS if key in pairs}
+            found[given[TRACEPARENT]] = trace.get_current_span(_W3C.extract(given)).get_span_context()
+    return [each for each in found.values() if each.is_valid]
 
 
 @contextmanager

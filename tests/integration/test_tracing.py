@@ -197,6 +197,7 @@ def test_the_service_is_part_of_the_trace(direct: Tickwheel, served: ServiceThre
     settled, completed = spans.one("complete orders"), spans.one(f"{SERVICE}/Complete")
     assert (parent_of(enqueued), parent_of(completed)) == (id_of(sent), id_of(settled))
     assert len({trace_of(span) for span in (sent, enqueued, settled, completed)}) == 1
+    assert links_of(spans.one(f"{SERVICE}/Dequeue")) == [id_of(sent)]
     assert enqueued.kind is SpanKind.SERVER
     assert dict(enqueued.attributes or {}) == {
         "rpc.system.name": "grpc",

@@ -108,7 +108,10 @@ def _in_a_span(method: Method, answer: Any) -> Any:
             _adopt(asked, spans.pairs())
             code = "OK"
             try:
-                return await answer(asked, context)
+                response = await answer(asked, context)
+                if method.name == "Dequeue":
+                    spans.delivered(span, (each.metadata for each in response.deliveries))
+                return response
             except BaseException as error:
                 code = _code(context, error)
                 raise
