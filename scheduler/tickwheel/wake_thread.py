@@ -32,6 +32,10 @@ class ThreadWaiter:
         self._waiters.consume(self._waiter)
         self._check()
 
+    def wake(self) -> None:
+        """Let this one look, whatever there is."""
+        self._event.set()
+
     def pass_on(self) -> None:
         self._waiters.pass_on(self._waiter)
 

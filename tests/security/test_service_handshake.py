@@ -107,6 +107,7 @@ class Restarting:
         self._target = host, int(port)
         self._closes = closes
         self.closed = 0
+        self._led: list[socket.socket] = []
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -120,6 +121,7 @@ class Restarting:
                     client.close()
                 else:
                     server = socket.create_connection(self._target)
+                    self._led += client, server
                     for pair in ((client, server), (server, client)):
                         threading.Thread(target=self._lead, args=pair, daemon=True).start()
 
@@ -130,7 +132,10 @@ class Restarting:
             sink.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        self._listening.close()
+        for each in (self._listening, *self._led):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from struct import Struct
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tickwheel import arguments, limits, record
 from tickwheel.config import QueueConfig
@@ -71,6 +71,8 @@ class Dequeue:
         self._sink = sink
         self._exclusive = False
         self._until = 0.0
+        self._waits = True
+        self._waiter: Any = None
         # Of a request, by shard, how many of its calls there were filled.
         self._parts: dict[int, int] = {}
 
@@ -81,8 +83,9 @@ class Dequeue:
             found = yield from self._try(slot, make, final=not self._wait_s)
             if found or not self._wait_s:
                 return found
-            self._until = time.monotonic() + self._wait_s
-            waiter = yield Watch(self._queue)
+            if self._waits:
+                self._until = time.monotonic() + self._wait_s
+            waiter = self._waiter = yield Watch(self._queue)
             try:
                 while True:
                     # Subscribed first, tried after: what became ready in between is not missed.
@@ -96,14 +99,17 @@ class Dequeue:
                     yield Park(waiter, left)
                     self._readiness.found_something()
             finally:
+                self._waiter = None
                 yield Leave(waiter)
         finally:
             if self._request is None:
                 self._core.slots.give(slot)
 
     def wait_no_longer(self) -> None:
-        """Where it waits, its wait is over when it wakes up next."""
-        self._until = 0.0
+        """If it waits, or is about to, it looks once more and its wait is over."""
+        self._waits, self._until = False, 0.0
+        if self._waiter is not None:
+            self._waiter.wake()
 
     def of_shard(self, shard: int, make: Maker[M]) -> Plan[tuple[list[M], bool]]:
         """What one shard has, and whether it may have more: for who serves that shard alone, and never waits here."""

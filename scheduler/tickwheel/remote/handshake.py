@@ -6,14 +6,17 @@ once more, without the library, whether it speaks TLS: a server that is starting
 
 import socket
 import ssl
+import time
 from typing import Final
 
 from tickwheel.errors import HandshakeFailed
 from tickwheel.service_url import ServiceUrl
 
 _ASK_S: Final = 2.0
+# Before it is asked again.
+_PAUSE_S: Final = 2.0
 _UP: Final = "failed to connect to all addresses"
-_HUNG_UP: Final = "Socket closed"
+_HUNG_UP: Final = ("Socket closed", "reset by peer")
 # What the library says, and what is to do.
 _SAID: Final = (
     (
@@ -39,17 +42,20 @@ class Handshake:
     def __init__(self, url: ServiceUrl, where: str) -> None:
         self._url = url
         self._where = where
-        self._asked = False
+        self._answered = False
+        self._asked_at = -_PAUSE_S
 
     def is_to_ask(self, said: str) -> bool:
-        """Whether `ask` may find out more than the library says. Once: it takes a connection."""
-        asks = not self._asked and said.startswith(_UP) and said.endswith(_HUNG_UP)
-        self._asked = self._asked or asks
-        return asks
+        """Whether `ask` may find out more than the library says. Now and then: it takes a connection."""
+        hung_up = said.startswith(_UP) and any(part in said for part in _HUNG_UP)
+        if self._answered or not hung_up or time.monotonic() - self._asked_at < _PAUSE_S:
+            return False
+        self._asked_at = time.monotonic()
+        return True
 
     def answered(self) -> None:
         """A call was: from now on whoever hangs up is a server that ends."""
-        self._asked = True
+        self._answered = True
 
     def failed(self, said: str) -> HandshakeFailed | None:
         """The error of what the library says of an attempt, where it can be known to be for good."""

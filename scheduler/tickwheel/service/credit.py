@@ -1,7 +1,8 @@
 """How many messages a client of a stream can take now: flow control by what it can hold, not by bytes on the way."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 
 from tickwheel import arguments, limits
 from tickwheel.errors import InvalidArgument
@@ -47,6 +48,20 @@ class Credit:
             self._reading.result()
             return 0
         return self._credit
+
+    @contextmanager
+    def while_open(self, ended: Callable[[], None]) -> Iterator[None]:
+        """Calls ``ended`` if the client ends the stream meanwhile, or has."""
+        assert self._reading is not None
+
+        def tell(_: object) -> None:
+            ended()
+
+        self._reading.add_done_callback(tell)
+        try:
+            yield
+        finally:
+            self._reading.remove_done_callback(tell)
 
     def spend(self, count: int) -> None:
         """So many were sent."""

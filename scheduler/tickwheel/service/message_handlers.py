@@ -54,7 +54,6 @@ class MessageHandlers:
         self._draining = True
         for asked in self._waiting:
             asked.wait_no_longer()
-        self._namespaces.wake_all()
 
     async def enqueue(self, request: calls.EnqueueRequest) -> calls.EnqueueResponse:
         namespace, queue = await named(self._namespaces, request)
@@ -127,7 +126,8 @@ class MessageHandlers:
                 None,
                 "heads",
             )
-            found = await self._waited(namespace, asked)
+            with credit.while_open(asked.wait_no_longer):
+                found = await self._waited(namespace, asked)
             if found:
                 credit.spend(len(found))
                 yield calls.DequeueStreamResponse(deliveries=map(conversion.delivery_of, found))

@@ -39,11 +39,6 @@ class Namespace:
         """How often one of them was woken."""
         return 0 if self._io.wakes is None else self._io.wakes.woken
 
-    def wake_all(self) -> None:
-        """Let everybody who waits look once."""
-        assert self._io.wakes is not None
-        self._io.wakes.wake_all()
-
     async def stop(self) -> None:
         """End what wakes those who wait."""
         if self._io.wakes is not None:
@@ -97,11 +92,6 @@ class Namespaces:
         io = AsyncIO(self._servers, opening.shown, opening.seconds, opening.durability.replicas, opening.revive)
         io.wakes = WakeTask(self._servers, core.channels)
         return io
-
-    def wake_all(self) -> None:
-        """Let everybody who waits look once."""
-        for namespace in self._open.values():
-            namespace.wake_all()
 
     async def close(self) -> None:
         """End all of them, and close the connections."""
