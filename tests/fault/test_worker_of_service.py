@@ -13,7 +13,8 @@ from tests.fault.event_processes import EventProcessChild
 from tests.fault.worker_processes import Worker
 from tests.integration.service_thread import ServiceThread
 from tickwheel import QueueNotFound, Tickwheel
-from tickwheel.service.access import Access, digest_of
+from tickwheel.service.access import digest_of
+from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault
@@ -36,7 +37,7 @@ def service(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[Service
     with (
         Tickwheel(tickwheel_server.url, namespace=NAMESPACE),
         EventProcessChild(tickwheel_server.url, NAMESPACE, tmp_path / "lock"),
-        ServiceThread(tickwheel_server.url, access=Access.of_file(tokens)) as serving,
+        ServiceThread(tickwheel_server.url, tokens=TokenFile(tokens)) as serving,
     ):
         worker_app.app.move(url=serving.url.replace("//", f"//:{PRODUCER}@"), namespace=NAMESPACE)
         yield serving

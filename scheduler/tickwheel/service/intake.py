@@ -8,6 +8,9 @@ from tickwheel import limits
 
 # Connections to the servers of Redis, files, what Python has open.
 _OTHER_FILES: Final = 512
+# Who is gone without a word, with its host or the network, is noticed within the sum.
+PING_MS = 30_000
+PONG_MS = 10_000
 _log = logging.getLogger("tickwheel.service")
 
 
@@ -23,9 +26,10 @@ def options(connections: int, waiting: int, *, shares_port: bool) -> list[tuple[
         ("grpc.max_receive_message_length", limits.REQUEST_BYTES),
         # Who connects and says nothing.
         ("grpc.server_handshake_timeout_ms", 20_000),
-        # Who is gone without a word, with its host or the network: what it holds is let go within 40 s.
-        ("grpc.keepalive_time_ms", 30_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_time_ms", PING_MS),
+        ("grpc.keepalive_timeout_ms", PONG_MS),
+        # The library waits for the answer to a ping as long as the longer of the two says.
+        ("grpc.http2.ping_timeout_ms", PONG_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         # Clients do the same while they wait. By default that is an abuse, and their connection is closed for it.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),

@@ -1,0 +1,46 @@
+"""A way to a port that can fall silent: nothing comes through any more, and nothing says so."""
+
+import socket
+import threading
+from contextlib import suppress
+
+
+class Cut:
+    """Leads connections to ``target`` until `silence`. Use it in a ``with`` statement."""
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self._to = host, int(port)
+        self._open: list[socket.socket] = []
+        self._silent = threading.Event()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.target = f"127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def __enter__(self) -> "Cut":
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (self._listening, *self._open):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def silence(self) -> None:
+        """From now on nothing comes through, in either direction."""
+        self._silent.set()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listening.accept()
+                far = socket.create_connection(self._to)
+                self._open += near, far
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=self._lead, args=pair, daemon=True).start()
+
+    def _lead(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                if not self._silent.is_set():
+                    sink.sendall(data)

@@ -1,0 +1,242 @@
+"""Clients that are many, slow, or gone without a word: each is bounded, and what it held comes back."""
+
+import asyncio
+import multiprocessing
+import os
+import resource
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import chain
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.conditions import eventually, eventually_in_task
+from tests.integration.service_thread import ServiceThread
+from tests.security.cut import Cut
+from tests.security.served import Served
+from tests.security.tokens import stranger
+from tickwheel import NewMessage, Queue, Tickwheel
+from tickwheel.remote.methods import METHODS
+from tickwheel.service import intake
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.security
+
+CONNECTIONS, QUEUES = 2_000, 50
+MIB = 1_024
+# A connection of its own for each channel.
+ALONE = [("grpc.use_local_subchannel_pool", 1)]
+FOREVER = threading.Event()
+
+
+@pytest.fixture
+def namespace(tickwheel_server: PrivateServer) -> Iterator[str]:
+    name = f"clients-{os.urandom(6).hex()}"
+    yield name
+    tickwheel_server.clear(name)
+
+
+@pytest.fixture
+def jobs(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Queue]:
+    with Tickwheel(tickwheel_server.url, namespace=namespace, drive=False) as direct:
+        yield direct.create_queue("jobs", lease=timedelta(minutes=5))
+
+
+def requests(*given: dict[str, Any]) -> Any:
+    """A stream of requests whose client never ends it."""
+    return chain(given, iter(FOREVER.wait, None))
+
+
+async def parked(channel: Any, namespace: str, queue: str) -> list[str]:
+    method = METHODS["Dequeue"]
+    call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
+    found = await call(method.request(namespace=namespace, queue=queue, wait_ms=60_000), timeout=70)
+    return [each.lease.id for each in found.deliveries]
+
+
+@pytest.mark.timeout(120)
+def test_2000_connections_of_which_half_wait_are_answered_and_the_service_is_well_afterwards(
+    tickwheel_server: PrivateServer, namespace: str
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * CONNECTIONS:
+        pytest.skip(f"this system allows a process {hard} open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * CONNECTIONS), hard))
+
+    async def program(service: Served, direct: Tickwheel) -> None:
+        before = service.rss_kb()
+        channels = [grpc.aio.insecure_channel(service.target, options=ALONE) for _ in range(CONNECTIONS)]
+        try:
+            for first in range(0, CONNECTIONS, 100):
+                await asyncio.gather(*(each.channel_ready() for each in channels[first : first + 100]))
+            connected = service.rss_kb()
+            waiting = [
+                asyncio.create_task(parked(channel, namespace, f"q{n % QUEUES}"))
+                for n, channel in enumerate(channels[: CONNECTIONS // 2])
+            ]
+            # One more of each queue, so that the last of them is known to wait.
+            await eventually_in_task(lambda: subscribed(tickwheel_server, namespace) == QUEUES, "they wait")
+            loop = asyncio.get_running_loop()
+            each = CONNECTIONS // 2 // QUEUES
+            for n in range(QUEUES):
+                new = [NewMessage(b"x", id=f"{n}-{k}") for k in range(each)]
+                await loop.run_in_executor(None, direct.queue(f"q{n}").enqueue_many, new)
+            found = [id_ for [id_] in await asyncio.gather(*waiting)]
+            assert len(set(found)) == CONNECTIONS // 2
+            answered = service.rss_kb()
+        finally:
+            await asyncio.gather(*(each.close() for each in channels))
+        print(f"KiB for each connection: {(connected - before) / CONNECTIONS:.1f}")
+        print(f"KiB more for each that waited: {(answered - connected) / (CONNECTIONS // 2):.1f}")
+        assert (connected - before) / CONNECTIONS < 100
+        assert (answered - before) / CONNECTIONS < 200
+
+    with (
+        Served(tickwheel_server.url) as service,
+        Tickwheel(tickwheel_server.url, namespace=namespace, shards=4, drive=False) as direct,
+    ):
+        asyncio.run(program(service, direct))
+        with Tickwheel(service.url, namespace=namespace) as client:
+            assert sum(client.queue(f"q{n}").counts()["running"] for n in range(QUEUES)) == CONNECTIONS // 2
+        assert service.is_running
+
+
+def subscribed(server: PrivateServer, namespace: str) -> int:
+    with server.client() as client:
+        found = client.execute_command("PUBSUB", "SHARDCHANNELS", f"{namespace}:{{0}}:q:*:wake")
+        return len(found)
+
+
+@pytest.mark.timeout(120)
+def test_clients_that_never_read_make_the_service_hold_no_more_than_a_response_each(
+    tickwheel_server: PrivateServer, jobs: Queue, namespace: str
+) -> None:
+    streams, each, payload = 5, 500, 30_000
+    jobs.enqueue_many(NewMessage(bytes(payload)) for _ in range(streams * each))
+    with Served(tickwheel_server.url) as service, grpc.insecure_channel(service.target) as channel:
+        anybody, asked = stranger(channel, ""), {"namespace": namespace, "queue": "jobs"}
+        anybody.call("GetCounts", **asked)
+        before = service.rss_kb()
+        deaf = [anybody.stream("DequeueStream", requests(asked | {"credit": 1_000})) for _ in range(streams)]
+        seen = [0]
+
+        def stands_still() -> bool:
+            seen.append(jobs.counts()["running"])
+            return len(seen) > 20 and seen[-1] == seen[-20] > 0
+
+        eventually(stands_still, "the service delivers no more", within=60, pause=0.05)
+        held = service.rss_kb() - before
+        print(f"MiB held for each: {held / streams / MIB:.1f}")
+        # A response of 100 is with the client's library, and one on its way: 3 MB each, and copies.
+        assert seen[-1] <= streams * 300
+        assert held / streams < 25 * MIB
+        # It serves others meanwhile, and these where they read after all.
+        jobs.enqueue(b"x", id="last", deadline=timedelta(days=-1))
+        assert [taken["lease"]["id"] for taken in anybody.call("Dequeue", **asked)["deliveries"]] == ["last"]
+        assert next(iter(deaf[0]))["deliveries"]
+        for stream in deaf:
+            stream.cancel()
+
+
+def test_a_stream_of_batches_that_never_ends_is_held_no_more_of_than_a_batch(
+    tickwheel_server: PrivateServer, jobs: Queue, namespace: str
+) -> None:
+    batches = 40
+    asked = {"namespace": namespace, "queue": "jobs"}
+    sent = threading.Event()
+
+    def without_end() -> Iterator[dict[str, Any]]:
+        payload = "A" * 40_000
+        for n in range(batches):
+            yield asked | {"messages": [{"id": f"{n}-{k}", "payload": payload} for k in range(40)]}
+        sent.set()
+        FOREVER.wait()
+
+    with Served(tickwheel_server.url) as service, grpc.insecure_channel(service.target) as channel:
+        anybody = stranger(channel, "")
+        anybody.call("GetCounts", **asked)
+        before = service.rss_kb()
+        threading.Thread(target=lambda: _refused(anybody, without_end()), daemon=True).start()
+        eventually(lambda: jobs.counts()["pending"] == batches * 40, "all of it is added", within=60, pause=0.05)
+        held = service.rss_kb() - before
+        print(f"MiB held: {held / MIB:.1f}")
+        # 48 MB have gone through.
+        assert held < 30 * MIB
+
+
+def _refused(anybody: Any, given: Iterator[dict[str, Any]]) -> None:
+    with pytest.raises(grpc.RpcError):
+        anybody.send_many("EnqueueStream", given, 60)
+
+
+def _park_and_never_return(target: str, namespace: str, streams: int, ready: Any) -> None:
+    channel = grpc.insecure_channel(target)
+    anybody, asked = stranger(channel, ""), {"namespace": namespace, "queue": "jobs"}
+    opened = [anybody.stream("DequeueStream", requests(asked | {"credit": 1}), timeout=300) for _ in range(streams)]
+    for stream in opened:
+        next(iter(stream))
+    ready.set()
+    FOREVER.wait()
+
+
+def test_what_a_killed_client_held_comes_back(tickwheel_server: PrivateServer, namespace: str) -> None:
+    streams = 5
+    with (
+        Tickwheel(tickwheel_server.url, namespace=namespace, drive=True) as direct,
+        Served(tickwheel_server.url, "--max-waiting", str(streams)) as service,
+        grpc.insecure_channel(service.target) as channel,
+    ):
+        jobs = direct.create_queue("jobs", lease=timedelta(seconds=1), max_attempts=9)
+        jobs.enqueue_many(NewMessage(b"x", id=f"m{n}") for n in range(streams))
+        context = multiprocessing.get_context("spawn")
+        ready = context.Event()
+        client = context.Process(
+            target=_park_and_never_return, args=(service.target, namespace, streams, ready), daemon=True
+        )
+        client.start()
+        assert ready.wait(60)
+        anybody, asked = stranger(channel, ""), {"namespace": namespace, "queue": "jobs"}
+        with pytest.raises(grpc.RpcError) as refused:
+            anybody.call("Dequeue", **asked, wait_ms=1)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert client.pid is not None
+        os.kill(client.pid, signal.SIGKILL)
+        # The places at once, the messages when their leases end.
+        eventually(lambda: _is_taken(anybody, asked), "there is a place")
+        found: set[str] = set()
+        with Tickwheel(service.url, namespace=namespace) as python:
+            while len(found) < streams:
+                found |= {each.id for each in python.queue("jobs").dequeue(limit=9, wait=timedelta(seconds=20))}
+        client.join()
+
+
+def _is_taken(anybody: Any, asked: dict[str, Any]) -> bool:
+    try:
+        anybody.call("Dequeue", **asked | {"queue": "empty"}, wait_ms=1)
+    except grpc.RpcError:
+        return False
+    return True
+
+
+def test_a_client_whose_network_is_gone_without_a_word_is_let_go(
+    tickwheel_server: PrivateServer, jobs: Queue, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "PING_MS", 1_000)
+    monkeypatch.setattr(intake, "PONG_MS", 500)
+    jobs.enqueue(b"x")
+    with ServiceThread(tickwheel_server.url, waiting=1) as service, Cut(service.target) as cut:
+        asked = {"namespace": namespace, "queue": "jobs"}
+        with grpc.insecure_channel(cut.target, options=ALONE) as gone, grpc.insecure_channel(service.target) as channel:
+            stream = stranger(gone, "").stream("DequeueStream", requests(asked | {"credit": 1}), timeout=60)
+            assert next(iter(stream))["deliveries"]
+            anybody = stranger(channel, "")
+            assert not _is_taken(anybody, asked)
+            cut.silence()
+            began = time.monotonic()
+            eventually(lambda: _is_taken(anybody, asked), "its place is free", within=20)
+            assert time.monotonic() - began < 10
