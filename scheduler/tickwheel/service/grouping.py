@@ -41,10 +41,13 @@ class Grouping(Generic[T, R]):
             while self._waiting:
                 if self._has_company:
                     await self._linger()
-                count = self._fitting([one for one, _ in self._waiting])
-                group, self._waiting = self._waiting[:count], self._waiting[count:]
-                self._has_company = len(group) > 1
-                await self._do(group)
+                # Who has given up by now asks for nothing.
+                waiting = [(one, done) for one, done in self._waiting if not done.done()]
+                count = self._fitting([one for one, _ in waiting])
+                group, self._waiting = waiting[:count], waiting[count:]
+                if group:
+                    await self._do(group)
+                self._has_company = len(group) > 1 or bool(self._waiting)
         finally:
             self._sending = None
 

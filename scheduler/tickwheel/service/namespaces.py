@@ -3,7 +3,6 @@
 from typing import TypeVar
 
 from tickwheel import arguments
-from tickwheel.async_io import AsyncIO
 from tickwheel.async_servers import AsyncServerPools
 from tickwheel.core import Core
 from tickwheel.namespace import open_namespace
@@ -12,6 +11,7 @@ from tickwheel.plan import Plan
 from tickwheel.server_checks import check_server
 from tickwheel.service.enqueuing import Enqueuing
 from tickwheel.service.figures import Figures
+from tickwheel.service.together import TogetherIO
 from tickwheel.wake_task import WakeTask
 
 T = TypeVar("T")
@@ -20,10 +20,10 @@ T = TypeVar("T")
 class Namespace:
     """One namespace: its core, and what carries out plans on it."""
 
-    def __init__(self, core: Core, io: AsyncIO, figures: Figures) -> None:
+    def __init__(self, core: Core, io: TogetherIO, figures: Figures) -> None:
         self.core = core
         self._io = io
-        self.enqueuing = Enqueuing(core, self.run, figures.groups)
+        self.enqueuing = Enqueuing(core, io.apart.run, figures.groups)
 
     async def run(self, plan: Plan[T]) -> T:
         """Carry out a plan."""
@@ -87,9 +87,9 @@ class Namespaces:
                 await found.stop()
         return self._open[name]
 
-    def _io(self, core: Core) -> AsyncIO:
+    def _io(self, core: Core) -> TogetherIO:
         opening = self._opening
-        io = AsyncIO(self._servers, opening.shown, opening.seconds, opening.durability.replicas, opening.revive)
+        io = TogetherIO(self._servers, opening.shown, opening.seconds, opening.durability.replicas, opening.revive)
         io.wakes = WakeTask(self._servers, core.channels)
         return io
 
