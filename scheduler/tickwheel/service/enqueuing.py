@@ -24,16 +24,20 @@ class Enqueuing:
 
     async def add(self, queue: str, new: NewMessage) -> EnqueueResult:
         """Enqueue one message. Raises as `Queue.enqueue` does."""
+        result = await self.offer(queue, new)
+        if isinstance(result, Refused):
+            raise refused(queue, result)
+        return result
+
+    async def offer(self, queue: str, new: NewMessage) -> EnqueueResult | Refused:
+        """The same; that only a server could refuse it is no error here."""
         core = self._core
         config = core.configs.get(queue) or await self._run(ensure(core, queue))
         key = (queue, config.stamp)
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = _Line(core, queue, config.stamp, self._run, self._groups)
-        result = await line.group.add(line.pack(config, new))
-        if isinstance(result, Refused):
-            raise refused(queue, result)
-        return result
+        return await line.group.add(line.pack(config, new))
 
 
 class _Line:

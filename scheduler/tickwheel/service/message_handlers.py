@@ -9,7 +9,7 @@ from typing import Any, Final
 from tickwheel import limits
 from tickwheel.arguments import integer, message_id
 from tickwheel.errors import InvalidArgument, LeaseLost, TickwheelError
-from tickwheel.message import LeasedMessage
+from tickwheel.message import EnqueueResult, LeasedMessage
 from tickwheel.operations import change, explain, finish, look
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.enqueue import Refused, enqueue_each, refused
@@ -238,7 +238,12 @@ async def _enqueued(
 ) -> list[messages.EnqueueResult]:
     _at_most("messages", given, _LEASES_MOST)
     new = [conversion.given_message(each) for each in given]
-    found = await namespace.run(enqueue_each(namespace.core, queue, new))
+    found: Sequence[EnqueueResult | Refused]
+    if len(new) == 1:
+        # As clients send it that know but one way.
+        found = [await namespace.enqueuing.offer(queue, new[0])]
+    else:
+        found = await namespace.run(enqueue_each(namespace.core, queue, new))
     return [
         messages.EnqueueResult(id=each.id, refusal=refusal_of(refused(queue, each)))
         if isinstance(each, Refused)

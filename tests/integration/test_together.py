@@ -1,0 +1,110 @@
+"""Small rounds of concurrent calls of the service share round trips to the server, and nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tickwheel import NewMessage, TickwheelError
+from tickwheel.async_io import in_thread
+from tickwheel.async_servers import AsyncServerPools
+from tickwheel.message import LeasedMessage
+from tickwheel.opening import Opening
+from tickwheel.operations.dequeue import Dequeue
+from tickwheel.operations.enqueue import enqueue_many
+from tickwheel.operations.finish import complete
+from tickwheel.plan import Plan, Request, one
+from tickwheel.service.namespaces import Namespace, Namespaces
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+CALLS = 32
+
+
+@asynccontextmanager
+async def namespace(server: PrivateServer) -> AsyncIterator[Namespace]:
+    """A namespace as the service holds it."""
+    opening = Opening(server.url, "together", None, None, False, None)
+    where = await in_thread(opening.open)
+    namespaces = Namespaces(opening, AsyncServerPools(where, opening.answer_s))
+    try:
+        yield await namespaces.open("together")
+    finally:
+        await namespaces.close()
+        await in_thread(opening.close)
+
+
+def dequeue(of: Namespace, queue: str, request_id: str | None = None) -> Plan[list[LeasedMessage]]:
+    return Dequeue(of.core, queue, 1, None, None, None, None, request_id, "heads").plan(LeasedMessage)
+
+
+def calls_of(server: Any, command: str) -> int:
+    return int(server.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0))
+
+
+def test_a_queue_that_is_empty_for_many_is_looked_at_once_for_many(
+    tickwheel_server: PrivateServer, server: Any
+) -> None:
+    async def ask() -> tuple[list[list[LeasedMessage]], int]:
+        async with namespace(tickwheel_server) as of:
+            await of.run(dequeue(of, "empty"))
+            before = calls_of(server, "exists")
+            found = await asyncio.gather(*(of.run(dequeue(of, "empty")) for _ in range(CALLS)))
+            return found, calls_of(server, "exists") - before
+
+    found, looks = asyncio.run(ask())
+    assert found == [[]] * CALLS
+    assert looks <= CALLS // 4
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["not-named", "named"])
+def test_each_call_has_leases_of_its_own(tickwheel_server: PrivateServer, named: bool) -> None:
+    async def work() -> tuple[list[list[LeasedMessage]], list[list[LeasedMessage]]]:
+        queue = f"work-{named}"
+        async with namespace(tickwheel_server) as of:
+            await of.run(enqueue_many(of.core, queue, [NewMessage() for _ in range(CALLS)]))
+            ids = [f"slot-{n}:1" if named else None for n in range(CALLS)]
+            found = await asyncio.gather(*(of.run(dequeue(of, queue, id_)) for id_ in ids))
+            again = await asyncio.gather(*(of.run(dequeue(of, queue, id_)) for id_ in ids))
+            await asyncio.gather(*(of.run(complete(of.core, messages)) for messages in found))
+            return found, again
+
+    found, again = asyncio.run(work())
+    assert len({message.id for messages in found for message in messages}) == CALLS
+    assert len({message.token for messages in found for message in messages}) == CALLS
+    # The same request has the same answer, in a group too; who asks anew finds nothing.
+    tokens = [[message.token for message in messages] for messages in found]
+    assert [[message.token for message in messages] for messages in again] == (tokens if named else [[]] * CALLS)
+
+
+def test_what_the_server_refuses_to_one_is_refused_to_no_other(tickwheel_server: PrivateServer, server: Any) -> None:
+    async def ask() -> list[Any]:
+        async with namespace(tickwheel_server) as of:
+            await of.run(dequeue(of, "empty"))
+            server.set("together:text", "x", ex=60)
+            wrong = one(Request(0, command=("HGET", "together:text", "field")))
+            return await asyncio.gather(
+                *(of.run(dequeue(of, "empty")) for _ in range(3)), of.run(wrong), return_exceptions=True
+            )
+
+    *found, refused = asyncio.run(ask())
+    assert found == [[]] * 3
+    assert isinstance(refused, TickwheelError)
+    assert "WRONGTYPE" in str(refused)
+
+
+def test_a_call_that_gives_up_takes_nobodys_answer_away(tickwheel_server: PrivateServer) -> None:
+    async def one_gives_up() -> list[Any]:
+        async with namespace(tickwheel_server) as of:
+            await of.run(enqueue_many(of.core, "given-up", [NewMessage() for _ in range(CALLS)]))
+            calls = [asyncio.create_task(of.run(dequeue(of, "given-up"))) for _ in range(CALLS)]
+            await asyncio.sleep(0)
+            calls[3].cancel()
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+    found = asyncio.run(one_gives_up())
+    assert isinstance(found.pop(3), asyncio.CancelledError)
+    assert len({message.id for messages in found for message in messages}) == CALLS - 1

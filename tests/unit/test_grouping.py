@@ -1,0 +1,101 @@
+"""What concurrent calls want is done in groups, and each hears what became of its own."""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import chain
+
+import pytest
+
+from tickwheel.service.grouping import Grouping
+
+pytestmark = pytest.mark.unit
+
+
+class Work:
+    """Doubles numbers, up to ten at a time, once it is let."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[int]] = []
+        self.let = asyncio.Event()
+        self.let.set()
+        self.line: Grouping[int, int] = Grouping(self._double, lambda waiting: min(len(waiting), 10))
+
+    async def _double(self, group: list[int]) -> Sequence[int]:
+        self.groups.append(group)
+        await self.let.wait()
+        if 13 in group:
+            raise ValueError("13")
+        return [2 * number for number in group]
+
+    async def held(self) -> tuple["asyncio.Task[int]", list["asyncio.Task[int]"]]:
+        """One under way, and five that wait for it."""
+        self.let.clear()
+        first = asyncio.create_task(self.line.add(0))
+        while not self.groups:
+            await asyncio.sleep(0)
+        others = [asyncio.create_task(self.line.add(number)) for number in range(1, 6)]
+        await asyncio.sleep(0)
+        return first, others
+
+
+def test_calls_that_come_one_after_the_other_are_done_alone() -> None:
+    async def one_by_one() -> tuple[list[int], list[list[int]]]:
+        work = Work()
+        return [await work.line.add(number) for number in range(5)], work.groups
+
+    assert asyncio.run(one_by_one()) == ([0, 2, 4, 6, 8], [[0], [1], [2], [3], [4]])
+
+
+def test_those_that_come_while_one_is_under_way_go_together() -> None:
+    async def together() -> tuple[list[int], list[list[int]]]:
+        work = Work()
+        first, others = await work.held()
+        work.let.set()
+        return await asyncio.gather(first, *others), work.groups
+
+    assert asyncio.run(together()) == ([0, 2, 4, 6, 8, 10], [[0], [1, 2, 3, 4, 5]])
+
+
+def test_no_group_is_larger_than_fits() -> None:
+    async def many() -> list[list[int]]:
+        work = Work()
+        await asyncio.gather(*(work.line.add(number) for number in range(20, 55)))
+        return work.groups
+
+    groups = asyncio.run(many())
+    assert list(chain(*groups)) == list(range(20, 55))
+    assert max(map(len, groups)) == 10
+
+
+def test_what_nobody_waits_for_any_more_is_not_done() -> None:
+    async def one_gives_up() -> list[list[int]]:
+        work = Work()
+        first, others = await work.held()
+        others[2].cancel()
+        work.let.set()
+        await asyncio.gather(first, *others, return_exceptions=True)
+        return work.groups
+
+    assert asyncio.run(one_gives_up()) == [[0], [1, 2, 4, 5]]
+
+
+def test_who_gives_up_while_a_group_is_under_way_takes_nobodys_answer_away() -> None:
+    async def one_gives_up() -> list[int | BaseException]:
+        work = Work()
+        first, others = await work.held()
+        first.cancel()
+        work.let.set()
+        return await asyncio.gather(*others, return_exceptions=True)
+
+    assert asyncio.run(one_gives_up()) == [2, 4, 6, 8, 10]
+
+
+def test_an_error_reaches_all_of_its_group_and_the_next_group_is_done() -> None:
+    async def fails() -> tuple[Sequence[int | BaseException], int]:
+        work = Work()
+        failed = await asyncio.gather(work.line.add(13), work.line.add(14), return_exceptions=True)
+        return failed, await work.line.add(15)
+
+    failed, after = asyncio.run(fails())
+    assert [type(each) for each in failed] == [ValueError, ValueError]
+    assert after == 30
