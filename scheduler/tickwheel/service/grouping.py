@@ -1,7 +1,7 @@
 """Groups what concurrent calls want of one shard: while one group is under way, those that come wait for the next one.
 
-A call that is alone is sent at once. After one that had company, the next group waits as long as each millisecond
-brings more, three at most: so one call of a script, and one system call to each client, do for many.
+A call that is alone is sent at once. After a group, the next one waits until it is as large, but only as long as each
+millisecond brings more, three at most: so one call of a script, and one system call to each client, do for many.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ class Grouping(Generic[T, R]):
         self._fitting = fitting
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
         self._sending: asyncio.Task[None] | None = None
-        self._has_company = False
+        # So many are likely to come together: as many as did the last time.
+        self._expected = 1
 
     async def add(self, one: T) -> R:
         """What became of it. A caller that is cancelled takes nobody's answer away."""
@@ -39,24 +40,23 @@ class Grouping(Generic[T, R]):
     async def _send_all(self) -> None:
         try:
             while self._waiting:
-                if self._has_company:
-                    await self._linger()
+                await self._linger()
                 # Who has given up by now asks for nothing.
                 waiting = [(one, done) for one, done in self._waiting if not done.done()]
                 count = self._fitting([one for one, _ in waiting])
                 group, self._waiting = waiting[:count], waiting[count:]
                 if group:
                     await self._do(group)
-                self._has_company = len(group) > 1 or bool(self._waiting)
+                self._expected = max(len(group), 1 + bool(self._waiting))
         finally:
             self._sending = None
 
     async def _linger(self) -> None:
-        """Wait for more, as long as more comes."""
+        """Wait for as many as are expected, as long as more comes."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _LINGER_S
         here = 0
-        while here < len(self._waiting) and loop.time() < until:
+        while here < len(self._waiting) < self._expected and loop.time() < until:
             here = len(self._waiting)
             await asyncio.sleep(_QUIET_S)
 
