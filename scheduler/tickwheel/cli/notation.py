@@ -12,23 +12,13 @@ from typing import TypeVar
 import typer
 
 from tickwheel.arguments import shown
+from tickwheel.durations import DURATION
+from tickwheel.durations import duration as duration
+from tickwheel.durations import written as written
 from tickwheel.errors import InvalidArgument
 
 T = TypeVar("T")
-_UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[dhms])")
 _TOKEN = re.compile(r"[0-9a-fA-F]{32}")
-_DURATION = re.compile(rf"(?:{_PART.pattern})+")
-
-
-def duration(text: str) -> timedelta:
-    """``2h30m`` and the like."""
-    if not isinstance(text, str) or not _DURATION.fullmatch(text):
-        raise InvalidArgument(f"a duration is written like 15m, 30s, 2h30m, 250ms or 40d, not {shown(text)}")
-    try:
-        return sum((timedelta(**{_UNITS[unit]: float(n)}) for n, unit in _PART.findall(text)), timedelta())
-    except OverflowError as error:
-        raise InvalidArgument(f"a duration of {shown(text)} is longer than any clock runs") from error
 
 
 def directory(text: str) -> Path:
@@ -50,7 +40,7 @@ def moment(text: str) -> datetime:
 
 def deadline(text: str) -> datetime | timedelta:
     """A duration from now, or before now with a minus; or a time."""
-    if isinstance(text, str) and _DURATION.fullmatch(text.removeprefix("-")):
+    if isinstance(text, str) and DURATION.fullmatch(text.removeprefix("-")):
         return -duration(text[1:]) if text.startswith("-") else duration(text)
     return moment(text)
 
@@ -73,18 +63,6 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
             raise InvalidArgument(f"the key {shown(key)} was given twice")
         found[key] = value
     return found
-
-
-def written(ms: int) -> str:
-    """A duration in ms as `duration` reads it."""
-    if ms == 0:
-        return "0s"
-    parts, rest = [], ms
-    for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)):
-        count, rest = divmod(rest, length)
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts)
 
 
 def option(parse: Callable[[str], T]) -> Callable[[str], T]:
