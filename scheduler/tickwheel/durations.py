@@ -1,4 +1,4 @@
-"""How durations are written for people: 15m, 30s, 2h30m, 250ms, 40d. On the command line, and in scenarios of a load."""
+"""How durations are written for people: 15m, 30s, 2h30m, 250ms, 40d. On the command line, and in scenarios of load."""
 
 import re
 from datetime import timedelta

@@ -1,0 +1,65 @@
+"""Dequeue calls at planned times: an open loop, so their latency counts from when they were planned.
+
+For systems whose workers ask again and again, as published figures tell of them. What a call finds is worked like any
+other batch.
+"""
+
+import asyncio
+
+from tickwheel import TickwheelError
+from tickwheel.load.scenario import QueueLoad, Scenario
+from tickwheel.load.worker import Worker
+
+# Calls that wait for their answers, in one process. Beyond it the loop waits too, which is told as lag.
+_CALLS_MOST = 256
+
+
+class Poller:
+    """Asks for one queue on behalf of a worker that is never busy."""
+
+    def __init__(self, scenario: Scenario, queue: QueueLoad, worker: Worker, part: int, parts: int) -> None:
+        """``part`` of ``parts`` processes that share the calls."""
+        assert queue.polls is not None
+        self._queue = queue
+        self._worker = worker
+        self._batch = queue.polls.batch
+        self._every_s = parts / (queue.polls.per_s * scenario.speed_up)
+        self._planned_s = part * self._every_s / parts
+        self._room = asyncio.Semaphore(_CALLS_MOST)
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(max(0.0, self._planned_s - self._worker.now()))
+                while self._planned_s <= self._worker.now():
+                    await self._room.acquire()
+                    self._begin(self._planned_s)
+                    self._planned_s += self._every_s
+        finally:
+            for task in self._under_way:
+                task.cancel()
+
+    def _begin(self, planned_s: float) -> None:
+        self._worker.meter.latency_at("poll lag", self._worker.now() - planned_s, planned_s)
+        task = asyncio.create_task(self._poll(planned_s))
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._under_way.discard(task)
+        self._room.release()
+
+    async def _poll(self, planned_s: float) -> None:
+        worker = self._worker
+        try:
+            found = await worker.tickwheel.queue(self._queue.name).dequeue(self._batch)
+            moment = worker.now()
+            worker.meter.counts["dequeue calls"] += 1
+            worker.meter.latency_at("dequeue" if found else "dequeue empty", moment - planned_s, moment)
+            if found:
+                worker.delivered(self._queue, found)
+                await worker.work(self._queue, found)
+        except TickwheelError as error:
+            worker.meter.error(error)
