@@ -1,12 +1,15 @@
 """`tickwheel load`: production load simulated, what the server makes of it, and how many workers it needs."""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,14 +19,208 @@ import typer
 from tickwheel import InvalidArgument, Tickwheel, aio, urls
 from tickwheel.cli.command import command
 from tickwheel.cli.failures import ExitCode
+from tickwheel.cli.load_view import View, chosen, print_report
 from tickwheel.cli.notation import duration, option
 from tickwheel.cli.output import note, print_json
 from tickwheel.cli.place import Place
 from tickwheel.operations.delete_namespace import delete_namespace
 
 if TYPE_CHECKING:
+    from tickwheel.load.capacity import Target
     from tickwheel.load.outcome import Outcome
     from tickwheel.load.run import Settings
     from tickwheel.load.source import Source
 
 commands = typer.Typer()
+_WAIT_TARGET = timedelta(seconds=5)
+
+
+@command(
+    commands,
+    "load",
+    "tickwheel load order-timeouts --scale 0.01 --speed-up 2880",
+    "tickwheel load media-encoding --simulate-only --wait-target 10m",
+    "tickwheel load recorded.csv --speed-up 60 --url redis://localhost:6379",
+    panel="Processes",
+)
+def load(
+    place: Place,
+    scenario: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO",
+            help="order-timeouts, media-encoding, timestone, a .toml file, or a recording, a .csv file.",
+        ),
+    ],
+    scale: Annotated[
+        float,
+        typer.Option(min=1e-6, max=1e6, help="So many times the messages and workers; below 1 for small machines."),
+    ] = 1.0,
+    speed_up: Annotated[
+        float | None,
+        typer.Option(min=0.001, max=1e6, help="How much faster than the scenario's day; 60: a minute an hour."),
+    ] = None,
+    start: Annotated[
+        timedelta | None,
+        typer.Option(parser=option(duration), metavar="DURATION", help="Begin at this time of the day, as 8h."),
+    ] = None,
+    length: Annotated[
+        timedelta | None,
+        typer.Option(parser=option(duration), metavar="DURATION", help="So much of the day, as 2h."),
+    ] = None,
+    seconds: Annotated[
+        timedelta | None,
+        typer.Option("--for", parser=option(duration), metavar="DURATION", help="End after this real time, as 30s."),
+    ] = None,
+    messages: Annotated[
+        int | None, typer.Option(min=1, max=10**9, help="Enqueue at most so many (of the whole, before --scale).")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, max=100_000, help="So many workers in all.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Plan another day of the same kind.")] = None,
+    shards: Annotated[int, typer.Option(min=1, max=64, help="Shards of the namespace that is made.")] = 1,
+    wait_target: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=option(duration), metavar="DURATION", help="Workers needed so that waits are no longer (default 5s)."
+        ),
+    ] = None,
+    percentile: Annotated[
+        float, typer.Option(min=0.5, max=0.999, help="For so large a share of the messages of every queue.")
+    ] = 0.95,
+    simulate_only: Annotated[
+        bool, typer.Option("--simulate-only", help="Only the workers needed, from the simulator: nothing is run.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="HTML", help="The page to write, and beside it the same as JSON.")
+    ] = None,
+) -> None:
+    """Put a server under a production load, and learn how many workers it needs.
+
+    A scenario says what arrives over a day, how long work takes, and who works. It is run against the server in a
+    namespace of its own, which is deleted at the end; with --namespace in that one, which an event process must drive.
+    Ctrl-C ends it with a report of what ran so far.
+    """
+    try:
+        from tickwheel.load.capacity import Target
+        from tickwheel.load.source import Source
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(f"load needs {error.name}: install tickwheel[load]") from error
+    source = Source(
+        scenario,
+        scale,
+        speed_up,
+        seed,
+        None if start is None else start.total_seconds(),
+        None if length is None else length.total_seconds(),
+        None if seconds is None else seconds.total_seconds(),
+        messages,
+        workers,
+    )
+    target = Target((_WAIT_TARGET if wait_target is None else wait_target).total_seconds(), percentile)
+    source.scenario()
+    with chosen(json=place.json) as view:
+        outcome = None if simulate_only else _run(place, source, shards, view)
+        found = _advised(source, target, outcome, view)
+    if report is None and not simulate_only and not place.json:
+        report = Path("load-report.html")
+    if report is not None:
+        from tickwheel.load.report import page
+
+        report.write_text(page(found))
+        report.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+    if place.json:
+        print_json(found)
+    else:
+        print_report(found)
+    if report is not None:
+        note(f"report: {report} and {report.with_suffix('.json')}")
+    if outcome is not None and outcome.interrupted:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+
+
+def _run(place: Place, source: "Source", shards: int, view: View) -> "Outcome":
+    with _settled(place, source) as settings:
+        return asyncio.run(_run_in(settings, shards, view))
+
+
+async def _run_in(settings: "Settings", shards: int, view: View) -> "Outcome":
+    from tickwheel.load.run import cancel_the_rest, run
+
+    # Of a namespace that is there the event process is somebody else's; of ours it is a child of this program.
+    drives = settings.is_ours or settings.url is None
+    made = {"shards": shards} if settings.is_ours else {}
+    tickwheel = aio.Tickwheel(
+        settings.url,
+        namespace=settings.namespace,
+        data_dir=settings.data_dir,
+        drive=True if drives else None,
+        timeout=settings.timeout,
+        **made,  # type: ignore[arg-type]  # the number of shards alone
+    )
+    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with tickwheel:
+        outcome = await run(settings, tickwheel, stopping, view.show_run)
+        if not settings.is_ours:
+            count = await cancel_the_rest(tickwheel, outcome.scenario, settings.prefix)
+            outcome.left = (
+                f"The namespace stays; {count} messages that nobody had taken were cancelled, and what was finished"
+                " goes when its retention is over."
+            )
+    # From here a signal ends the program as ever.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+    return outcome
+
+
+@contextmanager
+def _settled(place: Place, source: "Source") -> Iterator["Settings"]:
+    """Where the load runs; what was made for it is deleted at the end, however that comes."""
+    from tickwheel.load.run import Settings
+
+    if place.url is not None and urls.is_service(place.url) and place.namespace is None:
+        raise InvalidArgument(
+            "over grpc:// name the --namespace: one that an event process drives, and where what is finished may stay"
+            " until its retention is over"
+        )
+    run_id = os.urandom(4).hex()
+    folder = Path(tempfile.mkdtemp(prefix="tickwheel-load-"))
+    own = place.url is None and place.data_dir is None
+    settings = Settings(
+        source,
+        place.namespace or f"load-{run_id}",
+        place.url,
+        folder / "data" if own else place.data_dir,
+        is_ours=place.namespace is None,
+        timeout=place.timeout,
+        prefix=f"load-{run_id}",
+    )
+    try:
+        yield settings
+    finally:
+        if settings.is_ours and not own:
+            _delete(settings)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _delete(settings: "Settings") -> None:
+    with Tickwheel(
+        settings.url, namespace=settings.namespace, data_dir=settings.data_dir, drive=False, timeout=settings.timeout
+    ) as tickwheel:
+        tickwheel._run(delete_namespace(tickwheel._core))
+
+
+def _advised(source: "Source", target: "Target", outcome: "Outcome | None", view: View) -> dict[str, object]:
+    """The report's document. The table is for the scenario in full where it was run smaller."""
+    from tickwheel.load import report
+    from tickwheel.load.advice import advised
+
+    whole = replace(source, scale=max(1.0, source.scale), workers=None).scenario()
+    stopping = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        return report.made(outcome, advised(whole, target, outcome, view.show_hour, stopping.is_set))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tickwheel.load.advice import Advice
 from tickwheel.load.outcome import Outcome
 from tickwheel.load.scenario import Scenario
 
@@ -91,3 +92,40 @@ def _over_time(outcome: Outcome) -> dict[str, Any]:
             (moment, busy / group.count) for moment, busy in meter.rate(f"busy/{group.name}")
         ]
     return found
+
+
+def of_advice(advice: Advice) -> dict[str, Any]:
+    """The capacity table, and how far it can be believed."""
+    return {
+        "scale": advice.scenario.scale,
+        "wait_target_s": advice.target.wait_s,
+        "share": advice.target.share,
+        "overheads": {
+            "fetch_ms": round(1e3 * advice.overheads.fetch_s, 3),
+            "finish_ms": round(1e3 * advice.overheads.finish_s, 3),
+            "are_measured": advice.is_measured,
+        },
+        "workers_now": advice.scenario.worker_count,
+        "hours": [
+            {
+                "hour": each.hour,
+                "due_per_s": round(each.due_per_s, 4),
+                "busy": round(each.busy, 3),
+                "workers": each.workers,
+                "utilisation": round(each.utilisation, 4),
+                "waits_s": {name: round(wait, 4) for name, wait in each.waits_s.items()},
+            }
+            for each in advice.needs
+        ],
+        "agreement": [
+            {
+                "queue": each.queue,
+                "share": each.share,
+                "measured_s": round(each.measured_s, 4),
+                "simulated_s": round(each.simulated_s, 4),
+                "apart_s": round(each.apart_s, 4),
+            }
+            for each in advice.agreement
+        ],
+        "not_compared": advice.not_compared,
+    }

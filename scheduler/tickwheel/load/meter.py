@@ -113,7 +113,10 @@ class Meter:
         shares = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "p99.9": 99.9}
         found: dict[str, float | int] = {"count": int(histogram.get_total_count())}
         found |= {f"{key}_ms": histogram.get_value_at_percentile(share) / 1e3 for key, share in shares.items()}
-        return found | {"max_ms": histogram.get_max_value() / 1e3, "mean_ms": round(histogram.get_mean_value() / 1e3, 3)}
+        return found | {
+            "max_ms": histogram.get_max_value() / 1e3,
+            "mean_ms": round(histogram.get_mean_value() / 1e3, 3),
+        }
 
     def series(self, name: str, share: float) -> list[tuple[float, float]]:
         """A percentile over time: (moment, seconds)."""

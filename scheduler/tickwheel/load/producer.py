@@ -154,6 +154,3 @@ class Producer:
             deadline=ahead,
             metadata=arrival.metadata,
         )
-
-
-

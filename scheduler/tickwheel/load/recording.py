@@ -89,7 +89,9 @@ def _lines(text: str, name: str) -> Iterable[tuple[int, list[str]]]:
     try:
         header = tuple(each.strip().lower().replace("_", " ") for each in next(reader, []))
         if header != COLUMNS:
-            raise InvalidArgument(f"{name} line 1: the header must be {','.join(COLUMNS)}, not {shown(','.join(header))}")
+            raise InvalidArgument(
+                f"{name} line 1: the header must be {','.join(COLUMNS)}, not {shown(','.join(header))}"
+            )
         for row in reader:
             if len(row) != len(COLUMNS):
                 raise InvalidArgument(f"{name} line {reader.line_num}: it should have 3 fields, not {len(row)}")

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic
@@ -80,7 +80,8 @@ async def run(
         outcome.troubles += children.troubles
     counts = outcome.meter.counts
     outcome.cpu = {
-        name: counts[f"cpu_us/{name}"] / counts[f"real_us/{name}"] for name in (job["name"] for job in jobs)
+        name: counts[f"cpu_us/{name}"] / counts[f"real_us/{name}"]
+        for name in (job["name"] for job in jobs)
         if counts[f"real_us/{name}"]
     }
     return outcome
@@ -176,8 +177,9 @@ class _Watch:
             self._outcome.meter.error(error)
             if not self._samples:
                 raise
-            counts, lateness = dict(self._samples[-1].counts), dict(self._samples[-1].lateness)
-        self._samples.append(Sample(moment, counts, lateness))
+            self._samples.append(replace(self._samples[-1], moment_s=moment))
+        else:
+            self._samples.append(Sample(moment, counts, lateness))
 
     def _progress(self, moment: float) -> Progress:
         counts: dict[str, int] = {}

@@ -150,3 +150,14 @@ def _scaled(queue: QueueLoad, scale: float) -> QueueLoad:
         exclusive=None if queue.exclusive is None else queue.exclusive.scaled(scale),
         polls=None if queue.polls is None else replace(queue.polls, per_s=queue.polls.per_s * scale),
     )
+
+
+def with_workers(groups: Sequence[WorkerGroup], count: int) -> list[WorkerGroup]:
+    """So many workers in all, each group with its share of them, and one at least."""
+    total, found, left = sum(group.count for group in groups), [], count
+    for n, group in enumerate(groups):
+        others = len(groups) - n - 1
+        share = left if not others else max(1, min(left - others, round(count * group.count / total)))
+        found.append(replace(group, hosts=1, processes=share, scale=1.0))
+        left -= share
+    return found

@@ -9,8 +9,8 @@ from tickwheel import arguments, limits
 from tickwheel.arguments import shown
 from tickwheel.errors import InvalidArgument
 from tickwheel.load import curve, distributions, recording, values
-from tickwheel.load.fields import Table, items
-from tickwheel.load.scenario import Cancel, Polls, QueueLoad, Scenario, Urgency, WorkerGroup
+from tickwheel.load.fields import Table, items, seconds
+from tickwheel.load.scenario import Cancel, Polls, QueueLoad, Row, Scenario, Urgency, WorkerGroup
 from tickwheel.worker.selectors import MOST_WEIGHT, SELECTORS
 
 _DAY_S, _YEAR_S = 86_400.0, 365 * 86_400.0
@@ -70,7 +70,7 @@ def _scenario(table: Table, file: Traversable) -> Scenario:
     return found
 
 
-def _recording(table: Table, file: Traversable) -> list[recording.Row]:
+def _recording(table: Table, file: Traversable) -> list[Row]:
     if "recording" not in table:
         return []
     name = table.text("recording")
@@ -132,7 +132,7 @@ def _urgency(table: Table) -> list[Urgency]:
     found = []
     for each in table.tables("urgency"):
         offset = each.text("offset")
-        length = distributions.seconds(each.path("offset"), offset.removeprefix("-"))
+        length = seconds(each.path("offset"), offset.removeprefix("-"))
         if length > _OFFSET_MOST_S:
             raise InvalidArgument(f"{each.path('offset')} must be at most 100 years (36500d), not {shown(offset)}")
         found.append(Urgency(each.number("share", 0, 1), -length if offset.startswith("-") else length))

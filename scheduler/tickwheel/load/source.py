@@ -8,12 +8,12 @@ from typing import Any
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.load import recording, scenario_file
-from tickwheel.load.scenario import Scenario
+from tickwheel.load.scenario import Scenario, with_workers
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A scenario as the command line names it. The processes of a run read it each for themselves, and plan the same."""
+    """A scenario as the command line names it. The processes of a run read it each for itself, and plan the same."""
 
     name: str
     scale: float = 1.0
@@ -62,14 +62,8 @@ def _read(name: str) -> Scenario:
 
 def _with_workers(scenario: Scenario, count: int) -> Scenario:
     """So many workers in all, over the groups as the scenario has them."""
-    groups, total, left = [], scenario.worker_count, count
     if count < len(scenario.workers):
         raise InvalidArgument(
             f"{scenario.name} has {len(scenario.workers)} groups of workers: give that many or more, not {count}"
         )
-    for n, group in enumerate(scenario.workers):
-        others = len(scenario.workers) - n - 1
-        share = left if not others else min(left - others, max(1, round(count * group.count / total)))
-        groups.append(replace(group, hosts=1, processes=share, scale=1.0))
-        left -= share
-    return replace(scenario, workers=groups)
+    return replace(scenario, workers=with_workers(scenario.workers, count))

@@ -1,8 +1,8 @@
 """A simulated worker: it chooses a queue by its selector, takes batches from it, and sleeps where others work.
 
 The work is planned with the message. A batch is run one message after the other; finished ones are completed together
-where that is soon, as workers do. Leases are extended while it runs. A worker is a closed loop, as real ones are: what it
-does next depends on what it was given.
+where that is soon, as workers do. Leases are extended while it runs. A worker is a closed loop, as real ones are: what
+it does next depends on what it was given.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from tickwheel import LeaseLost, QueueBlocked, TickwheelError, aio
 from tickwheel.load import payload
 from tickwheel.load.meter import Meter
 from tickwheel.load.scenario import QueueLoad, Scenario, WorkerGroup
-from tickwheel.worker.selectors import SELECTORS, QueueSelector
+from tickwheel.load.selection import selector
 
 # What is done by then is completed in one call.
 _TOGETHER_S = 0.05
@@ -29,8 +29,7 @@ class Worker:
     def __init__(
         self, scenario: Scenario, group: WorkerGroup, name: str, tickwheel: aio.Tickwheel, meter: Meter, start: float
     ) -> None:
-        queues = [scenario.queue(each) for each in group.queues]
-        self._selector: QueueSelector[QueueLoad] = SELECTORS[group.selector](queues)  # type: ignore[arg-type]
+        self._selector = selector(group, scenario.queues)
         self._scenario = scenario
         self._group = group
         self._name = name

@@ -1,0 +1,66 @@
+"""The plots of a report, as SVG: drawn from the same document that programs get."""
+
+import base64
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+_SIZE = (8.0, 2.6)
+
+
+def drawn(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Title and image of each plot that there is something for; an image is a data URI, so a page needs no files."""
+    if (run := document.get("run")) is not None:
+        over_time = run["over_time"]
+        for title, prefix, unit, is_log in (
+            ("Backlog: messages that are deliverable", "backlog/", "messages", False),
+            ("Wait: from due until a worker has it, 95 % of the messages of a moment", "wait_p95_s/", "s", True),
+            ("Lateness: from due until deliverable, 99 % of the messages of a moment", "lateness_p99_ms/", "ms", True),
+            ("Utilisation: workers that are busy", "utilisation/", "share", False),
+        ):
+            lines = {name.removeprefix(prefix): points for name, points in over_time.items() if name.startswith(prefix)}
+            if any(lines.values()):
+                yield title, _image(_over_time(lines, unit, document["scenario"], is_log=is_log))
+        arrivals = {"enqueued": over_time["enqueued_per_s"]}
+        yield "Arrivals: messages enqueued a second", _image(_over_time(arrivals, "1/s", document["scenario"]))
+    needs = document["capacity"]["hours"]
+    if needs:
+        yield "Workers needed, hour by hour", _image(lambda axes: _needed(axes, needs))
+
+
+def _over_time(
+    lines: dict[str, list[tuple[float, float]]], unit: str, scenario: dict[str, Any], *, is_log: bool = False
+) -> Callable[[Axes], None]:
+    def plot(axes: Axes) -> None:
+        for name, points in lines.items():
+            hours = [scenario["start_hour"] + moment * scenario["speed_up"] / 3600 for moment, _ in points]
+            axes.plot(hours, [value for _, value in points], linewidth=1, label=name)
+        axes.set_xlabel("hour of the day")
+        axes.set_ylabel(unit)
+        if is_log:
+            axes.set_yscale("symlog", linthresh=0.1 if unit == "s" else 1)
+        axes.set_ylim(bottom=0)
+        axes.legend(fontsize=7, loc="upper left")
+
+    return plot
+
+
+def _needed(axes: Axes, needs: list[dict[str, Any]]) -> None:
+    hours = [each["hour"] for each in needs]
+    axes.bar(hours, [each["workers"] or 0 for each in needs], width=0.9, label="needed")
+    axes.step(hours, [each["busy"] for each in needs], where="mid", color="tab:orange", label="busy in the mean")
+    axes.set_xlabel("hour of the day")
+    axes.set_ylabel("workers")
+    axes.legend(fontsize=7, loc="upper left")
+
+
+def _image(plot: Callable[[Axes], None]) -> str:
+    canvas = Figure(figsize=_SIZE, layout="tight")
+    plot(canvas.subplots())
+    svg = io.BytesIO()
+    # Without the date, so that the same figures make the same file.
+    canvas.savefig(svg, format="svg", metadata={"Date": None})
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.getvalue()).decode()}"
