@@ -73,7 +73,8 @@ def print_report(found: Mapping[str, Any]) -> None:
             print(f"the harness itself was the bottleneck: {'; '.join(run['harness']['why'])}")
     print(
         f"workers needed, so that {100 * capacity['share']:g} % of every queue begin within"
-        f" {capacity['wait_target_s']:g} s of their time (scale {capacity['scale']:g}; there are {capacity['workers_now']}):"
+        f" {capacity['wait_target_s']:g} s of their time (scale {capacity['scale']:g}; the scenario has"
+        f" {capacity['workers_now']}):"
     )
     hours = ("hour", "due/s", "busy", "workers", "utilisation", "longest wait s")
     print_table(hours, [_hour(each) for each in capacity["hours"]], right=hours)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tickwheel.load import dues
 from tickwheel.load.curve import HOUR_S
 from tickwheel.load.pending import Task
-from tickwheel.load.scenario import Scenario, WorkerGroup, with_workers
+from tickwheel.load.scenario import QueueLoad, Scenario, WorkerGroup, with_workers
 from tickwheel.load.simulator import Overheads, simulate
 
 # Tasks of an hour that are simulated at most; and at least of its rarest queue, over several days, if so many are due.
@@ -21,6 +21,9 @@ _TASKS_MOST, _TASKS_LEAST = 5_000, 200
 _DAYS_MOST = 5
 _STRETCHES = 24
 _WARM_UP_MOST_S, _WARM_UP_RUNS = HOUR_S, 5
+# Workers are not to be busier than this in the mean: nearer to all of the time waits grow over days, and an hour's
+# simulation does not show it.
+_BUSY_MOST = 0.95
 # Beyond so many times the workers that are busy in the mean, more of them do not help.
 _HOPELESS = 4
 
@@ -80,7 +83,7 @@ class _Days:
     """What is simulated of an hour: the tasks of each day, and from when on they count."""
 
     stretch: tuple[float, float]
-    tasks: Sequence[Callable[[], list[Task]]]
+    tasks: Sequence[Sequence[Task]]
 
 
 def _days(scenario: Scenario, hour: int) -> _Days:
@@ -96,10 +99,10 @@ def _days(scenario: Scenario, hour: int) -> _Days:
     warm_s = min(_WARM_UP_MOST_S, max(length_s / 4, _WARM_UP_RUNS * max(q.run.mean for q in scenario.queues)))
     before_s = since_s - warm_s
 
-    def tasks(day: int) -> Callable[[], list[Task]]:
-        return lambda: dues.of_stretch(scenario, before_s, since_s + length_s, f"{scenario.seed}/{hour}/{day}")
-
-    return _Days((since_s, since_s + length_s), [tasks(day) for day in range(count)])
+    tasks = [
+        dues.of_stretch(scenario, before_s, since_s + length_s, f"{scenario.seed}/{hour}/{day}") for day in range(count)
+    ]
+    return _Days((since_s, since_s + length_s), tasks)
 
 
 def _bursts_s(scenario: Scenario) -> float:
@@ -113,7 +116,7 @@ def _busiest(scenario: Scenario, since_s: float, until_s: float, length_s: float
     last = until_s - length_s
 
     def busy(begin_s: float) -> float:
-        return sum(q.run.mean * dues.rate(scenario, q, begin_s, begin_s + length_s) for q in scenario.queues)
+        return sum(_work(queue) * dues.rate(scenario, queue, begin_s, begin_s + length_s) for queue in scenario.queues)
 
     return max((since_s + n * (last - since_s) / (_STRETCHES - 1) for n in range(_STRETCHES)), key=busy)
 
@@ -122,7 +125,7 @@ def _needs(
     scenario: Scenario, days: _Days, target: Target, overheads: Overheads, hour: int, due_per_s: float
 ) -> HourNeeds:
     tried: dict[int, tuple[bool, float, dict[str, float]]] = {}
-    busy = sum(q.run.mean * dues.rate(scenario, q, *days.stretch) for q in scenario.queues)
+    busy = sum(_work(queue) * dues.rate(scenario, queue, *days.stretch) for queue in scenario.queues)
     groups = scenario.workers or [WorkerGroup("workers", [queue.name for queue in scenario.queues])]
 
     def meets(count: int) -> bool:
@@ -130,9 +133,16 @@ def _needs(
             tried[count] = _tried(scenario, with_workers(groups, count), days, target, overheads)
         return tried[count][0]
 
-    workers = least(meets, max(len(groups), math.ceil(busy)), _HOPELESS * (math.ceil(busy) + len(groups)))
+    first = max(len(groups), math.ceil(busy / _BUSY_MOST))
+    workers = least(meets, first, _HOPELESS * (first + len(groups)))
     _, utilisation, waits = tried[max(tried) if workers is None else workers]
     return HourNeeds(hour, due_per_s, busy, workers, utilisation, waits)
+
+
+def _work(queue: QueueLoad) -> float:
+    """What a message of a queue takes of a worker in the mean: attempts that fail are work, too."""
+    attempts = sum(queue.failures**n for n in range(queue.max_attempts))
+    return queue.run.mean * attempts
 
 
 def _tried(
@@ -142,7 +152,9 @@ def _tried(
     starts: dict[str, list[float]] = {}
     busy_s = worker_s = 0.0
     for day, tasks in enumerate(days.tasks):
-        found = simulate(scenario, groups, tasks(), days.stretch[0], overheads, scenario.seed + day)
+        for task in tasks:
+            task.attempts = 0
+        found = simulate(scenario, groups, tasks, days.stretch[0], overheads, scenario.seed + day)
         busy_s, worker_s = busy_s + found.busy_s, worker_s + found.worker_s
         for name, seen in found.starts.items():
             starts.setdefault(name, []).extend(seen)

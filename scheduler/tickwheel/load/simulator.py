@@ -43,7 +43,9 @@ class Simulated:
     starts: dict[str, list[float]] = field(default_factory=dict)
     """From due until its run begins."""
     busy_s: float = 0.0
+    """How long workers ran tasks, from ``since_s`` until the last one was due."""
     worker_s: float = 0.0
+    """How long that is, of all workers."""
 
     @property
     def utilisation(self) -> float:
@@ -73,7 +75,7 @@ class _Worker:
 def simulate(
     scenario: Scenario,
     groups: Sequence[WorkerGroup],
-    tasks: Iterable[Task],
+    tasks: Sequence[Task],
     since_s: float = 0.0,
     overheads: Overheads = _DEFAULT,
     seed: int = 1,
@@ -87,7 +89,7 @@ class _Simulation:
         self, scenario: Scenario, groups: Sequence[WorkerGroup], since_s: float, overheads: Overheads, seed: int
     ) -> None:
         self._overheads = overheads
-        self._since_s = since_s
+        self._since_s = self._until_s = since_s
         self._found = Simulated(
             {queue.name: [] for queue in scenario.queues}, {queue.name: [] for queue in scenario.queues}
         )
@@ -108,12 +110,12 @@ class _Simulation:
                 worker.life = self._life(worker, lots)
                 self._workers.append(worker)
 
-    def run(self, tasks: Iterable[Task]) -> Simulated:
+    def run(self, tasks: Sequence[Task]) -> Simulated:
         coming = iter(tasks)
         task = next(coming, None)
         if task is None:
             return self._found
-        self._now_s = first_s = task.due_s
+        self._now_s, self._until_s = task.due_s, tasks[-1].due_s
         for worker in self._workers:
             self._go_on(worker, None)
         # Tasks are ahead of events of the same moment: who waits is there for them.
@@ -133,7 +135,7 @@ class _Simulation:
                 # Its long poll is over.
                 who.waiting = None
                 self._go_on(who, [])
-        self._found.worker_s = (self._now_s - first_s) * len(self._workers)
+        self._found.worker_s = max(0.0, self._until_s - self._since_s) * len(self._workers)
         return self._found
 
     def _life(self, worker: _Worker, lots: QueueSelector[QueueLoad]) -> _Life:
@@ -187,8 +189,9 @@ class _Simulation:
         for task in batch:
             if task.attempts == 1 and task.due_s >= self._since_s:
                 self._found.starts[queue.name].append(self._now_s - task.due_s)
+            began_s = max(self._now_s, self._since_s)
             yield task.run_s + self._overheads.each_s
-            self._found.busy_s += task.run_s
+            self._found.busy_s += max(0.0, min(self._now_s, self._until_s) - began_s)
             self._wake(queue, self._pending[queue.name].release(task))
             if task.attempts > task.failures or task.attempts >= queue.max_attempts:
                 self._left -= 1
