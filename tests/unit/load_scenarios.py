@@ -1,0 +1,37 @@
+"""Scenarios for tests of the load harness: one queue and one group of workers, as short as they can be said."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from tickwheel.load.curve import Curve
+from tickwheel.load.distributions import Exponential
+from tickwheel.load.pending import Task
+from tickwheel.load.scenario import QueueLoad, Scenario, WorkerGroup
+
+
+def one_queue(workers: int = 1, rate: float = 1.0, run_s: float = 1.0, **given: Any) -> Scenario:
+    """Messages of a Poisson process with exponential run times, as in the textbooks."""
+    settings = {"batch": 1, "arrivals": Curve((0.0,), (rate,)), "run": Exponential(run_s)} | given
+    return scenario([QueueLoad("q", **settings)], [WorkerGroup("w", ["q"], 1, workers)])
+
+
+def scenario(queues: Sequence[QueueLoad], workers: Sequence[WorkerGroup], **given: Any) -> Scenario:
+    return Scenario("test", queues, workers, **given)
+
+
+def poisson(count: int, rate: float, run_s: float, seed: int = 1) -> list[Task]:
+    """Tasks of queue q."""
+    random, at_s, tasks = Random(seed), 0.0, []
+    for _ in range(count):
+        at_s += random.expovariate(rate)
+        tasks.append(Task(at_s, "q", random.expovariate(1) * run_s, at_s))
+    return tasks
+
+
+def erlang_c(workers: int, busy: float) -> float:
+    """The chance to wait in M/M/c, where ``busy`` workers are busy in the mean (Erlang, 1917)."""
+    blocked = 1.0
+    for n in range(1, workers + 1):
+        blocked = busy * blocked / (n + busy * blocked)
+    return blocked / (1 - busy / workers * (1 - blocked))

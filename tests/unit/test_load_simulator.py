@@ -1,0 +1,149 @@
+"""The simulator of a load: it agrees with what is known in closed form, and keeps the rules of the server."""
+
+import heapq
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.load_scenarios import erlang_c, one_queue, poisson, scenario
+from tickwheel.load.capacity import Target, least, percentile, table
+from tickwheel.load.curve import Curve
+from tickwheel.load.distributions import Constant, Exponential
+from tickwheel.load.pending import Pending, Task
+from tickwheel.load.scenario import QueueLoad, WorkerGroup, with_workers
+from tickwheel.load.simulator import Overheads, simulate
+
+pytestmark = pytest.mark.unit
+
+NONE = Overheads(0.0, 0.0)
+
+
+@pytest.mark.parametrize("workers", [1, 5, 20])
+def test_waits_are_exactly_those_of_the_recursion_for_servers_that_take_who_comes_first(workers: int) -> None:
+    plan = one_queue(workers)
+    tasks = poisson(5_000, 0.9 * workers, 1.0)
+    free, waits = [0.0] * workers, []
+    for task in tasks:
+        begins = max(task.due_s, heapq.heappop(free))
+        heapq.heappush(free, begins + task.run_s)
+        waits.append(begins - task.due_s)
+    found = simulate(plan, plan.workers, tasks, overheads=NONE)
+    assert found.starts["q"] == pytest.approx(waits)
+
+
+@pytest.mark.parametrize(("workers", "busy"), [(1, 0.5), (5, 3.0), (20, 15.0)])
+def test_waits_are_those_of_erlang_c(workers: int, busy: float) -> None:
+    plan, waits = one_queue(workers, busy), []
+    # Waits that follow each other are much alike, so several days say more than a long one.
+    for day in range(4):
+        found = simulate(plan, plan.workers, poisson(8_000, busy, 1.0, day), since_s=50, overheads=NONE)
+        assert found.utilisation == pytest.approx(busy / workers, rel=0.05)
+        waits += found.starts["q"]
+    chance = erlang_c(workers, busy)
+    assert sum(wait > 1e-9 for wait in waits) / len(waits) == pytest.approx(chance, rel=0.2)
+    assert sum(waits) / len(waits) == pytest.approx(chance / (workers - busy), rel=0.25)
+
+
+def test_the_same_tasks_and_seed_give_the_same_waits() -> None:
+    queues = [QueueLoad(name, weight, run=Exponential(1.0)) for name, weight in (("a", 10), ("b", 90))]
+    plan = scenario(queues, [WorkerGroup("w", ["a", "b"], 1, 3)])
+
+    def waits() -> dict[str, list[float]]:
+        tasks = [replace(task, queue="ab"[n % 2]) for n, task in enumerate(poisson(2_000, 2.5, 1.0))]
+        return simulate(plan, plan.workers, tasks).starts
+
+    assert waits() == waits()
+
+
+def test_what_a_call_takes_keeps_workers_busy_too() -> None:
+    plan = one_queue(1, 1.0)
+    tasks = [Task(0.0, "q", 1.0, 0.0) for _ in range(4)]
+    found = simulate(plan, plan.workers, tasks, overheads=Overheads(fetch_s=0.25, finish_s=0.5, each_s=0.25))
+    # A wake-up delivers the first; each of the others waits for a run, a finish and a fetch.
+    assert found.starts["q"] == pytest.approx([0.25, 2.25, 4.25, 6.25])
+
+
+def test_the_most_urgent_is_taken_first_and_of_a_value_one_at_a_time() -> None:
+    pending = Pending([{}])
+    first, second, other = (
+        Task(0.0, "q", 1.0, deadline, value=value) for deadline, value in ((1.0, "x"), (2.0, "x"), (3.0, "y"))
+    )
+    for task in (other, second, first):
+        pending.add(task)
+    assert pending.take(0, 10) == [first, other]
+    assert not pending.has(0)
+    assert pending.release(first) == (0,)
+    assert pending.take(0, 10) == [second]
+
+
+def test_a_filter_finds_its_own_behind_what_others_wait_for() -> None:
+    pending = Pending([{}, {"gpu": "a100"}])
+    plain = Task(0.0, "q", 1.0, 1.0, value="x", metadata={"gpu": "none"})
+    special = Task(0.0, "q", 1.0, 2.0, value="x", metadata={"gpu": "a100"})
+    running = Task(0.0, "q", 1.0, 0.0, value="x", metadata={"gpu": "none"})
+    for task in (running, plain, special):
+        pending.add(task)
+    assert pending.take(0, 1) == [running]
+    assert not pending.has(1)
+    assert set(pending.release(running)) == {0, 1}
+    assert pending.take(1, 1) == [special]
+    assert not pending.has(0)
+
+
+def test_a_task_that_fails_is_run_again_after_its_back_off() -> None:
+    plan = one_queue(1, 1.0, backoff_s=2.0)
+    failing, next_one = Task(0.0, "q", 1.0, 0.0, failures=1), Task(3.0, "q", 1.0, 3.0)
+    found = simulate(plan, plan.workers, [failing, next_one], overheads=NONE)
+    # The second attempt begins at 2 s and holds the worker until 3 s; neither of them waits.
+    assert found.starts["q"] == [0.0, 0.0]
+    assert failing.attempts == 2
+
+
+def test_a_light_queue_is_not_starved_by_a_heavy_one() -> None:
+    queues = [QueueLoad("heavy", 90, batch=1, iterations=1), QueueLoad("light", 10, batch=1, iterations=1)]
+    plan = scenario(queues, [WorkerGroup("w", ["heavy", "light"])])
+    heavy = [Task(0.0, "heavy", 1.0, 0.0) for _ in range(400)]
+    light = [Task(0.0, "light", 1.0, 0.0) for _ in range(20)]
+    found = simulate(plan, plan.workers, heavy + light, overheads=NONE)
+    assert percentile(found.starts["light"], 1.0) < 400
+
+
+def test_so_many_workers_are_needed_as_erlang_c_says() -> None:
+    # 17 busy ones in the mean: the least number with which 95 % of the messages wait for a second at most.
+    plan = replace(one_queue(1, 17.0), length_s=3_600.0)
+    [hour] = table(plan, Target(1.0, 0.95), NONE)
+
+    def late(workers: int) -> float:
+        return erlang_c(workers, 17.0) * 2.718281828 ** -(workers - 17.0)
+
+    expected = next(workers for workers in range(18, 40) if late(workers) <= 0.05)
+    assert hour.workers in (expected - 1, expected, expected + 1)
+    assert hour.busy == pytest.approx(17.0)
+
+
+def test_hours_of_the_day_have_needs_of_their_own() -> None:
+    plan = one_queue(1, run_s=10.0, arrivals=Curve((0.0, 3_600.0, 7_200.0), (0.1, 0.1, 2.0)))
+    first, second, _ = list(table(replace(plan, length_s=3 * 3_600.0), Target(5.0), NONE))
+    assert first.workers is not None
+    assert second.workers is not None
+    assert first.workers < second.workers / 4
+
+
+def test_where_no_number_of_workers_is_enough_it_says_so() -> None:
+    from tickwheel.load.values import numbered
+
+    plan = one_queue(1, rate=1.0, run=Constant(2.0), exclusive=numbered("project", 1, 0.0))
+    [hour] = table(replace(plan, length_s=600.0), Target(5.0), NONE)
+    assert hour.workers is None
+
+
+def test_the_least_number_is_found_whatever_it_is() -> None:
+    for wanted in (1, 2, 17, 100, 399, 400):
+        assert least(lambda count, wanted=wanted: count >= wanted, 1, 400) == wanted  # type: ignore[misc]
+    assert least(lambda count: False, 1, 400) is None
+
+
+def test_workers_are_shared_out_as_the_groups_have_them() -> None:
+    groups = [WorkerGroup("gpu", ["q"], 1, 3), WorkerGroup("cpu", ["q"], 2, 8)]
+    assert [group.count for group in with_workers(groups, 38)] == [6, 32]
+    assert [group.count for group in with_workers(groups, 2)] == [1, 1]
