@@ -20,6 +20,7 @@ from tickwheel.load.values import numbered
 
 pytestmark = pytest.mark.unit
 
+NAMED = '[[queue]]\nname = "q"\n'
 QUEUE = '[[queue]]\nname = "q"\narrivals = 1\nrun = "1s"\n'
 
 
@@ -140,15 +141,15 @@ def test_batches_go_out_when_they_are_full_or_have_waited_long_enough() -> None:
         (f"{QUEUE}failures = 2\n", "day.toml: queue[1].failures must be a number from 0 to 1, not 2"),
         (f"{QUEUE}{QUEUE}", "day.toml: queue names a queue twice: q, q"),
         ('[[queue]]\nname = "q"\nrun = "1s"\n', "day.toml: queue[1].arrivals is missing"),
-        ('[[queue]]\nname = "q"\narrivals = [[3, 1], [2, 1]]\nrun = "1s"', "points [hour, messages a second] of ascending"),
-        ('[[queue]]\nname = "q"\narrivals = [[25, 1]]\nrun = "1s"', "queue[1].arrivals[1][1] must be a number from 0 to 24"),
+        (f"{NAMED}arrivals = [[3, 1], [2, 1]]\nrun = '1s'", "points [hour, messages a second] of ascending"),
+        (f"{NAMED}arrivals = [[25, 1]]\nrun = '1s'", "queue[1].arrivals[1][1] must be a number from 0 to 24"),
         ('[[queue]]\nname = "q q"\narrivals = 1\nrun = "1s"', "queue[1].name must be 1 to 64 of letters"),
         ('[[queue]]\nname = "q"\narrivals = 1\nrun = "soon"', "day.toml: queue[1].run: a duration is written like"),
-        ('[[queue]]\nname = "q"\narrivals = 1\nrun = { normal = "1s" }', "queue[1].run must be a duration like '15m', or a table"),
+        (f"{NAMED}arrivals = 1\nrun = {{ normal = '1s' }}", "queue[1].run must be a duration like '15m', or a table"),
         (f"{QUEUE}[[workers]]\nqueues = ['r']\n", "day.toml: workers[1].queues must be of q, not 'r'"),
         (f"{QUEUE}[[workers]]\nselector = 'fair'\n", "workers[1].selector must be one of reduced-lottery, lottery,"),
-        (f"{QUEUE}[[workers]]\nwhere = {{ gpu = 'a100' }}\n", "'workers 1' asks for 'gpu', which no message of queue 'q' has"),
-        (f"{QUEUE}[[queue.urgency]]\nshare = 0.5\noffset = '1h'\n", "the shares of day.toml: queue[1].urgency must be 1"),
+        (f"{QUEUE}[[workers]]\nwhere = {{ gpu = 'a100' }}\n", "asks for 'gpu', which no message of queue 'q' has"),
+        (f"{QUEUE}[[queue.urgency]]\nshare = 0.5\noffset = '1h'\n", "the shares of day.toml: queue[1].urgency must"),
         (f"recording = 'none.csv'\n{QUEUE}", "cannot read"),
     ],
 )  # fmt: skip
@@ -204,7 +205,7 @@ def test_a_scenario_gives_a_recording_its_workers_and_settings(tmp_path: Path) -
         ("queue,arrival,run seconds\nmail,-1,2\n", "monday.csv line 2: arrival must be seconds, 0 or more"),
         ("queue,arrival,run seconds\nmail,1,nan\n", "run seconds must be a number from 0 to 86,400, not 'nan'"),
         ("queue,arrival,run seconds\nm m,1,2\n", "monday.csv line 2: queue must be 1 to 64 of letters"),
-        ("queue,arrival,run seconds\nm,1,2\nm,2026-05-17,2\n", "line 3: arrival must be written as on the lines before"),
+        ("queue,arrival,run seconds\nm,1,2\nm,2026-05-17,2\n", "line 3: arrival must be written as on the lines"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_recording_is_told_by_its_line(tmp_path: Path, text: str, said: str) -> None:

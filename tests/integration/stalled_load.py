@@ -1,0 +1,35 @@
+"""A producer of a load before a server that stands still for a while."""
+
+import asyncio
+import os
+from dataclasses import replace
+from time import monotonic
+
+from tests.unit.load_scenarios import one_queue
+from tickwheel import aio
+from tickwheel.load.meter import Meter
+from tickwheel.load.producer import Producer
+from tickwheel.testing import PrivateServer
+
+_SLOW_MS = 50.0
+
+
+async def stalled(server: PrivateServer, *, stall_s: float, per_s: float, seconds: float) -> dict[str, int]:
+    """How many messages were enqueued, and how many of them took long from when they were planned."""
+    scenario = replace(one_queue(rate=per_s), length_s=seconds)
+    namespace = f"load-{os.urandom(6).hex()}"
+    meter = Meter(1.0)
+    async with aio.Tickwheel(server.url, namespace=namespace, drive=False) as tickwheel:
+        await tickwheel.create_queue("q")
+        producer = asyncio.create_task(Producer(scenario, tickwheel, meter, monotonic(), "load").run(asyncio.Event()))
+        with server.client() as client:
+            await asyncio.to_thread(lambda: client.execute_command("CLIENT", "PAUSE", int(1e3 * stall_s), "ALL"))
+        await producer
+    server.clear(namespace)
+    histogram = meter.histograms["enqueue"]
+    slow = sum(
+        each.count_at_value_iterated_to
+        for each in histogram.get_recorded_iterator()
+        if each.value_iterated_to > _SLOW_MS * 1e3
+    )
+    return {"count": int(histogram.get_total_count()), "slow": int(slow)}

@@ -1,0 +1,232 @@
+"""Loads run whole and small, against an embedded server, a server by URL, and the service; and what they say of it."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.conditions import eventually
+from tests.integration.service_thread import ServiceThread
+from tests.integration.stalled_load import stalled
+from tests.unit.load_scenarios import erlang_c
+from tickwheel import Tickwheel
+from tickwheel.cli.app import app
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+TICKWHEEL = (sys.executable, "-m", "tickwheel")
+ENDS_S = 100
+JSON = ("--shards", "2", "--json")
+Load = Callable[..., Result]
+
+# A queue that is served as in the textbooks, in hundreds of messages of some milliseconds.
+TEXTBOOK = """
+length = "4s"
+[[queue]]
+name = "q"
+arrivals = 60
+run = { exponential = "50ms" }
+batch = 1
+[[workers]]
+hosts = 1
+processes = 5
+"""
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """Runs a load in this process, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ:
+        if name.startswith("TICKWHEEL_"):
+            monkeypatch.delenv(name)
+
+    def run(*args: object, code: int = 0) -> Result:
+        done = CliRunner().invoke(app, ["load", *map(str, args)])
+        assert done.exit_code == code, f"{done.stdout}\n{done.stderr}\n{done.exception!r}"
+        return done
+
+    return run
+
+
+@pytest.fixture
+def driven(tickwheel_server: PrivateServer) -> Iterator[str]:
+    """A namespace with an event process of its own, as the service needs it."""
+    namespace = f"load-{os.urandom(6).hex()}"
+    with Tickwheel(tickwheel_server.url, namespace=namespace, drive=True):
+        yield namespace
+    tickwheel_server.clear(namespace)
+
+
+@pytest.fixture
+def real_time_service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
+    """The service under the server's own clock."""
+    with ServiceThread(tickwheel_server.url) as serving:
+        yield serving
+
+
+def document(done: Result) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def check_all_is_done(found: dict[str, Any], least: int) -> None:
+    """Every message that was enqueued was completed, cancelled, or ended by its failures; none is left."""
+    run = found["run"]
+    assert run["ended"] == "all that was planned is done"
+    assert run["errors"] == {}
+    assert run["troubles"] == []
+    assert run["counts"]["enqueued"] >= least
+    assert run["calls"]["enqueue"]["count"] == run["counts"]["enqueued"]
+    for queue in run["queues"].values():
+        assert [queue["at_the_end"][state] for state in ("invisible", "pending", "running")] == [0, 0, 0]
+    ended = sum(sum(queue["at_the_end"].values()) for queue in run["queues"].values())
+    assert ended == run["counts"]["enqueued"]
+
+
+def test_orders_time_out_unless_they_are_paid(load: Load) -> None:
+    found = document(
+        load("order-timeouts", "--start", "18h", "--length", "1h", "--scale", 0.01, "--speed-up", 1_800, *JSON)
+    )
+    check_all_is_done(found, 400)
+    orders = found["run"]["queues"]["order-timeouts"]["at_the_end"]
+    assert orders["cancelled"] > 0.85 * found["run"]["counts"]["enqueued"]
+    assert orders["completed"] > 0
+    # Of the whole load, though a hundredth of it was run.
+    assert [hour["hour"] for hour in found["capacity"]["hours"]] == [18]
+    assert found["capacity"]["hours"][0]["workers"] > 1
+
+
+def test_encodes_are_run_one_at_a_time_for_each_project_over_the_service(
+    load: Load, real_time_service: ServiceThread, driven: str
+) -> None:
+    options = ["--scale", 0.03, "--start", "20h", "--length", "20m", "--speed-up", 600, "--wait-target", "10m", "--json"]
+    where = ["--url", real_time_service.url, "--namespace", driven]
+    found = document(load("media-encoding", *options, *where))
+    check_all_is_done(found, 40)
+    assert found["run"]["queues"]["encode"]["deadlines"] > 0
+    assert "0 messages that nobody had taken were cancelled" in found["run"]["left"]
+
+
+def test_the_published_mix_runs_on_a_server_by_url_and_leaves_nothing(
+    load: Load, tickwheel_server: PrivateServer
+) -> None:
+    found = document(load("timestone", "--scale", 0.02, "--length", "4s", "--url", tickwheel_server.url, "--json"))
+    check_all_is_done(found, 60)
+    calls = found["run"]["calls"]
+    assert calls["dequeue"]["count"] + calls["dequeue empty"]["count"] > 150
+    with tickwheel_server.client() as client:
+        assert list(client.scan_iter(match=f"{found['run']['namespace']}*")) == []
+
+
+def test_a_recording_is_replayed_faster(load: Load, tmp_path: Path) -> None:
+    rows = "".join(f"mail,{8 * 3600 + n},0.5\n" for n in range(120))
+    (tmp_path / "monday.csv").write_text(f"queue,arrival,run seconds\n{rows}")
+    done = load("monday.csv", "--speed-up", 60, "--workers", 4)
+    assert "120 messages" in done.stdout
+    assert re.search(r"08:00 +1\.01 ", done.stdout)
+    page = (tmp_path / "load-report.html").read_text()
+    assert page.count("data:image/svg+xml;base64,") >= 5
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    found = json.loads((tmp_path / "load-report.json").read_text())
+    check_all_is_done(found, 120)
+    assert found["scenario"]["start_hour"] == 8
+
+
+def test_measured_waits_are_those_of_erlang_c_and_of_the_simulator(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "textbook.toml").write_text(TEXTBOOK)
+    found = document(load("textbook.toml", "--json"))
+    check_all_is_done(found, 180)
+    start = found["run"]["queues"]["q"]["measured"]["start"]
+    # What calls take, and how late a sleeping task is woken on this machine, keep a worker as busy as its work does.
+    late_s = found["run"]["harness"]["late"]["overrun"]["mean_ms"] / 1e3
+    overheads = found["capacity"]["overheads"]
+    run_s = 0.05 + late_s + (overheads["fetch_ms"] + overheads["finish_ms"]) / 1e3
+    busy = 60 * run_s
+    expected_ms = 1e3 * erlang_c(5, busy) * run_s / (5 - busy) + 1e3 * late_s
+    assert expected_ms / 4 < start["mean_ms"] < 4 * expected_ms + 20
+    for each in found["capacity"]["agreement"]:
+        assert abs(each["apart_s"]) < 0.1 + each["simulated_s"]
+
+
+def test_only_the_workers_needed_are_told_without_a_server(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "textbook.toml").write_text(TEXTBOOK)
+    first = document(load("textbook.toml", "--simulate-only", "--wait-target", "20ms", "--json"))
+    assert first["run"] is None
+    [hour] = first["capacity"]["hours"]
+    assert hour["workers"] >= 4
+    assert hour["waits_s"]["q"] <= 0.02
+    assert document(load("textbook.toml", "--simulate-only", "--wait-target", "20ms", "--json")) == first
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_reports_what_ran_and_leaves_nothing_behind(
+    tmp_path: Path, tickwheel_server: PrivateServer, number: signal.Signals
+) -> None:
+    (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("4s", "1h"))
+    options = ["--url", tickwheel_server.url, "--json"]
+    with subprocess.Popen(
+        [*TICKWHEEL, "load", "textbook.toml", *options], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as process, tickwheel_server.client() as client:
+        eventually(lambda: list(client.scan_iter(match="load-*:q:q:counts")), "messages are there", within=30)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=ENDS_S)
+        assert process.returncode == 130
+        run = json.loads(output)["run"]
+        assert run["interrupted"]
+        assert run["ended"] == "it was interrupted"
+        assert list(client.scan_iter(match=f"{run['namespace']}*")) == []
+
+
+def test_a_bound_ends_it_and_what_is_left_is_cancelled_in_a_namespace_that_stays(
+    load: Load, tmp_path: Path, tickwheel_server: PrivateServer, driven: str
+) -> None:
+    (tmp_path / "later.toml").write_text(TEXTBOOK.replace("[[workers]]", 'delay = "1h"\n[[workers]]'))
+    where = ["--url", tickwheel_server.url, "--namespace", driven]
+    found = document(load("later.toml", "--messages", 50, "--for", "2s", *where, "--json"))
+    assert found["run"]["ended"] == "its 2 s were over"
+    assert found["run"]["counts"]["enqueued"] == 50
+    assert "50 messages that nobody had taken were cancelled" in found["run"]["left"]
+    with Tickwheel(tickwheel_server.url, namespace=driven, drive=False) as tickwheel:
+        assert tickwheel.queue("q").counts()["cancelled"] == 50
+
+
+def test_a_queue_with_messages_of_others_is_refused(
+    load: Load, tmp_path: Path, tickwheel_server: PrivateServer, driven: str
+) -> None:
+    (tmp_path / "textbook.toml").write_text(TEXTBOOK)
+    with Tickwheel(tickwheel_server.url, namespace=driven, drive=False) as tickwheel:
+        tickwheel.create_queue("q", max_attempts=5).enqueue(b"not of the load")
+    done = load("textbook.toml", "--url", tickwheel_server.url, "--namespace", driven, code=2)
+    assert "queue 'q' of this namespace has messages, and the load would mix with them" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["orders"], "'orders' is no scenario: name one of media-encoding, order-timeouts, timestone"),
+        (["timestone", "--url", "grpc://127.0.0.1:1"], "over grpc:// name the --namespace"),
+        (["timestone", "--speed-up", "0"], "0.001"),
+        (["timestone", "--for", "soon"], "a duration is written like"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_sent(load: Load, options: list[str], said: str) -> None:
+    assert said in " ".join(load(*options, code=2).stderr.split())
+
+
+def test_a_stall_of_the_server_is_felt_by_every_message_that_was_planned_meanwhile(
+    tickwheel_server: PrivateServer,
+) -> None:
+    found = asyncio.run(stalled(tickwheel_server, stall_s=0.5, per_s=200.0, seconds=1.0))
+    # A closed loop would have seen one slow call: here it is each of the hundred that were planned in the meantime.
+    assert found["slow"] > 0.7 * 200 * 0.5
