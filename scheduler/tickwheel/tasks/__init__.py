@@ -19,6 +19,7 @@ from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.queues import TaskQueue
 from tickwheel.tasks.retry import Retry
 from tickwheel.tasks.running import Outcome, Run, current
+from tickwheel.tasks.schedule import Schedule
 from tickwheel.tasks.task import Task
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Retry",
     "RetryLater",
     "Run",
+    "Schedule",
     "Skip",
     "Task",
     "TaskApp",

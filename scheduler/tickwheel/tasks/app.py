@@ -19,8 +19,10 @@ from tickwheel.message import EnqueueResult, NewMessage
 from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.queues import TaskQueue
 from tickwheel.tasks.retry import Retry
+from tickwheel.tasks.schedule import OCCURRENCES, Policies, Schedule
 from tickwheel.tasks.signature import ENCODINGS
-from tickwheel.tasks.task import TIME_LIMIT, Defaults, Task
+from tickwheel.tasks.task import TIME_LIMIT, Call, Defaults, Task
+from tickwheel.tasks.times import Cron, Every, Times
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,8 +33,9 @@ class TaskApp:
 
     ``url``, ``namespace``, ``data_dir`` and further arguments are those of `Tickwheel`; what is not said here is said
     by TICKWHEEL_URL, TICKWHEEL_NAMESPACE and TICKWHEEL_DATA_DIR, and without these it is an embedded server.
-    ``encoding`` of arguments is ``json`` or ``msgpack``; workers read both. The client is opened by the first call that
-    needs it. Safe to share between threads, and with processes that are forked, which open a client of their own.
+    ``encoding`` of arguments is ``json`` or ``msgpack``; workers read both. ``schedule_queue`` is where times of its
+    schedules wait: each app of a namespace has one of its own. The client is opened by the first call that needs it.
+    Safe to share between threads, and with processes that are forked, which open a client of their own.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class TaskApp:
         namespace: str | None = None,
         data_dir: str | Path | None = None,
         encoding: str = "json",
+        schedule_queue: str = "schedules",
         **client: Any,
     ) -> None:
         if encoding not in ENCODINGS:
@@ -49,6 +53,8 @@ class TaskApp:
         self.encoding = encoding
         self.tasks: dict[str, Task[..., Any]] = {}
         self.queues: dict[str, TaskQueue] = {}
+        self.schedules: dict[str, Schedule] = {}
+        self.schedule_queue = arguments.plain_name("schedule_queue", schedule_queue)
         self.middleware: list[Middleware] = []
         if url is None and data_dir is None:
             url, data_dir = os.environ.get("TICKWHEEL_URL") or None, os.environ.get("TICKWHEEL_DATA_DIR") or None
@@ -135,9 +141,41 @@ class TaskApp:
 
         The queue is made, or changed where it says otherwise, by the first that uses it. Raises InvalidArgument.
         """
+        if name == self.schedule_queue:
+            raise InvalidArgument(
+                f"queue {name!r} is for the app's schedules: give this one, or TaskApp(schedule_queue=…), another name"
+            )
         made = TaskQueue(name, weight, batch, long_poll, iterations, config)
         self.queues[name] = made
         self._declared.discard(name)
+        return made
+
+    def cron(
+        self, expression: str, call: Call | Task[..., Any], *, timezone: str = "UTC", **policies: Unpack[Policies]
+    ) -> Schedule:
+        """Have a task called whenever a cron expression says so: ``app.cron("0 9 * * MON-FRI", send.call(user=7))``.
+
+        `Cron` says what happens when the clocks of the time zone change. ``name`` tells it from the other schedules of
+        the app; by default it is made of the task and the times. With ``overlap=False`` it is skipped while its
+        message of before is not finished, waits or is to be tried again. ``missed`` says what becomes of the times that
+        nobody could see to for longer than ``grace`` (1 min): only the ``last`` of them fires, or ``all``, or they are
+        left out (``skip``). Times before a schedule's first worker are not missed. Raises InvalidArgument.
+        """
+        return self._schedule(Cron(expression, timezone), call, policies)
+
+    def every(self, interval: timedelta, call: Call | Task[..., Any], **policies: Unpack[Policies]) -> Schedule:
+        """Have a task called at each whole multiple of an interval since 1970 in UTC; see `cron` for the rest."""
+        return self._schedule(Every(interval), call, policies)
+
+    def _schedule(self, times: Times, call: Call | Task[..., Any], policies: Policies) -> Schedule:
+        call = call.call() if isinstance(call, Task) else call
+        if call.task.app is not self:
+            raise InvalidArgument(f"task {call.task.name!r} is of another app: declare its schedule there")
+        policies.setdefault("name", f"{call.task.name} {times.text}")
+        made = Schedule(call=call, times=times, **policies)
+        if made.name in self.schedules:
+            raise InvalidArgument(f"there are two schedules {made.name!r} in one app: give one of them another name")
+        self.schedules[made.name] = made
         return made
 
     def add_middleware(self, middleware: Middleware) -> None:
@@ -235,6 +273,8 @@ class TaskApp:
         return await client.open()
 
     def _config(self, name: str) -> Mapping[str, Any]:
+        if name == self.schedule_queue:
+            return OCCURRENCES
         return self.queues[name].config if name in self.queues else {}
 
     def __repr__(self) -> str:

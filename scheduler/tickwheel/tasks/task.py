@@ -3,6 +3,7 @@
 import copy
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
 
@@ -113,6 +114,14 @@ class Task(Generic[P, R]):
         task._options = {**self._options, **options}
         return task
 
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> "Call":
+        """A call to be made again and again, for `TaskApp.cron` and `TaskApp.every`. Raises InvalidArgument."""
+        if "id" in self._options:
+            raise InvalidArgument(
+                f"task {self.name!r}: each message of a schedule has an id of its own, leave `id` out"
+            )
+        return Call(self, args, kwargs)
+
     def message(
         self,
         args: tuple[Any, ...],
@@ -141,3 +150,12 @@ class Task(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<Task {self.name} of queue {self.queue!r}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A task and its arguments; made by `Task.call`."""
+
+    task: Task[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]

@@ -15,6 +15,7 @@ from tickwheel.tasks.signature import read_envelope
 from tickwheel.tasks.task import Task
 from tickwheel.testing.clock import FRAGMENT, VirtualClock
 from tickwheel.worker.async_tasks import AsyncTasks
+from tickwheel.worker.recurrence import Recurrence
 
 _BATCH = 100
 # Tasks that send each other on at once have no end.
@@ -41,6 +42,7 @@ class TaskTester:
         self._tickwheel = tickwheel
         self._clock = clock
         self._runner = Runner(app, AsyncTasks().run)
+        self._recurrence = Recurrence(app)
 
     def sent(self, task: Task[..., Any] | None = None) -> list[SentTask]:
         """What was sent and has neither run nor been cancelled, of one task if asked: the earliest due first."""
@@ -56,10 +58,12 @@ class TaskTester:
 
     def run_due(self) -> list[Outcome]:
         """Run all that is due, and what that sends for now in turn; how each ended, in order. The clock stands still.
+        Schedules fire, from the first call on.
 
         An error in a task fails it, as in a worker, and is its outcome's ``error``.
         """
         self._clock.run_due()
+        self._recurrence.ensure(self._clock.now)
         outcomes: list[Outcome] = []
         while messages := self._pending():
             for message in messages:
@@ -83,6 +87,8 @@ class TaskTester:
                     yield message
 
     def _pending(self) -> list[Message]:
+        while self._app.schedules and self._recurrence.fire_due():
+            self._clock.run_due()
         for name in sorted(self._app.queues, key=lambda name: -self._app.queues[name].weight):
             try:
                 if messages := self._tickwheel.queue(name).dequeue(_BATCH, worker="test"):

@@ -16,7 +16,7 @@ from tickwheel import limits
 from tickwheel.client import Message, Tickwheel
 from tickwheel.errors import LeaseLost, MessageNotFound, TickwheelError
 from tickwheel.worker.board import Board, Page, Slot
-from tickwheel.worker.notes import Held, HeldMessage, NoteReader, Ran, Ready
+from tickwheel.worker.notes import Held, HeldMessage, NoteReader, Ran, Ready, Recurred
 
 _log = logging.getLogger("tickwheel.worker")
 _TICK_S = 0.25
@@ -50,14 +50,18 @@ class Keeper:
         ready: Callable[[Ready], Tickwheel],
         ran: Callable[[Ran], None],
         renewed: Callable[[bool], None],
+        recurred: Callable[[Recurred], None],
     ) -> None:
-        """``ready`` answers with the client that leases are renewed by; ``renewed`` hears whether one was."""
+        """``ready`` answers with the client that leases are renewed by; ``renewed`` hears whether one was; ``recurred``
+        of every occurrence of a schedule.
+        """
         self._board = board
         self._fd = notes_fd
         self._notes = NoteReader(notes_fd)
         self._ready = ready
         self._ran = ran
         self._renewed = renewed
+        self._recurred = recurred
         self._tickwheel: Tickwheel | None = None
         self._batches: dict[int, _Batch] = {}
         self._epitaph = ""
@@ -106,6 +110,8 @@ class Keeper:
                     self._batches[note.page] = _Batch(note.number, leases)
                 case Ran():
                     self._ran(note)
+                case Recurred():
+                    self._recurred(note)
 
     def _renew(self) -> None:
         for index, batch in self._batches.items():

@@ -53,7 +53,14 @@ class Ran(msgspec.Struct, tag=True, array_like=True):
     tasks: list[RanTask]
 
 
-Note = Ready | Held | Ran
+class Recurred(msgspec.Struct, tag=True, array_like=True):
+    """An occurrence of a schedule was seen to: it has fired, or why it has not."""
+
+    schedule: str
+    fate: str
+
+
+Note = Ready | Held | Ran | Recurred
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Note] = msgspec.msgpack.Decoder(Note)
 

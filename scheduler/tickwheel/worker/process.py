@@ -29,7 +29,8 @@ from tickwheel.worker.async_tasks import AsyncTasks
 from tickwheel.worker.board import PAGES, Board
 from tickwheel.worker.finisher import Finisher
 from tickwheel.worker.lane import Lane
-from tickwheel.worker.notes import Notes, Ready
+from tickwheel.worker.notes import Notes, Ready, Recurred
+from tickwheel.worker.recurrence import Recurrence
 from tickwheel.worker.selectors import SELECTORS, QueueSelector
 from tickwheel.worker.time_limit import AlarmLimit, ThreadLimits
 
@@ -97,6 +98,7 @@ def _work(
     where = {name: app.where.get(name) for name in _SHARED}
     where["data_dir"] = None if where["data_dir"] is None else str(where["data_dir"])
     notes.send(Ready(where, [queue.name for queue in queues], list(app.tasks)))
+    worker = f"{socket.gethostname()[:40]}:{os.getpid()}"
     tasks, finisher, recycling = AsyncTasks(), Finisher(app.tickwheel), threading.Event()
 
     def look_at_memory() -> None:
@@ -118,16 +120,19 @@ def _work(
             board.of_lane(n),
             n * PAGES,
             stopping,
-            f"{socket.gethostname()[:40]}:{os.getpid()}:{n}",
+            f"{worker}:{n}",
             look_at_memory,
         )
         for n in range(orders.lanes)
     ]
     for middleware in app.middleware:
         middleware.startup(app)
+    recurrence = Recurrence(app, worker, lambda schedule, fate: notes.send(Recurred(schedule, fate)))
+    recurrence.start()
     try:
         _run(lanes)
     finally:
+        recurrence.close()
         finisher.close()
         for middleware in reversed(app.middleware):
             with harmless("shutdown"):

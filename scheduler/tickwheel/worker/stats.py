@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tickwheel.worker.notes import Ran
+from tickwheel.worker.notes import Ran, Recurred
 
 
 @dataclass
@@ -13,6 +13,8 @@ class Stats:
 
     tasks: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """Tasks by queue, task and outcome: completed, failed, rejected."""
+    occurrences: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Occurrences by schedule and fate: fired, skipped, missed, unknown."""
     processes: int = 0
     restarts: int = 0
     kills: int = 0
@@ -24,6 +26,10 @@ class Stats:
         with self._lock:
             for task in note.tasks:
                 self.tasks[note.queue, task.task, task.outcome] += 1
+
+    def recurred(self, note: Recurred) -> None:
+        with self._lock:
+            self.occurrences[note.schedule, note.fate] += 1
 
     def renewed(self, still_ours: bool) -> None:
         with self._lock:

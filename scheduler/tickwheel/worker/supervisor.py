@@ -140,7 +140,7 @@ class Supervisor:
             os.close(their_input)
         # Not as an argument, which every user of the host can read: there may be a password in it.
         os.write(ours, msgspec.json.encode(orders) + b"\n")
-        keeper = Keeper(board, notes, self._ready, self._stats.ran, self._stats.renewed)
+        keeper = Keeper(board, notes, self._ready, self._stats.ran, self._stats.renewed, self._stats.recurred)
         self._stats.started()
         return _Process(popen, ours, board, keeper, time.monotonic())
 

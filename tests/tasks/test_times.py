@@ -1,0 +1,216 @@
+"""When schedules fire: cron expressions in time zones with daylight saving, and fixed intervals."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tickwheel.errors import InvalidArgument
+from tickwheel.tasks.times import Cron, Every, Times
+
+pytestmark = pytest.mark.unit
+
+BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
+
+
+def following(times: Times, moment: datetime, count: int) -> list[datetime]:
+    """The next of them, as they are after one another."""
+    found = []
+    for _ in range(count):
+        moment = times.after(moment)
+        found.append(moment)
+    return found
+
+
+def local(zone: str, *moment: int, fold: int = 0) -> datetime:
+    """In UTC: of a time that comes twice nothing else is equal."""
+    found = datetime(*moment, tzinfo=ZoneInfo(zone), fold=fold)  # type: ignore[arg-type,misc]  # year, month, day, …
+    return found.astimezone(UTC)
+
+
+def test_the_hours_of_an_expression_are_those_of_its_time_zone() -> None:
+    found = following(Cron("30 9 * * MON-FRI", BERLIN), local(BERLIN, 2026, 3, 26, 12), 3)
+    # A Friday in winter, then a Monday and a Tuesday in summer.
+    assert found == [
+        datetime(2026, 3, 27, 8, 30, tzinfo=UTC),
+        *(datetime(2026, 3, d, 7, 30, tzinfo=UTC) for d in (30, 31)),
+    ]
+    assert {each.tzinfo for each in found} == {UTC}
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "goes_on"),
+    [(BERLIN, (2026, 3, 29), local(BERLIN, 2026, 3, 29, 3)), (NEW_YORK, (2026, 3, 8), local(NEW_YORK, 2026, 3, 8, 3))],
+    ids=["berlin", "new-york"],
+)
+def test_a_time_of_day_that_is_left_out_in_spring_fires_once_when_the_clock_goes_on(
+    zone: str, day: tuple[int, int, int], goes_on: datetime
+) -> None:
+    before = local(zone, *day) - timedelta(hours=12)
+    assert following(Cron("30 2 * * *", zone), before, 2) == [goes_on, local(zone, *day[:2], day[2] + 1, 2, 30)]
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "clock_time"),
+    [(BERLIN, (2026, 10, 25), (2, 30)), (NEW_YORK, (2026, 11, 1), (1, 30))],
+    ids=["berlin", "new-york"],
+)
+def test_a_time_of_day_that_comes_twice_in_autumn_fires_the_first_time_alone(
+    zone: str, day: tuple[int, int, int], clock_time: tuple[int, int]
+) -> None:
+    hour, minute = clock_time
+    times = Cron(f"{minute} {hour} * * *", zone)
+    first, second = (local(zone, *day, hour, minute, fold=fold) for fold in (0, 1))
+    # It has 25 hours.
+    next_day = first + timedelta(hours=25)
+    assert following(times, first - timedelta(hours=1), 2) == [first, next_day]
+    # Asked in the second of both hours, too.
+    for moment in (second - timedelta(minutes=20), second, second + timedelta(minutes=5)):
+        assert (times.until(moment), times.after(moment)) == (first, next_day)
+
+
+@pytest.mark.parametrize("zone", [BERLIN, NEW_YORK])
+def test_what_follows_the_time_that_passes_fires_in_both_hours_of_autumn_and_not_at_all_in_what_spring_leaves_out(
+    zone: str,
+) -> None:
+    for begin in (local(zone, 2026, 3, 1), local(zone, 2026, 10, 20)):
+        found = following(Cron("*/30 * * * *", zone), begin.astimezone(UTC), 48 * 31)
+        assert {later - earlier for earlier, later in pairwise(found)} == {timedelta(minutes=30)}
+
+
+def test_seconds_come_first_where_there_are_six_fields() -> None:
+    found = following(Cron("*/20 0 12 * * *", "UTC"), datetime(2026, 1, 1, tzinfo=UTC), 4)
+    at = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert found == [at, at + timedelta(seconds=20), at + timedelta(seconds=40), at + timedelta(days=1)]
+
+
+def test_a_leap_day_comes_every_four_years_and_the_last_day_of_a_month_is_known() -> None:
+    assert [(each.year, each.month, each.day) for each in following(Cron("0 0 29 2 *", "UTC"), LONG_AGO, 3)] == [
+        (2024, 2, 29), (2028, 2, 29), (2032, 2, 29)
+    ]  # fmt: skip
+    assert [each.day for each in following(Cron("0 0 L * *", "UTC"), LONG_AGO, 3)] == [31, 29, 31]
+
+
+def test_day_of_month_and_day_of_week_are_either_where_both_are_given() -> None:
+    found = following(Cron("0 0 13 * FRI", "UTC"), datetime(2026, 1, 1, tzinfo=UTC), 4)
+    assert [each.day for each in found] == [2, 9, 13, 16]
+
+
+LONG_AGO = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("interval", "moment", "then"),
+    [
+        (timedelta(minutes=5), datetime(2026, 1, 1, 12, 4, 59, 999_999, UTC), datetime(2026, 1, 1, 12, 5, tzinfo=UTC)),
+        (timedelta(minutes=5), datetime(2026, 1, 1, 12, 5, tzinfo=UTC), datetime(2026, 1, 1, 12, 10, tzinfo=UTC)),
+        (timedelta(hours=6), local(NEW_YORK, 2026, 1, 1, 20), datetime(2026, 1, 2, 6, tzinfo=UTC)),
+        (timedelta(days=1), datetime(2026, 1, 1, 12, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)),
+        # 1970 began on a Thursday.
+        (timedelta(weeks=1), datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 8, tzinfo=UTC)),
+        (timedelta(seconds=7), datetime(1970, 1, 1, 0, 0, 13, tzinfo=UTC), datetime(1970, 1, 1, 0, 0, 14, tzinfo=UTC)),
+    ],
+    ids=["before", "at", "six-hours", "day", "week", "seven-seconds"],
+)
+def test_an_interval_fires_at_its_multiples_whenever_it_was_asked(
+    interval: timedelta, moment: datetime, then: datetime
+) -> None:
+    assert Every(interval).after(moment) == then
+
+
+moments = st.timedeltas(timedelta(0), timedelta(days=3_650)).map(lambda since: datetime(2020, 1, 1, tzinfo=UTC) + since)
+expressions = st.tuples(
+    st.sampled_from(["0", "30", "*/7", "*/30", "5-50/15"]),
+    st.sampled_from(["*", "0", "2", "1-3", "*/2", "23", "0,12"]),
+    st.sampled_from(["*", "*", "29", "L", "*/2", "13"]),
+    st.sampled_from(["*", "*", "3", "10-11"]),
+    st.sampled_from(["*", "*", "SUN", "MON-FRI", "5#2"]),
+)
+schedules = st.one_of(
+    st.builds(
+        lambda fields, seconds, zone: Cron(" ".join((*seconds, *fields)), zone),
+        expressions,
+        st.sampled_from([(), (), ("*/20",)]),
+        st.sampled_from(["UTC", BERLIN, NEW_YORK, "Africa/Cairo", "Asia/Kolkata", "Pacific/Apia"]),
+    ),
+    st.builds(lambda seconds: Every(timedelta(seconds=seconds)), st.integers(1, 10_000_000)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(schedules, moments, st.floats(0, 1))
+def test_every_process_finds_the_same_times_from_wherever_it_begins(
+    times: Times, moment: datetime, part: float
+) -> None:
+    first, second = following(times, moment, 2)
+    between = first + (second - first) * part
+    assert moment < first < second
+    assert times.until(first) == first
+    if between < second:
+        assert (times.until(between), times.after(between)) == (first, second)
+
+
+@pytest.mark.parametrize(
+    ("expression", "says"),
+    [
+        ("0 9 * *", "wrong number of fields"),
+        ("@daily", "wrong number of fields"),
+        ("", "wrong number of fields"),
+        ("60 9 * * *", "bad minute"),
+        ("0 24 * * *", "bad hour"),
+        ("0 9 32 * *", "bad day-of-month"),
+        ("0 9 * FEBRUARY *", "bad month"),
+        ("0 9 * * MONDAY", "bad day-of-week"),
+        ("0 0 31 2 *", "bad day-of-month"),
+        ("*/0 * * * *", "bad minute"),
+        ("5-1 * * * *", "bad minute"),
+        (9, "a cron expression is a str, not 9"),
+    ],
+    ids=[
+        "four-fields",
+        "alias",
+        "empty",
+        "minute",
+        "hour",
+        "day",
+        "month",
+        "weekday",
+        "never",
+        "step",
+        "range",
+        "type",
+    ],
+)
+def test_an_expression_that_is_none_is_refused_and_the_error_says_why(expression: str, says: str) -> None:
+    with pytest.raises(InvalidArgument, match=says):
+        Cron(expression, "UTC")
+
+
+@given(st.text("0123456789*/-,#LW SUNJAé½²", max_size=20))
+def test_any_text_is_an_expression_or_refused(text: str) -> None:
+    try:
+        times = Cron(text, BERLIN)
+    except InvalidArgument:
+        return
+    assert times.after(LONG_AGO) > LONG_AGO
+
+
+@pytest.mark.parametrize(
+    "zone", ["Berlin", "", "Europe", "../etc/passwd", "/etc/localtime", "UTC+1", "x" * 65, None, 1]
+)
+def test_a_time_zone_that_is_none_is_refused(zone: str) -> None:
+    with pytest.raises(InvalidArgument, match="zone"):
+        Cron("0 9 * * *", zone)
+
+
+@pytest.mark.parametrize(
+    "interval",
+    [timedelta(0), timedelta(milliseconds=999), timedelta(seconds=1.5), timedelta(days=366), -timedelta(hours=1), 60],
+    ids=str,
+)
+def test_an_interval_is_of_whole_seconds_up_to_a_year(interval: timedelta) -> None:
+    with pytest.raises(InvalidArgument, match="interval must be"):
+        Every(interval)
