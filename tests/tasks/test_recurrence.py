@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.tickwheel(shards=4, now=datet
 
 NOON = datetime(2026, 3, 27, 12, tzinfo=UTC)
 DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
-LEASE = 10 * SECOND
+LEASE = 5 * SECOND
 
 
 def declared(**given: Any) -> TaskApp:

@@ -25,7 +25,8 @@ from tickwheel.tasks.schedule import Occurrence, Schedule
 
 _log = logging.getLogger("tickwheel.worker")
 _BATCH: Final = 10
-_LEASE: Final = timedelta(seconds=10)
+# The longest that a process which dies makes its occurrence late. One that lives takes milliseconds.
+_LEASE: Final = timedelta(seconds=5)
 # How long a call waits at most: so soon it hears that it is to stop.
 _SLICE: Final = timedelta(seconds=1)
 _PAUSE_S: Final = 1.0
