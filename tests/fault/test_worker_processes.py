@@ -66,6 +66,16 @@ def test_tasks_run_and_their_results_are_kept(place: Place, options: tuple[str, 
     assert len(worker.record) == 40
 
 
+def test_more_messages_than_a_turn_takes_run_once_each(place: Place) -> None:
+    # A turn is five batches of ten.
+    messages = [worker_app.double.message((n,), {}) for n in range(150)]
+    ids = [result.id for result in worker_app.app.declared("work").enqueue_many(messages)]
+    place.sent |= dict.fromkeys(ids, worker_app.double)
+    with place.worker() as worker:
+        assert {place.becomes(id, "completed").attempt for id in ids} == {1}
+        assert len(worker.record) == len(messages)
+
+
 def test_an_error_is_kept_and_the_task_tried_again_until_its_attempts_are_used_up(place: Place) -> None:
     id = place.send(worker_app.boom, "no such user")
     with place.worker() as worker:

@@ -76,13 +76,14 @@ class Lane:
         for others in [self._taken.pop(name) for name in list(self._taken)]:
             # A selector that asked about several and chose another: their leases run.
             self._run_batch(others)
-        for _ in range(queue.iterations):
+        for n in range(queue.iterations):
+            if n:
+                messages = self._take(queue)
             if not messages:
                 return
             self._run_batch(messages)
             if self._stopping.is_set():
                 return
-            messages = self._take(queue)
 
     def _has_work(self, queue: TaskQueue) -> bool:
         if queue.name not in self._taken and not self._stopping.is_set() and (messages := self._take(queue)):
