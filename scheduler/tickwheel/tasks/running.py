@@ -82,15 +82,16 @@ class Runner:
         self._limited = limited
         self._rng = random.Random() if rng is None else rng
 
-    def task_of(self, message: LeasedMessage) -> "Task[..., Any] | None":
-        """The task that a message asks for; None where the app has none of that name, or it is no task's."""
-        try:
-            return self._app.tasks.get(read_envelope(message.payload).task)
-        except ArgumentsRefused:
-            return None
+    def run(
+        self,
+        message: LeasedMessage,
+        is_lost: Callable[[], bool] = lambda: False,
+        begins: Callable[[float], None] = lambda limit_s: None,
+    ) -> Outcome:
+        """Run it. Raises nothing that a task, its arguments or a middleware can be to blame for.
 
-    def run(self, message: LeasedMessage, is_lost: Callable[[], bool] = lambda: False) -> Outcome:
-        """Run it. Raises nothing that a task, its arguments or a middleware can be to blame for."""
+        ``begins`` is called with its time limit before any code of the app is, unless it is no task of the app.
+        """
         began, name = time.perf_counter(), _UNKNOWN
         try:
             envelope = read_envelope(message.payload)
@@ -98,25 +99,27 @@ class Runner:
             task = self._app.tasks.get(name)
             if task is None:
                 raise ArgumentsRefused(f"this worker's app has no task {name!r}; it has {', '.join(self._app.tasks)}")
+            limit_s = task.time_limit.total_seconds()
+            begins(limit_s)
             run = Run(task, message, task.signature.read(envelope.args), is_lost)
         except ArgumentsRefused as error:
             # Not for ever: during a release workers of both versions are there.
             _log.warning("%s/%s: %s", message.queue, message.id, error)
             return Outcome(name, time.perf_counter() - began, error=cut(str(error)))
-        return self._after(run, self._ended(run, began))
+        return self._after(run, self._ended(run, began, limit_s))
 
-    def _ended(self, run: Run, began: float) -> Outcome:
+    def _ended(self, run: Run, began: float, limit_s: float) -> Outcome:
         outcome = Outcome(run.task.name)
         token = _current.set(run)
         try:
             for middleware in self._app.middleware:
                 middleware.before_task(run)
-            limit = run.task.time_limit.total_seconds()
-            with self._limited(limit):
+            with self._limited(limit_s):
                 value = run.task.function(**run.arguments)
-            if inspect.isawaitable(value):
-                value = self._awaits(value, limit)
-            outcome.result = _text_of(run, value)
+            if value is not None:
+                if inspect.isawaitable(value):
+                    value = self._awaits(value, limit_s)
+                outcome.result = _text_of(run, value)
         except Skip:
             pass
         except Reject as error:

@@ -4,7 +4,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from functools import partial
 
 from tickwheel.client import Message
 from tickwheel.errors import QueueBlocked, QueueNotFound, TickwheelError
@@ -13,14 +14,13 @@ from tickwheel.tasks.queues import TaskQueue
 from tickwheel.tasks.running import Outcome, Runner, after_batch, before_batch
 from tickwheel.worker.board import PAGES, Page, Slot
 from tickwheel.worker.finisher import Batch, Ended, Finisher
-from tickwheel.worker.notes import Held, HeldMessage, Notes, Ran, RanTask
+from tickwheel.worker.notes import Held, HeldMessage, Note, Notes, Ran, RanTask
 from tickwheel.worker.selectors import QueueSelector, selected
 
 _log = logging.getLogger("tickwheel.worker")
 # How long a call waits at most: so soon a lane that waits hears that it is to stop.
 _SLICE = timedelta(seconds=1)
 _PAUSE_S = 1.0
-_UNKNOWN_LIMIT_S = 60.0
 
 
 class Lane:
@@ -54,6 +54,8 @@ class Lane:
         self._batches = [Batch(page, 0) for page in pages]
         # What the selector has asked about, and so has been taken.
         self._taken: dict[str, list[Message]] = {}
+        # What the supervisor is told with the next batch, or as soon as there is none.
+        self._untold: list[Ran] = []
 
     def run(self) -> None:
         """Until it is to stop. Returns once the server knows of all that it had."""
@@ -69,6 +71,7 @@ class Lane:
                 self._run_batch(messages)
             for batch in self._batches:
                 self._finisher.wait(batch)
+            self._tell()
 
     def _turn(self, queue: TaskQueue) -> None:
         """Some batches of one queue; an empty one ends it early."""
@@ -91,6 +94,7 @@ class Lane:
         return queue.name in self._taken
 
     def _wait(self, queue: TaskQueue) -> list[Message]:
+        self._tell()
         ends = time.monotonic() + queue.long_poll.total_seconds()
         while not self._stopping.is_set() and (left := ends - time.monotonic()) > 0:
             if messages := self._take(queue, min(_SLICE, timedelta(seconds=left))):
@@ -113,12 +117,12 @@ class Lane:
         page = self._pages[index]
         # The note first: until the page has its number, the supervisor takes no notice of it.
         batch = self._batches[index] = Batch(page, len(messages))
-        now = datetime.now(UTC)
+        now_ms = time.time() * 1_000
         held = [
-            HeldMessage(queue, each.id, each.token, each.exclusive_value, (each.lease_until - now).total_seconds())
+            HeldMessage(queue, each.id, each.token, each.exclusive_value, (each._lease_until_ms - now_ms) / 1_000)
             for each in messages
         ]
-        self._notes.send(Held(self._first_page + index, self._number, held))
+        self._tell(Held(self._first_page + index, self._number, held))
         page.begin(self._number, len(messages))
         before_batch(self._app, queue, messages)
         ran, outcomes = [], []
@@ -129,21 +133,20 @@ class Lane:
             elif self._stopping.is_set():
                 self._finisher.put(Ended(batch, slot, message, None))
             else:
-                wait_s = (datetime.now(UTC) - message.due).total_seconds()
-                outcome = self._run_task(page, slot, message)
+                wait_s = time.time() - message._due_ms / 1_000
+                outcome = self._runner.run(message, partial(page.is_lost, slot), partial(page.start, slot))
+                page.end(slot, Slot.DONE if outcome.error is None else Slot.FAILED)
                 outcomes.append(outcome)
                 ran.append(RanTask(outcome.task, _kind(outcome), wait_s, outcome.seconds))
                 self._finisher.put(Ended(batch, slot, message, outcome))
         after_batch(self._app, queue, outcomes)
-        self._notes.send(Ran(queue, ran))
+        self._untold.append(Ran(queue, ran))
         self._between()
 
-    def _run_task(self, page: Page, slot: int, message: Message) -> Outcome:
-        task = self._runner.task_of(message)
-        page.start(slot, _UNKNOWN_LIMIT_S if task is None else task.time_limit.total_seconds())
-        outcome = self._runner.run(message, lambda: page.is_lost(slot))
-        page.end(slot, Slot.DONE if outcome.error is None else Slot.FAILED)
-        return outcome
+    def _tell(self, *notes: Note) -> None:
+        if self._untold or notes:
+            self._notes.send(*self._untold, *notes)
+            self._untold.clear()
 
 
 def _kind(outcome: Outcome) -> str:

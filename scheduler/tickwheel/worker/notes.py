@@ -72,10 +72,10 @@ class Notes:
         self._fd = fd
         self._lock = threading.Lock()
 
-    def send(self, note: Note) -> None:
-        """Raises BrokenPipeError where the supervisor is gone."""
-        raw = _ENCODER.encode(note)
-        left = memoryview(_LENGTH.pack(len(raw)) + raw)
+    def send(self, *notes: Note) -> None:
+        """All together. Raises BrokenPipeError where the supervisor is gone."""
+        raws = [_ENCODER.encode(note) for note in notes]
+        left = memoryview(b"".join([part for raw in raws for part in (_LENGTH.pack(len(raw)), raw)]))
         with self._lock:
             while left:
                 left = left[os.write(self._fd, left) :]

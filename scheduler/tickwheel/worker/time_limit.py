@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Self
 
 from tickwheel.tasks.flow import TimeLimitExceeded
 
@@ -18,18 +19,22 @@ class AlarmLimit:
 
     def __init__(self) -> None:
         self._armed = False
+        self._seconds = 0.0
         signal.signal(signal.SIGALRM, self._ring)
 
-    @contextmanager
-    def __call__(self, seconds: float) -> Iterator[None]:
+    def __call__(self, seconds: float) -> Self:
         """What runs inside of it ends by TimeLimitExceeded after so long."""
+        self._seconds = seconds
+        return self
+
+    # Not a generator's: that takes longer than the timer.
+    def __enter__(self) -> None:
         self._armed = True
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        try:
-            yield
-        finally:
-            self._armed = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+
+    def __exit__(self, *_: object) -> None:
+        self._armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
         if self._armed:
