@@ -110,7 +110,8 @@ def test_orders_time_out_unless_they_are_paid(load: Load) -> None:
 def test_encodes_are_run_one_at_a_time_for_each_project_over_the_service(
     load: Load, real_time_service: ServiceThread, driven: str
 ) -> None:
-    options = ["--scale", 0.03, "--start", "20h", "--length", "20m", "--speed-up", 600, "--wait-target", "10m", "--json"]
+    options = ["--scale", 0.03, "--start", "20h", "--length", "20m", "--speed-up", 600, "--wait-target", "10m"]
+    options += ["--json"]
     where = ["--url", real_time_service.url, "--namespace", driven]
     found = document(load("media-encoding", *options, *where))
     check_all_is_done(found, 40)

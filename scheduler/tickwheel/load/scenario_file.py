@@ -153,7 +153,7 @@ def _workers(table: Table, number: int, names: list[str]) -> WorkerGroup:
         queues=queues,
         hosts=table.whole("hosts", 1, _WORKERS_MOST, 1),
         processes=table.whole("processes", 1, _WORKERS_MOST, 1),
-        where=arguments.pairs(table.path("where"), table.take("where", {})),
+        where=arguments.filters(table.take("where", {}), table.path("where")),
         selector=table.one_of("selector", list(SELECTORS), "reduced-lottery"),
     )
     table.done()
