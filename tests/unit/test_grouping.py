@@ -59,11 +59,15 @@ def test_those_that_come_while_one_is_under_way_go_together() -> None:
 def test_no_group_is_larger_than_fits() -> None:
     async def many() -> list[list[int]]:
         work = Work()
-        await asyncio.gather(*(work.line.add(number) for number in range(20, 55)))
+        first, others = await work.held()
+        others += [asyncio.create_task(work.line.add(number)) for number in range(20, 49)]
+        await asyncio.sleep(0)
+        work.let.set()
+        await asyncio.gather(first, *others)
         return work.groups
 
     groups = asyncio.run(many())
-    assert list(chain(*groups)) == list(range(20, 55))
+    assert list(chain(*groups)) == [*range(6), *range(20, 49)]
     assert max(map(len, groups)) == 10
 
 
@@ -93,8 +97,12 @@ def test_who_gives_up_while_a_group_is_under_way_takes_nobodys_answer_away() -> 
 def test_an_error_reaches_all_of_its_group_and_the_next_group_is_done() -> None:
     async def fails() -> tuple[Sequence[int | BaseException], int]:
         work = Work()
-        failed = await asyncio.gather(work.line.add(13), work.line.add(14), return_exceptions=True)
-        return failed, await work.line.add(15)
+        first, _ = await work.held()
+        failing = [asyncio.create_task(work.line.add(number)) for number in (13, 14)]
+        await asyncio.sleep(0)
+        work.let.set()
+        await first
+        return await asyncio.gather(*failing, return_exceptions=True), await work.line.add(15)
 
     failed, after = asyncio.run(fails())
     assert [type(each) for each in failed] == [ValueError, ValueError]

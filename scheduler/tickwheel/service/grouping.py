@@ -26,16 +26,35 @@ class Grouping(Generic[T, R]):
         self._fitting = fitting
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
         self._sending: asyncio.Task[None] | None = None
+        self._is_busy = False
         # So many are likely to come together: as many as did the last time.
         self._expected = 1
 
     async def add(self, one: T) -> R:
         """What became of it. A caller that is cancelled takes nobody's answer away."""
+        if not self._is_busy and self._expected == 1:
+            return await self._alone(one)
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((one, done))
-        if self._sending is None:
-            self._sending = asyncio.create_task(self._send_all())
+        if not self._is_busy:
+            self._begin()
         return await done
+
+    async def _alone(self, one: T) -> R:
+        """In the caller's own task, so that it costs nothing to be grouped."""
+        self._is_busy = True
+        try:
+            [result] = await self._send([one])
+            return result
+        finally:
+            self._is_busy = False
+            if self._waiting:
+                self._expected = 2
+                self._begin()
+
+    def _begin(self) -> None:
+        self._is_busy = True
+        self._sending = asyncio.create_task(self._send_all())
 
     async def _send_all(self) -> None:
         try:
@@ -49,7 +68,7 @@ class Grouping(Generic[T, R]):
                     await self._do(group)
                 self._expected = max(len(group), 1 + bool(self._waiting))
         finally:
-            self._sending = None
+            self._is_busy = False
 
     async def _linger(self) -> None:
         """Wait for as many as are expected, as long as more comes."""
