@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ def lines(program: str) -> list[str]:
 
 
 def test_every_program_has_a_test() -> None:
-    tested = {"order_timeout.py", "reminders.py", "exclusive_encode.py"}
+    tested = {"order_timeout.py", "reminders.py", "exclusive_encode.py", "cron_reminder.py"}
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -42,3 +44,13 @@ def test_no_two_videos_of_a_project_are_encoded_at_once() -> None:
     small_alps = [video for video in encoded if video in ("alps-1", "alps-2")]
     assert small_alps == ["alps-2", "alps-1"]
     assert {line.split()[0] for line in printed if "alps-3" in line or "coast-2" in line} == {"worker-3"}
+
+
+def test_a_standup_of_every_second_is_reminded_of_once_each() -> None:
+    printed = lines("cron_reminder.py")
+    assert len([line for line in printed if line.startswith("cron_reminder.remind cron 30 9 * * MON-FRI")]) == 2
+    times = [
+        datetime.strptime(line, "here: the standup of %H:%M:%S UTC begins").replace(tzinfo=UTC) for line in printed[3:]
+    ]
+    assert {(later - earlier).seconds for earlier, later in pairwise(times)} == {1}
+    assert len(times) == 3

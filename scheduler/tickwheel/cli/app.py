@@ -18,6 +18,7 @@ from tickwheel.cli import (
     load,
     look,
     queues,
+    schedules,
     serve,
     settings,
     shards,
@@ -63,7 +64,7 @@ _top.__signature__ = top_signature(  # type: ignore[attr-defined]  # that is how
 
 app = typer.Typer(name="tickwheel", no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.callback(help=_HELP)(_top)
-for group in (enqueue, lease, change, look, doctor, demo, events, serve, worker, load, bench):
+for group in (enqueue, lease, change, look, schedules, doctor, demo, events, serve, worker, load, bench):
     app.add_typer(group.commands)
 app.add_typer(queues.commands, name="queue", rich_help_panel="Queues")
 app.add_typer(settings.commands, name="setting", rich_help_panel="Queues")

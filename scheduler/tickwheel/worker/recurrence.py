@@ -29,7 +29,7 @@ _BATCH: Final = 10
 _LEASE: Final = timedelta(seconds=5)
 # How long a call waits at most: so soon it hears that it is to stop.
 _SLICE: Final = timedelta(seconds=1)
-_PAUSE_S: Final = 1.0
+_PAUSE_S: Final = 5.0
 # A queue that was lost, or an occurrence that somebody cancelled, is missed no longer.
 _ENSURE_S: Final = 60.0
 # While an app is replaced by another version, occurrences of both are there, and workers of both.
