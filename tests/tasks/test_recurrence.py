@@ -10,6 +10,7 @@ import pytest
 from tickwheel import Message, Tickwheel
 from tickwheel.tasks import TaskApp, current
 from tickwheel.tasks.schedule import Missed, Schedule
+from tickwheel.tasks.times import Every
 from tickwheel.testing import VirtualClock
 from tickwheel.testing.tasks import TaskTester, tasks_of
 from tickwheel.worker.recurrence import Fate, Recurrence
@@ -268,6 +269,22 @@ def test_while_versions_change_each_fires_what_it_knows(place: Place) -> None:
     assert place.fired() == [NOON + HOUR, NOON + 2 * HOUR, NOON + 4 * HOUR, NOON + 6 * HOUR]
     assert schedule.next(place.clock.now) == NOON + 8 * HOUR
     newer.close()
+
+
+def test_times_that_a_schedule_has_no_more_do_not_fire_and_are_dropped(place: Place) -> None:
+    old = Schedule("s", place.app.tasks["digest"].call(), Every(HOUR))
+    place.app.declared("schedules").enqueue_many([old.occurrence(NOON + HOUR)])
+    place.declare(2 * HOUR, missed="all")
+    place.look()
+    occurrences = place.tickwheel.queue("schedules")
+    for wait, state in ((HOUR, "invisible"), (9 * MINUTE, "invisible"), (MINUTE, "completed")):
+        place.clock.advance(wait)
+        place.process.fire_due()
+        assert occurrences.get(old.occurrence_id(NOON + HOUR)).state == state
+    assert place.fates == [("s", Fate.UNKNOWN)]
+    place.clock.advance(50 * MINUTE)
+    place.look()
+    assert place.fired() == [NOON + 2 * HOUR]
 
 
 def test_apps_of_one_namespace_have_queues_of_their_own(place: Place) -> None:
