@@ -2,12 +2,15 @@
 
 import os
 import signal
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from services.process import free_port
 from tests.conditions import eventually
 from tests.fault import worker_app
 from tests.fault.event_processes import EventProcessChild
@@ -89,6 +92,33 @@ def test_a_task_says_that_it_is_hopeless_or_is_to_be_tried_later(place: Place) -
     with place.worker():
         assert (place.becomes(hopeless, "errored").attempt, place.message(hopeless).error) == (1, "rejected: no")
         assert place.becomes(later, "completed").attempt == 2
+
+
+def test_a_worker_tells_prometheus_what_became_of_its_tasks_and_processes(place: Place) -> None:
+    port = free_port()
+
+    def figure(name: str, **labels: str) -> float:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            page = text_string_to_metric_families(answer.read().decode())
+        samples = [sample for metric in page for sample in metric.samples]
+        found = [each.value for each in samples if (each.name, each.labels) == (f"tickwheel_worker_{name}", labels)]
+        return found[0] if found else 0.0
+
+    blocking = place.send(worker_app.block_interpreter, 1.5)
+    place.tickwheel.queue("work").enqueue(b'{"task": "gone.task", "args": {}}', id="unknown", max_attempts=1)
+    with place.worker("--metrics", f"127.0.0.1:{port}"):
+        place.becomes("unknown", "errored", queue="work")
+        unknown = {"queue": "work", "task": "(unknown)", "outcome": "failed"}
+        eventually(lambda: figure("tasks_total", **unknown) == 1, "it tells of what is no task", 10)
+        task = {"queue": "work", "task": "tests.fault.worker_app.block_interpreter"}
+        assert figure("tasks_total", **task, outcome="completed") == 1
+        assert figure("wait_seconds_count", **task) == 1
+        assert 1.5 <= figure("task_seconds_sum", **task) < 30
+        assert figure("renewed_leases_total") >= 1
+        place.becomes(place.send(worker_app.poison), "errored")
+        eventually(lambda: figure("restarts_total") == 3, "three processes took another's place", 10)
+        assert figure("processes") == 1
+    assert place.message(blocking).attempt == 1
 
 
 def test_leases_are_renewed_while_a_task_blocks_the_interpreter(place: Place) -> None:

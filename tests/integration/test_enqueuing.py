@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from tickwheel import IdConflict, NewMessage, PayloadTooLarge, aio
+from tickwheel.histogram import Histogram
 from tickwheel.limits import CALL_BYTES
 from tickwheel.service.enqueuing import Enqueuing
-from tickwheel.service.figures import GROUP, Histogram
+from tickwheel.service.figures import GROUP
 
 pytestmark = pytest.mark.integration
 

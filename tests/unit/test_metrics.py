@@ -7,6 +7,7 @@ import socket
 import urllib.request
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.core import CounterMetricFamily
@@ -16,7 +17,8 @@ from tickwheel import InvalidArgument
 from tickwheel.event_process import WheelStats
 from tickwheel.event_process.metrics import TOLD, Told, serve_metrics
 from tickwheel.service.metrics import TOLD as SERVICE_TOLD
-from tickwheel.service.metrics import Told as ServiceTold
+from tickwheel.told import Told as LabelledTold
+from tickwheel.worker.metrics import TOLD as WORKER_TOLD
 
 pytestmark = pytest.mark.unit
 
@@ -24,7 +26,10 @@ pytestmark = pytest.mark.unit
 PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()
 
 
-def name_of(told: Told | ServiceTold) -> str:
+LABELLED: dict[str, tuple[LabelledTold[Any], ...]] = {"service": SERVICE_TOLD, "worker": WORKER_TOLD}
+
+
+def name_of(told: Told | LabelledTold[Any]) -> str:
     """As Prometheus has it."""
     counts = told.counts if isinstance(told, Told) else told.family is CounterMetricFamily
     return f"tickwheel_{told.name}{'_total' if counts else ''}"
@@ -36,11 +41,11 @@ def table() -> str:
     return f"| metric | meaning |\n|---|---|\n{rows}"
 
 
-def service_table() -> str:
-    """All figures of the service as the operations page shows them."""
+def labelled_table(figures: tuple[LabelledTold[Any], ...]) -> str:
+    """All figures of the service, or of a worker, as the operations page shows them."""
     rows = "".join(
         f"| `{name_of(told)}` | {', '.join(f'`{label}`' for label in told.labels) or '–'} | {told.help} |\n"
-        for told in SERVICE_TOLD
+        for told in figures
     )
     return f"| metric | labels | meaning |\n|---|---|---|\n{rows}"
 
@@ -53,13 +58,16 @@ def test_the_operations_page_shows_every_figure() -> None:
     assert PAGE.partition("<!-- begin: metrics -->\n")[2].partition("<!-- end -->")[0] == table()
 
 
-def test_the_operations_page_shows_every_figure_of_the_service() -> None:
-    assert PAGE.partition("<!-- begin: service metrics -->\n")[2].partition("<!-- end -->")[0] == service_table()
+@pytest.mark.parametrize("of", LABELLED)
+def test_the_operations_page_shows_every_figure_of_the_service_and_of_workers(of: str) -> None:
+    shown = PAGE.partition(f"<!-- begin: {of} metrics -->\n")[2].partition("<!-- end -->")[0]
+    assert shown == labelled_table(LABELLED[of])
 
 
 def test_the_operations_page_calls_figures_by_the_names_that_prometheus_shows() -> None:
     named = set(re.findall(r"`(tickwheel_\w+)", PAGE))
-    assert named == {name_of(told) for told in (*TOLD, *SERVICE_TOLD)}
+    labelled = {name_of(told) for figures in LABELLED.values() for told in figures}
+    assert named == labelled | {name_of(told) for told in TOLD}
     # Not by what they are called inside.
     assert not set(re.findall(r"`(\w+)`", PAGE)) & {field.name for field in fields(WheelStats)}
 

@@ -1,19 +1,25 @@
 """`tickwheel worker`: processes that run the tasks of an app."""
 
+import logging
 import re
 import signal
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tickwheel.cli.command import command
 from tickwheel.cli.log import log_to_stderr
+from tickwheel.cli.metrics import metrics_address, serving_metrics
 from tickwheel.cli.notation import duration, option
 from tickwheel.cli.place import Place
 from tickwheel.errors import InvalidArgument
 
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
 commands = typer.Typer()
+_log = logging.getLogger("tickwheel.worker")
 # Kubernetes gives 30 s before it kills.
 _DRAIN = timedelta(seconds=25)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -64,6 +70,9 @@ def worker(
             parser=option(size), metavar="SIZE", help="A process that has more, as 512MiB, makes place for a new one."
         ),
     ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve figures to Prometheus, under /metrics.")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug level.")] = False,
 ) -> None:
     """Run the tasks of an app, by processes that take them from its queues by lot, weighted.
@@ -77,6 +86,7 @@ def worker(
         from tickwheel.worker.supervisor import Supervisor
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"the worker needs {error.name}: install tickwheel[worker]") from error
+    page = None if metrics is None else metrics_address(metrics)
     log_to_stderr(json=place.json, verbose=verbose)
     # What the environment says is for the app to heed, where it does not say better itself.
     said, default = place.environment(), Place.of_environment().environment()
@@ -98,7 +108,16 @@ def worker(
         json=place.json,
         verbose=verbose,
     )
-    supervisor = Supervisor(orders, processes, Stats())
+    stats = Stats()
+    supervisor = Supervisor(orders, processes, stats)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: supervisor.stop())
-    raise typer.Exit(supervisor.run())
+
+    def figures() -> "Collector":
+        from tickwheel.worker.metrics import figures
+
+        return figures(stats)
+
+    with serving_metrics(page, figures, _log):
+        code = supervisor.run()
+    raise typer.Exit(code)

@@ -5,10 +5,10 @@ from typing import Any
 
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
+from tickwheel.histogram import Histogram
 from tickwheel.message import EnqueueResult, NewMessage
 from tickwheel.operations.enqueue import Packed, Packer, Part, Refused, refused, send
 from tickwheel.operations.queues import ensure
-from tickwheel.service.figures import Histogram
 from tickwheel.service.grouping import Grouping
 
 

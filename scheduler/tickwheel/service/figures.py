@@ -2,10 +2,10 @@
 them. All of it happens on one event loop.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
+from tickwheel.histogram import Histogram
 from tickwheel.remote.methods import METHODS
 from tickwheel.v1 import message_pb2 as messages
 
@@ -15,21 +15,6 @@ GROUP: Final = (1, 2, 5, 10, 20, 50, 100, 250, 1_000)
 # So many queues are told by name, those that were used first; no queue can have the name of the rest.
 QUEUES: Final = 1_000
 OTHERS: Final = ("(others)", "(others)")
-
-
-class Histogram:
-    """How often a value was up to each bound."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
 
 
 class Calls:

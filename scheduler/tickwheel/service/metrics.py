@@ -1,42 +1,22 @@
 """A service's figures for Prometheus: what `figures` counts, and how its server stands when they are asked for."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import accumulate
+from collections.abc import Callable
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from tickwheel.service.figures import Histogram
 from tickwheel.service.server import Server
-
-Samples = Iterator[tuple[tuple[str, ...], float | Histogram]]
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """How a figure is told: a sample for each set of values of its labels."""
-
-    name: str
-    help: str
-    family: type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]
-    labels: tuple[str, ...]
-    samples: Callable[[Server], Samples]
+from tickwheel.told import Collected, Samples, Told, one
 
 
 def _moved(done: str) -> Callable[[Server], Samples]:
     return lambda server: iter(list(server.figures.moved[done].counts.items()))
 
 
-def _one(value: Callable[[Server], float | Histogram]) -> Callable[[Server], Samples]:
-    return lambda server: iter([((), value(server))])
-
-
 _C, _G, _H = CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 _QUEUE: Final = ("namespace", "queue")
 # Every figure, once; docs/operations.md explains them.
-TOLD: Final = (
+TOLD: Final[tuple[Told[Server], ...]] = (
     Told(
         *("service_calls", "Calls that have ended, by method and gRPC code", _C, ("method", "code")),
         lambda server: (
@@ -55,15 +35,15 @@ TOLD: Final = (
     ),
     Told(
         *("service_parked_calls", "Dequeues that wait for messages", _G, ()),
-        _one(lambda server: sum(each.parked for each in server.namespaces)),
+        one(lambda server: sum(each.parked for each in server.namespaces)),
     ),
     Told(
         *("service_wake_ups", "How often one of them was woken", _C, ()),
-        _one(lambda server: sum(each.woken for each in server.namespaces)),
+        one(lambda server: sum(each.woken for each in server.namespaces)),
     ),
     Told(
         *("service_namespaces", "Namespaces that calls have named", _G, ()),
-        _one(lambda server: len(server.namespaces)),
+        one(lambda server: len(server.namespaces)),
     ),
     Told("service_enqueued_messages", "Messages enqueued, new ones", _C, _QUEUE, _moved("enqueued")),
     Told("service_delivered_messages", "Messages delivered", _C, _QUEUE, _moved("delivered")),
@@ -73,32 +53,14 @@ TOLD: Final = (
     Told("service_cancelled_messages", "Messages cancelled", _C, _QUEUE, _moved("cancelled")),
     Told(
         *("service_enqueue_group_messages", "How many messages of concurrent enqueues went together", _H, ()),
-        _one(lambda server: server.figures.groups),
+        one(lambda server: server.figures.groups),
     ),
-    Told("service_processes", "Processes of the service that tell their figures", _G, (), _one(lambda _: 1)),
+    Told("service_processes", "Processes of the service that tell their figures", _G, (), one(lambda _: 1)),
 )
 
 
-class ServiceMetrics(Collector):
+class ServiceMetrics(Collected[Server]):
     """Collects the figures of one process."""
 
     def __init__(self, server: Server) -> None:
-        self._server = server
-
-    def collect(self) -> Iterator[Metric]:
-        """Each figure."""
-        for told in TOLD:
-            metric = told.family(f"tickwheel_{told.name}", told.help, labels=told.labels)
-            for labels, value in told.samples(self._server):
-                if isinstance(metric, HistogramMetricFamily):
-                    assert isinstance(value, Histogram)
-                    metric.add_metric(labels, _buckets(value), value.total)
-                else:
-                    assert not isinstance(value, Histogram)
-                    metric.add_metric(labels, value)
-            yield metric
-
-
-def _buckets(of: Histogram) -> list[tuple[str, float]]:
-    bounds = [*(f"{float(bound):g}" for bound in of.bounds), "+Inf"]
-    return list(zip(bounds, accumulate(of.counts), strict=True))
+        super().__init__(server, TOLD)

@@ -21,6 +21,9 @@ _log = logging.getLogger("tickwheel.worker")
 # How long a call waits at most: so soon a lane that waits hears that it is to stop.
 _SLICE = timedelta(seconds=1)
 _PAUSE_S = 1.0
+_TELL_S = 1.0
+# For figures, of what is no task of the app.
+UNKNOWN = "(unknown)"
 
 
 class Lane:
@@ -54,8 +57,9 @@ class Lane:
         self._batches = [Batch(page, 0) for page in pages]
         # What the selector has asked about, and so has been taken.
         self._taken: dict[str, list[Message]] = {}
-        # What the supervisor is told with the next batch, or as soon as there is none.
+        # What the supervisor is told with the next batch, as soon as there is none, or after this time.
         self._untold: list[Ran] = []
+        self._tell_at = 0.0
 
     def run(self) -> None:
         """Until it is to stop. Returns once the server knows of all that it had."""
@@ -125,7 +129,8 @@ class Lane:
         self._tell(Held(self._first_page + index, self._number, held))
         page.begin(self._number, len(messages))
         before_batch(self._app, queue, messages)
-        ran, outcomes = [], []
+        ran: list[RanTask] = []
+        outcomes: list[Outcome] = []
         for slot, message in enumerate(messages):
             if page.is_lost(slot):
                 _log.info("%s/%s: cancelled, or its lease was lost, before it began", queue, message.id)
@@ -133,20 +138,27 @@ class Lane:
             elif self._stopping.is_set():
                 self._finisher.put(Ended(batch, slot, message, None))
             else:
-                wait_s = time.time() - message._due_ms / 1_000
+                began = time.time()
                 outcome = self._runner.run(message, partial(page.is_lost, slot), partial(page.start, slot))
                 page.end(slot, Slot.DONE if outcome.error is None else Slot.FAILED)
                 outcomes.append(outcome)
-                ran.append(RanTask(outcome.task, _kind(outcome), wait_s, outcome.seconds))
                 self._finisher.put(Ended(batch, slot, message, outcome))
+                # Messages may name anything.
+                name = outcome.task if outcome.task in self._app.tasks else UNKNOWN
+                ran.append(RanTask(name, _kind(outcome), began - message._due_ms / 1_000, outcome.seconds))
+                if began + outcome.seconds > self._tell_at:
+                    self._tell(Ran(queue, ran))
+                    ran = []
         after_batch(self._app, queue, outcomes)
-        self._untold.append(Ran(queue, ran))
+        if ran:
+            self._untold.append(Ran(queue, ran))
         self._between()
 
     def _tell(self, *notes: Note) -> None:
         if self._untold or notes:
             self._notes.send(*self._untold, *notes)
             self._untold.clear()
+            self._tell_at = time.time() + _TELL_S
 
 
 def _kind(outcome: Outcome) -> str:

@@ -1,10 +1,38 @@
 """What the processes of a worker have done, counted in their supervisor."""
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from typing import Final
 
+from tickwheel.histogram import Histogram
 from tickwheel.worker.notes import Ran, Recurred
+
+# Upper bounds, in seconds.
+SECONDS: Final = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+    1_800.0,
+)
+Histograms = defaultdict[tuple[str, str], Histogram]
+
+
+def _histograms() -> Histograms:
+    return defaultdict(lambda: Histogram(SECONDS))
 
 
 @dataclass
@@ -15,6 +43,10 @@ class Stats:
     """Tasks by queue, task and outcome: completed, failed, rejected."""
     occurrences: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Occurrences by schedule and fate: fired, skipped, missed, unknown."""
+    run_times: Histograms = field(default_factory=_histograms)
+    """How long tasks ran, by queue and task."""
+    waits: Histograms = field(default_factory=_histograms)
+    """How long after they were due they began."""
     processes: int = 0
     restarts: int = 0
     kills: int = 0
@@ -25,7 +57,10 @@ class Stats:
     def ran(self, note: Ran) -> None:
         with self._lock:
             for task in note.tasks:
-                self.tasks[note.queue, task.task, task.outcome] += 1
+                name = note.queue, task.task
+                self.tasks[*name, task.outcome] += 1
+                self.run_times[name].add(task.seconds)
+                self.waits[name].add(max(task.wait_s, 0.0))
 
     def recurred(self, note: Recurred) -> None:
         with self._lock:
@@ -38,14 +73,15 @@ class Stats:
             else:
                 self.lost_leases += 1
 
-    def started(self) -> None:
+    def started(self, again: bool) -> None:
+        """``again``: in place of one that has ended."""
         with self._lock:
             self.processes += 1
+            self.restarts += again
 
     def ended(self) -> None:
         with self._lock:
             self.processes -= 1
-            self.restarts += 1
 
     def killed(self) -> None:
         with self._lock:

@@ -49,6 +49,7 @@ class Supervisor:
         self._count = count
         self._stats = stats
         self._processes: list[_Process | None] = [None] * count
+        self._begun: set[int] = set()
         self._again_at = [0.0] * count
         self._pauses = [_AGAIN_S[0]] * count
         self._client: Tickwheel | None = None
@@ -141,7 +142,8 @@ class Supervisor:
         # Not as an argument, which every user of the host can read: there may be a password in it.
         os.write(ours, msgspec.json.encode(orders) + b"\n")
         keeper = Keeper(board, notes, self._ready, self._stats.ran, self._stats.renewed, self._stats.recurred)
-        self._stats.started()
+        self._stats.started(n in self._begun)
+        self._begun.add(n)
         return _Process(popen, ours, board, keeper, time.monotonic())
 
     def _ready(self, note: Ready) -> Tickwheel:

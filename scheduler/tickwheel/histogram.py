@@ -1,0 +1,25 @@
+"""How often values were up to each of some bounds: plain numbers, for what processes tell Prometheus."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+
+
+class Histogram:
+    """How often a value was up to each bound."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """How many values were up to each bound, as Prometheus has it."""
+        bounds = [*(f"{float(bound):g}" for bound in self.bounds), "+Inf"]
+        return list(zip(bounds, accumulate(self.counts), strict=True))
