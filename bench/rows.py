@@ -19,6 +19,8 @@ from bench.shards import shards
 from bench.takeover import takeover
 from bench.wakes import service_wakes
 from bench.wheel import wheel
+from bench.worker_overhead import worker_overhead
+from bench.worker_shapes import worker_shapes
 
 ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
     "life": life,
@@ -38,6 +40,8 @@ ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
     "service_rates": service_rates,
     "service_processes": service_processes,
     "service_wakes": service_wakes,
+    "worker_overhead": worker_overhead,
+    "worker_shapes": worker_shapes,
     "durability": durability,
     "relay": relay,
     "lateness": lateness,

@@ -1,0 +1,17 @@
+"""The no-op for `tickwheel worker`; TICKWHEEL_URL says where."""
+
+from bench.no_op.marks import no_op
+from tickwheel.tasks import TaskApp
+
+app = TaskApp()
+app.queue("no-op", batch=10)
+
+
+@app.task(queue="no-op")
+def sync_no_op(n: int) -> None:
+    no_op()
+
+
+@app.task(queue="no-op")
+async def async_no_op(n: int) -> None:
+    no_op()
