@@ -83,7 +83,7 @@ def filters(value: object, what: str = "where") -> dict[str, str]:
     given = _pairs(what, value)
     for key in trace_context.KEYS:
         if key in given:
-            raise InvalidArgument(f"{what} cannot name {key!r}: it says which trace a message is of, and is not indexed")
+            raise InvalidArgument(f"{what} cannot name {key!r}: it says which trace a message is of, and has no index")
     return given
 
 

@@ -24,6 +24,10 @@ TOLD: Final[tuple[Told[Stats], ...]] = (
         *("worker_wait_seconds", "How long after it was due a task began, by this machine's clock", _H, _TASK),
         lambda stats: iter(list(stats.waits.items())),
     ),
+    Told(
+        *("worker_occurrences", "Occurrences of schedules: fired, skipped, missed, unknown", _C, ("schedule", "fate")),
+        lambda stats: iter(list(stats.occurrences.items())),
+    ),
     Told("worker_processes", "Processes that run", _G, (), one(lambda stats: stats.processes)),
     Told(
         *("worker_restarts", "Processes that were started in place of one that had ended", _C, ()),
