@@ -1,7 +1,7 @@
 """Everybody is reminded of the standup on weekdays at half past nine, as clocks show it where they are.
 
-`tickwheel worker cron_reminder:app` sees to that, on any number of hosts: each time fires once. To see it at work without
-waiting for the morning, this program runs such a worker, and there is a standup every second, too.
+`tickwheel worker cron_reminder:app` sees to that, on any number of hosts: each time fires once. To see it at work
+without waiting for the morning, this program runs such a worker, and there is a standup every second, too.
 """
 
 import os

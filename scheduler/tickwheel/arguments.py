@@ -78,12 +78,12 @@ def metadata(value: object) -> dict[str, str]:
     return _pairs("metadata", value)
 
 
-def filters(value: object, what: str = "where") -> dict[str, str]:
+def filters(value: object) -> dict[str, str]:
     """What `where` may be: pairs that an index may have."""
-    given = _pairs(what, value)
+    given = _pairs("where", value)
     for key in trace_context.KEYS:
         if key in given:
-            raise InvalidArgument(f"{what} cannot name {key!r}: it says which trace a message is of, and has no index")
+            raise InvalidArgument(f"where cannot name {key!r}: it says which trace a message is of, and has no index")
     return given
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tickwheel.load import scenario_file
+
 pytestmark = pytest.mark.examples
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +44,14 @@ def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
         commands = [line for line in commands if " & " not in line]
         if commands:
             run(["sh", "-ec", "\n".join(commands)], tmp_path)
+
+
+def test_the_scenario_that_is_shown_can_be_read(tmp_path: Path) -> None:
+    [shown] = blocks("docs/load.md", "toml")
+    (tmp_path / "shop.toml").write_text(shown)
+    scenario = scenario_file.read(tmp_path / "shop.toml")
+    assert [queue.name for queue in scenario.queues] == ["mail", "report"]
+    assert scenario.worker_count == 36
 
 
 def test_the_make_targets_that_are_shown_exist() -> None:

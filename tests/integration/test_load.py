@@ -176,9 +176,12 @@ def test_interrupted_it_reports_what_ran_and_leaves_nothing_behind(
 ) -> None:
     (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("4s", "1h"))
     options = ["--url", tickwheel_server.url, "--json"]
-    with subprocess.Popen(
-        [*TICKWHEEL, "load", "textbook.toml", *options], cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    ) as process, tickwheel_server.client() as client:
+    with (
+        subprocess.Popen(
+            [*TICKWHEEL, "load", "textbook.toml", *options], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        ) as process,
+        tickwheel_server.client() as client,
+    ):
         eventually(lambda: list(client.scan_iter(match="load-*:q:q:counts")), "messages are there", within=30)
         process.send_signal(number)
         output, _ = process.communicate(timeout=ENDS_S)

@@ -12,7 +12,7 @@ from tickwheel.load.scenario import QueueLoad, Scenario, WorkerGroup
 
 def one_queue(workers: int = 1, rate: float = 1.0, run_s: float = 1.0, **given: Any) -> Scenario:
     """Messages of a Poisson process with exponential run times, as in the textbooks."""
-    settings = {"batch": 1, "arrivals": Curve((0.0,), (rate,)), "run": Exponential(run_s)} | given
+    settings: dict[str, Any] = {"batch": 1, "arrivals": Curve((0.0,), (rate,)), "run": Exponential(run_s)} | given
     return scenario([QueueLoad("q", **settings)], [WorkerGroup("w", ["q"], 1, workers)])
 
 

@@ -74,5 +74,5 @@ def test_a_harness_that_could_not_keep_up_is_said_to_be_the_bottleneck() -> None
 def test_lateness_is_that_of_the_run_alone() -> None:
     run = outcome()
     run.samples = [replace(run.samples[1], lateness={"q": Lateness({1: 10, 4: 1}, {2: 5}, 7)}), run.samples[2]]
-    run.samples[1].lateness["q"].promoted.update({1: 12})  # type: ignore[attr-defined]  # it is a dict
+    run.samples[1].lateness["q"].promoted.update({1: 12})
     assert run.lateness("q").promoted == {1: 2, 4: 1}

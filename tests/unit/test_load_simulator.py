@@ -1,6 +1,7 @@
 """The simulator of a load: it agrees with what is known in closed form, and keeps the rules of the server."""
 
 import heapq
+import math
 from dataclasses import replace
 
 import pytest
@@ -114,7 +115,7 @@ def test_so_many_workers_are_needed_as_erlang_c_says() -> None:
     [hour] = table(plan, Target(1.0, 0.95), NONE)
 
     def late(workers: int) -> float:
-        return erlang_c(workers, 17.0) * 2.718281828 ** -(workers - 17.0)
+        return erlang_c(workers, 17.0) * math.exp(17.0 - workers)
 
     expected = next(workers for workers in range(18, 40) if late(workers) <= 0.05)
     assert hour.workers in (expected - 1, expected, expected + 1)

@@ -153,11 +153,18 @@ def _workers(table: Table, number: int, names: list[str]) -> WorkerGroup:
         queues=queues,
         hosts=table.whole("hosts", 1, _WORKERS_MOST, 1),
         processes=table.whole("processes", 1, _WORKERS_MOST, 1),
-        where=arguments.filters(table.take("where", {}), table.path("where")),
+        where=_where(table),
         selector=table.one_of("selector", list(SELECTORS), "reduced-lottery"),
     )
     table.done()
     return found
+
+
+def _where(table: Table) -> dict[str, str]:
+    try:
+        return arguments.filters(table.take("where", {}))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{table.path('where')}: {error}") from error
 
 
 def _check_served(table: Table, scenario: Scenario) -> None:
