@@ -17,6 +17,7 @@ from bench.relay import relay
 from bench.service import service_processes, service_rates
 from bench.shards import shards
 from bench.takeover import takeover
+from bench.timestone import timestone_mix
 from bench.wakes import service_wakes
 from bench.wheel import wheel
 from bench.worker_overhead import worker_overhead
@@ -42,6 +43,7 @@ ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
     "service_wakes": service_wakes,
     "worker_overhead": worker_overhead,
     "worker_shapes": worker_shapes,
+    "timestone_mix": timestone_mix,
     "durability": durability,
     "relay": relay,
     "lateness": lateness,

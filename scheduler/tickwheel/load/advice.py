@@ -46,18 +46,10 @@ class Advice:
 
 def measured(outcome: Outcome) -> Overheads:
     """What calls took in a run, in real seconds. Of calls that were planned, from when they were."""
-    meter = outcome.meter
-    fetches = [
-        (histogram.get_total_count(), histogram.get_mean_value() / 1e6)
-        for name, histogram in meter.histograms.items()
-        if name in ("dequeue", "dequeue empty")
-    ]
-    count = sum(each for each, _ in fetches)
-    default = Overheads()
-    return Overheads(
-        sum(each * mean for each, mean in fetches) / count if count else default.fetch_s,
-        meter.mean("complete") or default.finish_s,
-    )
+    meter, default = outcome.meter, Overheads()
+    fetches = meter.together(("dequeue", "dequeue empty"))
+    fetch_s = fetches.get_mean_value() / 1e6 if fetches.get_total_count() else default.fetch_s
+    return Overheads(fetch_s, meter.mean("complete") or default.finish_s)
 
 
 def advised(

@@ -11,7 +11,7 @@ from tickwheel.load.scenario import QueueLoad, Scenario
 from tickwheel.load.worker import Worker
 
 # Calls that wait for their answers, in one process. Beyond it the loop waits too, which is told as lag.
-_CALLS_MOST = 256
+_CALLS_MOST = 32
 
 
 class Poller:

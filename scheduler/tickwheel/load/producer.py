@@ -20,7 +20,7 @@ from tickwheel.load.meter import Meter
 from tickwheel.load.scenario import Scenario
 
 # Calls that wait for their answers. Beyond it the loop waits too, which is told as lag.
-_CALLS_MOST = 256
+_CALLS_MOST = 64
 # The loop looks again this often though nothing is planned, to hear that it is to stop.
 _IDLE_S = 0.1
 
