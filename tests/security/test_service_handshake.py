@@ -145,17 +145,14 @@ def restarting(service: ServiceThread, closes: int) -> Iterator[Restarting]:
     found.close()
 
 
-@ways
-@pytest.mark.parametrize("server", ["plain", "tls", "mtls"])
+@pytest.mark.parametrize(
+    ("server", "use"), [("plain", blocking), ("mtls", in_loop)], ids=["plain, blocking", "mTLS, asyncio"]
+)
 def test_a_server_that_is_starting_again_is_waited_for(served: dict[str, ServiceThread], use: Use, server: str) -> None:
     # Once the library, which waits a second then; once when the client asks what this is.
     with restarting(served[server], closes=2) as port:
-        url = {
-            "plain": "grpc://{0}",
-            "tls": f"grpcs://{{0}}?tls_ca={CERT}",
-            "mtls": f"grpcs://{{0}}?tls_ca={CERT}&tls_cert={CERT}&tls_key={KEY}",
-        }[server]
-        use(url.format(port.address), LONG)
+        tls = f"grpcs://{port.address}?tls_ca={CERT}&tls_cert={CERT}&tls_key={KEY}"
+        use(tls if server == "mtls" else f"grpc://{port.address}", LONG)
         assert port.closed == 2
 
 

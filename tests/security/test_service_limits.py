@@ -106,19 +106,22 @@ def test_a_client_waits_until_its_token_may_go_on(service: ServiceThread) -> Non
 
 
 def test_a_client_that_cannot_wait_so_long_says_why_at_once(service: ServiceThread) -> None:
-    began = time.monotonic()
+    with client(service, SLOW, timedelta(seconds=10), namespace=NAMESPACE) as slow:
+        many = [NewMessage(b"x") for _ in range(100)]
 
-    def refused_open() -> LimitExceeded | None:
-        try:
-            client(service, SLOW, timedelta(milliseconds=100), namespace=NAMESPACE).close()
-        except LimitExceeded as error:
-            return error
-        return None
+        def refused() -> LimitExceeded | None:
+            try:
+                slow.queue("slow").enqueue_many(many)
+            except LimitExceeded as error:
+                return error
+            return None
 
-    refused: Any = eventually(refused_open, "its burst is used up")
-    assert "may have 1 messages a second" in str(refused)
-    assert refused.retry_after_ms > 100
-    assert time.monotonic() - began < 5
+        found: Any = eventually(refused, "its burst is used up")
+        began = time.monotonic()
+        with pytest.raises(LimitExceeded, match="may have 1 messages a second"):
+            slow.queue("slow").counts()
+        assert time.monotonic() - began < 5
+        assert found.retry_after_ms > 10_000
 
 
 def test_a_stream_of_batches_is_slowed_and_not_refused(channel: grpc.Channel) -> None:

@@ -124,7 +124,7 @@ def test_a_request_that_makes_no_sense_is_refused_and_never_a_mistake_of_the_ser
     send = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
     seed = f"{os.environ['TICKWHEEL_TEST_SEED']} {name}"
     draw = random.Random(seed)
-    for _ in range(150):
+    for _ in range(100):
         fields = made_up(draw, method.request.DESCRIPTOR)
         if draw.random() < 0.8:
             fields |= {
@@ -148,7 +148,7 @@ def test_bytes_that_are_no_message_are_refused(channel: grpc.Channel, name: str)
         assert (code, "the request is no" in said) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
-@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("name", ["Complete", "CreateQueue", "EnqueueBatch"])
 def test_a_message_that_is_too_large_is_refused(channel: grpc.Channel, name: str) -> None:
     code, _ = code_of(channel.unary_unary(METHODS[name].path, None, None), bytes(4 * 1024 * 1024 + 1))
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -125,14 +125,14 @@ def test_a_file_that_is_broken_keeps_the_tokens_and_the_log_says_why_once(
 
 
 def test_other_limits_of_a_token_hold_at_once_for_who_is_connected(service: ServiceThread, file: Path) -> None:
-    with client(service, STAYS, timedelta(milliseconds=50), namespace=NAMESPACE) as stays:
+    with client(service, STAYS, namespace=NAMESPACE) as stays:
         for _ in range(50):
             stays.queue("jobs").counts()
         file.write_text(entry(STAYS, ROLES, HERE + "messages_per_second = 1"))
 
         def is_put_off() -> bool:
             try:
-                stays.queue("jobs").counts()
+                stays.queue("jobs").enqueue_many(NewMessage(b"x") for _ in range(20))
             except LimitExceeded:
                 return True
             return False

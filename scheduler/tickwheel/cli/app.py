@@ -8,6 +8,7 @@ import typer
 
 import tickwheel
 from tickwheel.cli import (
+    acl,
     bench,
     change,
     demo,
@@ -64,7 +65,7 @@ _top.__signature__ = top_signature(  # type: ignore[attr-defined]  # that is how
 
 app = typer.Typer(name="tickwheel", no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.callback(help=_HELP)(_top)
-for group in (enqueue, lease, change, look, schedules, doctor, demo, events, serve, worker, load, bench):
+for group in (enqueue, lease, change, look, schedules, doctor, demo, events, serve, worker, acl, load, bench):
     app.add_typer(group.commands)
 app.add_typer(queues.commands, name="queue", rich_help_panel="Queues")
 app.add_typer(settings.commands, name="setting", rich_help_panel="Queues")

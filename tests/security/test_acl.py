@@ -1,0 +1,197 @@
+"""The users that `tickwheel acl` makes: each process works under its own, and none may do what it does not need."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from services.kafka import Kafka
+from services.valkey import ValkeyServer
+from tests.conditions import eventually
+from tests.event_process_thread import running
+from tests.integration.service_thread import ServiceThread
+from tests.topics import make_topic
+from tickwheel import LeaseLost, NewMessage, Tickwheel
+from tickwheel.acl import User, users
+from tickwheel.event_process.broker import Broker
+from tickwheel.keys import shard_key, slot_key
+
+pytestmark = pytest.mark.security
+
+NAMESPACE = "tw"
+SERVICE, EVENTS, OPERATOR = users(NAMESPACE)
+WAIT = timedelta(seconds=20)
+# Of a cluster, of replicas, of shards that change hands, and what redis-py may send.
+ELSEWHERE = {"asking", "cluster|slots", "wait", "sunsubscribe", "client|setinfo", "client|setname", "select", "ping"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
+    """A Valkey that knows these users, and the tests as its own."""
+    folder = tmp_path_factory.mktemp("acl")
+    file = folder / "users.acl"
+    rules = [user.rule for user in (SERVICE, EVENTS, OPERATOR)]
+    file.write_text("\n".join(["user default on nopass ~* &* +@all", *rules]) + "\n")
+    with ValkeyServer("valkey", folder, {"aclfile": str(file), "appendfsync": "always"}) as server:
+        server.start()
+        yield server
+
+
+def url(server: ValkeyServer, user: User) -> str:
+    return f"redis://{user.name}:{user.password}@{server.address}"
+
+
+def client(server: ValkeyServer, user: User) -> Any:
+    return redis.Redis.from_url(url(server, user), protocol=2, decode_responses=True)
+
+
+def test_each_process_does_all_that_it_does_under_its_own_user_and_is_refused_nothing(
+    server: ValkeyServer, kafka: Kafka, tmp_path: Path
+) -> None:
+    broker = Broker(kafka.bootstrap, make_topic(kafka))
+    server.call("ACL", "LOG", "RESET")
+    with (
+        # The namespace is made by the service's user, as by the first client.
+        Tickwheel(
+            url(server, SERVICE), namespace=NAMESPACE, shards=2, history="relay", drive=False, durability="fsync"
+        ) as direct,
+        ServiceThread(url(server, SERVICE)) as service,
+        running(url(server, EVENTS), NAMESPACE, tmp_path / "lock", broker),
+        Tickwheel(service.url, namespace=NAMESPACE) as remote,
+    ):
+        for tickwheel, name in ((direct, "direct"), (remote, "remote")):
+            live_a_life(tickwheel, name)
+        with server.client() as admin:
+            outboxes = [shard_key(NAMESPACE, shard, "events") for shard in range(2)]
+            eventually(lambda: not any(map(admin.xlen, outboxes)), "the relay has cut the outbox", 60)
+        for command in (["doctor"], ["shards"]):
+            done = subprocess.run(
+                [sys.executable, "-m", "tickwheel", *command, "--url", url(server, OPERATOR), "--namespace", NAMESPACE],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+    assert server.call("ACL", "LOG") == []
+    nobody_may_run_what_nobody_needs(server)
+
+
+def nobody_may_run_what_nobody_needs(server: ValkeyServer) -> None:
+    called = {name.removeprefix("cmdstat_") for name in server.call("INFO", "commandstats")}
+    scripts = "".join(file.read_text() for file in (Path(__file__).parents[2] / "lua").glob("*.lua"))
+    called |= {name.lower() for name in re.findall(r"call\('([A-Z]+)'", scripts)}
+    allowed = {word[1:] for user in (SERVICE, EVENTS, OPERATOR) for word in user.rule.split() if word.startswith("+")}
+    assert allowed - called - ELSEWHERE == set()
+
+
+def live_a_life(tickwheel: Tickwheel, name: str) -> None:
+    """Every operation, and all that the event process does for it."""
+    plain = tickwheel.create_queue(f"{name}-plain", max_attempts=2, backoff=timedelta(0), forecast=True)
+    owned = tickwheel.create_queue(f"{name}-owned", exclusive_key="owner", lease=timedelta(seconds=1))
+    plain.enqueue_many(NewMessage(b"x" * 3_000, id=f"m{n}", metadata={"region": "eu"}) for n in range(6))
+    plain.enqueue(b"later", id="later", delay=timedelta(milliseconds=300), metadata={"region": "us"})
+    plain.enqueue(b"moved", id="moved", delay=timedelta(hours=1))
+    plain.reschedule("moved", delay=timedelta(milliseconds=100), deadline=timedelta(days=-1))
+    [moved] = plain.dequeue(wait=WAIT, where=None, worker="w")
+    moved.complete()
+    [later] = plain.dequeue(wait=WAIT, where={"region": "us"})
+    later.extend(timedelta(seconds=30))
+    later.complete()
+    first, second, third = plain.dequeue(limit=3, request_id=f"{name}:1")
+    plain.complete_many([first])
+    for message in (second, third):
+        message.fail("again", retry_in=timedelta(0))
+    plain.cancel("m5")
+    for n, value in enumerate(("ann", "ann", "bob")):
+        owned.enqueue(b"x", id=f"o{n}", metadata={"owner": value})
+    taken = owned.dequeue(limit=3, consistency="exact")
+    assert len(taken) == 2
+    # Their leases end, and they come again.
+    again = [message for _ in range(2) for message in owned.dequeue(wait=WAIT)]
+    with pytest.raises(LeaseLost):
+        taken[0].complete()
+    for message in again:
+        message.complete()
+    assert plain.depth(where={"region": "eu"}) >= 0
+    plain.counts(), plain.lateness(), plain.forecast(minutes=5), plain.explain("m4"), list(plain.messages())
+    plain.get("m4")
+    plain.block(), plain.unblock()
+    assert {queue.name for queue in tickwheel.queues()} >= {f"{name}-plain", f"{name}-owned"}
+
+
+KEY = shard_key(NAMESPACE, 0, "clock")
+FORBIDDEN: list[tuple[str, list[Any]]] = [
+    ("FLUSHALL", []),
+    ("FLUSHDB", []),
+    ("CONFIG", ["SET", "maxmemory", "1"]),
+    ("CONFIG", ["REWRITE"]),
+    ("ACL", ["LIST"]),
+    ("ACL", ["SETUSER", SERVICE.name, "allcommands"]),
+    ("SHUTDOWN", []),
+    ("MONITOR", []),
+    ("KEYS", ["*"]),
+    ("REPLICAOF", ["NO", "ONE"]),
+    ("MODULE", ["LIST"]),
+    ("SCRIPT", ["FLUSH"]),
+    ("FUNCTION", ["FLUSH"]),
+    ("CLIENT", ["KILL", "TYPE", "normal"]),
+    ("EVAL", ["return 1", 0]),
+    ("DEL", [KEY]),
+    ("RENAME", [KEY, KEY]),
+    ("PUBLISH", ["x", "y"]),
+    # Another namespace, also one whose name begins like this one's.
+    ("HGET", ["other:{0}:clock", "x"]),
+    ("HGET", ["tw2:{0}:clock", "x"]),
+    ("HSET", ["other:{0}:clock", "x", "y"]),
+    ("SSUBSCRIBE", ["other:{0}:q:jobs:wake"]),
+    ("SPUBLISH", ["other:{0}:q:jobs:wake", "x"]),
+]
+
+
+@pytest.mark.parametrize("user", [SERVICE, EVENTS, OPERATOR], ids=["service", "events", "operator"])
+@pytest.mark.parametrize(("name", "arguments"), FORBIDDEN, ids=[f"{n} {name}" for n, (name, _) in enumerate(FORBIDDEN)])
+def test_what_no_process_needs_is_refused(server: ValkeyServer, user: User, name: str, arguments: list[Any]) -> None:
+    with client(server, user) as mine, pytest.raises(redis.exceptions.NoPermissionError):
+        mine.execute_command(name, *arguments)
+
+
+def test_the_service_may_not_touch_the_wheel(server: ValkeyServer) -> None:
+    with client(server, SERVICE) as mine:
+        for key in (shard_key(NAMESPACE, 0, "slots"), slot_key(NAMESPACE, 0, 2, 17)):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                mine.execute_command("EXISTS", key)
+
+
+def test_a_script_does_no_more_than_its_user_may(server: ValkeyServer) -> None:
+    with client(server, SERVICE) as mine:
+        for text in ("return redis.call('FLUSHALL')", "return redis.call('HGET', 'other:{0}:clock', 'x')"):
+            sha = mine.script_load(text)
+            with pytest.raises(redis.exceptions.ResponseError, match=r"(?i)acl|permission"):
+                mine.evalsha(sha, 0)
+
+
+def test_a_user_without_its_password_is_nobody(server: ValkeyServer) -> None:
+    with pytest.raises(redis.exceptions.AuthenticationError):
+        redis.Redis.from_url(f"redis://{SERVICE.name}:wrong@{server.address}").ping()
+
+
+def test_the_command_prints_lines_for_a_file_and_the_passwords_beside_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tickwheel", "acl", "--namespace", "shop"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    names = ["shop-service", "shop-events", "shop-operator"]
+    assert [line.split()[1] for line in done.stdout.splitlines()] == names
+    passwords = [line.partition(f"{name}:")[2].partition("@")[0] for name, line in zip(names, done.stderr.splitlines())]  # noqa: B905
+    assert all(len(word.rpartition(":")[2]) >= 43 for word in passwords)
+    assert not any(word.rpartition(":")[2] in done.stdout for word in passwords)
