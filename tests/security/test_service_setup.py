@@ -1,0 +1,113 @@
+"""`tickwheel serve` with half of what it needs, or what is wrong: it says what, ends with 2, and never listens."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from services.process import free_port
+from tests.security.tokens import entry
+from tickwheel.cli.app import app
+
+pytestmark = pytest.mark.security
+
+CERTS = Path(__file__).parents[1] / "fault" / "certs"
+TOKEN, OTHER = "tw_One-Of-A-Setup", "tw_Other-Of-A-Setup"
+GOOD = entry(TOKEN, '["produce"]')
+Files = Callable[..., str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Files as an operator has them; {cert}, {key} and the like in options are their paths."""
+    for name, source in (("cert", "server.pem"), ("key", "server-key.pem"), ("stranger", "stranger.pem")):
+        (tmp_path / name).write_bytes((CERTS / source).read_bytes())
+        (tmp_path / name).chmod(0o600)
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "empty").chmod(0o600)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--tls-cert {cert}", "give both --tls-cert and --tls-key"),
+        ("--tls-key {key}", "give both --tls-cert and --tls-key"),
+        ("--tls-client-ca {cert}", "it needs --tls-cert and --tls-key"),
+        ("--tls-client-ca {cert} --tls-key {key}", "give both --tls-cert and --tls-key"),
+        ("--tls-cert {cert} --tls-key {none}", "TLS cannot be served with"),
+        ("--tls-cert {none} --tls-key {key}", "TLS cannot be served with"),
+        ("--tls-cert {cert} --tls-key {empty}", "TLS cannot be served with"),
+        ("--tls-cert {stranger} --tls-key {key}", "TLS cannot be served with"),
+        ("--tls-cert {key} --tls-key {cert}", "TLS cannot be served with"),
+        ("--tls-cert {cert} --tls-key {key} --tls-client-ca {none}", "TLS cannot be served with"),
+        ("--tls-cert {cert} --tls-key {key} --tls-client-ca {empty}", "TLS cannot be served with"),
+        ("--tls-cert {cert} --tls-key {key} --tokens {none}", "cannot be read"),
+        ("--tls-cert {cert} --tls-key {key} --tokens {folder}", "cannot be read"),
+        ("--tokens {empty}", "must hold [[token]] tables"),
+        ("--max-connections 0", "--max-connections"),
+        ("--max-waiting 0", "--max-waiting"),
+        ("--processes 0", "--processes"),
+        ("--tokens {empty} --processes 2", "must hold [[token]] tables"),
+        ("--tls-cert {cert} --processes 2", "give both --tls-cert and --tls-key"),
+        ("--listen 0.0.0.0:0", "nothing would be encrypted"),
+        ("--listen 0.0.0.0:0 --insecure --tokens {empty}", "would be sent to 0.0.0.0:0 for all to read"),
+        ("--listen [::]:0", "nothing would be encrypted"),
+    ],
+)
+def test_what_does_not_go_together_or_is_not_there_is_refused(folder: Path, options: str, said: str) -> None:
+    given = options.format(
+        folder=folder, **{name: folder / name for name in ("cert", "key", "stranger", "empty", "none")}
+    )
+    check_refused(given.split(), said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (GOOD.replace('"produce"', '"reader"'), "must be one of produce, consume, admin, not 'reader'"),
+        (GOOD.replace('roles = ["produce"]', ""), "roles of token 1"),
+        (GOOD + 'queues = ["orders/*"]', "has 'orders/*', which no name matches"),
+        (GOOD + 'queues = [""]', "which no name matches"),
+        (GOOD + "queues = []", "queues of token 1"),
+        (GOOD + 'namespaces = ["a b"]', "which no name matches"),
+        (GOOD + GOOD, "names one token twice"),
+        (GOOD + entry(OTHER, '["consume"]').replace(OTHER[3:], TOKEN[3:]), "has two tokens of the name"),
+        (GOOD.replace("sha256", "sha-256"), "has no setting 'sha-256'"),
+        (GOOD.replace('sha256 = "', 'sha256 = "0'), "has no sha256 of 64 hexadecimal digits"),
+        (GOOD + 'token = "tw_plain"', "has no setting 'token'"),
+        (GOOD + "expires = 2027-01-01", "must be a time with its zone"),
+        (GOOD + "messages_per_second = -1", "must be a whole number from 1"),
+        ("[[token]\n", "is no TOML"),
+    ],
+)
+def test_a_tokens_file_that_is_wrong_is_refused(folder: Path, text: str, said: str) -> None:
+    file = folder / "tokens"
+    file.write_text(text)
+    file.chmod(0o600)
+    check_refused(["--tokens", str(file)], said)
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o602, 0o644, 0o666])
+@pytest.mark.parametrize("name", ["key", "tokens"])
+def test_a_secret_file_that_is_open_to_everybody_is_refused(folder: Path, name: str, mode: int) -> None:
+    (folder / "tokens").write_text(GOOD)
+    (folder / "tokens").chmod(0o600)
+    (folder / name).chmod(mode)
+    options = ["--tls-cert", folder / "cert", "--tls-key", folder / "key", "--tokens", folder / "tokens"]
+    check_refused(list(map(str, options)), "is open to every user of this machine")
+
+
+def check_refused(options: list[str], said: str) -> None:
+    port = free_port()
+    listen = [] if "--listen" in options else ["--listen", f"127.0.0.1:{port}"]
+    # Where nothing is, as it comes to that only when all else is right.
+    command = ["serve", "--url", f"redis://127.0.0.1:{free_port()}", *listen, *options]
+    done = CliRunner().invoke(app, command, env={"COLUMNS": "300"})
+    assert done.exit_code == 2, done.output
+    assert said in " ".join(done.output.split())
+    assert TOKEN not in done.output
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port), 5).close()
