@@ -1,4 +1,4 @@
-"""The unit and the compose file start event processes by options that there are, and the operations page names them."""
+"""The units and the compose file start processes by options that there are, and the operations page names them."""
 
 import itertools
 import re
@@ -22,18 +22,18 @@ ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())
 
 
-def unit_command() -> list[str]:
-    unit = (ROOT / "deploy/tickwheel-events.service").read_text().replace("\\\n", " ")
+def unit_command(process: str = "events") -> list[str]:
+    unit = (ROOT / f"deploy/tickwheel-{process}.service").read_text().replace("\\\n", " ")
     [command] = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
     return shlex.split(command)[1:]
 
 
-def compose_commands() -> list[list[str]]:
-    return [shlex.split(each["command"]) for each in COMPOSE["services"].values() if "build" in each]
+def compose_commands(process: str = "events") -> list[list[str]]:
+    built = (shlex.split(each["command"]) for each in COMPOSE["services"].values() if "build" in each)
+    return [command for command in built if command[0] == process]
 
 
-@pytest.mark.parametrize("command", [unit_command(), *compose_commands()], ids=["unit", "events-1", "events-2"])
-def test_an_event_process_is_started_by_options_that_there_are(command: list[str]) -> None:
+def is_an_option_each(command: list[str]) -> bool:
     helped = subprocess.run(
         [sys.executable, "-m", "tickwheel", command[0], "--help"],
         capture_output=True,
@@ -42,11 +42,24 @@ def test_an_event_process_is_started_by_options_that_there_are(command: list[str
         check=True,
         env={"COLUMNS": "200", "PATH": ""},
     ).stdout
-    options = {option for option in command if option.startswith("--")}
-    assert options <= set(re.findall(r"--[a-z-]+", helped))
+    return {option for option in command if option.startswith("--")} <= set(re.findall(r"--[a-z-]+", helped))
+
+
+@pytest.mark.parametrize("command", [unit_command(), *compose_commands()], ids=["unit", "events-1", "events-2"])
+def test_an_event_process_is_started_by_options_that_there_are(command: list[str]) -> None:
+    assert is_an_option_each(command)
     given = dict(itertools.pairwise(command))
     ZooKeeperUrl.parse(given["--election"])
     parse_durability(given["--durability"])
+
+
+@pytest.mark.parametrize("command", [unit_command("serve"), *compose_commands("serve")], ids=["unit", "compose"])
+def test_the_service_is_started_by_options_that_there_are(command: list[str]) -> None:
+    assert is_an_option_each(command)
+    given = dict(itertools.pairwise(command))
+    parse_durability(given["--durability"])
+    # Beyond its machine it is encrypted, or says that it is not.
+    assert "--tls-cert" in command or "--insecure" in command
 
 
 def test_whichever_is_started_first_makes_a_namespace_of_the_shards_that_the_operations_page_advises() -> None:
@@ -82,6 +95,6 @@ def test_the_compose_file_has_the_servers_that_are_tested() -> None:
 
 def test_the_operations_page_names_the_files() -> None:
     page = (ROOT / "docs/operations.md").read_text()
-    for file in ("deploy/tickwheel-events.service", "deploy/compose.yaml"):
+    for file in ("deploy/tickwheel-events.service", "deploy/tickwheel-serve.service", "deploy/compose.yaml"):
         assert file in page
         assert (ROOT / file).exists()

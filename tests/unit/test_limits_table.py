@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tickwheel import limits
+from tickwheel.service import intake
 
 pytestmark = pytest.mark.unit
 
@@ -51,9 +52,24 @@ DEFAULTS = {
 }
 
 
-def table() -> dict[str, tuple[str, str]]:
+# Of a process of the service, in a table of its own.
+SERVICE_ROWS = {
+    "a request": f"{limits.REQUEST_BYTES // 2**20} MiB; answers have as many messages as were asked for",
+    "a batch": "1,000 messages, leases or ids; 100 of `Fail`",
+    "calls that wait (dequeues with a wait, streams)": "`--max-waiting`; of a token `waiting`",
+    "messages on credit of a stream": f"{limits.STREAM_CREDIT:,}, delivered by 100",
+    "a client that is gone without a word": f"let go after {(intake.PING_MS + intake.PONG_MS) // 1000} s",
+}
+SERVICE_DEFAULTS = {
+    "calls that wait (dequeues with a wait, streams)": f"{limits.WAITING_CALLS:,}",
+    "calls under way": f"{limits.OTHER_CALLS:,} beside those that wait",
+    "connections": f"{limits.CONNECTIONS:,}",
+}
+
+
+def table(title: str = "## Limits and defaults", end: str = "\n## ") -> dict[str, tuple[str, str]]:
     guide = (Path(__file__).parents[2] / "docs/guide.md").read_text()
-    rows = guide.split("## Limits and defaults")[1].split("\n## ")[0].strip().splitlines()[2:]
+    rows = [line for line in guide.split(title)[1].split(end)[0].splitlines() if line.startswith("|")][2:]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     return {what: (default, limit) for what, default, limit in cells}
 
@@ -66,3 +82,10 @@ def test_the_limit_in_the_guide_is_the_one_in_the_code(what: str) -> None:
 @pytest.mark.parametrize("what", DEFAULTS)
 def test_the_default_in_the_guide_is_the_one_in_the_code(what: str) -> None:
     assert table()[what][0] == DEFAULTS[what]
+
+
+def test_the_limits_of_the_service_in_the_guide_are_those_in_the_code() -> None:
+    told = table("### Limits of the service")
+    assert {what: told[what][1] for what in SERVICE_ROWS} == SERVICE_ROWS
+    assert {what: told[what][0] for what in SERVICE_DEFAULTS} == SERVICE_DEFAULTS
+    assert f"up to {limits.RATE_MAX:,}" in told["messages a second"][1]
