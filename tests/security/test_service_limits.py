@@ -27,7 +27,7 @@ from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
 
-SLOW, QUICK, WAITER, FREE = (f"tw_{name}-Of-Limits" for name in "abcd")
+SLOW, LATE, QUICK, WAITER, FREE = (f"tw_{name}-Of-Limits" for name in "abcde")
 NAMESPACE = "service-limits"
 ROLES = '["produce", "consume", "admin"]'
 LONG = timedelta(seconds=20)
@@ -39,6 +39,7 @@ def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFa
     here = f'namespaces = ["{NAMESPACE}"]\n'
     path.write_text(
         entry(SLOW, ROLES, here + "messages_per_second = 1\nburst = 20")
+        + entry(LATE, ROLES, here + "messages_per_second = 1\nburst = 20")
         + entry(QUICK, ROLES, here + "messages_per_second = 200\nburst = 20")
         + entry(WAITER, ROLES, here + "waiting = 2")
         + entry(FREE, ROLES, here)
@@ -106,12 +107,12 @@ def test_a_client_waits_until_its_token_may_go_on(service: ServiceThread) -> Non
 
 
 def test_a_client_that_cannot_wait_so_long_says_why_at_once(service: ServiceThread) -> None:
-    with client(service, SLOW, timedelta(seconds=10), namespace=NAMESPACE) as slow:
+    with client(service, LATE, timedelta(seconds=10), namespace=NAMESPACE) as late:
         many = [NewMessage(b"x") for _ in range(100)]
 
         def refused() -> LimitExceeded | None:
             try:
-                slow.queue("slow").enqueue_many(many)
+                late.queue("late").enqueue_many(many)
             except LimitExceeded as error:
                 return error
             return None
@@ -119,7 +120,7 @@ def test_a_client_that_cannot_wait_so_long_says_why_at_once(service: ServiceThre
         found: Any = eventually(refused, "its burst is used up")
         began = time.monotonic()
         with pytest.raises(LimitExceeded, match="may have 1 messages a second"):
-            slow.queue("slow").counts()
+            late.queue("late").counts()
         assert time.monotonic() - began < 5
         assert found.retry_after_ms > 10_000
 
@@ -231,3 +232,35 @@ def test_the_file_may_say_no_limits_that_make_no_sense(tmp_path: Path) -> None:
         path.write_text(entry(SLOW, ROLES, rest))
         with pytest.raises(ValueError, match=said):
             TokenFile(path)
+
+
+def test_headers_beyond_16_kib_are_refused(channel: grpc.Channel) -> None:
+    free = stranger(channel, FREE)
+    assert free.call("ListQueues", namespace=NAMESPACE)
+    for size, allowed in ((7_000, True), (17_000, False)):
+        large = Stranger(channel, (("authorization", f"Bearer {FREE}"), ("x", "x" * size)))
+        if allowed:
+            large.call("ListQueues", namespace=NAMESPACE)
+            continue
+        with pytest.raises(grpc.RpcError) as refused:
+            large.call("ListQueues", namespace=NAMESPACE)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_who_may_not_read_a_queue_is_refused_it_in_every_way(service: ServiceThread, channel: grpc.Channel) -> None:
+    asked = {"namespace": "another", "queue": "jobs"}
+    free = stranger(channel, FREE)
+    for call in (
+        lambda: free.call("Dequeue", **asked),
+        lambda: free.call("Dequeue", **asked, wait_ms=60_000),
+        lambda: list(free.stream("DequeueStream", iter([asked | {"credit": 1}]))),
+        lambda: free.call("GetMessage", **asked, id="a"),
+        lambda: free.call("ListMessages", **asked),
+        lambda: free.call("GetCounts", **asked),
+        lambda: free.call("ListQueues", namespace="another"),
+        lambda: free.call("OpenNamespace", namespace="another"),
+        lambda: free.send_many("EnqueueStream", [asked | {"messages": [{}]}]),
+    ):
+        with pytest.raises(grpc.RpcError) as refused:
+            call()
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
