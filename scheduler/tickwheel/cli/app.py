@@ -15,10 +15,12 @@ from tickwheel.cli import (
     doctor,
     enqueue,
     events,
+    import_celery,
     lease,
     load,
     look,
     queues,
+    routes,
     schedules,
     serve,
     settings,
@@ -69,6 +71,8 @@ for group in (enqueue, lease, change, look, schedules, doctor, demo, events, ser
     app.add_typer(group.commands)
 app.add_typer(queues.commands, name="queue", rich_help_panel="Queues")
 app.add_typer(settings.commands, name="setting", rich_help_panel="Queues")
+app.add_typer(routes.commands, name="route", rich_help_panel="Queues")
+app.add_typer(import_celery.commands, name="import", rich_help_panel="Messages")
 app.add_typer(shards.commands, name="shards", rich_help_panel="Processes")
 
 

@@ -18,6 +18,7 @@ from tickwheel.tasks.flow import Reject, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.queues import TaskQueue
 from tickwheel.tasks.retry import Retry
+from tickwheel.tasks.routes import Route
 from tickwheel.tasks.running import Outcome, Run, current
 from tickwheel.tasks.schedule import Schedule
 from tickwheel.tasks.task import Task
@@ -28,6 +29,7 @@ __all__ = [
     "Reject",
     "Retry",
     "RetryLater",
+    "Route",
     "Run",
     "Schedule",
     "Skip",

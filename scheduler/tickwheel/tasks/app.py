@@ -16,9 +16,11 @@ from tickwheel import aio, arguments
 from tickwheel.client import Queue, Tickwheel
 from tickwheel.errors import Forbidden, InvalidArgument, QueueNotFound
 from tickwheel.message import EnqueueResult, NewMessage
+from tickwheel.tasks import routes
 from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.queues import TaskQueue
 from tickwheel.tasks.retry import Retry
+from tickwheel.tasks.routes import Route
 from tickwheel.tasks.schedule import OCCURRENCES, Policies, Schedule
 from tickwheel.tasks.signature import ENCODINGS
 from tickwheel.tasks.task import TIME_LIMIT, Call, Defaults, Task
@@ -56,6 +58,7 @@ class TaskApp:
         self.schedules: dict[str, Schedule] = {}
         self.schedule_queue = arguments.plain_name("schedule_queue", schedule_queue)
         self.middleware: list[Middleware] = []
+        self._on_load: list[Callable[[], None]] = []
         if url is None and data_dir is None:
             url, data_dir = os.environ.get("TICKWHEEL_URL") or None, os.environ.get("TICKWHEEL_DATA_DIR") or None
         self._where: dict[str, Any] = {
@@ -177,6 +180,25 @@ class TaskApp:
             raise InvalidArgument(f"there are two schedules {made.name!r} in one app: give one of them another name")
         self.schedules[made.name] = made
         return made
+
+    def on_load(self, declare: Callable[[], None]) -> None:
+        """Have it called when a worker has imported the app, for what is not declared by then."""
+        self._on_load.append(declare)
+
+    def load(self) -> None:
+        """Declare all that it has; workers do it before anything else."""
+        for declare in self._on_load:
+            declare()
+
+    def route(self, task: str, *, to: str, share: float = 1.0) -> None:
+        """Say where the calls of a Celery task go: ``share`` of them to ``celery`` or ``tickwheel``, the others to the
+        other. Producers follow within about a second. Raises InvalidArgument.
+        """
+        routes.write(self.tickwheel, task, Route(to, share))
+
+    def routes(self) -> dict[str, Route]:
+        """The routes of all tasks that have one; all others are Celery's."""
+        return routes.listed(self.tickwheel)
 
     def add_middleware(self, middleware: Middleware) -> None:
         """Have it called around all tasks, inside of those that were added before."""

@@ -74,6 +74,7 @@ def main() -> int:
         app = load_app(orders.app)
         # The supervisor turns the wheel of an embedded server.
         app.move(**orders.where, drive=False)
+        app.load()
         queues = chosen_queues(app, orders.queues)
         kind = load_selector(orders.selector)
         for task in app.tasks.values():

@@ -23,8 +23,9 @@ def test_help_has_examples_and_exit_codes(run: Run) -> None:
             assert "Examples:" in run(name, "--help").stdout, name
     for name in ("create", "list", "show", "block", "unblock"):
         assert "Examples:" in run("queue", name, "--help").stdout, name
-    for name in ("list", "get", "set", "unset"):
-        assert "Examples:" in run("setting", name, "--help").stdout, name
+    for group, names in {"setting": "list get set unset", "route": "list set unset", "import": "celery"}.items():
+        for name in names.split():
+            assert "Examples:" in run(group, name, "--help").stdout, (group, name)
 
 
 def test_the_version_is_printed(run: Run) -> None:
@@ -135,6 +136,21 @@ def test_a_setting_is_set_read_listed_and_removed(run: Run, place: Tickwheel) ->
     assert "shop@example.com" in run("setting", "list").stdout
     run("setting", "unset", "mail.sender")
     assert "'mail.sender' is not set" in run("setting", "get", "mail.sender", code=4).stderr
+
+
+def test_a_route_is_set_listed_and_removed(run: Run) -> None:
+    run("queue", "create", "jobs")
+    assert "no routes" in run("route", "list").stderr
+    run("route", "set", "mail.send", "--to", "tickwheel", "--share", "0.25")
+    assert document(run("route", "list", "--json")) == {"mail.send": {"to": "tickwheel", "share": 0.25}}
+    assert run("route", "list").stdout.split()[-3:] == ["mail.send", "tickwheel", "0.25"]
+    assert (
+        "share must be a number from 0 to 1"
+        in run("route", "set", "x", "--to", "celery", "--share", "2", code=2).stderr
+    )
+    assert "to must be one of celery, tickwheel" in run("route", "set", "x", "--to", "mars", code=2).stderr
+    run("route", "unset", "mail.send")
+    assert document(run("route", "list", "--json")) == {}
 
 
 def test_cancel_tries_every_id_and_tells_the_first_refusal(run: Run) -> None:

@@ -1,0 +1,174 @@
+"""A Celery application on a real Redis server, with Celery's worker and Tickwheel's as processes."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conditions import eventually
+from tests.fault.event_processes import EventProcessChild
+from tests.integration.migration import shop
+from tickwheel import MessageView, Tickwheel
+from tickwheel.testing import PrivateServer
+
+ROOT = Path(__file__).parents[3]
+BROKER, BACKEND = 1, 2
+
+
+class Shop:
+    """The application: what was recorded, and its workers."""
+
+    def __init__(self, server: PrivateServer, namespace: str, folder: Path, tickwheel: Tickwheel) -> None:
+        self.tickwheel, self.namespace, self.url = tickwheel, namespace, server.url
+        self.broker: Any = server.client(db=BROKER)
+        self._lock = folder / "lock"
+        self._record, self._log = folder / "record.txt", folder / "workers.log"
+        self._record.touch()
+        self._server = server
+
+    def celery_url(self, db: int) -> str:
+        """How Celery names a database of the server."""
+        return f"{self.url.replace('unix://', 'redis+socket://')}?virtual_host={db}"
+
+    @property
+    def broker_url(self) -> str:
+        """How everybody else does."""
+        return f"{self.url}?db={BROKER}"
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def record(self) -> list[list[str]]:
+        """What tasks wrote down: side, task, id, retries, and more."""
+        return [line.split() for line in self._record.read_text().splitlines()]
+
+    def ran(self, *ids: str) -> dict[str, list[str]]:
+        """Which sides ran each of these calls, as often as they did."""
+        found: dict[str, list[str]] = {id_: [] for id_ in ids}
+        for side, _, id_, *_ in self.record:
+            if id_ in found:
+                found[id_].append(side)
+        return found
+
+    def wait_until_run(self, ids: list[str], within: float = 40.0) -> None:
+        try:
+            eventually(lambda: all(self.ran(*ids).values()), "all have run", within, 0.05)
+        except AssertionError as error:
+            missing = [id_ for id_, sides in self.ran(*ids).items() if not sides]
+            raise AssertionError(
+                f"{len(missing)} of {len(ids)} did not run: {missing[:5]}\n{self.log[-2_000:]}"
+            ) from error
+
+    def ends(self, id_: str, queue: str = "celery") -> MessageView:
+        """What became of the message of a call, once it is finished."""
+        found = self.tickwheel.queue(queue)
+        finished = ("completed", "errored")
+        eventually(lambda: found.get(id_).state in finished, f"{id_} ends: {self.log[-2_000:]}", 30, 0.01)
+        return found.get(id_)
+
+    def event_process(self) -> EventProcessChild:
+        return EventProcessChild(self.url, self.namespace, self._lock)
+
+    @contextmanager
+    def celery_worker(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Celery's own, ready to work."""
+        command = ["celery", "-A", "tests.integration.migration.shop:celery", "worker", "-P", "solo", "-n", "c@test"]
+        quiet = ["--without-gossip", "--without-mingle", "-Q", "celery,urgent", "-l", "WARNING"]
+        with self._process("celery", [*command, *quiet, *options]) as process:
+            eventually(lambda: shop.celery.control.ping(timeout=0.2), f"Celery's worker is there: {self.log}", 40)
+            yield process
+
+    @contextmanager
+    def tickwheel_worker(self) -> Iterator[subprocess.Popen[bytes]]:
+        with self._process(
+            "tickwheel", ["tickwheel", "worker", "tests.integration.migration.shop:tickwheel"]
+        ) as process:
+            yield process
+
+    @contextmanager
+    def _process(self, side: str, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+        said = {
+            "SIDE": side,
+            "RECORD": str(self._record),
+            "BROKER": self.celery_url(BROKER),
+            "BACKEND": self.celery_url(BACKEND),
+            "TICKWHEEL_URL": self.url,
+            "TICKWHEEL_NAMESPACE": self.namespace,
+        }
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *command], cwd=ROOT, env=os.environ | said, stdout=log, stderr=log
+            )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    process.send_signal(signal.SIGKILL)
+                    process.wait(10)
+
+
+@pytest.fixture
+def here(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[Shop]:
+    """The application in this process, a producer, without any worker."""
+    with shop_of(tickwheel_server, tmp_path) as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def moved(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """The same with an event process and a worker of Tickwheel, for all tests of a module; `celery` is its queue."""
+    folder = tmp_path_factory.mktemp("moved")
+    with shop_of(tickwheel_server, folder) as place, place.event_process(), place.tickwheel_worker():
+        yield place
+
+
+@contextmanager
+def shop_of(tickwheel_server: PrivateServer, folder: Path) -> Iterator[Shop]:
+    namespace = f"moving-{uuid.uuid4().hex[:8]}"
+    with ExitStack() as stack:
+        tickwheel = stack.enter_context(Tickwheel(tickwheel_server.url, namespace=namespace))
+        stack.callback(tickwheel_server.clear, namespace)
+        place = Shop(tickwheel_server, namespace, folder, tickwheel)
+        stack.enter_context(place.broker)
+        for db in (BROKER, BACKEND):
+            with tickwheel_server.client(db=db) as client:
+                client.flushdb()
+        shop.celery.conf.broker_url = place.celery_url(BROKER)
+        shop.celery.conf.result_backend = place.celery_url(BACKEND)
+        stack.callback(forget_connections)
+        shop.tickwheel.move(url=tickwheel_server.url, namespace=namespace)
+        stack.callback(shop.tickwheel.close)
+        yield place
+
+
+def forget_connections() -> None:
+    """The next one may be on another server; results that nobody waits for any more go while theirs is there."""
+    gc.collect()
+    celery: Any = shop.celery
+    celery.backend.result_consumer.subscribed_to.clear()
+    celery.close()
+    celery._pool = None
+    celery.amqp._producer_pool = None
+    vars(celery.amqp).pop("send_task_message", None)
+    celery._backend_cache = None
+    vars(celery._local).pop("backend", None)
+
+
+def route(task: str, to: str, share: float = 1.0) -> None:
+    """Sets a route, and has this producer see it at once."""
+    shop.tickwheel.route(task, to=to, share=share)
+    shop.celery.amqp.send_task_message._routes._known.pop(task, None)

@@ -1,0 +1,166 @@
+"""What waits in Celery's Redis is moved by `tickwheel import celery`: each message once; what cannot be moved stays."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from celery import chain
+
+from tests.conditions import eventually
+from tests.integration.migration import shop
+from tests.integration.migration.conftest import ROOT, Shop
+
+pytestmark = pytest.mark.integration
+
+
+def command(here: Shop, *options: str) -> list[str]:
+    where = ["--url", here.url, "--namespace", here.namespace, "--json"]
+    return [sys.executable, "-m", "tickwheel", "import", "celery", "--from", here.broker_url, *where, *options]
+
+
+def import_(here: Shop, *options: str, code: int = 0) -> list[dict[str, Any]]:
+    """What it reports of each queue."""
+    done = subprocess.run(command(here, *options), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done
+    assert "Traceback" not in done.stderr, done.stderr
+    reports: list[dict[str, Any]] = json.loads(done.stdout) if done.stdout else []
+    return reports
+
+
+def left(here: Shop) -> list[bytes]:
+    """The keys of Celery's Redis that hold messages."""
+    return [key for key in here.broker.keys("*") if not key.startswith(b"_kombu")]
+
+
+def test_what_waits_is_moved_with_its_times_and_order_and_run(here: Shop) -> None:
+    low = shop.note.apply_async(("low",), priority=9).id
+    first, second = shop.note.delay("first").id, shop.note.delay("second").id
+    later = shop.note.apply_async(("later",), countdown=3_600).id
+    naive = shop.note.apply_async(("naive",), eta=datetime(2030, 6, 1, 12)).id  # noqa: DTZ001  # as some write them
+    expired = shop.note.apply_async(("expired",), expires=0.001).id
+    [report] = import_(here, "--timezone", "Europe/Berlin")
+    assert report == {"queue": "celery", "moved": 6, "there_before": 0, "refused": []}
+    assert left(here) == []
+    queue = here.tickwheel.queue("celery")
+    assert abs(queue.get(later).due - datetime.now(UTC) - timedelta(hours=1)) < timedelta(seconds=30)
+    assert queue.get(naive).due == datetime(2030, 6, 1, 10, tzinfo=UTC)
+    with here.event_process(), here.tickwheel_worker():
+        here.wait_until_run([first, second, low])
+    assert [line[2] for line in here.record] == [first, second, low]
+    assert queue.get(expired).state == "completed"
+
+
+def test_a_dry_run_moves_nothing(here: Shop) -> None:
+    ids = [shop.note.delay(str(n)).id for n in range(3)]
+    before = here.broker.lrange("celery", 0, -1)
+    [report] = import_(here, "--dry-run")
+    assert report["moved"] == len(ids)
+    assert here.broker.lrange("celery", 0, -1) == before
+    assert here.tickwheel.queues() == []
+
+
+def test_what_cannot_be_moved_is_named_and_stays(here: Shop) -> None:
+    pickled = shop.note.apply_async(("x",), serializer="pickle").id
+    yaml = shop.note.apply_async(("x",), serializer="yaml").id
+    linked = shop.note.apply_async(("x",), link=shop.note.s()).id
+    chain(shop.note.si("x"), shop.note.si("y")).delay()
+    packed = shop.note.apply_async(("x" * 99,), compression="zlib").id
+    large = shop.note.delay("x" * 300_000).id
+    here.broker.lpush("celery", b"\xffnonsense", b"{}", b"[1]", b'{"headers": 1, "properties": 2, "content-type": 3}')
+    stay = here.broker.lrange("celery", 0, -1)
+    moved = shop.note.delay("moved").id
+    for _ in range(2):
+        [report] = import_(here, code=1)
+        assert here.broker.lrange("celery", 0, -1) == stay
+    assert report["moved"] == 0
+    assert here.tickwheel.queue("celery").get(moved).state == "pending"
+    reasons = {each["id"]: f"{each['task']} {each['reason']}" for each in report["refused"]}
+    assert len(report["refused"]) == len(stay) == 10
+    assert reasons[pickled].startswith("shop.note its content type is application/x-python-serialize, and only")
+    assert "application/x-yaml" in reasons[yaml]
+    assert "callbacks" in reasons[linked]
+    assert "compressed" in reasons[packed]
+    assert "bytes" in reasons[large]
+    assert any("chain" in reason for reason in reasons.values())
+
+
+def test_an_id_that_is_taken_by_another_message_stays(here: Shop) -> None:
+    here.tickwheel.queue("celery").enqueue(b"other", id="taken")
+    shop.note.apply_async(("x",), task_id="taken")
+    other = shop.note.delay("y").id
+    [report] = import_(here, code=1)
+    assert (report["moved"], [each["id"] for each in report["refused"]]) == (1, ["taken"])
+    assert here.broker.llen("celery") == 1
+    assert left(here) == [b"celery"]
+    assert here.tickwheel.queue("celery").get(other).state == "pending"
+
+
+def test_what_celerys_workers_had_taken_is_moved_once_they_are_gone(here: Shop) -> None:
+    etas = [shop.note.apply_async((str(n),), countdown=3_600).id for n in range(5)]
+    with here.celery_worker("--prefetch-multiplier", "0") as worker:
+        eventually(lambda: here.broker.hlen("unacked") == len(etas), "the worker waits with them", 40)
+        waiting = shop.note.apply_async(("waiting",), queue="later").id
+        assert import_(here, "--unacked", code=1) == []
+        worker.send_signal(signal.SIGKILL)
+        worker.wait(20)
+    [report] = import_(here, "--dry-run", "--unacked")
+    assert report["moved"] == len(etas)
+    reports = import_(here, "--unacked", "--queue", "celery", "--queue", "later")
+    assert [each["moved"] for each in reports] == [len(etas), 1]
+    assert left(here) == []
+    assert {here.tickwheel.queue("celery").get(id_).state for id_ in etas} == {"invisible"}
+    assert here.tickwheel.queue("later").get(waiting).state == "pending"
+
+
+def test_an_import_that_is_killed_again_and_again_moves_every_message_once(here: Shop) -> None:
+    ids = [shop.note.delay(str(n)).id for n in range(1_500)]
+    ids += [shop.note.apply_async((str(n),), countdown=3_600).id for n in range(500)]
+    seed = int(os.environ["TICKWHEEL_TEST_SEED"])
+    chance, kills = random.Random(seed), 0
+    queue = here.tickwheel.create_queue("celery", payload_limit=262_144)
+    for _ in range(4):
+        moved = sum(queue.counts().values())
+        process = subprocess.Popen(command(here), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # Somewhere behind its first message.
+        further = moved + chance.randint(1, 400)
+        eventually(lambda: sum(queue.counts().values()) >= further or process.poll() is not None, "it moves", 40, 0)  # noqa: B023
+        kills += process.poll() is None
+        process.kill()
+        process.wait()
+    [report] = import_(here)
+    assert report["refused"] == []
+    assert kills >= 2, f"seed {seed}"
+    assert sorted(message.id for message in queue.messages()) == sorted(ids)
+    assert {message.attempt for message in queue.messages()} == {0}
+    assert left(here) == []
+
+
+def test_celerys_workers_may_go_on_while_their_queue_is_moved(here: Shop) -> None:
+    ids = [shop.note.delay(str(n)).id for n in range(600)]
+    with here.celery_worker():
+        reports = [import_(here) for _ in range(2)]
+        eventually(lambda: not here.broker.llen("celery"), "the queue is empty", 40)
+    with here.tickwheel_worker():
+        here.wait_until_run(ids)
+    assert all(len(sides) == 1 for sides in here.ran(*ids).values()), reports
+
+
+REFUSED: list[tuple[list[str], int, str]] = [
+    (["--timezone", "Mars"], 2, "there is no time zone 'Mars'"),
+    (["--from", "redis://127.0.0.1:1"], 1, "Celery's broker"),
+    (["--from", "amqp://guest@localhost"], 2, "--from names no Redis"),
+]
+
+
+@pytest.mark.parametrize(("options", "code", "said"), REFUSED, ids=["zone", "away", "no Redis"])
+def test_what_is_wrong_is_said_in_a_line(here: Shop, options: list[str], code: int, said: str) -> None:
+    done = subprocess.run([*command(here), *options], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1

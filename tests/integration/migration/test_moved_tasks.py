@@ -1,0 +1,99 @@
+"""A task of Celery in a worker of Tickwheel is what it was: bound, retried, expired, its result where it always is."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.integration.migration import shop
+from tests.integration.migration.conftest import Shop, route
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(autouse=True)
+def _all_moved(moved: Shop) -> None:
+    for task in shop.celery.tasks:
+        if task.startswith("shop."):
+            route(task, "tickwheel")
+
+
+def test_it_knows_its_request_and_its_process_was_prepared(moved: Shop) -> None:
+    sent = shop.about.apply_async(headers={"trace": "abc"}, shadow="as.shown", queue="urgent")
+    about: dict[str, Any] = sent.get(timeout=40)
+    assert about == {
+        "prepared": ["process"], "root": sent.id, "parent": None, "trace": "abc", "shadow": "as.shown",
+        "queue": "urgent", "direct": False,
+    }  # fmt: skip
+    assert moved.ends(sent.id, "urgent").state == "completed"
+    assert not moved.broker.exists("celery", "urgent")
+
+
+def test_what_it_calls_has_it_as_its_parent(moved: Shop) -> None:
+    asked = shop.ask.delay()
+    child = shop.about.AsyncResult(asked.get(timeout=40)).get(timeout=40)
+    assert (child["root"], child["parent"]) == (asked.id, asked.id)
+
+
+def test_arguments_arrive_as_celery_would_bring_them(moved: Shop) -> None:
+    values = (*shop.VALUES, "ä", [1, {"a": None}])
+    assert shop.kinds.delay(*values[:3], **dict(zip("abcdefgh", values[3:], strict=False))).get(timeout=40) == [
+        f"{type(each).__name__} {each!r}" for each in values
+    ]
+
+
+def test_celerys_router_says_to_which_queue_it_goes(moved: Shop) -> None:
+    assert moved.ends(shop.urgent.delay().id, "urgent").state == "completed"
+
+
+@pytest.mark.parametrize("throw", [True, False], ids=["raised", "not raised"])
+def test_a_retry_is_a_failure_with_its_countdown(moved: Shop, throw: bool) -> None:
+    sent = shop.retried.delay(2, throw=throw)
+    assert moved.ends(sent.id).attempt == 3
+    assert [line[3] for line in moved.record if line[2] == sent.id] == ["0", "1", "2"]
+    assert sent.get(timeout=40) == "after 2" or not throw
+
+
+def test_what_is_retried_by_itself_ends_after_its_last_retry(moved: Shop) -> None:
+    sent = shop.unsteady.delay()
+    ended = moved.ends(sent.id)
+    assert (ended.state, ended.error, ended.attempt) == ("errored", "ConnectionError: no line", 3)
+    with pytest.raises(ConnectionError, match="no line"):
+        sent.get(timeout=40)
+
+
+def test_an_error_is_final_and_its_result(moved: Shop) -> None:
+    sent = shop.boom.delay()
+    ended = moved.ends(sent.id)
+    assert (ended.state, ended.error, ended.attempt) == ("errored", "ValueError: no such user", 1)
+    with pytest.raises(ValueError, match="no such user"):
+        sent.get(timeout=40)
+
+
+def test_reject_and_ignore_end_it(moved: Shop) -> None:
+    rejected, ignored = moved.ends(shop.rejected.delay().id), moved.ends(shop.ignored.delay().id)
+    assert (rejected.state, rejected.error) == ("errored", "rejected: not here")
+    assert ignored.state == "completed"
+
+
+def test_a_retry_with_other_arguments_is_refused(moved: Shop) -> None:
+    ended = moved.ends(shop.changed.delay(1).id)
+    assert ended.state == "errored"
+    assert "was retried with other arguments" in ended.error
+
+
+def test_a_task_over_its_time_limit_is_stopped_for_good(moved: Shop) -> None:
+    sent = shop.slow.delay()
+    ended = moved.ends(sent.id)
+    assert (ended.state, ended.attempt) == ("errored", 1)
+    assert "TimeLimitExceeded" in ended.error
+    assert sent.state == "FAILURE"
+
+
+def test_what_expired_is_revoked_and_not_run(moved: Shop) -> None:
+    expired = shop.note.apply_async(("expired",), expires=datetime.now(UTC) - timedelta(seconds=1))
+    kept = shop.note.apply_async(("kept",), expires=3_600)
+    assert kept.get(timeout=40) == "noted kept"
+    assert moved.ends(expired.id).state == "completed"
+    assert expired.state == "REVOKED"
+    assert moved.ran(expired.id, kept.id) == {expired.id: [], kept.id: ["tickwheel"]}

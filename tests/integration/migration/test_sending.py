@@ -1,0 +1,122 @@
+"""Calls of a Celery application go where the route of their task says, and nothing else about them changes."""
+
+import logging
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from celery import chain, group, signals
+
+from tests.integration.migration import shop
+from tests.integration.migration.conftest import Shop, route
+
+pytestmark = pytest.mark.integration
+
+
+def waiting_at_celery(here: Shop, queue: str = "celery") -> int:
+    return int(here.broker.llen(queue))
+
+
+def test_a_share_moves_that_part_of_the_calls_by_their_ids_alone(here: Shop) -> None:
+    ids = [f"call-{n}" for n in range(100)]
+    moved: list[set[str]] = []
+    here.tickwheel.create_queue("celery")
+    for share in (0.0, 0.3, 0.6, 1.0):
+        route("shop.note", "tickwheel", share)
+        for id_ in ids:
+            shop.note.apply_async(("x",), task_id=id_)
+        moved.append({message.id for message in here.tickwheel.queue("celery").messages()})
+    none, some, more, all_ = moved
+    assert none < some < more < all_ == set(ids)
+    assert 15 < len(some) < 45
+    assert 45 < len(more) < 75
+
+
+def test_priorities_are_those_of_celery_on_redis(here: Shop) -> None:
+    route("shop.note", "tickwheel")
+    for priority in (9, 3, None, 6):
+        shop.note.apply_async((), priority=priority, task_id=f"p{priority}")
+    order = [message.id for message in here.tickwheel.queue("celery").dequeue(limit=4)]
+    assert order == ["pNone", "p3", "p6", "p9"]
+
+
+UNSUPPORTED: dict[str, tuple[Callable[[], object], str]] = {
+    "callbacks": (lambda: shop.note.apply_async(("x",), link=shop.note.s()), "callbacks"),
+    "errbacks": (lambda: shop.note.apply_async(("x",), link_error=shop.note.s()), "errbacks"),
+    "chain": (lambda: chain(shop.note.si("x"), shop.note.si("y")).delay(), "chain"),
+    "group": (lambda: group(shop.note.si("x")).delay(), "group"),
+    "time limit": (lambda: shop.note.apply_async(("x",), time_limit=3), "time limit"),
+    "long": (lambda: shop.note.delay("x" * 300_000), "bytes"),
+    "id": (lambda: shop.note.apply_async(("x",), task_id="i" * 129), "128 bytes"),
+    "far": (lambda: shop.note.apply_async(("x",), countdown=10 * 365 * 86_400), "furthest"),
+    "pickle": (lambda: shop.note.apply_async((object(),), serializer="pickle"), "JSON"),
+}
+
+
+@pytest.mark.parametrize("what", UNSUPPORTED)
+def test_what_tickwheel_cannot_do_stays_with_celery_and_is_logged_once(
+    here: Shop, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    route("shop.note", "tickwheel")
+    call, reason = UNSUPPORTED[what]
+    with caplog.at_level(logging.WARNING, "tickwheel.celery"):
+        call()
+        call()
+    assert waiting_at_celery(here) == 2
+    told = [each.getMessage() for each in caplog.records if each.name == "tickwheel.celery"]
+    assert len(told) == 1
+    assert reason in told[0]
+
+
+def test_an_eta_is_its_due_time(here: Shop) -> None:
+    route("shop.note", "tickwheel")
+    later = shop.note.apply_async(("later",), countdown=3_600)
+    at = shop.note.apply_async(("at",), eta=datetime(2030, 1, 1))  # noqa: DTZ001  # in the app's zone, as ever
+    queue = here.tickwheel.queue("celery")
+    assert abs(queue.get(later.id).due - datetime.now(UTC) - timedelta(hours=1)) < timedelta(seconds=10)
+    assert queue.get(at.id).due == datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def test_a_call_is_known_by_its_id(here: Shop) -> None:
+    route("shop.note", "tickwheel")
+    id_ = str(uuid.uuid4())
+    for _ in range(3):
+        shop.note.apply_async(("x",), task_id=id_)
+    assert here.tickwheel.queue("celery").counts()["pending"] == 1
+
+
+def test_those_who_watch_what_is_published_see_it_as_ever(here: Shop) -> None:
+    route("shop.note", "tickwheel")
+    seen: list[str] = []
+
+    def add_header(headers: dict[str, Any], routing_key: str, **_: Any) -> None:
+        headers["watched"] = "yes"
+        seen.append(routing_key)
+
+    signals.before_task_publish.connect(add_header)
+    try:
+        sent = shop.note.delay("x")
+    finally:
+        signals.before_task_publish.disconnect(add_header)
+    assert seen == ["celery"]
+    assert b'"watched":"yes"' in here.tickwheel.queue("celery").get(sent.id).payload
+
+
+def test_while_tickwheel_is_away_calls_go_where_they_were_last_known_to_go(
+    here: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.note.delay("known to be Celery's")
+    shop.tickwheel.move(url="redis://127.0.0.1:1", timeout=timedelta(milliseconds=50))
+    shop.celery.amqp.send_task_message._routes._known["shop.note"] = (
+        shop.celery.amqp.send_task_message._routes._known["shop.note"][0], 0.0,
+    )  # fmt: skip
+    try:
+        shop.note.delay("x")
+        shop.urgent.delay()
+    finally:
+        shop.tickwheel.move(url=here.url)
+        shop.tickwheel._where.pop("timeout")
+    assert (waiting_at_celery(here), waiting_at_celery(here, "urgent")) == (2, 1)
+    assert "cannot be read" in caplog.text
