@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -293,3 +294,32 @@ def test_threads_have_spans_of_their_own(tickwheel: Tickwheel, spans: Spans) -> 
         thread.join()
     for n in range(5):
         assert parent_of(spans.one(f"send q{n}")) == id_of(spans.one(f"thread {n}"))
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_the_command_that_serves_traces_where_its_environment_sets_a_provider(
+    direct: Tickwheel, tickwheel_server: PrivateServer, processes: str
+) -> None:
+    namespace = f"{direct._core.namespace}-served"
+    where = ["--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--processes", processes]
+    environment = os.environ | {"OTEL_PYTHON_TRACER_PROVIDER": "sdk_tracer_provider"}
+    command = [sys.executable, "-m", "tickwheel", "serve", *where]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as serving:
+        assert serving.stderr is not None
+        url = next(line.split()[1] for line in serving.stderr if line.startswith("serving grpc"))
+        try:
+            with Tickwheel(url, namespace=namespace) as tickwheel, grpc.insecure_channel(url[7:]) as channel:
+                enqueue = channel.unary_unary(
+                    f"/{SERVICE}/Enqueue",
+                    message_service_pb2.EnqueueRequest.SerializeToString,
+                    message_service_pb2.EnqueueResponse.FromString,
+                )
+                request = message_service_pb2.EnqueueRequest(namespace=namespace, queue="orders")
+                enqueue(request, metadata=(("traceparent", SENT),))
+                [message] = tickwheel.queue("orders").dequeue()
+        finally:
+            serving.terminate()
+            tickwheel_server.clear(namespace)
+    _, trace_id, span_id, _ = message.metadata["traceparent"].split("-")
+    assert trace_id == SENT.split("-")[1]
+    assert span_id != SENT.split("-")[2]
