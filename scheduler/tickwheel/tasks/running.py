@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tickwheel import limits
+from tickwheel import limits, tracing
 from tickwheel.errors import TickwheelError
 from tickwheel.message import LeasedMessage
 from tickwheel.tasks.flow import Reject, RetryLater, Skip, TimeLimitExceeded
@@ -114,12 +114,12 @@ class Runner:
         try:
             for middleware in self._app.middleware:
                 middleware.before_task(run)
-            with self._limited(limit_s):
-                value = run.task.function(**run.arguments)
-            if value is not None:
+            with tracing.processing(run.message):
+                with self._limited(limit_s):
+                    value = run.task.function(**run.arguments)
                 if inspect.isawaitable(value):
                     value = self._awaits(value, limit_s)
-                outcome.result = _text_of(run, value)
+            outcome.result = _text_of(run, value)
         except Skip:
             pass
         except Reject as error:
