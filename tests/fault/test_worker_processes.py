@@ -5,6 +5,7 @@ import signal
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from services.process import free_port
 from tests.conditions import eventually
 from tests.fault import worker_app
 from tests.fault.event_processes import EventProcessChild
+from tests.fault.faulty_server import FaultyServer
 from tests.fault.worker_processes import Worker
 from tickwheel import MessageView, Tickwheel
 from tickwheel.tasks import Task
@@ -46,16 +48,23 @@ class Place:
         return where.get(id)
 
 
+@contextmanager
+def placed(url: str, namespace: str, folder: Path) -> Iterator[Place]:
+    worker_app.app.move(url=url, namespace=namespace)
+    with (
+        Tickwheel(url, namespace=namespace) as tickwheel,
+        EventProcessChild(url, namespace, folder / "lock"),
+    ):
+        yield Place(url, namespace, folder, tickwheel)
+    worker_app.app.close()
+
+
 @pytest.fixture
 def place(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[Place]:
     namespace = f"worker-{uuid.uuid4().hex[:8]}"
-    worker_app.app.move(url=tickwheel_server.url, namespace=namespace)
-    with (
-        Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel,
-        EventProcessChild(tickwheel_server.url, namespace, tmp_path / "lock"),
-    ):
-        yield Place(tickwheel_server.url, namespace, tmp_path, tickwheel)
-    worker_app.app.close()
+    with placed(tickwheel_server.url, namespace, tmp_path) as found:
+        yield found
+    tickwheel_server.clear(namespace)
 
 
 @pytest.mark.parametrize("options", [(), ("--threads", "4"), ("--processes", "2")], ids=["one", "threads", "processes"])
@@ -236,6 +245,24 @@ def test_async_tasks_of_a_process_run_side_by_side(place: Place) -> None:
         worker.wait_until_it_did("began", 1)
         go.touch()
         assert {place.becomes(id, "completed").attempt for id in ids} == {1}
+
+
+def test_a_worker_goes_on_when_its_server_is_killed_and_comes_back(faulty: FaultyServer, tmp_path: Path) -> None:
+    with placed(faulty.url, "outage", tmp_path) as place, place.worker() as worker:
+        go = place.folder / "go"
+        running = place.send(worker_app.wait_for, str(go))
+        worker.wait_until_it_did("began")
+        faulty.kill()
+        faulty.start()
+        go.touch()
+        assert place.becomes(running, "completed", 60).attempt <= 2
+        after = [place.send(worker_app.double, n) for n in range(20)]
+        assert {place.becomes(id, "completed", 60).attempt for id in after} == {1}
+        with faulty.frozen():
+            worker.signal(signal.SIGTERM)
+            eventually(lambda: "ending: tasks that run" in worker.log, "it ends")
+        assert worker.process.wait(40) == 0
+        assert len(worker.children) == 0
 
 
 def test_middleware_hears_of_processes_and_batches(place: Place) -> None:
