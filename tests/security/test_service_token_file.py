@@ -16,6 +16,7 @@ from tests.integration.service_thread import ServiceThread
 from tests.integration.stranger import Stranger
 from tests.security.tokens import client, entry, stranger
 from tickwheel import Forbidden, LimitExceeded, NewMessage, Tickwheel, Unauthenticated
+from tickwheel.service import token_file
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
 
@@ -36,7 +37,8 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def service(tickwheel_server: PrivateServer, file: Path) -> Iterator[ServiceThread]:
+def service(tickwheel_server: PrivateServer, file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceThread]:
+    monkeypatch.setattr(token_file, "LOOK_S", 0.1)
     with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
         tickwheel.create_queue("jobs")
     with ServiceThread(tickwheel_server.url, tokens=TokenFile(file)) as serving:
@@ -151,7 +153,7 @@ def test_a_call_that_waits_for_what_its_token_may_no_longer_have_ends(service: S
 
 
 def test_a_token_that_expires_ends_the_calls_that_wait(service: ServiceThread, file: Path) -> None:
-    soon = datetime.now(UTC) + timedelta(seconds=3)
+    soon = datetime.now(UTC) + timedelta(seconds=2)
     file.write_text(entry(STAYS, ROLES, HERE) + entry(GOES, ROLES, f"{HERE}expires = {soon.isoformat()}"))
     with client(service, GOES, namespace=NAMESPACE) as goes:
         began = datetime.now(UTC)
