@@ -80,4 +80,6 @@ async def _parked(target: str, server: BenchServer, count: int, seconds: float) 
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+        # By its answer the ends of all those calls have come in as well; the loop is closed then.
+        await tickwheel.queues()
     return used / seconds / 1e6 * 100
