@@ -116,7 +116,7 @@ def test_encodes_are_run_one_at_a_time_for_each_project_over_the_service(
     found = document(load("media-encoding", *options, *where))
     check_all_is_done(found, 40)
     assert found["run"]["queues"]["encode"]["deadlines"] > 0
-    assert "0 messages that nobody had taken were cancelled" in found["run"]["left"]
+    assert "0 messages that nobody had finished were cancelled" in found["run"]["left"]
 
 
 def test_the_published_mix_runs_on_a_server_by_url_and_leaves_nothing(
@@ -200,7 +200,7 @@ def test_a_bound_ends_it_and_what_is_left_is_cancelled_in_a_namespace_that_stays
     found = document(load("later.toml", "--messages", 50, "--for", "2s", *where, "--json"))
     assert found["run"]["ended"] == "its 2 s were over"
     assert found["run"]["counts"]["enqueued"] == 50
-    assert "50 messages that nobody had taken were cancelled" in found["run"]["left"]
+    assert "50 messages that nobody had finished were cancelled" in found["run"]["left"]
     with Tickwheel(tickwheel_server.url, namespace=driven, drive=False) as tickwheel:
         assert tickwheel.queue("q").counts()["cancelled"] == 50
 

@@ -17,10 +17,9 @@ from tickwheel.cli.command import command
 from tickwheel.cli.failures import Refusal
 from tickwheel.cli.output import print_json
 from tickwheel.cli.place import Place
+from tickwheel.cli.scratch import delete_scratch
 from tickwheel.demo import day, flights
 from tickwheel.demo.view import chosen, print_verdict
-from tickwheel.operations.delete_namespace import delete_namespace
-from tickwheel.urls import default_lock
 
 commands = typer.Typer()
 
@@ -93,23 +92,9 @@ def _scratch(place: Place, *, keep: bool) -> Iterator[tuple[Place, Path]]:
     finally:
         # A namespace that was refused because it is in use is not ours to delete.
         if not own and not keep and finished:
-            with settled.open() as tickwheel:
-                tickwheel._run(delete_namespace(tickwheel._core))
-            for lock in _election_locks(settled):
-                lock.unlink()
+            delete_scratch(settled)
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _election_locks(place: Place) -> Iterator[Path]:
-    """The lock files by which an event process was elected for the shards of a namespace that is no more."""
-    namespace = place.namespace or ""
-    lock = (
-        default_lock(place.url, namespace)
-        if place.url
-        else Path(place.data_dir or "") / f"event-process-{namespace}.lock"
-    )
-    return lock.parent.glob(f"{lock.name}.*")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

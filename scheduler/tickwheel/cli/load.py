@@ -11,19 +11,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tickwheel import InvalidArgument, Tickwheel, aio, urls
+from tickwheel import InvalidArgument, aio, urls
 from tickwheel.cli.command import command
 from tickwheel.cli.failures import ExitCode
 from tickwheel.cli.load_view import View, chosen, print_report
 from tickwheel.cli.notation import duration, option
 from tickwheel.cli.output import note, print_json
 from tickwheel.cli.place import Place
-from tickwheel.operations.delete_namespace import delete_namespace
+from tickwheel.cli.scratch import delete_scratch
 
 if TYPE_CHECKING:
     from tickwheel.load.capacity import Target
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tickwheel.load.source import Source
 
 commands = typer.Typer()
+_NEEDED = ("hdrh", "jinja2", "matplotlib")
 _WAIT_TARGET = timedelta(seconds=5)
 
 
@@ -100,11 +102,12 @@ def load(
     namespace of its own, which is deleted at the end; with --namespace in that one, which an event process must drive.
     Ctrl-C ends it with a report of what ran so far.
     """
-    try:
-        from tickwheel.load.capacity import Target
-        from tickwheel.load.source import Source
-    except ModuleNotFoundError as error:
-        raise InvalidArgument(f"load needs {error.name}: install tickwheel[load]") from error
+    for name in _NEEDED:
+        if find_spec(name) is None:
+            raise InvalidArgument(f"load needs {name}: install tickwheel[load]")
+    from tickwheel.load.capacity import Target
+    from tickwheel.load.source import Source
+
     source = Source(
         scenario,
         scale,
@@ -120,7 +123,7 @@ def load(
     source.scenario()
     with chosen(json=place.json) as view:
         outcome = None if simulate_only else _run(place, source, shards, view)
-        found = _advised(source, target, outcome, view)
+        found, is_whole = _advised(source, target, outcome, view)
     if report is None and not simulate_only and not place.json:
         report = Path("load-report.html")
     if report is not None:
@@ -134,7 +137,7 @@ def load(
         print_report(found)
     if report is not None:
         note(f"report: {report} and {report.with_suffix('.json')}")
-    if outcome is not None and outcome.interrupted:
+    if not is_whole or (outcome is not None and outcome.interrupted):
         raise typer.Exit(ExitCode.INTERRUPTED)
 
 
@@ -165,7 +168,7 @@ async def _run_in(settings: "Settings", shards: int, view: View) -> "Outcome":
         if not settings.is_ours:
             count = await cancel_the_rest(tickwheel, outcome.scenario, settings.prefix)
             outcome.left = (
-                f"The namespace stays; {count} messages that nobody had taken were cancelled, and what was finished"
+                f"The namespace stays; {count} messages that nobody had finished were cancelled, and what was finished"
                 " goes when its retention is over."
             )
     # From here a signal ends the program as ever.
@@ -200,19 +203,17 @@ def _settled(place: Place, source: "Source") -> Iterator["Settings"]:
         yield settings
     finally:
         if settings.is_ours and not own:
-            _delete(settings)
+            delete_scratch(replace(place, namespace=settings.namespace))
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _delete(settings: "Settings") -> None:
-    with Tickwheel(
-        settings.url, namespace=settings.namespace, data_dir=settings.data_dir, drive=False, timeout=settings.timeout
-    ) as tickwheel:
-        tickwheel._run(delete_namespace(tickwheel._core))
+def _advised(
+    source: "Source", target: "Target", outcome: "Outcome | None", view: View
+) -> tuple[dict[str, object], bool]:
+    """The report's document, and whether its table is whole: a signal ends it.
 
-
-def _advised(source: "Source", target: "Target", outcome: "Outcome | None", view: View) -> dict[str, object]:
-    """The report's document. The table is for the scenario in full where it was run smaller."""
+    The table is for the scenario in full where it was run smaller.
+    """
     from tickwheel.load import report
     from tickwheel.load.advice import advised
 
@@ -220,7 +221,8 @@ def _advised(source: "Source", target: "Target", outcome: "Outcome | None", view
     stopping = threading.Event()
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        return report.made(outcome, advised(whole, target, outcome, view.show_hour, stopping.is_set))
+        found = report.made(outcome, advised(whole, target, outcome, view.show_hour, stopping.is_set))
+        return found, not stopping.is_set()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -88,8 +88,11 @@ def _compared(outcome: Outcome) -> tuple[list[Agreement], str]:
 def _agreements(outcome: Outcome, starts: dict[str, list[float]]) -> Sequence[Agreement]:
     agreements = []
     for name, simulated in starts.items():
+        # A message without a delay is there once its enqueue is answered, and its wait counts from before.
+        delayed = outcome.scenario.queue(name).delay.mean > 0
+        late_s = 0.0 if delayed else (outcome.meter.mean("enqueue") or 0.0) * outcome.scenario.speed_up
         for share in SHARES:
             seen = outcome.waits_s("start", name, share)
             if seen is not None and simulated:
-                agreements.append(Agreement(name, share, seen, percentile(simulated, share)))
+                agreements.append(Agreement(name, share, seen, percentile(simulated, share) + late_s))
     return agreements

@@ -25,7 +25,10 @@ def drawn(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
             if any(lines.values()):
                 yield title, _image(_over_time(lines, unit, document["scenario"], is_log=is_log))
         arrivals = {"enqueued": over_time["enqueued_per_s"]}
-        yield "Arrivals: messages enqueued a second", _image(_over_time(arrivals, "1/s", document["scenario"]))
+        yield (
+            "Arrivals: messages enqueued in a second of real time",
+            _image(_over_time(arrivals, "1/s", document["scenario"])),
+        )
     needs = document["capacity"]["hours"]
     if needs:
         yield "Workers needed, hour by hour", _image(lambda axes: _needed(axes, needs))
@@ -50,11 +53,12 @@ def _over_time(
 
 def _needed(axes: Axes, needs: list[dict[str, Any]]) -> None:
     hours = [each["hour"] for each in needs]
-    axes.bar(hours, [each["workers"] or 0 for each in needs], width=0.9, label="needed")
-    axes.step(hours, [each["busy"] for each in needs], where="mid", color="tab:orange", label="busy in the mean")
+    axes.bar(hours, [each["workers"] or 0 for each in needs], width=0.95, align="edge", label="needed")
+    busy = [each["busy"] for each in needs]
+    axes.step([*hours, hours[-1] + 1], [*busy, busy[-1]], where="post", color="tab:orange", label="busy in the mean")
     axes.set_xlabel("hour of the day")
     axes.set_ylabel("workers")
-    axes.legend(fontsize=7, loc="upper left")
+    axes.legend(fontsize=7, loc="lower left")
 
 
 def _image(plot: Callable[[Axes], None]) -> str:

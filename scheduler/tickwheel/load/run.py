@@ -88,10 +88,10 @@ async def run(
 
 
 async def cancel_the_rest(tickwheel: aio.Tickwheel, scenario: Scenario, prefix: str) -> int:
-    """In a namespace that stays: what the run enqueued and nobody took is cancelled; how many that were."""
+    """In a namespace that stays: what the run enqueued and nobody finished is cancelled; how many that were."""
     count = 0
     for queue in scenario.queues:
-        for state in ("invisible", "pending"):
+        for state in ("invisible", "pending", "running"):
             found: dict[str | None, list[str]] = {}
             async for message in tickwheel.queue(queue.name).messages(state):
                 if message.id.startswith(prefix):
