@@ -13,9 +13,6 @@ and completed, a batch at once.
 import asyncio
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +23,7 @@ from tickwheel import Tickwheel, aio
 from tickwheel.load.outcome import Outcome
 from tickwheel.load.run import Settings, run
 from tickwheel.load.source import Source
+from tickwheel.operations.delete_namespace import delete_namespace
 
 ENQUEUE_MS, DEQUEUE_MS = 25, 45
 # Shares of the published rates, in percent, between which it is looked for where it breaks.
@@ -48,16 +46,16 @@ _BURSTS = 'bursts = { every = "5s", length = "1s", rate = 5000 }'
 
 def timestone_mix(scale: Scale) -> list[Figure]:
     """Through one process of the service, and beside it without one, straight to the server."""
-    length = scale.size(15, 2)
-    with BenchServer() as server, tempfile.TemporaryDirectory() as folder, _driven(server.url) as namespace:
+    length, full = scale.size(15, 1), scale.size(100, _STEP)
+    with BenchServer() as server, tempfile.TemporaryDirectory() as folder:
         steady, bursts = _scenario(Path(folder), length, ""), _scenario(Path(folder), length, _BURSTS)
         with program(*SERVE, server.url) as serving:
-            service = _Mix(f"grpc://{serving.target}", namespace, scale)
-            at_full = [service.p99(steady, 100) for _ in range(scale.runs(3))]
-            in_bursts = service.p99(bursts, 100)
+            service = _Mix(server.url, f"grpc://{serving.target}", scale)
+            at_full = [service.p99(steady, full) for _ in range(scale.runs(3))]
+            in_bursts = service.p99(bursts, full)
             shares = [service.breaks(steady) for _ in range(scale.runs(3))]
-        direct = _Mix(server.url, namespace, scale)
-        direct_shares = [direct.breaks(steady) for _ in range(scale.runs(3))]
+        direct = _Mix(server.url, server.url, scale)
+        direct_shares = [direct.breaks(steady)]
     about: dict[str, Any] = {
         "seconds": length,
         "enqueues_per_s": 1_200,
@@ -87,15 +85,19 @@ def timestone_mix(scale: Scale) -> list[Figure]:
 class _Mix:
     """The mix by one URL, at any share of its rates. ``probes`` is all that was measured."""
 
-    def __init__(self, url: str, namespace: str, scale: Scale) -> None:
+    def __init__(self, server: str, url: str, scale: Scale) -> None:
+        self._server = server
         self._url = url
-        self._namespace = namespace
         self._quick = scale.quick
         self.probes: list[dict[str, Any]] = []
 
     def p99(self, scenario: Path, percent: int) -> tuple[float, float]:
         """Milliseconds of enqueue and dequeue."""
-        outcome = asyncio.run(self._run(Source(str(scenario), scale=percent / 100)))
+        # Each in a namespace of its own: what an overload has left is not the next one's to find.
+        namespace = f"timestone-{len(self.probes)}-{os.urandom(2).hex()}"
+        with Tickwheel(self._server, namespace=namespace, drive=True) as tickwheel:
+            outcome = asyncio.run(self._run(Source(str(scenario), scale=percent / 100), namespace))
+            tickwheel._run(delete_namespace(tickwheel._core))
         enqueue, dequeue = outcome.meter.percentile("enqueue", 0.99), self._dequeue(outcome)
         found = (1e3 * (enqueue or 0.0), 1e3 * dequeue)
         self.probes.append(
@@ -111,7 +113,7 @@ class _Mix:
 
     def breaks(self, scenario: Path) -> float:
         """The highest share, in percent, at which both hold; shares above one that fails are not looked at."""
-        low, high = 0, (_MOST if not self._quick else 2 * _STEP) // _STEP
+        low, high = 0, (_STEP if self._quick else _MOST) // _STEP
         while low < high:
             middle = (low + high + 1) // 2
             enqueue, dequeue = self.p99(scenario, middle * _STEP)
@@ -119,28 +121,14 @@ class _Mix:
             low, high = (middle, high) if holds else (low, middle - 1)
         return float(low * _STEP)
 
-    async def _run(self, source: Source) -> Outcome:
-        settings = Settings(source, self._namespace, self._url, is_ours=False, prefix=os.urandom(4).hex())
-        async with aio.Tickwheel(self._url, namespace=self._namespace, drive=False) as tickwheel:
-            outcome = await run(settings, tickwheel, asyncio.Event())
-            # What an overload has left is not the next probe's to find.
-            queue = tickwheel.queue("work")
-            while left := await queue.dequeue(1_000, wait=timedelta(milliseconds=50)):
-                await queue.complete_many(left)
-        return outcome
+    async def _run(self, source: Source, namespace: str) -> Outcome:
+        async with aio.Tickwheel(self._url, namespace=namespace, drive=False) as tickwheel:
+            return await run(Settings(source, namespace, self._url), tickwheel, asyncio.Event())
 
     @staticmethod
     def _dequeue(outcome: Outcome) -> float:
         """p99 of all dequeue calls, in seconds: those that found something, and the empty ones."""
         return float(outcome.meter.together(("dequeue", "dequeue empty")).get_value_at_percentile(99)) / 1e6
-
-
-@contextmanager
-def _driven(url: str) -> Iterator[str]:
-    """A namespace with its event process, as the service needs it."""
-    namespace = "timestone"
-    with Tickwheel(url, namespace=namespace, drive=True):
-        yield namespace
 
 
 def _scenario(folder: Path, length: int, bursts: str) -> Path:

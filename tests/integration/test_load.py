@@ -94,6 +94,19 @@ def check_all_is_done(found: dict[str, Any], least: int) -> None:
     assert ended == run["counts"]["enqueued"]
 
 
+def parts_of(pid: int) -> list[int]:
+    """The processes of a load's producers and workers, by when they were started."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [child for child in map(int, children) if is_part(child)]
+
+
+def is_part(pid: int) -> bool:
+    try:
+        return b"tickwheel.load.child" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return False
+
+
 def test_orders_time_out_unless_they_are_paid(load: Load) -> None:
     found = document(
         load("order-timeouts", "--start", "18h", "--length", "1h", "--scale", 0.01, "--speed-up", 1_800, *JSON)
@@ -190,6 +203,43 @@ def test_interrupted_it_reports_what_ran_and_leaves_nothing_behind(
         assert run["interrupted"]
         assert run["ended"] == "it was interrupted"
         assert list(client.scan_iter(match=f"{run['namespace']}*")) == []
+
+
+def test_a_process_of_the_load_that_dies_ends_the_run_with_a_report_and_an_error(
+    tmp_path: Path, tickwheel_server: PrivateServer
+) -> None:
+    (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("4s", "1h"))
+    options = ["--url", tickwheel_server.url, "--json"]
+    with subprocess.Popen(
+        [*TICKWHEEL, "load", "textbook.toml", *options],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        with tickwheel_server.client() as client:
+            eventually(lambda: list(client.scan_iter(match="load-*:q:q:ready")), "messages are there", within=30)
+        os.kill(parts_of(process.pid)[-1], signal.SIGKILL)
+        output, complaint = process.communicate(timeout=ENDS_S)
+    assert process.returncode == 1
+    assert "workers 1 ended with SIGKILL before it told what it measured" in complaint
+    run = json.loads(output)["run"]
+    assert run["ended"] == "a process of the load ended"
+    assert run["counts"]["enqueued"] > 0
+
+
+def test_its_processes_end_when_it_is_killed(tmp_path: Path, tickwheel_server: PrivateServer) -> None:
+    (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("4s", "1h"))
+    with subprocess.Popen(
+        [*TICKWHEEL, "load", "textbook.toml", "--url", tickwheel_server.url, "--json"], cwd=tmp_path
+    ) as process:
+        with tickwheel_server.client() as client:
+            [counts] = eventually(lambda: list(client.scan_iter(match="load-*:q:q:counts")), "it runs", within=30)
+        parts = parts_of(process.pid)
+        assert len(parts) >= 2
+        process.kill()
+    eventually(lambda: not any(is_part(pid) for pid in parts), "its processes have ended")
+    tickwheel_server.clear(counts.decode().partition(":")[0])
 
 
 def test_a_bound_ends_it_and_what_is_left_is_cancelled_in_a_namespace_that_stays(

@@ -19,7 +19,7 @@ import typer
 
 from tickwheel import InvalidArgument, aio, urls
 from tickwheel.cli.command import command
-from tickwheel.cli.failures import ExitCode
+from tickwheel.cli.failures import ExitCode, Refusal
 from tickwheel.cli.load_view import View, chosen, print_report
 from tickwheel.cli.notation import duration, option
 from tickwheel.cli.output import note, print_json
@@ -139,6 +139,8 @@ def load(
         note(f"report: {report} and {report.with_suffix('.json')}")
     if not is_whole or (outcome is not None and outcome.interrupted):
         raise typer.Exit(ExitCode.INTERRUPTED)
+    if outcome is not None and outcome.troubles:
+        raise Refusal(f"the load did not run as planned: {'; '.join(outcome.troubles)}")
 
 
 def _run(place: Place, source: "Source", shards: int, view: View) -> "Outcome":
@@ -219,6 +221,9 @@ def _advised(
 
     whole = replace(source, scale=max(1.0, source.scale), workers=None).scenario()
     stopping = threading.Event()
+    if outcome is not None and outcome.interrupted:
+        # Who wants it to end does not wait for the table.
+        stopping.set()
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         found = report.made(outcome, advised(whole, target, outcome, view.show_hour, stopping.is_set))

@@ -71,6 +71,9 @@ def print_report(found: Mapping[str, Any]) -> None:
             print(f"trouble: {text}")
         if run["harness"]["was_the_bottleneck"]:
             print(f"the harness itself was the bottleneck: {'; '.join(run['harness']['why'])}")
+    if not capacity["hours"]:
+        print("workers needed: not looked for, as it was interrupted (--simulate-only makes the table without a run)")
+        return
     print(
         f"workers needed, so that {100 * capacity['share']:g} % of every queue begin within"
         f" {capacity['wait_target_s']:g} s of their time (scale {capacity['scale']:g}; the scenario has"

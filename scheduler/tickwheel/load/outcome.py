@@ -10,6 +10,8 @@ from tickwheel.operations.look import Lateness
 
 # A process that is busy for more of the time than this has no room for what comes next.
 _BUSY = 0.85
+# Late with less than this, it was kept waiting by something else.
+_IDLE = 0.5
 # Beyond it the load was not the one that was planned.
 _LAG_S = 0.05
 _LIVE = ("invisible", "pending", "running")
@@ -61,6 +63,10 @@ class Outcome:
             late = self.meter.percentile(name, 0.99)
             if late is not None and late > _LAG_S:
                 found.append(f"{what} {1_000 * late:.0f} ms late (p99)")
+        if found and self.cpu and max(self.cpu.values()) < _IDLE:
+            found.append(
+                f"no process of it had more than {100 * max(self.cpu.values()):.0f} % of a core: others had them"
+            )
         return found
 
     def lateness(self, queue: str) -> Lateness:
