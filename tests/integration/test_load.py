@@ -3,11 +3,13 @@
 import asyncio
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +173,27 @@ def test_measured_waits_are_those_of_erlang_c_and_of_the_simulator(load: Load, t
     assert expected_ms / 4 < start["mean_ms"] < 4 * expected_ms + 20
     for each in found["capacity"]["agreement"]:
         assert abs(each["apart_s"]) < 0.1 + each["simulated_s"]
+
+
+def test_on_a_terminal_a_bar_shows_how_far_it_is_and_the_report_is_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("4s", "2s"))
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*TICKWHEEL, "load", "textbook.toml"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs, text=True
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        # A terminal whose other end is closed answers with an error, not with an end.
+        with suppress(OSError):
+            while piece := os.read(ours, 65_536):
+                shown += piece
+        output = process.communicate(timeout=ENDS_S)[0]
+    os.close(ours)
+    assert process.returncode == 0, shown
+    assert b"enqueued" in shown
+    assert b"completed" in shown
+    assert "\x1b" not in output
+    assert "workers needed" in output
 
 
 def test_only_the_workers_needed_are_told_without_a_server(load: Load, tmp_path: Path) -> None:

@@ -145,6 +145,12 @@ def test_the_demo_finds_its_day_wherever_it_is_installed(installation: Installat
     assert installation.say(flights, f"len({flights}.read({flights}.sample()))") == 930
 
 
+def test_the_scenarios_of_load_and_its_page_are_there_wherever_it_is_installed(installation: Installation) -> None:
+    source = "tickwheel.load.source"
+    assert installation.say(source, f"sorted({source}.shipped())") == ["media-encoding", "order-timeouts", "timestone"]
+    assert installation.say("tickwheel.load.report", "bool(tickwheel.load.report.template())")
+
+
 def test_the_metadata_carry_the_readme_and_the_licence(built: dict[str, Path]) -> None:
     metadata = zipfile.ZipFile(built["wheel"]).read(f"{DIST_INFO}/METADATA").decode()
     assert "License-Expression: Apache-2.0" in metadata

@@ -28,7 +28,7 @@ class Bar(View):
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
-        self._run = bar.add_task("enqueued", total=None)
+        self._run = bar.add_task("enqueued", total=None, said="")
 
     def show_run(self, progress: "RunProgress") -> None:
         counts = progress.counts

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 import tickwheel
 from tickwheel.load import document
@@ -27,6 +27,11 @@ def made(outcome: Outcome | None, advice: Advice) -> dict[str, Any]:
 
 def page(found: Mapping[str, Any]) -> str:
     """The document as HTML."""
+    return template().render(**found, plots=list(drawn(dict(found))))
+
+
+def template() -> Template:
+    """Everything that is put into it is text, and is escaped."""
     environment = Environment(
         loader=PackageLoader("tickwheel.load", "."),
         autoescape=True,
@@ -35,7 +40,7 @@ def page(found: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"ms": _milliseconds, "s": _seconds, "count": _count, "percent": _percent}
-    return environment.get_template(_PAGE).render(**found, plots=list(drawn(dict(found))))
+    return environment.get_template(_PAGE)
 
 
 def _count(value: float | None) -> str:
