@@ -5,9 +5,10 @@ task's message, the *firing*, and the next occurrence. The ids of both say sched
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, TypedDict, get_args
+from typing import Any, Final, Literal, TypedDict, get_args
 
 import msgspec
 
@@ -22,7 +23,7 @@ GRACE: Final = timedelta(minutes=1)
 NAME_BYTES: Final = 96
 _DIGEST_BYTES: Final = 4
 # Of the queue of occurrences. As long as they are kept, no process enqueues one again, however late its clock is.
-OCCURRENCES: Final = {
+OCCURRENCES: Final[Mapping[str, Any]] = {
     "retention": timedelta(days=1),
     "errored_retention": timedelta(days=1),
     "max_attempts": limits.MAX_ATTEMPTS_MAX,

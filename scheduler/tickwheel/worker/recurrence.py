@@ -157,7 +157,7 @@ class Recurrence:
         last = None if schedule.overlap else self._last(schedule, occurrence)
         if fires and last is not None and self._is_unfinished(schedule, last):
             fate = Fate.SKIPPED
-            _log.warning("schedule %r: %s is skipped: that of %s is not finished", schedule.name, at, last)
+            _log.info("schedule %r: %s is skipped: that of %s is not finished", schedule.name, at, last)
         elif fires:
             fate = Fate.FIRED
             with suppress(IdConflict):
@@ -181,8 +181,9 @@ class Recurrence:
 
     def _is_unfinished(self, schedule: Schedule, last: datetime) -> bool:
         firing, name = schedule.firing(last), schedule.call.task.queue
-        key = self._app.declared(name).config().exclusive_key
-        value = None if key is None else (firing.metadata or {}).get(key)
+        # Messages of an exclusive queue have metadata.
+        key = self._app.declared(name).config().exclusive_key if firing.metadata else None
+        value = firing.metadata[key] if firing.metadata and key else None
         found = self._found(name, schedule.firing_id(last), value)
         return found is not None and found.state not in _FINISHED
 

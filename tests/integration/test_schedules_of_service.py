@@ -1,0 +1,62 @@
+"""Recurring tasks over the service, by a worker that may produce and consume, and no more."""
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.integration.service_thread import ServiceThread
+from tickwheel import QueueNotFound
+from tickwheel.service.access import digest_of
+from tickwheel.service.token_file import TokenFile
+from tickwheel.tasks import TaskApp
+from tickwheel.tasks.schedule import OCCURRENCES
+from tickwheel.testing import PrivateServer, sandbox
+from tickwheel.testing.clock import FRAGMENT
+from tickwheel.worker.recurrence import Fate, Recurrence
+
+pytestmark = pytest.mark.integration
+
+NOON, HOUR = datetime(2026, 3, 27, 12, tzinfo=UTC), timedelta(hours=1)
+WORKER = f"tw_{os.urandom(12).hex()}"
+
+
+def digest() -> None: ...
+
+
+@pytest.fixture
+def guarded(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[ServiceThread]:
+    """The service, which knows the worker's token alone."""
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(
+        f'[[token]]\nname = "worker"\nsha256 = "{digest_of(WORKER).hex()}"\nroles = ["produce", "consume"]\n'
+        'queues = ["schedules", "mail"]\nnamespaces = ["test-*"]\n'
+    )
+    tokens.chmod(0o600)
+    with ServiceThread(tickwheel_server.url, FRAGMENT, tokens=TokenFile(tokens)) as serving:
+        yield serving
+
+
+def test_a_worker_with_a_token_to_produce_and_consume_fires_schedules(
+    guarded: ServiceThread, tickwheel_server: PrivateServer
+) -> None:
+    fates: list[Fate] = []
+    with (
+        sandbox(tickwheel_server, shards=4, now=NOON) as (inside, clock),
+        TaskApp(guarded.url.replace("//", f"//:{WORKER}@"), namespace=inside._core.namespace) as app,
+    ):
+        app.every(HOUR, app.task(queue="mail")(digest), name="digest", overlap=False)
+        process = Recurrence(app, told=lambda name, fate: fates.append(fate))
+        with pytest.raises(QueueNotFound, match="queue 'schedules' is not there, and this token may not make it"):
+            process.ensure(clock.now)
+        inside.create_queue("schedules", **OCCURRENCES)
+        inside.create_queue("mail")
+        process.ensure(clock.now)
+        for _ in range(2):
+            clock.advance(HOUR)
+            process.fire_due()
+        assert fates == [Fate.FIRED, Fate.SKIPPED]
+        [fired] = inside.queue("mail").messages()
+        assert fired.due == NOON + HOUR
