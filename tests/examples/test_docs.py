@@ -13,7 +13,7 @@ from tickwheel.load import scenario_file
 pytestmark = pytest.mark.examples
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/guide.md", "docs/security.md", "docs/workers.md")
+PAGES = ("README.md", "docs/guide.md", "docs/security.md", "docs/workers.md", "docs/migrating-from-celery.md")
 
 
 def blocks(page: str, language: str) -> list[str]:

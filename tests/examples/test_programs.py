@@ -21,7 +21,7 @@ def lines(program: str) -> list[str]:
 
 
 def test_every_program_has_a_test() -> None:
-    tested = {"order_timeout.py", "reminders.py", "exclusive_encode.py", "cron_reminder.py"}
+    tested = {"order_timeout.py", "reminders.py", "exclusive_encode.py", "cron_reminder.py", "celery_migration.py"}
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -54,3 +54,11 @@ def test_a_standup_of_every_second_is_reminded_of_once_each() -> None:
     ]
     assert {(later - earlier).seconds for earlier, later in pairwise(times)} == {1}
     assert len(times) == 3
+
+
+def test_a_task_of_celery_moves_by_shares_while_it_is_in_use() -> None:
+    none, half, all_, end = lines("celery_migration.py")
+    assert none == "share 0: 20 calls run by Celery, 0 by Tickwheel"
+    assert half.startswith("share 0.5: ")
+    assert all_ == "share 1: 0 calls run by Celery, 20 by Tickwheel"
+    assert end == "60 calls, each run once: True"

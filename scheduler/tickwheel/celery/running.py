@@ -116,8 +116,9 @@ def _function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> Callab
 
     def run(headers: dict[str, Any], body: str, reply_to: str = "", priority: int | None = None) -> Any:
         message = current().message
+        stores = not (headers.get("ignore_result") or task.ignore_result)
         if expires := headers.get("expires"):
-            _check_not_expired(celery, task, message.id, expires)
+            _check_not_expired(celery, task, message.id, expires, stores)
         args, kwargs, embedded = loads(body)
         call = _Running(message.id, int(headers.get("retries") or 0) + message.attempt - 1, json.loads(body)[:2])
         delivery = {
@@ -128,7 +129,7 @@ def _function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> Callab
         }
         request = {
             **headers,
-            **embedded,
+            **(embedded or {}),
             "id": message.id,
             "task": task.name,
             "retries": call.retries,
@@ -145,7 +146,7 @@ def _function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> Callab
             value, info, *_ = tracer(message.id, args, kwargs, request)
         except TimeLimitExceeded as error:
             over = CeleryTimeLimitExceeded(current().task.time_limit.total_seconds())
-            task.backend.mark_as_failure(message.id, over)
+            task.backend.mark_as_failure(message.id, over, store_result=stores)
             raise over from error
         finally:
             _running.reset(token)
@@ -173,9 +174,9 @@ def _ended(task: Any, call: _Running, value: Any, info: Any) -> Any:
     raise info.retval
 
 
-def _check_not_expired(celery: Any, task: Any, id_: str, expires: str) -> None:
+def _check_not_expired(celery: Any, task: Any, id_: str, expires: str, stores: bool) -> None:
     if datetime.now(UTC) > moment("expires", expires, celery.timezone):
-        task.backend.mark_as_revoked(id_, "expired", store_result=not task.ignore_result)
+        task.backend.mark_as_revoked(id_, "expired", store_result=stores)
         raise Skip(f"it expired at {expires}")
 
 

@@ -186,9 +186,9 @@ class TaskApp:
         self._on_load.append(declare)
 
     def load(self) -> None:
-        """Declare all that it has; workers do it before anything else."""
-        for declare in self._on_load:
-            declare()
+        """Declare all that it has; workers do it before anything else. Again is fine."""
+        while self._on_load:
+            self._on_load.pop(0)()
 
     def route(self, task: str, *, to: str, share: float = 1.0) -> None:
         """Say where the calls of a Celery task go: ``share`` of them to ``celery`` or ``tickwheel``, the others to the
