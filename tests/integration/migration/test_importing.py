@@ -119,23 +119,23 @@ def test_what_celerys_workers_had_taken_is_moved_once_they_are_gone(here: Shop) 
 
 
 def test_an_import_that_is_killed_again_and_again_moves_every_message_once(here: Shop) -> None:
-    ids = [shop.note.delay(str(n)).id for n in range(1_500)]
-    ids += [shop.note.apply_async((str(n),), countdown=3_600).id for n in range(500)]
+    ids = [shop.note.delay(str(n)).id for n in range(800)]
+    ids += [shop.note.apply_async((str(n),), countdown=3_600).id for n in range(200)]
     seed = int(os.environ["TICKWHEEL_TEST_SEED"])
     chance, kills = random.Random(seed), 0
     queue = here.tickwheel.create_queue("celery", payload_limit=262_144)
-    for _ in range(4):
+    for _ in range(3):
         moved = sum(queue.counts().values())
         process = subprocess.Popen(command(here), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         # Somewhere behind its first message.
-        further = moved + chance.randint(1, 400)
+        further = moved + chance.randint(1, 250)
         eventually(lambda: sum(queue.counts().values()) >= further or process.poll() is not None, "it moves", 40, 0)  # noqa: B023
         kills += process.poll() is None
         process.kill()
         process.wait()
     [report] = import_(here)
     assert report["refused"] == []
-    assert kills >= 2, f"seed {seed}"
+    assert kills >= 1, f"seed {seed}"
     assert sorted(message.id for message in queue.messages()) == sorted(ids)
     assert {message.attempt for message in queue.messages()} == {0}
     assert left(here) == []
