@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from tests.conditions import eventually
 from tickwheel import InvalidArgument, Unavailable
 from tickwheel.tasks.routes import UNMOVED, Route, Routes
 
@@ -85,7 +86,8 @@ def test_what_cannot_be_read_is_what_was_last_known(monkeypatch: pytest.MonkeyPa
     now += 4
     assert known.of("a") == Route("tickwheel")
     now += 2
-    assert known.of("a") == Route("celery")
+    # Read beside the caller, who is not kept waiting by what may be away still.
+    eventually(lambda: known.of("a") == Route("celery"), "it is known again")
 
 
 def test_while_one_thread_reads_the_others_go_by_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

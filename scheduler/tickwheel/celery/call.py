@@ -54,8 +54,6 @@ class CeleryCall:
             arguments.text("its task", self.headers.get("task"), limits.ID_BYTES, least=1)
         except InvalidArgument as error:
             return str(error)
-        if len(self.payload()) > limits.PAYLOAD_BYTES_MAX:
-            return f"it has {len(self.payload()):,} bytes, and at most {limits.PAYLOAD_BYTES_MAX:,} are allowed"
         return None
 
     def payload(self) -> bytes:
@@ -69,7 +67,7 @@ class CeleryCall:
         return json.dumps({"task": self.task, "args": told}, separators=(",", ":")).encode()
 
     def message(self, timezone: tzinfo, max_attempts: int | None = None, *, lowest_first: bool = True) -> NewMessage:
-        """The message to enqueue, the same each time. Raises InvalidArgument for an ETA that is none.
+        """The message to enqueue, the same each time. Raises InvalidArgument for an ETA that is none, and what is long.
 
         ``timezone`` is that of an ETA that names none. ``lowest_first``: the priority 0 goes first, as on Redis.
         """
@@ -78,7 +76,11 @@ class CeleryCall:
         if self.priority:
             step = self.priority * (_PRIORITY if lowest_first else -_PRIORITY)
             deadline = step if due is None else due + step
-        return NewMessage(self.payload(), self.id, None, due, deadline, max_attempts=max_attempts)
+        payload = self.payload()
+        if len(payload) > limits.PAYLOAD_BYTES_MAX:
+            most = limits.PAYLOAD_BYTES_MAX
+            raise InvalidArgument(f"it has {len(payload):,} bytes, and at most {most:,} are allowed")
+        return NewMessage(payload, self.id, None, due, deadline, max_attempts=max_attempts)
 
     def _due(self, timezone: tzinfo) -> datetime | None:
         eta = self.headers.get("eta")

@@ -91,40 +91,36 @@ class Sender:
     def _enqueue(self, name: str, queue: str, message: Any, options: Mapping[str, Any]) -> None:
         headers = {**message.headers, **(options.get("headers") or {})}
         properties = {**message.properties, "priority": options.get("priority")}
+        body = self._body(name, message.body, headers, options)
         about = {"exchange": "", "routing_key": queue, "headers": headers, "properties": properties}
         signals.before_task_publish.send(sender=name, body=message.body, declare=[], retry_policy={}, **about)
-        call = self._call(name, message.body, headers, properties)
-        task = self._celery._tasks.get(name)
-        running.declare_queue(self._app, queue)
+        # What was just added to the headers goes along.
+        call = CeleryCall(json.loads(dumps(headers)), body, properties.get("reply_to") or "", properties["priority"])
+        most = running.most_attempts(self._celery._tasks.get(name), call.retries)
         try:
-            new = call.message(
-                self._celery.timezone, running.most_attempts(task, call.retries), lowest_first=self._lowest_first
-            )
+            new = call.message(self._celery.timezone, most, lowest_first=self._lowest_first)
+            running.declare_queue(self._app, queue)
             self._app.declared(queue).enqueue_many([new])
-        except PayloadTooLarge as error:
-            # Said before anything is sent.
+        except (InvalidArgument, PayloadTooLarge) as error:
+            # Nothing was added: of one message these say no more.
             raise _Stays(str(error)) from error
         signals.after_task_publish.send(sender=name, body=message.body, exchange="", routing_key=queue, headers=headers)
 
-    def _call(
-        self, name: str, body: tuple[Any, ...], headers: Mapping[str, Any], properties: Mapping[str, Any]
-    ) -> CeleryCall:
-        """Raises _Stays for what Celery alone can do."""
-        try:
-            plain = json.loads(dumps(headers))
-            call = CeleryCall(plain, dumps(body), properties.get("reply_to") or "", properties["priority"])
-        except (TypeError, ValueError, RecursionError) as error:
-            raise _Stays(f"its arguments cannot be written as JSON: {error}") from error
-        if obstacle := call.obstacle(body[2]):
+    def _body(self, name: str, body: tuple[Any, ...], headers: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+        """The arguments as JSON. Raises _Stays for what Celery alone can do."""
+        if obstacle := CeleryCall(headers, "").obstacle(body[2]):
             raise _Stays(obstacle)
         task, limit = self._celery._tasks.get(name), headers.get("timelimit")
         if limit and any(limit) and (task is None or list(limit) != [task.time_limit, task.soft_time_limit]):
             raise _Stays("it has a time limit of its own; give it to the task")
+        serializer = options.get("serializer") or self._celery.conf.task_serializer
+        if serializer != "json":
+            # Others tell a tuple from a list, and 1 from "1" as a key.
+            raise _Stays(f"its serializer is {serializer}, and Tickwheel's is json")
         try:
-            call.message(self._celery.timezone)
-        except InvalidArgument as error:
-            raise _Stays(str(error)) from error
-        return call
+            return str(dumps(body))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise _Stays(f"its arguments cannot be written as JSON: {error}") from error
 
     @cached_property
     def _lowest_first(self) -> bool:

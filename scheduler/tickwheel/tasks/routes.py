@@ -5,9 +5,10 @@ without a restart. A task without one is Celery's.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final
 
@@ -62,32 +63,48 @@ def listed(tickwheel: Tickwheel) -> dict[str, Route]:
     return {name.removeprefix(_PREFIX): _parsed(name, text) for name, text in found.items() if name.startswith(_PREFIX)}
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A route, until when it is not read again, and whether the last reading failed."""
+
+    route: Route
+    until: float
+    away: bool = False
+
+
 class Routes:
     """The routes as one producer knows them. Safe to share between threads."""
 
     def __init__(self, setting: Callable[[str], str | None]) -> None:
         """``setting`` reads one."""
         self._setting = setting
-        self._known: dict[str, tuple[Route, float]] = {}
+        self._known: dict[str, _Known] = {}
 
     def of(self, task: str) -> Route:
         """The route of a task, as it was at most a second ago; as it was last known while that cannot be told."""
-        known, until = self._known.get(task, (None, 0.0))
-        now = time.monotonic()
-        if known is not None:
-            if now < until:
-                return known
-            # One caller reads; the others go by the old one meanwhile.
-            self._known[task] = known, now + _KEPT_S
+        known, now = self._known.get(task), time.monotonic()
+        if known is None:
+            return self._read(task, UNMOVED)
+        if now < known.until:
+            return known.route
+        # One caller reads; the others go by the old one meanwhile.
+        self._known[task] = replace(known, until=now + (_AWAY_S if known.away else _KEPT_S))
+        if not known.away:
+            return self._read(task, known.route)
+        # Nobody is kept waiting for a server that did not answer the last time.
+        threading.Thread(target=self._read, args=(task, known.route), daemon=True).start()
+        return known.route
+
+    def _read(self, task: str, known: Route) -> Route:
+        began = time.monotonic()
         try:
             text = self._setting(_PREFIX + task)
             route = UNMOVED if text is None else _parsed(_PREFIX + task, text)
         except TickwheelError as error:
-            route = known or UNMOVED
-            _log.warning("the route of task %s cannot be read, it stays with %s: %s", task, route.to, error)
-            self._known[task] = route, time.monotonic() + _AWAY_S
-            return route
-        self._known[task] = route, now + _KEPT_S
+            _log.warning("the route of task %s cannot be read, it stays as it was known, %s: %s", task, known, error)
+            self._known[task] = _Known(known, time.monotonic() + _AWAY_S, away=True)
+            return known
+        self._known[task] = _Known(route, began + _KEPT_S)
         return route
 
 

@@ -3,11 +3,13 @@
 import logging
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from celery import chain, group, signals
+from kombu.exceptions import EncodeError
 
 from tests.integration.migration import shop
 from tests.integration.migration.conftest import Shop, route
@@ -51,7 +53,7 @@ UNSUPPORTED: dict[str, tuple[Callable[[], object], str]] = {
     "long": (lambda: shop.note.delay("x" * 300_000), "bytes"),
     "id": (lambda: shop.note.apply_async(("x",), task_id="i" * 129), "128 bytes"),
     "far": (lambda: shop.note.apply_async(("x",), countdown=10 * 365 * 86_400), "furthest"),
-    "pickle": (lambda: shop.note.apply_async((object(),), serializer="pickle"), "JSON"),
+    "serializer": (lambda: shop.note.apply_async((1,), serializer="pickle"), "its serializer is pickle"),
 }
 
 
@@ -68,6 +70,13 @@ def test_what_tickwheel_cannot_do_stays_with_celery_and_is_logged_once(
     told = [each.getMessage() for each in caplog.records if each.name == "tickwheel.celery"]
     assert len(told) == 1
     assert reason in told[0]
+
+
+def test_what_celery_cannot_write_is_an_error_as_ever(here: Shop) -> None:
+    route("shop.note", "tickwheel")
+    with pytest.raises(EncodeError):
+        shop.note.delay({1, 2})
+    assert here.tickwheel.queues() == []
 
 
 def test_an_eta_is_its_due_time(here: Shop) -> None:
@@ -105,18 +114,18 @@ def test_those_who_watch_what_is_published_see_it_as_ever(here: Shop) -> None:
 
 
 def test_while_tickwheel_is_away_calls_go_where_they_were_last_known_to_go(
-    here: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    here: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.note.delay("known to be Celery's")
+    # Known for a second, and no longer.
+    known = shop.celery.amqp.send_task_message._routes._known
+    known["shop.note"] = replace(known["shop.note"], until=0.0)
     shop.tickwheel.move(url="redis://127.0.0.1:1", timeout=timedelta(milliseconds=50))
-    shop.celery.amqp.send_task_message._routes._known["shop.note"] = (
-        shop.celery.amqp.send_task_message._routes._known["shop.note"][0], 0.0,
-    )  # fmt: skip
     try:
-        shop.note.delay("x")
+        for _ in range(3):
+            shop.note.delay("x")
         shop.urgent.delay()
     finally:
-        shop.tickwheel.move(url=here.url)
-        shop.tickwheel._where.pop("timeout")
-    assert (waiting_at_celery(here), waiting_at_celery(here, "urgent")) == (2, 1)
-    assert "cannot be read" in caplog.text
+        shop.tickwheel.move(url=here.url, timeout=None)
+    assert (waiting_at_celery(here), waiting_at_celery(here, "urgent")) == (4, 1)
+    assert caplog.text.count("the route of task shop.note cannot be read") == 1
