@@ -58,6 +58,12 @@ FIGURES = {
     "failover",
     "timing_wheel",
     "timing_wheel_same_rate",
+    "worker_against_celery",
+    "worker_against_dramatiq",
+    "worker_async_8_grpc",
+    "worker_cpu",
+    "worker_overhead",
+    "worker_supervisor_cpu",
 }
 
 

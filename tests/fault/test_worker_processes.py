@@ -1,5 +1,6 @@
 """`tickwheel worker`: what becomes of messages when their tasks hang, block the interpreter or kill their process."""
 
+import json
 import os
 import signal
 import urllib.request
@@ -13,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from services.process import free_port
 from tests.conditions import eventually
+from tests.event_process_thread import running
 from tests.fault import worker_app
-from tests.fault.event_processes import EventProcessChild
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.worker_processes import Worker
 from tickwheel import MessageView, Tickwheel
@@ -53,7 +54,7 @@ def placed(url: str, namespace: str, folder: Path) -> Iterator[Place]:
     worker_app.app.move(url=url, namespace=namespace)
     with (
         Tickwheel(url, namespace=namespace) as tickwheel,
-        EventProcessChild(url, namespace, folder / "lock"),
+        running(url, namespace, folder / "lock"),
     ):
         yield Place(url, namespace, folder, tickwheel)
     worker_app.app.close()
@@ -128,6 +129,22 @@ def test_a_worker_tells_prometheus_what_became_of_its_tasks_and_processes(place:
         eventually(lambda: figure("restarts_total") == 3, "three processes took another's place", 10)
         assert figure("processes") == 1
     assert place.message(blocking).attempt == 1
+
+
+def test_what_happens_is_told_with_fields_for_programs_to_read(place: Place) -> None:
+    id = place.send(worker_app.boom, "no such user")
+    with place.worker("--json") as worker:
+        place.becomes(id, "errored")
+        assert worker.end() == 0
+    lines = [json.loads(line) for line in worker.log.splitlines()]
+    # Those of the supervisor, and those of its process.
+    [working, ending] = [line for line in lines if line["event"] != "task failed"]
+    assert (working["event"], working["processes"], working["lanes"]) == ("working", 1, 1)
+    assert (ending["event"], ending["drain_s"]) == ("ending", 25)
+    first, second = (line for line in lines if line["event"] == "task failed")
+    said = {"queue": "work", "id": id, "task": "tests.fault.worker_app.boom", "error": "ValueError: no such user"}
+    assert {**said, "attempt": 1}.items() <= first.items()
+    assert {**said, "attempt": 2}.items() <= second.items()
 
 
 def test_leases_are_renewed_while_a_task_blocks_the_interpreter(place: Place) -> None:

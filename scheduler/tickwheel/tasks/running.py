@@ -17,6 +17,7 @@ from tickwheel import limits, tracing
 from tickwheel.errors import TickwheelError
 from tickwheel.message import LeasedMessage
 from tickwheel.tasks.flow import Reject, RetryLater, Skip, TimeLimitExceeded
+from tickwheel.tasks.logged import fields
 from tickwheel.tasks.retry import NEVER
 from tickwheel.tasks.signature import ArgumentsRefused, read_envelope
 
@@ -104,7 +105,8 @@ class Runner:
             run = Run(task, message, task.signature.read(envelope.args), is_lost)
         except ArgumentsRefused as error:
             # Not for ever: during a release workers of both versions are there.
-            _log.warning("%s/%s: %s", message.queue, message.id, error)
+            extra = fields("task refused", message, attempt=message.attempt, task=name)
+            _log.warning("%s/%s: %s", message.queue, message.id, error, extra=extra)
             return Outcome(name, time.perf_counter() - began, error=cut(str(error)))
         return self._after(run, self._ended(run, began, limit_s))
 
@@ -148,7 +150,7 @@ def harmless(what: str) -> Iterator[None]:
     try:
         yield
     except Exception:
-        _log.exception("an error in %s of a middleware", what)
+        _log.exception("an error in %s of a middleware", what, extra=fields("middleware failed", hook=what))
 
 
 def before_batch(app: "TaskApp", queue: str, messages: Sequence[LeasedMessage]) -> None:
@@ -177,7 +179,7 @@ def _failed(run: Run, outcome: Outcome, rng: random.Random, text: str, error: Ex
         outcome.retry_in = retry.delay(run.message.attempt, rng)
     _log.warning(
         "%s %s/%s, attempt %d: %s", run.task.name, run.message.queue, run.message.id, run.message.attempt, text,
-        exc_info=error,
+        exc_info=error, extra=_of(run, "task failed", error=text),
     )  # fmt: skip
 
 
@@ -188,12 +190,20 @@ def _text_of(run: Run, value: Any) -> str | None:
         text = msgspec.json.encode(value).decode()
     except Exception as error:
         # What the task did is done: it is not to be done again for its result.
-        _log.warning("%s %s/%s: its result is not kept: %s", run.task.name, run.message.queue, run.message.id, error)
+        _log.warning(
+            "%s %s/%s: its result is not kept: %s", run.task.name, run.message.queue, run.message.id, error,
+            extra=_of(run, "result not kept"),
+        )  # fmt: skip
         return None
     if len(text.encode()) > limits.ERROR_BYTES:
         _log.warning(
             "%s %s/%s: its result is not kept: it has %d bytes, at most %d are",
             run.task.name, run.message.queue, run.message.id, len(text.encode()), limits.ERROR_BYTES,
+            extra=_of(run, "result not kept"),
         )  # fmt: skip
         return None
     return text
+
+
+def _of(run: Run, event: str, **more: str) -> dict[str, Any]:
+    return fields(event, run.message, attempt=run.message.attempt, task=run.task.name, **more)

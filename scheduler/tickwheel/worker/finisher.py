@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tickwheel.client import Message, Tickwheel
 from tickwheel.errors import LeaseLost, TickwheelError
+from tickwheel.tasks.logged import fields
 from tickwheel.tasks.running import Outcome
 from tickwheel.worker.board import Page
 
@@ -113,9 +114,12 @@ class Finisher:
             call()
         except LeaseLost as error:
             for message in error.lost:
-                _log.warning("%s/%s: too late to %s it: its lease was lost", message.queue, message.id, what)
+                extra = fields("lease lost", message, attempt=message.attempt)
+                _log.warning(
+                    "%s/%s: too late to %s it: its lease was lost", message.queue, message.id, what, extra=extra
+                )
         except TickwheelError as error:
             # The client has gone on trying for as long as it may. The leases end, and the messages come again.
-            _log.error("could not %s: %s", what, error)
+            _log.error("could not %s: %s", what, error, extra=fields("not told", call=what))
         except Exception:
-            _log.exception("could not %s", what)
+            _log.exception("could not %s", what, extra=fields("not told", call=what))

@@ -15,6 +15,7 @@ from datetime import timedelta
 from tickwheel import limits
 from tickwheel.client import Message, Tickwheel
 from tickwheel.errors import LeaseLost, MessageNotFound, TickwheelError
+from tickwheel.tasks.logged import fields
 from tickwheel.worker.board import Board, Page, Slot
 from tickwheel.worker.notes import Held, HeldMessage, NoteReader, Ran, Ready, Recurred
 
@@ -91,7 +92,7 @@ class Keeper:
                     self._read()
                 self._renew()
         except Exception:
-            _log.exception("the leases of a worker process are no longer renewed")
+            _log.exception("the leases of a worker process are no longer renewed", extra=fields("mistake"))
         self._dead.wait()
         os.close(self._fd)
         self._settle()
@@ -132,7 +133,9 @@ class Keeper:
                 self._renewed(False)
         except TickwheelError as error:
             lease.renew_at = time.monotonic() + min(1.0, lease.lease_s / 3)
-            _log.warning("%s/%s: its lease could not be renewed: %s", lease.held.queue, lease.held.id, error)
+            held = lease.held
+            extra = fields("lease not renewed", held)
+            _log.warning("%s/%s: its lease could not be renewed: %s", held.queue, held.id, error, extra=extra)
         else:
             self._renewed(True)
 
@@ -165,11 +168,14 @@ class Keeper:
                 message.fail("failed, and its worker process ended before it had said why")
             else:
                 message.fail(self._epitaph)
-                _log.error("%s/%s: %s", message.queue, message.id, self._epitaph)
+                extra = fields("task failed", message, attempt=message.attempt, error=self._epitaph)
+                _log.error("%s/%s: %s", message.queue, message.id, self._epitaph, extra=extra)
         except (LeaseLost, MessageNotFound):
             pass
         except TickwheelError as error:
-            _log.error("%s/%s waits for the end of its lease: %s", lease.held.queue, lease.held.id, error)
+            held = lease.held
+            extra = fields("not told", held)
+            _log.error("%s/%s waits for the end of its lease: %s", held.queue, held.id, error, extra=extra)
 
 
 def _is_held(page: Page, number: int, slot: int) -> bool:

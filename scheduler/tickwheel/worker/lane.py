@@ -10,6 +10,7 @@ from functools import partial
 from tickwheel.client import Message
 from tickwheel.errors import QueueBlocked, QueueNotFound, TickwheelError
 from tickwheel.tasks.app import TaskApp
+from tickwheel.tasks.logged import fields
 from tickwheel.tasks.queues import TaskQueue
 from tickwheel.tasks.running import Outcome, Runner, after_batch, before_batch
 from tickwheel.worker.board import PAGES, Page, Slot
@@ -68,7 +69,7 @@ class Lane:
                 try:
                     self._turn(selected(self._selector, self._has_work))
                 except TickwheelError as error:
-                    _log.error("no messages can be taken: %s", error)
+                    _log.error("no messages can be taken: %s", error, extra=fields("nothing taken"))
                     self._stopping.wait(_PAUSE_S)
         finally:
             for messages in self._taken.values():
@@ -133,7 +134,8 @@ class Lane:
         outcomes: list[Outcome] = []
         for slot, message in enumerate(messages):
             if page.is_lost(slot):
-                _log.info("%s/%s: cancelled, or its lease was lost, before it began", queue, message.id)
+                extra = fields("lease lost", message, attempt=message.attempt)
+                _log.info("%s/%s: cancelled, or its lease was lost, before it began", queue, message.id, extra=extra)
                 self._finisher.settle(batch, slot)
             elif self._stopping.is_set():
                 self._finisher.put(Ended(batch, slot, message, None))

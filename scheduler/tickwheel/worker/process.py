@@ -23,6 +23,7 @@ import msgspec
 from tickwheel.cli.log import log_to_stderr
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.tasks.app import TaskApp
+from tickwheel.tasks.logged import fields
 from tickwheel.tasks.queues import TaskQueue
 from tickwheel.tasks.running import Runner, harmless
 from tickwheel.worker.async_tasks import AsyncTasks
@@ -105,7 +106,10 @@ def _work(
     def look_at_memory() -> None:
         limit = orders.memory_limit
         if limit is not None and not stopping.is_set() and (used := _resident()) > limit:
-            _log.info("%d MiB of memory in use, allowed are %d: a new process follows", used >> 20, limit >> 20)
+            extra = fields("memory limit", memory=used, limit=limit)
+            _log.info(
+                "%d MiB of memory in use, allowed are %d: a new process follows", used >> 20, limit >> 20, extra=extra
+            )
             recycling.set()
             stopping.set()
 

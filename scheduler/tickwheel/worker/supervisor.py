@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from tickwheel.client import Tickwheel
+from tickwheel.tasks.logged import fields
 from tickwheel.worker.board import Board
 from tickwheel.worker.keeper import Keeper
 from tickwheel.worker.notes import Ready
@@ -90,7 +91,9 @@ class Supervisor:
         if self._stops > 0 and self._told == 0:
             self._told = 1
             self._ends_at = time.monotonic() + self._orders.drain_s
-            _log.info("ending: tasks that run have %g s; a second signal ends them at once", self._orders.drain_s)
+            drain_s = self._orders.drain_s
+            extra = fields("ending", drain_s=drain_s)
+            _log.info("ending: tasks that run have %g s; a second signal ends them at once", drain_s, extra=extra)
             for process in filter(None, self._processes):
                 process.popen.send_signal(signal.SIGTERM)
         if self._told == 1 and (self._stops > 1 or time.monotonic() > self._ends_at):
@@ -154,6 +157,7 @@ class Supervisor:
                 _log.info(
                     "%d processes of %d lanes; queues %s; %d tasks",
                     self._count, self._orders.lanes, ", ".join(note.queues), len(note.tasks),
+                    extra=fields("working", processes=self._count, lanes=self._orders.lanes, queues=note.queues),
                 )  # fmt: skip
             return self._client
 
@@ -177,7 +181,9 @@ class Supervisor:
             if time.monotonic() - process.started > _LONG_LIFE_S:
                 self._pauses[n] = _AGAIN_S[0]
             self._again_at[n] = time.monotonic() + self._pauses[n]
-            _log.error("worker process %d: %s; another follows in %.1f s", process.popen.pid, epitaph, self._pauses[n])
+            pid, pause_s = process.popen.pid, self._pauses[n]
+            extra = fields("process ended", pid=pid, reason=epitaph, again_in_s=pause_s)
+            _log.error("worker process %d: %s; another follows in %.1f s", pid, epitaph, pause_s, extra=extra)
             self._pauses[n] = min(self._pauses[n] * 2, _AGAIN_S[1])
         return code
 
