@@ -119,7 +119,7 @@ class Runner:
             with tracing.processing(run.message):
                 with self._limited(limit_s):
                     value = run.task.function(**run.arguments)
-                if inspect.isawaitable(value):
+                if value is not None and inspect.isawaitable(value):
                     value = self._awaits(value, limit_s)
             outcome.result = _text_of(run, value)
         except Skip:

@@ -20,6 +20,7 @@ from tickwheel.client import Message
 from tickwheel.errors import IdConflict, LeaseLost, MessageNotFound, QueueBlocked, QueueNotFound, TickwheelError
 from tickwheel.message import MessageView
 from tickwheel.tasks.app import TaskApp
+from tickwheel.tasks.logged import fields
 from tickwheel.tasks.running import cut
 from tickwheel.tasks.schedule import Occurrence, Schedule
 
@@ -111,7 +112,8 @@ class Recurrence:
         except LeaseLost:
             pass
         except Exception as error:
-            _log.error("schedules: %s: %s", message.id, error, exc_info=not isinstance(error, TickwheelError))
+            extra, trace = fields("schedule failed", message), not isinstance(error, TickwheelError)
+            _log.error("schedules: %s: %s", message.id, error, exc_info=trace, extra=extra)
             with suppress(LeaseLost):
                 message.fail(cut(str(error)))
 
@@ -127,7 +129,8 @@ class Recurrence:
                 # So an operator stops all schedules.
                 self._stopping.wait(_PAUSE_S)
             except Exception as error:
-                _log.error("no schedules are seen to: %s", error, exc_info=not isinstance(error, TickwheelError))
+                extra, trace = fields("schedules failed"), not isinstance(error, TickwheelError)
+                _log.error("no schedules are seen to: %s", error, exc_info=trace, extra=extra)
                 self._stopping.wait(_PAUSE_S)
 
     def _see_to(self, message: Message) -> None:
@@ -145,7 +148,10 @@ class Recurrence:
             message.fail(f"this worker's app has no schedule {occurrence.schedule!r} of these times", _UNKNOWN_PAUSE)
             return
         else:
-            _log.warning("schedule %r was changed or removed: %s does not fire", occurrence.schedule, message.id)
+            extra = fields("schedule unknown", message, schedule=occurrence.schedule)
+            _log.warning(
+                "schedule %r was changed or removed: %s does not fire", occurrence.schedule, message.id, extra=extra
+            )
             note = Note(Fate.UNKNOWN)
         message.complete(msgspec.json.encode(note).decode())
         self._told(occurrence.schedule, note.fate)
@@ -157,7 +163,8 @@ class Recurrence:
         last = None if schedule.overlap else self._last(schedule, occurrence)
         if fires and last is not None and self._is_unfinished(schedule, last):
             fate = Fate.SKIPPED
-            _log.info("schedule %r: %s is skipped: that of %s is not finished", schedule.name, at, last)
+            extra = fields("schedule skipped", schedule=schedule.name, at=at.isoformat())
+            _log.info("schedule %r: %s is skipped: that of %s is not finished", schedule.name, at, last, extra=extra)
         elif fires:
             fate = Fate.FIRED
             with suppress(IdConflict):
@@ -165,7 +172,8 @@ class Recurrence:
                 self._app.enqueue(schedule.call.task, schedule.firing(at))
             last = None if schedule.overlap else at
         else:
-            _log.warning("schedule %r: %s is left out: it is %s too late", schedule.name, at, now - at)
+            extra = fields("schedule missed", schedule=schedule.name, at=at.isoformat())
+            _log.warning("schedule %r: %s is left out: it is %s too late", schedule.name, at, now - at, extra=extra)
         with suppress(IdConflict):
             # Somebody who did not know of the firing before has made it: it finds that in our note.
             self._app.declared(self._app.schedule_queue).enqueue_many([schedule.occurrence(following, last)])
