@@ -300,6 +300,16 @@ def test_a_worker_takes_from_the_queues_that_it_is_told_to(place: Place) -> None
     assert place.message(id).state == "pending"
 
 
+def test_what_a_selector_asked_about_and_did_not_choose_is_given_back(place: Place) -> None:
+    left = place.send(worker_app.double, 1)
+    chosen = worker_app.app.declared("other").enqueue(worker_app.double.message((2,), {}).payload).id
+    with place.worker("--selector", "tests.fault.worker_app:Indecisive") as worker:
+        place.becomes(chosen, "completed", queue="other")
+        assert worker.end() == 0
+    assert [line[1] for line in worker.did("double")] == [chosen]
+    assert (place.message(left).state, place.message(left).attempt) == ("pending", 0)
+
+
 def test_a_message_that_is_no_task_fails_and_says_why(place: Place) -> None:
     queue = place.tickwheel.queue("work")
     with place.worker() as worker:

@@ -13,7 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from tickwheel.message import LeasedMessage
-from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, TaskApp, current
+from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, TaskApp, TaskQueue, current
+from tickwheel.worker.selectors import QueueSelector, Selection
 
 
 class Diary(Middleware):
@@ -44,6 +45,15 @@ def write(line: str) -> None:
     """Write a line down, whole, whatever happens next."""
     with RECORD.open("a") as file:
         file.write(f"{line}\n")
+
+
+class Indecisive(QueueSelector[TaskQueue]):
+    """Asks about all queues, and chooses the last."""
+
+    def select_queue(self) -> Selection[TaskQueue]:
+        for queue in self.queues:  # noqa: UP028  # a tuple cannot be sent the answers
+            yield queue
+        return self.queues[-1]
 
 
 def record(what: str) -> None:

@@ -4,11 +4,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 
 from tickwheel.client import Message
-from tickwheel.errors import QueueBlocked, QueueNotFound, TickwheelError
+from tickwheel.errors import LeaseLost, QueueBlocked, QueueNotFound, TickwheelError
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.logged import fields
 from tickwheel.tasks.queues import TaskQueue
@@ -81,9 +82,10 @@ class Lane:
     def _turn(self, queue: TaskQueue) -> None:
         """Some batches of one queue; an empty one ends it early."""
         messages = self._taken.pop(queue.name, None) or self._wait(queue)
-        for others in [self._taken.pop(name) for name in list(self._taken)]:
-            # A selector that asked about several and chose another: their leases run.
-            self._run_batch(others)
+        for name in list(self._taken):
+            # A selector asked about several and chose another. Nobody would renew their leases until their turn.
+            with suppress(LeaseLost):
+                self._app.tickwheel.queue(name).release_many(self._taken.pop(name))
         for n in range(queue.iterations):
             if n:
                 messages = self._take(queue)
