@@ -83,14 +83,14 @@ def serve(
         ),
     ] = None,
     max_connections: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="How many connections each process takes; some 20 KB each.")
+        int, typer.Option(min=1, max=1_000_000, help="How many connections each process takes; some 15 KB each.")
     ] = limits.CONNECTIONS,
     max_waiting: Annotated[
         int,
         typer.Option(
             min=1,
             max=1_000_000,
-            help="How many calls of each process may wait: dequeues with a wait, and streams; some 50 KB each.",
+            help="How many calls of each process may wait: dequeues with a wait, and streams; some 30 KB each.",
         ),
     ] = limits.WAITING_CALLS,
     part: Annotated[
