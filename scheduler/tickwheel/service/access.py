@@ -3,8 +3,8 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from tickwheel.errors import Forbidden, Unauthenticated
-from tickwheel.service.usage import Usage
+from tickwheel.service.usage import Places, Usage
 
 PREFIX: Final = "tw_"
 _BYTES = 32
@@ -65,9 +65,18 @@ class Caller:
         if queue is not None and not _fits(queue, self.queues):
             raise Forbidden(f"token {self.name!r} is not for queue {queue!r}")
 
-    def under_way(self) -> AbstractAsyncContextManager[None]:
-        """A call, as long as the token is good."""
-        return self.usage.under_way(self.expires_in_s()) if self.digest else nullcontext()
+    @asynccontextmanager
+    async def waiting_at(self, places: Places) -> AsyncIterator[None]:
+        """A call that waits, or a stream: it has a place of all and one of its token's, as long as the token is good.
+
+        Others are over soon anyway.
+        """
+        with places.one(), self.usage.places.one():
+            if not self.digest:
+                yield
+                return
+            async with self.usage.under_way(self.rights, self.expires_in_s()):
+                yield
 
     def expires_in_s(self) -> float | None:
         """How long the token is good, 0 or less where it is no more; None for ever."""
@@ -89,18 +98,16 @@ class Access:
             self.replace(callers)
 
     def replace(self, callers: Sequence[Caller]) -> None:
-        """These and no others from now on. Calls of a token that is not among them end; so do those of one whose rights
-        are others than before, and clients make them again.
+        """These and no others from now on. Calls that wait end where their token is not among them, and where it has
+        other rights than before: those are made again by their clients.
         """
         before = {caller.digest: caller for caller in self._callers or ()}
         now = []
         for caller in callers:
             was = before.pop(caller.digest, None)
             kept = replace(caller, usage=Usage(caller.name) if was is None else was.usage)
-            kept.usage.allow(caller.messages_per_second, caller.burst, caller.waiting)
+            kept.usage.allow(caller.rights, caller.messages_per_second, caller.burst, caller.waiting)
             now.append(kept)
-            if was is not None and was.rights != caller.rights:
-                was.usage.interrupt()
         self._callers = tuple(now)
         for gone in before.values():
             gone.usage.withdraw()

@@ -98,7 +98,7 @@ class MessageHandlers:
         if not request.wait_ms:
             found = await namespace.run(asked.plan(LeasedMessage))
         else:
-            with self._places.one(), CALL.get()[0].usage.places.one():
+            async with CALL.get()[0].waiting_at(self._places):
                 found = await self._waited(namespace, asked)
         return calls.DequeueResponse(deliveries=map(conversion.delivery_of, found))
 

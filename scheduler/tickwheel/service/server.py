@@ -180,9 +180,8 @@ class Server:
         async def answer(request: Any, context: Any) -> Any:
             caller, _ = CALL.get()
             try:
-                async with caller.under_way():
-                    caller.usage.take(count(_readable(request)))
-                    return await handle(request)
+                caller.usage.take(count(_readable(request)))
+                return await handle(request)
             except Exception as error:
                 await refuse(context, error)
 
@@ -192,9 +191,8 @@ class Server:
         async def answer(requests: Any, context: Any) -> Any:
             caller, _ = CALL.get()
             try:
-                async with caller.under_way():
-                    with self._places.one(), caller.usage.places.one():
-                        return await handle(_each_readable(requests, caller.usage, count))
+                async with caller.waiting_at(self._places):
+                    return await handle(_each_readable(requests, caller.usage, count))
             except Exception as error:
                 await refuse(context, error)
 
@@ -205,11 +203,12 @@ class Server:
         async def answer(requests: Any, context: Any, write: Callable[[Any], Awaitable[None]]) -> None:
             caller, _ = CALL.get()
             try:
-                async with caller.under_way():
-                    with self._places.one(), caller.usage.places.one():
-                        async with aclosing(handle(_each_readable(requests, caller.usage, count))) as responses:
-                            async for response in responses:
-                                await write(response)
+                async with (
+                    caller.waiting_at(self._places),
+                    aclosing(handle(_each_readable(requests, caller.usage, count))) as responses,
+                ):
+                    async for response in responses:
+                        await write(response)
             except Exception as error:
                 await refuse(context, error)
 

@@ -44,11 +44,18 @@ class Usage:
         self.places = Places(None, f"token {name!r}")
         self._name = name
         self._bucket: TokenBucket | None = None
+        # What the token is allowed now; None where it is no longer good.
+        self._rights: object = None
         # What each call would end with.
         self._under_way: dict[asyncio.Timeout, tuple[type[TickwheelError], str]] = {}
 
-    def allow(self, messages_per_second: int | None, burst: int | None, waiting: int | None) -> None:
-        """What the tokens' file says now. What was used before counts on."""
+    def allow(self, rights: object, messages_per_second: int | None, burst: int | None, waiting: int | None) -> None:
+        """What the tokens' file says now. What was used before counts on; calls that wait under other rights end, to be
+        made again under these.
+        """
+        if self._rights != rights:
+            self._rights = rights
+            self._end(*self._changed)
         self.places.most = waiting
         if messages_per_second is None:
             self._bucket = None
@@ -75,8 +82,15 @@ class Usage:
             await asyncio.sleep(seconds)
 
     @asynccontextmanager
-    async def under_way(self, expires_in_s: float | None) -> AsyncIterator[None]:
-        """A call, as long as its token is good; in the middle of it Unauthenticated, or Unavailable, is raised."""
+    async def under_way(self, rights: object, expires_in_s: float | None) -> AsyncIterator[None]:
+        """A call that came under these rights, as long as its token has them and is good.
+
+        Raises in the middle of it where that ends: Unauthenticated, or Unavailable where it may be made again.
+        """
+        if rights != self._rights:
+            # Since it came.
+            kind, text = self._gone if self._rights is None else self._changed
+            raise kind(text)
         now = asyncio.get_running_loop().time()
         limit = asyncio.timeout_at(None if expires_in_s is None else now + expires_in_s)
         self._under_way[limit] = Unauthenticated, f"token {self._name!r} has expired"
@@ -92,19 +106,23 @@ class Usage:
             del self._under_way[limit]
 
     def withdraw(self) -> None:
-        """The token is no longer good: its calls end now."""
-        self._end(Unauthenticated, f"token {self._name!r} is no longer good")
+        """The token is no longer good: its calls that wait end now."""
+        self._rights = None
+        self._end(*self._gone)
 
-    def interrupt(self) -> None:
-        """The token's rights have changed: its calls end now, and may be made again under those that it has."""
-        self._end(Unavailable, f"the rights of token {self._name!r} have changed: call again")
+    @property
+    def _gone(self) -> tuple[type[TickwheelError], str]:
+        return Unauthenticated, f"token {self._name!r} is no longer good"
+
+    @property
+    def _changed(self) -> tuple[type[TickwheelError], str]:
+        return Unavailable, f"the rights of token {self._name!r} have changed: call again"
 
     def _end(self, kind: type[TickwheelError], text: str) -> None:
-        now = asyncio.get_running_loop().time()
         for limit in self._under_way:
             if not limit.expired():
                 self._under_way[limit] = kind, text
-                limit.reschedule(now)
+                limit.reschedule(asyncio.get_running_loop().time())
 
     def _wait_s(self, count: int) -> float:
         return 0.0 if self._bucket is None else self._bucket.take(count, time.monotonic())
