@@ -31,13 +31,13 @@ ENDS_S = 100
 JSON = ("--shards", "2", "--json")
 Load = Callable[..., Result]
 
-# A queue that is served as in the textbooks, in hundreds of messages of some milliseconds.
+# A queue that is served as in the textbooks: 3.2 of 5 workers are busy in the mean.
 TEXTBOOK = """
-length = "4s"
+length = "6s"
 [[queue]]
 name = "q"
-arrivals = 60
-run = { exponential = "50ms" }
+arrivals = 16
+run = { exponential = "200ms" }
 batch = 1
 [[workers]]
 hosts = 1
@@ -125,7 +125,7 @@ def test_orders_time_out_unless_they_are_paid(load: Load) -> None:
 def test_encodes_are_run_one_at_a_time_for_each_project_over_the_service(
     load: Load, real_time_service: ServiceThread, driven: str
 ) -> None:
-    options = ["--scale", 0.03, "--start", "20h", "--length", "20m", "--speed-up", 600, "--wait-target", "10m"]
+    options = ["--scale", 0.03, "--start", "20h", "--length", "20m", "--speed-up", 600]
     options += ["--json"]
     where = ["--url", real_time_service.url, "--namespace", driven]
     found = document(load("media-encoding", *options, *where))
@@ -137,7 +137,7 @@ def test_encodes_are_run_one_at_a_time_for_each_project_over_the_service(
 def test_the_published_mix_runs_on_a_server_by_url_and_leaves_nothing(
     load: Load, tickwheel_server: PrivateServer
 ) -> None:
-    found = document(load("timestone", "--scale", 0.02, "--length", "4s", "--url", tickwheel_server.url, "--json"))
+    found = document(load("timestone", "--scale", 0.02, "--length", "6s", "--url", tickwheel_server.url, "--json"))
     check_all_is_done(found, 60)
     calls = found["run"]["calls"]
     assert calls["dequeue"]["count"] + calls["dequeue empty"]["count"] > 150
@@ -162,21 +162,25 @@ def test_a_recording_is_replayed_faster(load: Load, tmp_path: Path) -> None:
 def test_measured_waits_are_those_of_erlang_c_and_of_the_simulator(load: Load, tmp_path: Path) -> None:
     (tmp_path / "textbook.toml").write_text(TEXTBOOK)
     found = document(load("textbook.toml", "--json"))
-    check_all_is_done(found, 180)
-    start = found["run"]["queues"]["q"]["measured"]["start"]
+    check_all_is_done(found, 60)
     # What calls take, and how late a sleeping task is woken on this machine, keep a worker as busy as its work does.
     late_s = found["run"]["harness"]["late"]["overrun"]["mean_ms"] / 1e3
     overheads = found["capacity"]["overheads"]
-    run_s = 0.05 + late_s + (overheads["fetch_ms"] + overheads["finish_ms"]) / 1e3
-    busy = 60 * run_s
-    expected_ms = 1e3 * erlang_c(5, busy) * run_s / (5 - busy) + 1e3 * late_s
-    assert expected_ms / 4 < start["mean_ms"] < 4 * expected_ms + 20
+    run_s = 0.2 + late_s + (overheads["fetch_ms"] + overheads["finish_ms"]) / 1e3
+    busy = 16 * run_s
+    if busy > 4.5:
+        pytest.skip(f"with what calls take on this machine {busy:.1f} of 5 workers are busy: no formula holds")
+    enqueue_s = found["run"]["calls"]["enqueue"]["mean_ms"] / 1e3
+    expected_s = erlang_c(5, busy) * run_s / (5 - busy) + enqueue_s
+    # A hundred messages vary by as much; a worker more or less would be another order of waits.
+    assert found["run"]["queues"]["q"]["measured"]["start"]["mean_ms"] / 1e3 < 4 * expected_s + 0.02
+    assert {each["share"] for each in found["capacity"]["agreement"]} == {0.5, 0.95}
     for each in found["capacity"]["agreement"]:
-        assert abs(each["apart_s"]) < 0.1 + each["simulated_s"]
+        assert abs(each["apart_s"]) < 0.1 + 2 * enqueue_s + each["simulated_s"]
 
 
 def test_on_a_terminal_a_bar_shows_how_far_it_is_and_the_report_is_by_itself(tmp_path: Path) -> None:
-    (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("4s", "2s"))
+    (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("6s", "3s"))
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [*TICKWHEEL, "load", "textbook.toml"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs, text=True
@@ -210,7 +214,7 @@ def test_only_the_workers_needed_are_told_without_a_server(load: Load, tmp_path:
 def test_interrupted_it_reports_what_ran_and_leaves_nothing_behind(
     tmp_path: Path, tickwheel_server: PrivateServer, number: signal.Signals
 ) -> None:
-    (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("4s", "1h"))
+    (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("6s", "1h"))
     options = ["--url", tickwheel_server.url, "--json"]
     with (
         subprocess.Popen(
@@ -231,7 +235,7 @@ def test_interrupted_it_reports_what_ran_and_leaves_nothing_behind(
 def test_a_process_of_the_load_that_dies_ends_the_run_with_a_report_and_an_error(
     tmp_path: Path, tickwheel_server: PrivateServer
 ) -> None:
-    (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("4s", "1h"))
+    (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("6s", "1h"))
     options = ["--url", tickwheel_server.url, "--json"]
     with subprocess.Popen(
         [*TICKWHEEL, "load", "textbook.toml", *options],
@@ -252,7 +256,7 @@ def test_a_process_of_the_load_that_dies_ends_the_run_with_a_report_and_an_error
 
 
 def test_its_processes_end_when_it_is_killed(tmp_path: Path, tickwheel_server: PrivateServer) -> None:
-    (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("4s", "1h"))
+    (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("6s", "1h"))
     with subprocess.Popen(
         [*TICKWHEEL, "load", "textbook.toml", "--url", tickwheel_server.url, "--json"], cwd=tmp_path
     ) as process:
@@ -270,12 +274,12 @@ def test_a_bound_ends_it_and_what_is_left_is_cancelled_in_a_namespace_that_stays
 ) -> None:
     (tmp_path / "later.toml").write_text(TEXTBOOK.replace("[[workers]]", 'delay = "1h"\n[[workers]]'))
     where = ["--url", tickwheel_server.url, "--namespace", driven]
-    found = document(load("later.toml", "--messages", 50, "--for", "2s", *where, "--json"))
-    assert found["run"]["ended"] == "its 2 s were over"
-    assert found["run"]["counts"]["enqueued"] == 50
-    assert "50 messages that nobody had finished were cancelled" in found["run"]["left"]
+    found = document(load("later.toml", "--messages", 20, "--for", "3s", *where, "--json"))
+    assert found["run"]["ended"] == "its 3 s were over"
+    assert found["run"]["counts"]["enqueued"] == 20
+    assert "20 messages that nobody had finished were cancelled" in found["run"]["left"]
     with Tickwheel(tickwheel_server.url, namespace=driven, drive=False) as tickwheel:
-        assert tickwheel.queue("q").counts()["cancelled"] == 50
+        assert tickwheel.queue("q").counts()["cancelled"] == 20
 
 
 def test_a_queue_with_messages_of_others_is_refused(

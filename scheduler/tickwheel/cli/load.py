@@ -34,14 +34,13 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 _NEEDED = ("hdrh", "jinja2", "matplotlib")
-_WAIT_TARGET = timedelta(seconds=5)
 
 
 @command(
     commands,
     "load",
     "tickwheel load order-timeouts --scale 0.01 --speed-up 2880",
-    "tickwheel load media-encoding --simulate-only --wait-target 10m",
+    "tickwheel load media-encoding --simulate-only --start 20h --length 2h",
     "tickwheel load recorded.csv --speed-up 60 --url redis://localhost:6379",
     panel="Processes",
 )
@@ -83,7 +82,9 @@ def load(
     wait_target: Annotated[
         timedelta | None,
         typer.Option(
-            parser=option(duration), metavar="DURATION", help="Workers needed so that waits are no longer (default 5s)."
+            parser=option(duration),
+            metavar="DURATION",
+            help="Workers needed so that waits are no longer; by default as the scenario says, else 5s.",
         ),
     ] = None,
     percentile: Annotated[
@@ -119,7 +120,7 @@ def load(
         messages,
         workers,
     )
-    target = Target((_WAIT_TARGET if wait_target is None else wait_target).total_seconds(), percentile)
+    target = Target(None if wait_target is None else wait_target.total_seconds(), percentile)
     source.scenario()
     with chosen(json=place.json) as view:
         outcome = None if simulate_only else _run(place, source, shards, view)

@@ -74,10 +74,10 @@ def print_report(found: Mapping[str, Any]) -> None:
     if not capacity["hours"]:
         print("workers needed: not looked for, as it was interrupted (--simulate-only makes the table without a run)")
         return
+    targets = ", ".join(f"{name} within {wait:g} s" for name, wait in capacity["wait_targets_s"].items())
     print(
-        f"workers needed, so that {100 * capacity['share']:g} % of every queue begin within"
-        f" {capacity['wait_target_s']:g} s of their time (scale {capacity['scale']:g}; the scenario has"
-        f" {capacity['workers_now']}):"
+        f"workers needed, so that {100 * capacity['share']:g} % of every queue begin in time ({targets});"
+        f" scale {capacity['scale']:g}, and the scenario has {capacity['workers_now']}:"
     )
     hours = ("hour", "due/s", "busy", "workers", "utilisation", "longest wait s")
     print_table(hours, [_hour(each) for each in capacity["hours"]], right=hours)

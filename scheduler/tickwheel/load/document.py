@@ -98,7 +98,7 @@ def of_advice(advice: Advice) -> dict[str, Any]:
     """The capacity table, and how far it can be believed."""
     return {
         "scale": advice.scenario.scale,
-        "wait_target_s": advice.target.wait_s,
+        "wait_targets_s": {queue.name: advice.target.of(queue) for queue in advice.scenario.queues},
         "share": advice.target.share,
         "overheads": {
             "fetch_ms": round(1e3 * advice.overheads.fetch_s, 3),

@@ -15,7 +15,7 @@ from tickwheel.arguments import plain_name, shown
 from tickwheel.errors import InvalidArgument
 from tickwheel.load.curve import DAY_S
 from tickwheel.load.distributions import Empirical
-from tickwheel.load.scenario import QueueLoad, Row, Scenario, WorkerGroup
+from tickwheel.load.scenario import QueueLoad, Row, Scenario, default_workers
 
 COLUMNS = ("queue", "arrival", "run seconds")
 _RUN_MOST_S = 86_400.0
@@ -29,7 +29,7 @@ def scenario(file: Traversable) -> Scenario:
     return Scenario(
         name=file.name.rpartition(".")[0] or file.name,
         queues=queues,
-        workers=[WorkerGroup("workers", [queue.name for queue in queues])],
+        workers=default_workers(queues),
         start_s=rows[0].arrival_s,
         length_s=length_s(rows),
         recording=rows,

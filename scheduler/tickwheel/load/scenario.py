@@ -62,6 +62,8 @@ class QueueLoad:
     urgency: Sequence[Urgency] = ()
     payload_bytes: int = 200
     polls: Polls | None = None
+    wait_target_s: float = 5.0
+    """How long its messages may wait, where the workers needed are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,12 @@ def _scaled(queue: QueueLoad, scale: float) -> QueueLoad:
         exclusive=None if queue.exclusive is None else queue.exclusive.scaled(scale),
         polls=None if queue.polls is None else replace(queue.polls, per_s=queue.polls.per_s * scale),
     )
+
+
+def default_workers(queues: Sequence[QueueLoad]) -> list[WorkerGroup]:
+    """One worker for all queues but those that calls at planned times are made for."""
+    names = [queue.name for queue in queues if queue.polls is None]
+    return [WorkerGroup("workers", names)] if names else []
 
 
 def with_workers(groups: Sequence[WorkerGroup], count: int) -> list[WorkerGroup]:

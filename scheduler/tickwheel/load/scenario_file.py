@@ -10,7 +10,7 @@ from tickwheel.arguments import shown
 from tickwheel.errors import InvalidArgument
 from tickwheel.load import curve, distributions, recording, values
 from tickwheel.load.fields import Table, items, seconds
-from tickwheel.load.scenario import Cancel, Polls, QueueLoad, Row, Scenario, Urgency, WorkerGroup
+from tickwheel.load.scenario import Cancel, Polls, QueueLoad, Row, Scenario, Urgency, WorkerGroup, default_workers
 from tickwheel.worker.selectors import MOST_WEIGHT, SELECTORS
 
 _DAY_S, _YEAR_S = 86_400.0, 365 * 86_400.0
@@ -52,7 +52,7 @@ def _scenario(table: Table, file: Traversable) -> Scenario:
         name=Path(file.name).stem,
         about=table.text("about", ""),
         queues=queues,
-        workers=workers or [WorkerGroup("workers", names)],
+        workers=workers or default_workers(queues),
         seed=table.whole("seed", 0, 2**63 - 1, 1),
         start_s=table.seconds("start", 0, _DAY_S, rows[0].arrival_s if rows else 0.0),
         length_s=table.seconds("length", 0.001, _WEEK_S, recording.length_s(rows) if rows else _DAY_S),
@@ -92,6 +92,7 @@ def _queue(table: Table, *, recorded: bool) -> QueueLoad:
         backoff_s=table.seconds("backoff", 0, limits.RETENTION_MS_MAX / 1e3, limits.BACKOFF_MS / 1e3),
         payload_bytes=table.whole("payload_bytes", 32, limits.PAYLOAD_BYTES, 200),
         polls=_polls(table.table("polls")),
+        wait_target_s=table.seconds("wait_target", 0, _WEEK_S, 5.0),
     )
     if recorded:
         table.done()

@@ -8,7 +8,7 @@ from typing import Any
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.load import recording, scenario_file
-from tickwheel.load.scenario import Scenario, with_workers
+from tickwheel.load.scenario import Scenario, WorkerGroup, with_workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,9 @@ def _read(name: str) -> Scenario:
 
 def _with_workers(scenario: Scenario, count: int) -> Scenario:
     """So many workers in all, over the groups as the scenario has them."""
-    if count < len(scenario.workers):
+    groups = scenario.workers or [WorkerGroup("workers", [queue.name for queue in scenario.queues])]
+    if count < len(groups):
         raise InvalidArgument(
-            f"{scenario.name} has {len(scenario.workers)} groups of workers: give that many or more, not {count}"
+            f"{scenario.name} has {len(groups)} groups of workers: give that many or more, not {count}"
         )
-    return replace(scenario, workers=with_workers(scenario.workers, count))
+    return replace(scenario, workers=with_workers(groups, count))
