@@ -118,6 +118,14 @@ def rejected(self: Any) -> None:
     raise Reject("not here", requeue=False)
 
 
+@celery.task(bind=True, name="shop.requeued")
+def requeued(self: Any) -> str:
+    record(self)
+    if not self.request.retries:
+        raise Reject("busy", requeue=True)
+    return "done"
+
+
 @celery.task(bind=True, name="shop.slow", time_limit=0.3)
 def slow(self: Any) -> None:
     record(self)

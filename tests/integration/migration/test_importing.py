@@ -56,6 +56,19 @@ def test_what_waits_is_moved_with_its_times_and_order_and_run(here: Shop) -> Non
     assert queue.get(expired).state == "completed"
 
 
+def test_a_brokers_prefix_of_its_keys_is_heeded(here: Shop) -> None:
+    options = shop.celery.conf.broker_transport_options
+    shop.celery.conf.broker_transport_options = {**options, "global_keyprefix": "shop:"}
+    try:
+        sent = shop.note.delay("x").id
+    finally:
+        shop.celery.conf.broker_transport_options = options
+    assert here.broker.llen("shop:celery") == 1
+    [report] = import_(here, "--key-prefix", "shop:", "--to", "elsewhere")
+    assert (report["moved"], here.broker.llen("shop:celery")) == (1, 0)
+    assert here.tickwheel.queue("elsewhere").get(sent).state == "pending"
+
+
 def test_a_dry_run_moves_nothing(here: Shop) -> None:
     ids = [shop.note.delay(str(n)).id for n in range(3)]
     before = here.broker.lrange("celery", 0, -1)

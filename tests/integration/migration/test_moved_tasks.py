@@ -76,6 +76,11 @@ def test_reject_and_ignore_end_it(moved: Shop) -> None:
     assert ignored.state == "completed"
 
 
+def test_what_is_rejected_to_be_queued_again_is(moved: Shop) -> None:
+    sent = shop.requeued.delay()
+    assert (moved.ends(sent.id).attempt, sent.get(timeout=40)) == (2, "done")
+
+
 def test_a_retry_with_other_arguments_is_refused(moved: Shop) -> None:
     ended = moved.ends(shop.changed.delay(1).id)
     assert ended.state == "errored"
