@@ -21,6 +21,9 @@ from tickwheel.worker.notes import Held, HeldMessage, NoteReader, Ran, Ready, Re
 
 _log = logging.getLogger("tickwheel.worker")
 _TICK_S = 0.25
+# Notes of batches that take next to no time are read together: a lease is a hundred times as long, and the pipe has
+# room for them.
+_GATHER_S = 0.01
 # A lease is renewed after a third of it, and the first time no later than this: our clock may not be the server's.
 _FIRST_S = 5.0
 _LEAST_LEASE_S = limits.LEASE_MS_MIN / 1_000
@@ -90,6 +93,7 @@ class Keeper:
             while not self._notes.ended:
                 if select.select([self._fd], [], [], _TICK_S)[0]:
                     self._read()
+                    time.sleep(_GATHER_S)
                 self._renew()
         except Exception:
             _log.exception("the leases of a worker process are no longer renewed", extra=fields("mistake"))
