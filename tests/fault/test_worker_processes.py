@@ -275,6 +275,12 @@ def test_a_worker_goes_on_when_its_server_is_killed_and_comes_back(faulty: Fault
         assert place.becomes(running, "completed", 60).attempt <= 2
         after = [place.send(worker_app.double, n) for n in range(20)]
         assert {place.becomes(id, "completed", 60).attempt for id in after} == {1}
+        os.kill(worker.children[0], signal.SIGKILL)
+        faulty.kill()
+        eventually(lambda: "another follows" in worker.log, "its processes are started again", 60)
+        faulty.start()
+        again = place.send(worker_app.double, 4)
+        place.becomes(again, "completed", 60)
         with faulty.frozen():
             worker.signal(signal.SIGTERM)
             eventually(lambda: "ending: tasks that run" in worker.log, "it ends")

@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from tickwheel import limits
 from tickwheel.client import Message, Tickwheel
-from tickwheel.errors import LeaseLost, MessageNotFound, TickwheelError
+from tickwheel.errors import LeaseLost, MessageNotFound, TickwheelError, Unavailable
 from tickwheel.tasks.logged import fields
 from tickwheel.worker.board import Board, Page, Slot
 from tickwheel.worker.notes import Held, HeldMessage, NoteReader, Ran, Ready, Recurred
@@ -66,6 +66,7 @@ class Keeper:
         self._ran = ran
         self._renewed = renewed
         self._recurred = recurred
+        self._note: Ready | None = None
         self._tickwheel: Tickwheel | None = None
         self._batches: dict[int, _Batch] = {}
         self._epitaph = ""
@@ -77,7 +78,7 @@ class Keeper:
     @property
     def is_ready(self) -> bool:
         """Whether the process has its app, and takes messages."""
-        return self._tickwheel is not None
+        return self._note is not None
 
     def bury(self, epitaph: str, *, release_running: bool) -> None:
         """The process has ended. What it had is settled: finished tasks are completed, those not begun are given back,
@@ -105,7 +106,12 @@ class Keeper:
         for note in self._notes.read():
             match note:
                 case Ready():
-                    self._tickwheel = self._ready(note)
+                    self._note = note
+                    try:
+                        self._tickwheel = self._ready(note)
+                    except TickwheelError as error:
+                        # The process was there a moment ago: tried again when a lease is to be renewed.
+                        _log.warning("leases cannot be renewed yet: %s", error, extra=fields("leases not renewed"))
                 case Held():
                     now = time.monotonic()
                     leases = []
@@ -144,13 +150,22 @@ class Keeper:
             self._renewed(True)
 
     def _message(self, lease: _Lease) -> Message:
-        assert self._tickwheel is not None
         if lease.message is None:
             held = lease.held
+            if self._tickwheel is None:
+                assert self._note is not None
+                self._tickwheel = self._ready(self._note)
             lease.message = self._tickwheel.queue(held.queue).leased(held.id, held.token, held.exclusive_value)
         return lease.message
 
     def _settle(self) -> None:
+        try:
+            self._settle_all()
+        except Unavailable as error:
+            # The others would find the same, each after a while, and somebody waits for us.
+            _log.error("what is not settled waits for the end of its lease: %s", error, extra=fields("not told"))
+
+    def _settle_all(self) -> None:
         for index, batch in self._batches.items():
             page = self._board.pages[index]
             for slot, lease in enumerate(batch.leases):
@@ -176,6 +191,8 @@ class Keeper:
                 _log.error("%s/%s: %s", message.queue, message.id, self._epitaph, extra=extra)
         except (LeaseLost, MessageNotFound):
             pass
+        except Unavailable:
+            raise
         except TickwheelError as error:
             held = lease.held
             extra = fields("not told", held)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 import msgspec
@@ -29,6 +30,8 @@ _GRACE_S: Final = 2.0
 # Waits before a process that died is started again, doubling up to the last; one that lived this long died by chance.
 _AGAIN_S: Final = (0.1, 10.0)
 _LONG_LIFE_S: Final = 30.0
+# What is not done by then is tried again, or left to the end of the lease.
+_TIMEOUT: Final = timedelta(seconds=5)
 _STOPPED: Final = "the worker was stopped"
 
 
@@ -153,7 +156,7 @@ class Supervisor:
         with self._lock:
             if self._client is None:
                 # With an embedded server it turns the wheel, too.
-                self._client = Tickwheel(**{**note.where, "drive": None})
+                self._client = Tickwheel(**{**note.where, "drive": None, "timeout": _TIMEOUT})
                 _log.info(
                     "%d processes of %d lanes; queues %s; %d tasks",
                     self._count, self._orders.lanes, ", ".join(note.queues), len(note.tasks),
@@ -175,7 +178,7 @@ class Supervisor:
         if code in (0, RECYCLE):
             self._pauses[n] = _AGAIN_S[0]
             return None
-        if not was_ready and self._stops == 0 and code > 0:
+        if not was_ready and self._client is None and self._stops == 0 and code > 0:
             return CANNOT_START
         if self._stops == 0:
             if time.monotonic() - process.started > _LONG_LIFE_S:
