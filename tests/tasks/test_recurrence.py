@@ -223,10 +223,42 @@ def test_without_overlap_it_is_known_too_where_another_made_the_next_occurrence(
     assert place.fired() == [NOON + HOUR]
 
 
+def test_without_overlap_a_later_time_waits_for_the_one_that_a_process_died_with(place: Place) -> None:
+    place.declare(SECOND, overlap=False)
+    place.look()
+    place.clock.advance(SECOND)
+    place.take()
+    for _ in range(3):
+        place.look()
+        place.clock.advance(SECOND)
+    assert place.fates == []
+    place.clock.advance(LEASE)
+    place.look()
+    assert place.fired() == [NOON + SECOND]
+    assert [fate for _, fate in place.fates] == [Fate.FIRED, *[Fate.SKIPPED] * 8]
+
+
+def test_without_overlap_a_later_time_waits_for_the_one_that_could_not_be_seen_to(place: Place) -> None:
+    schedule = place.declare(overlap=False, missed="all")
+    place.look()
+    place.clock.advance(HOUR)
+    place.take().fail("the queue is blocked", retry_in=90 * MINUTE)
+    place.tickwheel.queue("schedules").enqueue_many([schedule.occurrence(NOON + 2 * HOUR)])
+    place.clock.advance(HOUR)
+    place.look()
+    assert place.fates == []
+    place.clock.advance(32 * MINUTE)
+    for _ in range(2):
+        place.look()
+        place.clock.advance(MINUTE)
+    assert place.fired() == [NOON + HOUR]
+    assert [fate for _, fate in place.fates] == [Fate.FIRED, Fate.SKIPPED]
+
+
 def test_an_occurrence_that_is_cancelled_does_not_fire_and_those_after_it_do(place: Place) -> None:
     schedule = place.declare()
     place.look()
-    place.tickwheel.queue("schedules").cancel(schedule.occurrence_id(NOON + HOUR))
+    place.tickwheel.queue("schedules").cancel(schedule.occurrence_id(NOON + HOUR), "s")
     place.clock.advance(HOUR)
     place.look()
     place.clock.advance(HOUR)
@@ -280,7 +312,7 @@ def test_times_that_a_schedule_has_no_more_do_not_fire_and_are_dropped(place: Pl
     for wait, state in ((HOUR, "invisible"), (9 * MINUTE, "invisible"), (MINUTE, "completed")):
         place.clock.advance(wait)
         place.process.fire_due()
-        assert occurrences.get(old.occurrence_id(NOON + HOUR)).state == state
+        assert occurrences.get(old.occurrence_id(NOON + HOUR), "s").state == state
     assert place.fates == [("s", Fate.UNKNOWN)]
     place.clock.advance(50 * MINUTE)
     place.look()
@@ -308,9 +340,9 @@ def test_a_message_that_is_no_occurrence_is_errored(place: Place) -> None:
     place.declare()
     place.look()
     queue = place.tickwheel.queue("schedules")
-    queue.enqueue(b"order 17", id="stray")
+    queue.enqueue(b"order 17", id="stray", metadata={"schedule": "s"})
     place.look()
-    assert queue.get("stray").error.startswith("this is no occurrence of a schedule")
+    assert queue.get("stray", "s").error.startswith("this is no occurrence of a schedule")
 
 
 def test_an_app_without_schedules_has_no_queue_for_them(place: Place) -> None:

@@ -22,8 +22,11 @@ GRACE: Final = timedelta(minutes=1)
 # With a time, and what tells its times from others, it is the id of a message.
 NAME_BYTES: Final = 96
 _DIGEST_BYTES: Final = 4
-# Of the queue of occurrences. As long as they are kept, no process enqueues one again, however late its clock is.
+_KEY: Final = "schedule"
+# Of the queue of occurrences. Those of a schedule are seen to one at a time, the earliest first: each knows what became of
+# the one before. As long as they are kept, no process enqueues one again, however late its clock is.
 OCCURRENCES: Final[Mapping[str, Any]] = {
+    "exclusive_key": _KEY,
     "retention": timedelta(days=1),
     "errored_retention": timedelta(days=1),
     "max_attempts": limits.MAX_ATTEMPTS_MAX,
@@ -85,8 +88,8 @@ class Schedule:
             return True, following
         if following > now:
             return self.missed == "last", following
-        in_time = self.times.after(now - self.grace)
-        return False, min(in_time, self.times.until(now)) if self.missed == "last" else in_time
+        # The first that is not missed, or the last: it comes just before the next.
+        return False, min(self.times.after(now - self.grace), self.times.until(now))
 
     def firing_id(self, at: datetime) -> str:
         """The id of the task's message for a time."""
@@ -104,7 +107,7 @@ class Schedule:
     def occurrence(self, at: datetime, last: datetime | None = None) -> NewMessage:
         """The occurrence of a time, after a firing that may not be finished."""
         payload = msgspec.json.encode(Occurrence(self.name, self.times.text, at, last))
-        return NewMessage(payload, self.occurrence_id(at), due=at)
+        return NewMessage(payload, self.occurrence_id(at), due=at, metadata={_KEY: self.name})
 
     @property
     def _digest(self) -> str:

@@ -30,12 +30,15 @@ _BATCH: Final = 10
 _LEASE: Final = timedelta(seconds=5)
 # How long a call waits at most: so soon it hears that it is to stop.
 _SLICE: Final = timedelta(seconds=1)
+_SECOND: Final = timedelta(seconds=1)
 _PAUSE_S: Final = 5.0
 # A queue that was lost, or an occurrence that somebody cancelled, is missed no longer.
 _ENSURE_S: Final = 60.0
 # While an app is replaced by another version, occurrences of both are there, and workers of both.
 _UNKNOWN_PAUSE: Final = timedelta(seconds=2)
 _UNKNOWN_MOST: Final = timedelta(minutes=10)
+# So many occurrences that were cancelled, one after the other, do not hide the firing before them.
+_LOOK_BACK: Final = 8
 _FINISHED: Final = ("completed", "cancelled", "errored")
 
 
@@ -46,6 +49,10 @@ class Fate(StrEnum):
     SKIPPED = "skipped"  # the firing before is not finished
     MISSED = "missed"
     UNKNOWN = "unknown"  # no worker has such a schedule any more
+
+
+class _NotYet(TickwheelError):
+    """The occurrence before is still to be seen to."""
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -111,6 +118,8 @@ class Recurrence:
             self._see_to(message)
         except LeaseLost:
             pass
+        except _NotYet as error:
+            message.fail(str(error))
         except Exception as error:
             extra, trace = fields("schedule failed", message), not isinstance(error, TickwheelError)
             _log.error("schedules: %s: %s", message.id, error, exc_info=trace, extra=extra)
@@ -175,17 +184,27 @@ class Recurrence:
             extra = fields("schedule missed", schedule=schedule.name, at=at.isoformat())
             _log.warning("schedule %r: %s is left out: it is %s too late", schedule.name, at, now - at, extra=extra)
         with suppress(IdConflict):
-            # Somebody who did not know of the firing before has made it: it finds that in our note.
+            # Somebody who knew less of the firing before has made it: it finds that in our note.
             self._app.declared(self._app.schedule_queue).enqueue_many([schedule.occurrence(following, last)])
         return Note(fate, last)
 
     def _last(self, schedule: Schedule, occurrence: Occurrence) -> datetime | None:
-        """The firing before this occurrence."""
-        if occurrence.last is not None:
-            return occurrence.last
-        before = schedule.times.until(occurrence.at - timedelta(seconds=1))
-        found = self._found(self._app.schedule_queue, schedule.occurrence_id(before))
-        return before if found is None or found.result is None else _NOTES.decode(found.result).last
+        """The firing before this occurrence.
+
+        As the note of the occurrence before says, which is there wherever that was seen to: who enqueued this one may
+        have died before it had fired, or may not have known. After times that were left out it is the one who knows.
+        """
+        before = at = schedule.times.until(occurrence.at - _SECOND)
+        for _ in range(_LOOK_BACK):
+            found = self._found(self._app.schedule_queue, schedule.occurrence_id(at), schedule.name)
+            if found is None:
+                break
+            if found.state not in _FINISHED:
+                raise _NotYet(f"occurrence {found.id!r}, which comes before, is {found.state}")
+            if found.result is not None:
+                return _NOTES.decode(found.result).last
+            at = schedule.times.until(at - _SECOND)
+        return before if occurrence.last is None else occurrence.last
 
     def _is_unfinished(self, schedule: Schedule, last: datetime) -> bool:
         firing, name = schedule.firing(last), schedule.call.task.queue
