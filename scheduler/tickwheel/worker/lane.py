@@ -81,11 +81,11 @@ class Lane:
 
     def _turn(self, queue: TaskQueue) -> None:
         """Some batches of one queue; an empty one ends it early."""
-        messages = self._taken.pop(queue.name, None) or self._wait(queue)
-        for name in list(self._taken):
+        for name in self._taken.keys() - {queue.name}:
             # A selector asked about several and chose another. Nobody would renew their leases until their turn.
             with suppress(LeaseLost):
                 self._app.tickwheel.queue(name).release_many(self._taken.pop(name))
+        messages = self._taken.pop(queue.name, None) or self._wait(queue)
         for n in range(queue.iterations):
             if n:
                 messages = self._take(queue)
