@@ -63,6 +63,13 @@ def test_what_two_processes_measured_is_added_up() -> None:
     assert one.errors == {"ValueError": 1}
 
 
+def test_what_is_measured_while_it_warms_up_is_not_counted() -> None:
+    meter = Meter(0.5, warm_up_s=2.0)
+    for n in range(4):
+        meter.latency_at("enqueue", 0.001, float(n))
+    assert meter.histograms["enqueue"].get_total_count() == 2
+
+
 def test_a_harness_that_could_not_keep_up_is_said_to_be_the_bottleneck() -> None:
     run = outcome()
     assert run.bottlenecks == []

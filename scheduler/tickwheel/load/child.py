@@ -38,7 +38,7 @@ class Child:
         self._job = job
         self._scenario: Scenario = Source(**job["source"]).scenario()
         self._tickwheel = tickwheel
-        self._meter = Meter(job["bucket_s"])
+        self._meter = Meter(job["bucket_s"], self._scenario.warm_up_s)
         self._stopping = asyncio.Event()
         self._producer: Producer | None = None
 

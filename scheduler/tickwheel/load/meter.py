@@ -17,10 +17,11 @@ _STEPS = 8
 
 
 class Meter:
-    """Records until it is read. ``moment_s`` is real time since the start of the run."""
+    """Records until it is read. ``moment_s`` is real time since the run began; latencies count once it is warm."""
 
-    def __init__(self, bucket_s: float) -> None:
+    def __init__(self, bucket_s: float, warm_up_s: float = 0.0) -> None:
         self.bucket_s = bucket_s
+        self._warm_up_s = warm_up_s
         self.histograms: dict[str, HdrHistogram] = {}
         self.counts: Counter[str] = Counter()
         self.over_time: dict[str, Counter[int]] = {}
@@ -40,6 +41,8 @@ class Meter:
 
     def latency_at(self, name: str, seconds: float, moment_s: float) -> None:
         """The same, and it is part of what is shown over time."""
+        if moment_s < self._warm_up_s:
+            return
         self.latency(name, seconds)
         step = round(_STEPS * math.log2(max(seconds * 1e6, 1)))
         buckets = self.spread.setdefault(name, {})

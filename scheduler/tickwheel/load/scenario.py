@@ -111,6 +111,8 @@ class Scenario:
     """Of the real time, as are the bounds that follow."""
     most_seconds: float | None = None
     most_messages: int | None = None
+    warm_up_s: float = 0.0
+    """Latencies count from then on: a start is not what a day is like."""
     recording: Sequence[Row] = ()
 
     @property

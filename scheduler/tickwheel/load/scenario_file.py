@@ -62,6 +62,7 @@ def _scenario(table: Table, file: Traversable) -> Scenario:
         linger_s=producers.seconds("linger", 0, 60, 0.0),
         most_seconds=bounds.seconds("seconds", 0.001, _WEEK_S) if "seconds" in bounds else None,
         most_messages=bounds.whole("messages", 1, 10**9) if "messages" in bounds else None,
+        warm_up_s=table.seconds("warm_up", 0, _DAY_S, 0.0),
         recording=rows,
     )
     for part in (producers, bounds, table):

@@ -118,7 +118,7 @@ class Worker:
                 due_s, run_s, failures = payload.unpacked(message.payload)
                 began = self.now()
                 if message.attempt == 1:
-                    self.meter.latency(f"start/{queue.name}", began - due_s)
+                    self.meter.latency_at(f"start/{queue.name}", began - due_s, began)
                 if run_s:
                     await asyncio.sleep(run_s)
                     self.meter.latency("overrun", self.now() - began - run_s)
