@@ -23,8 +23,8 @@ GRACE: Final = timedelta(minutes=1)
 NAME_BYTES: Final = 96
 _DIGEST_BYTES: Final = 4
 _KEY: Final = "schedule"
-# Of the queue of occurrences. Those of a schedule are seen to one at a time, the earliest first: each knows what became of
-# the one before. As long as they are kept, no process enqueues one again, however late its clock is.
+# Of the queue of occurrences. Those of a schedule are seen to one at a time, the earliest first: each knows what became
+# of the one before. As long as they are kept, no process enqueues one again, however late its clock is.
 OCCURRENCES: Final[Mapping[str, Any]] = {
     "exclusive_key": _KEY,
     "retention": timedelta(days=1),
