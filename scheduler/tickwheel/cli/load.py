@@ -191,13 +191,13 @@ def _settled(place: Place, source: "Source") -> Iterator["Settings"]:
             " until its retention is over"
         )
     run_id = os.urandom(4).hex()
-    folder = Path(tempfile.mkdtemp(prefix="tickwheel-load-"))
-    own = place.url is None and place.data_dir is None
+    # Without a server or a directory of theirs it has a server of its own, in a folder of its own.
+    folder = Path(tempfile.mkdtemp(prefix="tickwheel-load-")) if place.url is None and place.data_dir is None else None
     settings = Settings(
         source,
         place.namespace or f"load-{run_id}",
         place.url,
-        folder / "data" if own else place.data_dir,
+        place.data_dir if folder is None else folder / "data",
         is_ours=place.namespace is None,
         timeout=place.timeout,
         prefix=f"load-{run_id}",
@@ -205,9 +205,10 @@ def _settled(place: Place, source: "Source") -> Iterator["Settings"]:
     try:
         yield settings
     finally:
-        if settings.is_ours and not own:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        elif settings.is_ours:
             delete_scratch(replace(place, namespace=settings.namespace))
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _advised(
