@@ -288,6 +288,84 @@ def test_a_worker_goes_on_when_its_server_is_killed_and_comes_back(faulty: Fault
         assert len(worker.children) == 0
 
 
+@pytest.mark.parametrize(
+    ("task", "says"),
+    [
+        (worker_app.leave, "SystemExit: as a command does"),
+        (worker_app.leave_async, "RuntimeError: SystemExit: as a command does"),
+        (worker_app.cancel_itself, "CancelledError"),
+        (worker_app.mute, "Mute, which cannot say"),
+        (worker_app.garble, "ValueError: ?"),
+    ],
+    ids=lambda value: value.__name__ if hasattr(value, "__name__") else "",
+)
+def test_whatever_a_task_raises_it_has_failed_and_the_next_one_runs(
+    place: Place, task: Task[..., object], says: str
+) -> None:
+    raising, after = place.send(task), place.send(worker_app.double_async, 4)
+    with place.worker() as worker:
+        assert place.becomes(raising, "errored").error.startswith(says)
+        assert place.becomes(after, "completed").attempt == 1
+        assert worker.end() == 0
+
+
+def test_whatever_a_payload_does_its_message_has_failed_and_the_next_one_runs(place: Place) -> None:
+    name, queue = worker_app.pick.name, place.tickwheel.create_queue("work", update=True, **worker_app.WORK)
+    payloads = {
+        "nested": b"[" * 2_000,
+        "nested-task": b'{"task": "%s", "args": {"of": %s}}' % (name.encode(), b"[" * 2_000),
+        "picky": b'{"task": "%s", "args": {"of": {"n": -1}}}' % name.encode(),
+    }
+    for id, payload in payloads.items():
+        queue.enqueue(payload, id=id, max_attempts=1)
+    after = place.send(worker_app.double, 4)
+    with place.worker() as worker:
+        for id in payloads:
+            assert place.becomes(id, "errored", queue="work").error
+        assert place.becomes(after, "completed").attempt == 1
+        assert worker.end() == 0
+
+
+def test_what_a_task_leaves_behind_holds_nobody_up(place: Place) -> None:
+    dying, after = place.send(worker_app.leave_a_child_and_die), place.send(worker_app.double, 4)
+    with place.worker() as worker:
+        place.becomes(dying, "errored")
+        assert place.becomes(after, "completed").attempt == 1
+        [[_, child]] = worker.did("child")
+        eventually(lambda: not _is_there(int(child)), "what it left behind has ended", 20)
+        assert worker.end() == 0
+
+
+def test_programs_that_tasks_start_read_nothing_of_ours(place: Place) -> None:
+    id = place.send(worker_app.read_input)
+    with place.worker():
+        assert place.becomes(id, "completed").result == '""'
+
+
+def test_a_task_beside_one_that_is_killed_for_its_time_limit_has_lost_no_attempt(place: Place) -> None:
+    go = place.folder / "go"
+    innocent = place.send(worker_app.wait_for, str(go))
+    with place.worker("--threads", "2") as worker:
+        worker.wait_until_it_did("began", 1)
+        hanging = place.send(worker_app.hang_outside)
+        place.becomes(hanging, "errored")
+        go.touch()
+        assert place.becomes(innocent, "completed").attempt == 1
+
+
+def test_a_process_that_cannot_start_while_the_server_is_away_follows_later(
+    faulty: FaultyServer, tmp_path: Path
+) -> None:
+    with placed(faulty.url, "away", tmp_path) as place, place.worker(TIMEOUT="1") as worker:
+        place.becomes(place.send(worker_app.double, 1), "completed")
+        faulty.kill()
+        os.kill(worker.children[0], signal.SIGKILL)
+        eventually(lambda: worker.log.count("another follows") >= 3, "it has tried again and again", 60)
+        faulty.start()
+        place.becomes(place.send(worker_app.double, 2), "completed", 60)
+        assert worker.end() == 0
+
+
 def test_middleware_hears_of_processes_and_batches(place: Place) -> None:
     ids = [place.send(worker_app.double, n) for n in range(3)]
     with place.worker(DIARY="yes") as worker:

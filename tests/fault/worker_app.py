@@ -7,10 +7,14 @@ import asyncio
 import ctypes
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from tickwheel.message import LeasedMessage
 from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, TaskApp, TaskQueue, current
@@ -34,8 +38,10 @@ class Diary(Middleware):
 
 
 RECORD = Path(os.environ.get("RECORD", "/dev/null"))
-app = TaskApp()
-app.queue("work", batch=10, lease=timedelta(seconds=1), backoff=timedelta(0))
+TIMEOUT = timedelta(seconds=float(os.environ.get("TIMEOUT", "30")))
+app = TaskApp(timeout=TIMEOUT)
+WORK: dict[str, Any] = {"lease": timedelta(seconds=1), "backoff": timedelta(0)}
+app.queue("work", batch=10, **WORK)
 if os.environ.get("DIARY"):
     app.add_middleware(Diary())
 app.queue("other", weight=5, lease=timedelta(seconds=1))
@@ -144,6 +150,69 @@ def poison() -> None:
 def boom(text: str) -> None:
     record("boom")
     raise ValueError(text)
+
+
+class Mute(Exception):
+    """Cannot say what it is about."""
+
+    def __str__(self) -> str:
+        raise KeyError("text")
+
+
+@dataclass
+class Picky:
+    """An argument that takes offence."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n < 0:
+            raise KeyError(self.n)
+
+
+@app.task(queue="work", max_attempts=1)
+def leave() -> None:
+    sys.exit("as a command does")
+
+
+@app.task(queue="work", max_attempts=1)
+async def leave_async() -> None:
+    sys.exit("as a command does")
+
+
+@app.task(queue="work", max_attempts=1)
+def cancel_itself() -> None:
+    raise asyncio.CancelledError
+
+
+@app.task(queue="work", max_attempts=1)
+def mute() -> None:
+    raise Mute
+
+
+@app.task(queue="work", max_attempts=1)
+def garble() -> None:
+    raise ValueError("\udcff")
+
+
+@app.task(queue="work", max_attempts=1)
+def pick(of: Picky) -> None: ...
+
+
+@app.task(queue="work")
+def read_input() -> str:
+    """What a program reads that a task starts."""
+    return subprocess.run(["cat"], stdout=subprocess.PIPE, check=True).stdout.decode()
+
+
+@app.task(queue="work", max_attempts=1)
+def leave_a_child_and_die() -> None:
+    child = os.fork()
+    if child == 0:
+        time.sleep(300)
+        os._exit(0)
+    write(f"child {child}")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @app.task(queue="work")

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 class Middleware:
     """Called in each worker process: *before* in the order they were added, *after* in the reverse order.
 
-    ``before_task`` may veto: by `Reject`, `Skip` or `RetryLater`; any other error fails the task. An error in one of
-    the others is logged, and changes nothing.
+    ``before_task`` may veto: by `Reject`, `Skip` or `RetryLater`; any other error fails the task. An error in
+    ``startup`` ends the process, and another one is started; in the rest it is logged, and changes nothing.
     """
 
     def startup(self, app: "TaskApp") -> None:

@@ -93,7 +93,19 @@ class Runner:
 
         ``begins`` is called with its time limit before any code of the app is, unless it is no task of the app.
         """
-        began, name = time.perf_counter(), _UNKNOWN
+        began = time.perf_counter()
+        try:
+            return self._run(message, is_lost, begins, began)
+        except BaseException as error:
+            # Of an argument's own class, say, or a middleware's. A lane goes on, whatever a message does to it.
+            extra = fields("task failed", message, attempt=message.attempt)
+            _log.exception("%s/%s: what runs it has failed", message.queue, message.id, extra=extra)
+            return Outcome(_UNKNOWN, time.perf_counter() - began, error=cut(_said(error)))
+
+    def _run(
+        self, message: LeasedMessage, is_lost: Callable[[], bool], begins: Callable[[float], None], began: float
+    ) -> Outcome:
+        name = _UNKNOWN
         try:
             envelope = read_envelope(message.payload)
             name = envelope.task
@@ -130,8 +142,8 @@ class Runner:
             outcome.error, outcome.retry_in = cut(str(error)), error.delay
         except TimeLimitExceeded:
             _failed(run, outcome, self._rng, f"over its time limit of {run.task.time_limit}")
-        except Exception as error:
-            _failed(run, outcome, self._rng, f"{type(error).__name__}: {error}", error)
+        except (Exception, SystemExit) as error:
+            _failed(run, outcome, self._rng, _said(error), error)
         finally:
             _current.reset(token)
             outcome.seconds = time.perf_counter() - began
@@ -168,10 +180,17 @@ def after_batch(app: "TaskApp", queue: str, outcomes: Sequence[Outcome]) -> None
 def cut(text: str, most: int = limits.ERROR_BYTES) -> str:
     """The text as far as the server keeps it."""
     raw = text.encode(errors="replace")
-    return text if len(raw) <= most else raw[: most - 3].decode(errors="ignore") + "…"
+    return raw.decode() if len(raw) <= most else raw[: most - 3].decode(errors="ignore") + "…"
 
 
-def _failed(run: Run, outcome: Outcome, rng: random.Random, text: str, error: Exception | None = None) -> None:
+def _said(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}, which cannot say what it is about"
+
+
+def _failed(run: Run, outcome: Outcome, rng: random.Random, text: str, error: BaseException | None = None) -> None:
     retry = run.task.retry
     never = NEVER if retry is None else retry.never
     outcome.error, outcome.final = cut(text), isinstance(error, never)

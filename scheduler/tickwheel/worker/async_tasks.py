@@ -36,3 +36,6 @@ async def _limited(awaitable: Awaitable[Any], limit_s: float) -> Any:
         if limit.expired():
             raise TimeLimitExceeded from None
         raise
+    except (SystemExit, KeyboardInterrupt) as error:
+        # They would end the event loop, and with it all other tasks.
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error

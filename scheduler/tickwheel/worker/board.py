@@ -73,9 +73,12 @@ class Page:
         return Slot(self._memory[self._at + _STATES_AT + slot])
 
     def overdue(self, now: float) -> tuple[int, float] | None:
-        """Which slot's task is over its time limit, and by how many seconds."""
+        """Which slot's task is over its time limit, and since when it runs.
+
+        What is written at this very moment may be read in pieces: believe what two looks agree about.
+        """
         slot, started, limit = _STARTED.unpack_from(self._memory, self._at + _NUMBER.size)
-        return (slot, now - started - limit) if slot >= 0 and now > started + limit else None
+        return (slot, started) if slot >= 0 and started > 0 and now > started + limit else None
 
     def lose(self, slot: int) -> None:
         """The lease is no longer ours."""

@@ -70,7 +70,7 @@ class Keeper:
         self._tickwheel: Tickwheel | None = None
         self._batches: dict[int, _Batch] = {}
         self._epitaph = ""
-        self._release_running = False
+        self._blames: Callable[[int, int], bool] = lambda page, slot: True
         self._dead = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tickwheel-keeper", daemon=True)
         self._thread.start()
@@ -80,27 +80,34 @@ class Keeper:
         """Whether the process has its app, and takes messages."""
         return self._note is not None
 
-    def bury(self, epitaph: str, *, release_running: bool) -> None:
+    def bury(self, epitaph: str, blames: Callable[[int, int], bool]) -> None:
         """The process has ended. What it had is settled: finished tasks are completed, those not begun are given back,
-        and the ones that ran fail for the reason of ``epitaph``, or are given back, too. Waits until that is done.
+        and of the ones that ran those fail, for the reason of ``epitaph``, whose page and slot ``blames`` says so of,
+        while the others are given back, too. Waits until that is done.
         """
-        self._epitaph, self._release_running = epitaph, release_running
+        self._epitaph, self._blames = epitaph, blames
         self._dead.set()
         self._thread.join()
         self._board.close()
 
     def _run(self) -> None:
         try:
-            while not self._notes.ended:
-                if select.select([self._fd], [], [], _TICK_S)[0]:
+            while not self._notes.ended and not self._dead.is_set():
+                if self._has_notes(_TICK_S):
                     self._read()
                     time.sleep(_GATHER_S)
                 self._renew()
+            # Its own end may be held open, by a process that a task has left behind.
+            while not self._notes.ended and self._has_notes(0):
+                self._read()
         except Exception:
             _log.exception("the leases of a worker process are no longer renewed", extra=fields("mistake"))
         self._dead.wait()
         os.close(self._fd)
         self._settle()
+
+    def _has_notes(self, wait_s: float) -> bool:
+        return bool(select.select([self._fd], [], [], wait_s)[0])
 
     def _read(self) -> None:
         for note in self._notes.read():
@@ -129,15 +136,15 @@ class Keeper:
             page = self._board.pages[index]
             for slot, lease in enumerate(batch.leases):
                 if time.monotonic() >= lease.renew_at and _is_held(page, batch.number, slot):
-                    self._extend(page, slot, lease)
+                    self._extend(page, batch.number, slot, lease)
 
-    def _extend(self, page: Page, slot: int, lease: _Lease) -> None:
+    def _extend(self, page: Page, number: int, slot: int, lease: _Lease) -> None:
         lease.renew_at = time.monotonic() + lease.lease_s / 3
         try:
             self._message(lease).extend(timedelta(seconds=lease.lease_s))
         except (LeaseLost, MessageNotFound):
-            # It may have been settled just now.
-            if page.state(slot) in (Slot.HELD, Slot.RUNNING):
+            # It may have been settled meanwhile, and the page be another batch's.
+            if page.number == number and page.state(slot) in (Slot.HELD, Slot.RUNNING):
                 page.lose(slot)
                 lease.renew_at = float("inf")
                 self._renewed(False)
@@ -174,14 +181,14 @@ class Keeper:
                 # Of a batch that had not begun, the page does not know.
                 state = page.state(slot) if page.number == batch.number else Slot.HELD
                 if page.number <= batch.number and state is not Slot.SETTLED:
-                    self._settle_one(lease, state)
+                    self._settle_one(lease, state, self._blames(index, slot))
 
-    def _settle_one(self, lease: _Lease, state: Slot) -> None:
+    def _settle_one(self, lease: _Lease, state: Slot, is_to_blame: bool) -> None:
         try:
             message = self._message(lease)
             if state is Slot.DONE:
                 message.complete()
-            elif state is Slot.HELD or (state is Slot.RUNNING and self._release_running):
+            elif state is Slot.HELD or (state is Slot.RUNNING and not is_to_blame):
                 message.release()
             elif state is Slot.FAILED:
                 message.fail("failed, and its worker process ended before it had said why")

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -72,6 +72,10 @@ class Lane:
                 except TickwheelError as error:
                     _log.error("no messages can be taken: %s", error, extra=fields("nothing taken"))
                     self._stopping.wait(_PAUSE_S)
+        except BaseException:
+            # Of the app's selector or middleware. What is taken is given back below.
+            self._stopping.set()
+            raise
         finally:
             for messages in self._taken.values():
                 self._run_batch(messages)
@@ -131,10 +135,23 @@ class Lane:
         ]
         self._tell(Held(self._first_page + index, self._number, held))
         page.begin(self._number, len(messages))
-        before_batch(self._app, queue, messages)
+        self._run_each(queue, page, batch, messages)
+        self._between()
+
+    def _run_each(self, queue: str, page: Page, batch: Batch, messages: list[Message]) -> None:
+        left = iter(list(enumerate(messages)))
+        try:
+            before_batch(self._app, queue, messages)
+            self._run_all(queue, page, batch, left)
+        finally:
+            # Where something of the app's got through, there are some.
+            for slot, message in left:
+                self._finisher.put(Ended(batch, slot, message, None))
+
+    def _run_all(self, queue: str, page: Page, batch: Batch, left: Iterator[tuple[int, Message]]) -> None:
         ran: list[RanTask] = []
         outcomes: list[Outcome] = []
-        for slot, message in enumerate(messages):
+        for slot, message in left:
             if page.is_lost(slot):
                 extra = fields("lease lost", message, attempt=message.attempt)
                 _log.info("%s/%s: cancelled, or its lease was lost, before it began", queue, message.id, extra=extra)
@@ -156,7 +173,6 @@ class Lane:
         after_batch(self._app, queue, outcomes)
         if ran:
             self._untold.append(Ran(queue, ran))
-        self._between()
 
     def _tell(self, *notes: Note) -> None:
         if self._untold or notes:

@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -62,6 +63,12 @@ class Orders(msgspec.Struct, kw_only=True):
 def main() -> int:
     """Its exit code: 0, RECYCLE, or CANNOT_START."""
     orders = msgspec.json.decode(_line(), type=Orders)
+    # Not for what tasks start: that would hold our pipes open, or wait for the end of our input.
+    for fd in (orders.board_fd, orders.notes_fd):
+        os.set_inheritable(fd, False)
+    supervisor = os.dup(0)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
     log_to_stderr(json=orders.json, verbose=orders.verbose)
     stopping = threading.Event()
 
@@ -70,7 +77,7 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_supervisor, args=(stopping, orders.drain_s), daemon=True).start()
+    threading.Thread(target=_end_with_supervisor, args=(supervisor, stopping, orders.drain_s), daemon=True).start()
     try:
         app = load_app(orders.app)
         # The supervisor turns the wheel of an embedded server.
@@ -150,11 +157,11 @@ def _run(lanes: list[Lane]) -> None:
     if len(lanes) == 1:
         lanes[0].run()
         return
-    threads = [threading.Thread(target=lane.run, name=f"tickwheel-lane-{n}") for n, lane in enumerate(lanes)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    # One that fails has all the others stop.
+    with ThreadPoolExecutor(len(lanes), thread_name_prefix="tickwheel-lane") as threads:
+        running = [threads.submit(lane.run) for lane in lanes]
+    for each in running:
+        each.result()
 
 
 def load_app(spec: str) -> TaskApp:
@@ -216,8 +223,8 @@ def _line() -> bytes:
     return line
 
 
-def _end_with_supervisor(stopping: threading.Event, drain_s: float) -> None:
-    while os.read(0, 1024):
+def _end_with_supervisor(supervisor: int, stopping: threading.Event, drain_s: float) -> None:
+    while os.read(supervisor, 1024):
         pass
     stopping.set()
     # Nobody renews our leases any more.

@@ -119,7 +119,8 @@ class Recurrence:
         except LeaseLost:
             pass
         except _NotYet as error:
-            message.fail(str(error))
+            with suppress(LeaseLost):
+                message.fail(str(error))
         except Exception as error:
             extra, trace = fields("schedule failed", message), not isinstance(error, TickwheelError)
             _log.error("schedules: %s: %s", message.id, error, exc_info=trace, extra=extra)

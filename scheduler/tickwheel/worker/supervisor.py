@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -43,6 +44,9 @@ class _Process:
     keeper: Keeper
     started: float
     killed_for: str = ""
+    # Page, slot, and since when: the task that it was killed for; and those that the last look found over their limits.
+    guilty: tuple[int, int, float] | None = None
+    overdue: frozenset[tuple[int, int, float]] = frozenset()
 
 
 class Supervisor:
@@ -106,10 +110,10 @@ class Supervisor:
     def _kill_all(self, reason: str) -> None:
         for process in filter(None, self._processes):
             process.killed_for = process.killed_for or reason
-            process.popen.kill()
+            _kill(process.popen)
 
     def _look(self, n: int) -> int | None:
-        """Start a process that is to run, or see to one that has ended; its exit code."""
+        """Start a process that is to run, or see to one that has ended: CANNOT_START where that has no use."""
         process = self._processes[n]
         now = time.monotonic()
         if process is None:
@@ -122,12 +126,17 @@ class Supervisor:
         return self._bury(n)
 
     def _look_at_limits(self, process: _Process, now: float) -> None:
-        for page in process.board.pages:
-            overdue = page.overdue(now)
-            if overdue is not None and overdue[1] > _GRACE_S and not process.killed_for:
-                process.killed_for = "over its time limit, which it did not heed: its worker process was killed"
-                self._stats.killed()
-                process.popen.kill()
+        found = frozenset(
+            (index, *overdue)
+            for index, page in enumerate(process.board.pages)
+            if (overdue := page.overdue(now - _GRACE_S)) is not None
+        )
+        if (guilty := min(found & process.overdue, default=None)) and not process.killed_for:
+            process.killed_for = "over its time limit, which it did not heed: its worker process was killed"
+            process.guilty = guilty
+            self._stats.killed()
+            _kill(process.popen)
+        process.overdue = found
 
     def _start(self, n: int) -> _Process:
         board = Board(self._orders.lanes)
@@ -172,8 +181,15 @@ class Supervisor:
         code = process.popen.wait()
         os.close(process.input)
         was_ready = process.keeper.is_ready
-        epitaph = process.killed_for or _epitaph(code)
-        process.keeper.bury(epitaph, release_running=self._stops > 0 and process.killed_for == _STOPPED)
+        epitaph, guilty = process.killed_for or _epitaph(code), process.guilty
+        if code not in (0, RECYCLE):
+            # What its tasks have started: they will be run anew.
+            _kill(process.popen)
+        # Where nobody knows which task it was, it may have been any that ran.
+        process.keeper.bury(
+            epitaph,
+            lambda page, slot: epitaph != _STOPPED and (guilty is None or guilty[:2] == (page, slot)),
+        )
         self._stats.ended()
         if code in (0, RECYCLE):
             self._pauses[n] = _AGAIN_S[0]
@@ -188,7 +204,13 @@ class Supervisor:
             extra = fields("process ended", pid=pid, reason=epitaph, again_in_s=pause_s)
             _log.error("worker process %d: %s; another follows in %.1f s", pid, epitaph, pause_s, extra=extra)
             self._pauses[n] = min(self._pauses[n] * 2, _AGAIN_S[1])
-        return code
+        return None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End it at once, and what it has started: it leads a group of its own."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _epitaph(code: int) -> str:
