@@ -1,10 +1,12 @@
 """Arguments of tasks: checked where they are sent, read back as what they were."""
 
 import random
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +25,21 @@ pytestmark = pytest.mark.unit
 class Address:
     street: str
     number: int
+
+
+class Colour(IntEnum):
+    RED = 1
+
+
+@dataclass
+class Paint:
+    name: str
+
+    def __post_init__(self) -> None:
+        self.code = {"red": 1}[self.name]
+
+
+def paint(paint: Paint) -> None: ...
 
 
 def order(user: int, note: str = "", tags: list[str] | None = None, *, to: Address | None = None) -> None: ...
@@ -99,6 +116,29 @@ def test_a_value_that_would_arrive_as_another_type_is_refused(encoding: str) -> 
         Signature("t", anything).payload((datetime.now(UTC),), {}, encoding)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [(1, 2), [(1, 2)], {1: 2}, {"a": {1.5: 1}}, {1}, Colour.RED],
+    ids=["tuple", "inner tuple", "key", "inner key", "set", "enum"],
+)
+def test_an_untyped_value_is_refused_where_json_has_another_type_for_it(value: Any) -> None:
+    with pytest.raises(ArgumentsRefused, match="give the parameter an annotation"):
+        Signature("t", anything).payload((value,), {}, "json")
+
+
+def test_msgpack_keeps_the_types_of_keys() -> None:
+    assert there_and_back(anything, "msgpack", {1: [2]}) == {"value": {1: [2]}}
+
+
+@ENCODINGS
+def test_an_untyped_value_may_be_nested_deeper_than_calls_may_be(encoding: str) -> None:
+    # In lists that cost the encoder one call each.
+    value: list[Any] = []
+    for _ in range(sys.getrecursionlimit() // 2):
+        value = [value]
+    assert there_and_back(anything, encoding, value) == {"value": value}
+
+
 def test_arguments_of_another_version_are_refused_where_they_are_read() -> None:
     signature = Signature("t", order)
     with pytest.raises(ArgumentsRefused, match="unknown field `colour`"):
@@ -111,6 +151,20 @@ def test_arguments_of_another_version_are_refused_where_they_are_read() -> None:
 def test_a_payload_that_is_no_task_is_refused(payload: bytes) -> None:
     with pytest.raises(ArgumentsRefused, match="no task"):
         read_envelope(payload)
+
+
+@pytest.mark.parametrize("payload", [b'{"a":' * 100_000, b"\x81\xa1a" * 100_000], ids=["json", "msgpack"])
+def test_a_payload_that_is_nested_too_deeply_is_refused(payload: bytes) -> None:
+    with pytest.raises(ArgumentsRefused, match="recursion"):
+        read_envelope(payload)
+
+
+def test_whatever_reading_an_argument_raises_the_arguments_are_refused() -> None:
+    signature = Signature("t", paint)
+    with pytest.raises(ArgumentsRefused, match="KeyError: 'mauve'"):
+        signature.read(b'{"paint": {"name": "mauve"}}')
+    with pytest.raises(ArgumentsRefused, match="RecursionError"):
+        Signature("t", anything).read(b'{"value":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
 
 
 @given(st.binary(max_size=200))

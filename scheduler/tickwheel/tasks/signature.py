@@ -21,6 +21,9 @@ _JSON = msgspec.json.Encoder()
 _MSGPACK = msgspec.msgpack.Encoder()
 # A JSON object begins with this byte, and no msgpack map does.
 _BRACE = ord("{")
+# What a parameter without an annotation takes, beside lists and dicts. msgpack has bytes and times as well, which it
+# does not take: tasks are the same in either encoding.
+_PLAIN = (type(None), bool, int, float, str)
 
 
 class ArgumentsRefused(InvalidArgument):
@@ -42,7 +45,7 @@ def read_envelope(payload: bytes) -> Envelope:
     """Which task a payload asks for. Raises ArgumentsRefused where it is no task at all."""
     try:
         return (_READ_JSON if payload[:1] == b"{" else _READ_MSGPACK).decode(payload)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ArgumentsRefused(f"the payload is no task: {error}") from error
 
 
@@ -75,9 +78,9 @@ class Signature:
             raise ArgumentsRefused(
                 f"task {self._task!r}: an argument cannot be written as {encoding}: {error}"
             ) from error
-        self.read(encoded)
+        read = self.read(encoded)
         for name in self._untyped:
-            if name in given and msgspec.to_builtins(given[name]) != given[name]:
+            if name in given and not _is_same(given[name], read[name]):
                 raise ArgumentsRefused(
                     f"task {self._task!r}: {name!r} would arrive as another type than {type(given[name]).__name__}:"
                     " give the parameter an annotation"
@@ -98,6 +101,11 @@ class Signature:
             read = (json if raw[0] == _BRACE else msgpack).decode(raw)
         except msgspec.DecodeError as error:
             raise ArgumentsRefused(f"task {self._task!r}: {error}; its signature is {self._signature}") from error
+        except Exception as error:
+            # Of a type that is the program's own and raises what it likes; or values are nested too deeply.
+            raise ArgumentsRefused(
+                f"task {self._task!r}: {type(error).__name__}: {error}; its signature is {self._signature}"
+            ) from error
         return {name: value for name in self.names if (value := getattr(read, name)) is not UNSET}
 
     @cached_property
@@ -130,3 +138,28 @@ class Signature:
     def check(self) -> None:
         """Raises InvalidArgument for annotations that cannot be read back: for the start of a worker."""
         _ = self._readers
+
+
+def _is_same(given: object, read: object) -> bool:
+    """Whether two values are plain, and equal with the types of all that is in them: ``==`` takes 1.0 for 1."""
+    # No recursion: what was encoded may be nested deeper than calls may be.
+    left = [(given, read)]
+    while left:
+        one, other = left.pop()
+        if type(one) is not type(other):
+            return False
+        if isinstance(one, dict) and isinstance(other, dict):
+            if _with_types(one) != _with_types(other):
+                return False
+            left += [(value, other[key]) for key, value in one.items()]
+        elif isinstance(one, list) and isinstance(other, list):
+            if len(one) != len(other):
+                return False
+            left += zip(one, other, strict=True)
+        elif type(one) not in _PLAIN or one != other:
+            return False
+    return True
+
+
+def _with_types(keys: dict[object, object]) -> set[tuple[type, object]]:
+    return {(type(key), key) for key in keys}
