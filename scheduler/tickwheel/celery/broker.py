@@ -127,16 +127,24 @@ class Broker:
         self._give_back(keys=[self._held, self._key], args=[message.raw, raw])
 
 
+def _loads(text: bytes | str) -> Any:
+    """What JSON says. Raises ValueError, also for what is nested deeper than can be read."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def _queue_of(raw: bytes) -> str:
     try:
-        return str(json.loads(raw)[2])
+        return str(_loads(raw)[2])
     except (ValueError, LookupError, TypeError):
         return ""
 
 
 def _read(raw: bytes, place: str, tag: bytes | None) -> Waiting:
     try:
-        wrapped = json.loads(raw)
+        wrapped = _loads(raw)
         message = wrapped[0] if isinstance(wrapped, list) else wrapped
         headers, properties = message["headers"], message["properties"]
         kind = message["content-type"]
@@ -161,7 +169,7 @@ def _judged(message: Any, call: CeleryCall, kind: str) -> tuple[CeleryCall, str 
     if message["properties"].get("body_encoding") == "base64":
         body = b64decode(body, validate=True).decode()
     call = CeleryCall(call.headers, body, call.reply_to, call.priority)
-    args, kwargs, embedded = json.loads(body)
+    args, kwargs, embedded = _loads(body)
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise TypeError("arguments")
     return call, call.obstacle(embedded or {})
