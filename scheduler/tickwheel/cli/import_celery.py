@@ -29,9 +29,16 @@ _PING_S = 1.0
 def celery(
     place: Place,
     source: Annotated[
-        str,
-        typer.Option("--from", metavar="URL", help="Celery's broker, as its app names it."),
-    ],
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="URL",
+            envvar="TICKWHEEL_FROM",
+            show_envvar=False,
+            help="Celery's broker, as its app names it. One with a password: by the variable, which other users of the"
+            " host cannot read. [TICKWHEEL_FROM]",
+        ),
+    ] = None,
     queue: Annotated[
         list[str] | None, typer.Option(help="A queue of Celery's; may be repeated. Default: celery.")
     ] = None,
@@ -58,6 +65,8 @@ def celery(
     They run in `tickwheel worker` with an app that has the Celery app's tasks. Only JSON bodies are read: pickled ones
     are named, and stay, as is what belongs to a chain, a group or a chord. Exit code 1 where something stays.
     """
+    if not source:
+        raise InvalidArgument("Celery's broker is not said: give --from or TICKWHEEL_FROM, as redis://localhost:6379/0")
     try:
         zone = ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError) as error:

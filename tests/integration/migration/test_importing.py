@@ -69,6 +69,19 @@ def test_a_brokers_prefix_of_its_keys_is_heeded(here: Shop) -> None:
     assert here.tickwheel.queue("elsewhere").get(sent).state == "pending"
 
 
+def test_a_broker_may_be_named_where_other_users_of_the_host_do_not_see_it(here: Shop) -> None:
+    shop.note.delay("x")
+    words = command(here, "--dry-run")
+    at = words.index("--from")
+    del words[at : at + 2]
+    for variable, code in (("", 2), (here.broker_url, 0)):
+        environment = os.environ | {"TICKWHEEL_FROM": variable}
+        done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == code, done
+        assert ("TICKWHEEL_FROM" in done.stderr) == (code == 2)
+    assert json.loads(done.stdout)[0]["moved"] == 1
+
+
 def test_a_dry_run_moves_nothing(here: Shop) -> None:
     ids = [shop.note.delay(str(n)).id for n in range(3)]
     before = here.broker.lrange("celery", 0, -1)
@@ -86,6 +99,9 @@ def test_what_cannot_be_moved_is_named_and_stays(here: Shop) -> None:
     packed = shop.note.apply_async(("x" * 99,), compression="zlib").id
     large = shop.note.delay("x" * 300_000).id
     here.broker.lpush("celery", b"\xffnonsense", b"{}", b"[1]", b'{"headers": 1, "properties": 2, "content-type": 3}')
+    deep = '{"headers":' + '{"a":' * 5_000 + "1" + "}" * 5_001
+    body = json.dumps({"headers": {"task": "t", "id": "deep"}, "properties": {}, "content-type": "application/json"})
+    here.broker.lpush("celery", deep, f'{body[:-1]}, "body": "{"[" * 5_000}"}}')
     stay = here.broker.lrange("celery", 0, -1)
     moved = shop.note.delay("moved").id
     for _ in range(2):
@@ -94,12 +110,13 @@ def test_what_cannot_be_moved_is_named_and_stays(here: Shop) -> None:
     assert report["moved"] == 0
     assert here.tickwheel.queue("celery").get(moved).state == "pending"
     reasons = {each["id"]: f"{each['task']} {each['reason']}" for each in report["refused"]}
-    assert len(report["refused"]) == len(stay) == 10
+    assert len(report["refused"]) == len(stay) == 12
     assert reasons[pickled].startswith("shop.note its content type is application/x-python-serialize, and only")
     assert "application/x-yaml" in reasons[yaml]
     assert "callbacks" in reasons[linked]
     assert "compressed" in reasons[packed]
     assert "bytes" in reasons[large]
+    assert "nested too deeply" in reasons["deep"]
     assert any("chain" in reason for reason in reasons.values())
 
 
