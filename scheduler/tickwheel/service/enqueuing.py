@@ -20,7 +20,7 @@ class Enqueuing:
         self._core = core
         self._run = run
         self._groups = groups
-        self._lines: dict[tuple[str, bytes], _Line] = {}
+        self._lines: dict[str, _Line] = {}
 
     async def add(self, queue: str, new: NewMessage) -> EnqueueResult:
         """Enqueue one message. Raises as `Queue.enqueue` does."""
@@ -33,22 +33,22 @@ class Enqueuing:
         """The same; that only a server could refuse it is no error here."""
         core = self._core
         config = core.configs.get(queue) or await self._run(ensure(core, queue))
-        key = (queue, config.stamp)
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = _Line(core, queue, config.stamp, self._run, self._groups)
+        line = self._lines.get(queue)
+        if line is None or line.stamp != config.stamp:
+            # What waits in the line of before is sent by that one.
+            line = self._lines[queue] = _Line(core, queue, config.stamp, self._run, self._groups)
         return await line.group.add(line.pack(config, new))
 
 
 class _Line:
-    """The messages of one queue that wait to be sent."""
+    """The messages of one queue, of one configuration, that wait to be sent."""
 
     def __init__(
         self, core: Core, queue: str, stamp: bytes, run: Callable[[Any], Awaitable[Any]], groups: Histogram
     ) -> None:
         self._core = core
         self._queue = queue
-        self._stamp = stamp
+        self.stamp = stamp
         self._run = run
         self._groups = groups
         self._packer: Packer | None = None
@@ -63,7 +63,7 @@ class _Line:
 
     async def _send(self, group: list[Packed]) -> Sequence[EnqueueResult | Refused]:
         self._groups.add(len(group))
-        results: Sequence[EnqueueResult | Refused] = await self._run(send(self._core, self._queue, group, self._stamp))
+        results: Sequence[EnqueueResult | Refused] = await self._run(send(self._core, self._queue, group, self.stamp))
         return results
 
 
