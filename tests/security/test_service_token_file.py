@@ -126,6 +126,18 @@ def test_a_file_that_is_broken_keeps_the_tokens_and_the_log_says_why_once(
             goes.queue("jobs").counts()
 
 
+def test_whatever_reading_the_file_raises_later_changes_of_it_are_taken_up(
+    service: ServiceThread, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Deeper than Python's reader of TOML can go.
+    file.write_text("token = " + "[" * 5_000)
+    eventually(lambda: "RecursionError" in caplog.text, "it is told")
+    file.write_text(entry(COMES, ROLES, HERE))
+    with grpc.insecure_channel(service.target) as channel:
+        comes = stranger(channel, COMES)
+        eventually(lambda: not is_unknown(comes), "the new token is good")
+
+
 def test_other_limits_of_a_token_hold_at_once_for_who_is_connected(service: ServiceThread, file: Path) -> None:
     with client(service, STAYS, namespace=NAMESPACE) as stays:
         for _ in range(50):

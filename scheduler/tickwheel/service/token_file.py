@@ -57,7 +57,11 @@ class TokenFile:
         """Take the file up whenever it has changed, until cancelled. One that is wrong changes nothing."""
         while True:
             await asyncio.sleep(LOOK_S)
-            self.look()
+            try:
+                self.look()
+            except Exception:
+                # A mistake of ours: without this nobody would hear of it, nor would any later change be taken up.
+                _log.exception("the tokens stay as they were", extra={"fields": {"event": "tokens refused"}})
 
     def look(self) -> None:
         """Take the file up if it has changed."""
