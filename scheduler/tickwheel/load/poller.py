@@ -27,6 +27,8 @@ class Poller:
         self._planned_s = part * self._every_s / parts
         self._room = asyncio.Semaphore(_CALLS_MOST)
         self._under_way: set[asyncio.Task[None]] = set()
+        self._unanswered: set[float] = set()
+        """When they were planned."""
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -40,6 +42,7 @@ class Poller:
         finally:
             for task in self._under_way:
                 task.cancel()
+            self._give_up()
 
     def _begin(self, planned_s: float) -> None:
         self._worker.meter.latency_at("poll lag", self._worker.now() - planned_s, planned_s)
@@ -53,13 +56,32 @@ class Poller:
 
     async def _poll(self, planned_s: float) -> None:
         worker = self._worker
+        self._unanswered.add(planned_s)
         try:
             found = await worker.tickwheel.queue(self._queue.name).dequeue(self._batch)
-            moment = worker.now()
-            worker.meter.counts["dequeue calls"] += 1
-            worker.meter.latency_at("dequeue" if found else "dequeue empty", moment - planned_s, moment)
-            if found:
-                worker.delivered(self._queue, found)
-                await worker.work(self._queue, found)
         except TickwheelError as error:
             worker.meter.error(error)
+            self._answered("dequeue", planned_s)
+            return
+        worker.meter.counts["dequeue calls"] += 1
+        self._answered("dequeue" if found else "dequeue empty", planned_s)
+        if found:
+            worker.delivered(self._queue, found)
+            try:
+                await worker.work(self._queue, found)
+            except TickwheelError as error:
+                worker.meter.error(error)
+
+    def _answered(self, name: str, planned_s: float) -> None:
+        self._unanswered.discard(planned_s)
+        moment = self._worker.now()
+        self._worker.meter.latency_at(name, moment - planned_s, moment)
+
+    def _give_up(self) -> None:
+        """What was planned and has no answer is told: it would have taken so long at least."""
+        while self._planned_s <= self._worker.now():
+            self._unanswered.add(self._planned_s)
+            self._planned_s += self._every_s
+        self._worker.meter.counts["polls unanswered"] += len(self._unanswered)
+        for planned_s in list(self._unanswered):
+            self._answered("dequeue", planned_s)

@@ -113,30 +113,39 @@ class Producer:
             self._meter.error(error)
             self._meter.counts["enqueue errors"] += len(batch)
             return
+        finally:
+            self._answered("enqueue", [at_s for at_s, _ in batch])
         moment = self._now()
         self._meter.counts["enqueued"] += len(batch)
         for at_s, (id_, arrival) in batch:
-            self._meter.latency_at("enqueue", moment - at_s, moment)
             self._meter.add("enqueued", moment)
             if arrival.cancel_s is not None:
                 value = (arrival.metadata or {})[self._exclusive[queue]] if queue in self._exclusive else ""
                 heapq.heappush(self._cancels, (at_s + self._scenario.real(arrival.cancel_s), id_, queue, value))
 
-    async def _cancel(self, queue: str, value: str, batch: list[tuple[float, str]]) -> None:
+    async def _cancel(self, name: str, value: str, batch: list[tuple[float, str]]) -> None:
+        queue, ids, too_late = self._tickwheel.queue(name), [id_ for _, id_ in batch], 0
         self._meter.counts["cancel calls"] += 1
         try:
-            await self._tickwheel.queue(queue).cancel_many([id_ for _, id_ in batch], value or None)
+            try:
+                await queue.cancel_many(ids, value or None)
+            finally:
+                self._answered("cancel", [planned_s for planned_s, _ in batch])
         except InvalidTransition:
             # One at least was too late; the others of the batch are cancelled.
-            self._meter.counts["cancels too late"] += 1
-            self._meter.counts["cancelled"] -= 1
+            too_late = sum([await _is_too_late(queue, id_, value or None) for id_ in ids])
         except TickwheelError as error:
             self._meter.error(error)
+            self._meter.counts["cancel errors"] += len(batch)
             return
+        self._meter.counts["cancelled"] += len(batch) - too_late
+        self._meter.counts["cancels too late"] += too_late
+
+    def _answered(self, name: str, planned: list[float]) -> None:
+        """A call has ended, or failed: left out, failed ones would make a server look fastest when it is worst."""
         moment = self._now()
-        self._meter.counts["cancelled"] += len(batch)
-        for planned_s, _ in batch:
-            self._meter.latency_at("cancel", moment - planned_s, moment)
+        for planned_s in planned:
+            self._meter.latency_at(name, moment - planned_s, moment)
 
     def _message(self, at_s: float, id_: str, arrival: Arrival) -> NewMessage:
         real = self._scenario.real
@@ -154,3 +163,12 @@ class Producer:
             deadline=ahead,
             metadata=arrival.metadata,
         )
+
+
+async def _is_too_late(queue: aio.Queue, id_: str, value: str | None) -> bool:
+    """Of a message that was to be cancelled; to ask again changes nothing."""
+    try:
+        await queue.cancel(id_, value)
+    except TickwheelError:
+        return True
+    return False

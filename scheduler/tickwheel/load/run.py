@@ -22,6 +22,8 @@ _LEAD_S = 0.3
 _LOOK_S = 0.2
 _POINTS = 150
 _SAMPLE_S = (0.5, 10.0)
+# A server that is away keeps a run no longer than this, whatever the client would.
+_SAMPLE_MOST_S = 2.0
 # What is under way when the last message is sent has this long at least, whatever the speed.
 _DRAIN_LEAST_S = 5.0
 _CANCELS = 500
@@ -126,13 +128,13 @@ class _Watch:
         self._sent_at: float | None = None
 
     async def run(self, stopping: asyncio.Event, show: Callable[[Progress], None]) -> None:
-        await self._sample(0.0)
+        self._samples.append(await self._looked(0.0))
         start = monotonic() + _LEAD_S
         self._children.begin(start)
         while True:
             moment = monotonic() - start
             if moment >= self._samples[-1].moment_s + self._bucket_s:
-                await self._sample(moment)
+                await self._sample(moment, stopping)
             show(self._progress(moment))
             if await self._is_over(moment, stopping):
                 break
@@ -141,7 +143,8 @@ class _Watch:
             except TimeoutError:
                 continue
         self._outcome.seconds = monotonic() - start
-        await self._sample(self._outcome.seconds)
+        # Interrupted or not: it tells how the run has left them.
+        await self._sample(self._outcome.seconds, asyncio.Event())
 
     async def _is_over(self, moment: float, stopping: asyncio.Event) -> bool:
         outcome, scenario = self._outcome, self._scenario
@@ -158,8 +161,7 @@ class _Watch:
             return False
         if self._sent_at is None:
             self._sent_at = moment
-        await self._sample(moment)
-        if not self._samples[-1].live:
+        if await self._sample(moment, stopping) and not self._samples[-1].live:
             return True
         longest = max(_DRAIN_LEAST_S, scenario.real(scenario.drain_s))
         if moment >= self._sent_at + longest:
@@ -167,19 +169,30 @@ class _Watch:
             return True
         return False
 
-    async def _sample(self, moment: float) -> None:
-        """How the queues stand. What goes wrong in it is told, and the run goes on."""
+    async def _sample(self, moment: float, stopping: asyncio.Event) -> bool:
+        """How the queues stand, and whether that was to be had soon: if not it is told, and they stand as they did."""
+        looking, stopped = asyncio.create_task(self._looked(moment)), asyncio.create_task(stopping.wait())
         try:
-            queues = [self._tickwheel.queue(queue.name) for queue in self._scenario.queues]
-            counts = {queue.name: await queue.counts() for queue in queues}
-            lateness = {queue.name: await queue.lateness() for queue in queues}
+            await asyncio.wait({looking, stopped}, timeout=_SAMPLE_MOST_S, return_when=asyncio.FIRST_COMPLETED)
+            if looking.done():
+                self._samples.append(looking.result())
+                return True
+            if not stopping.is_set():
+                self._outcome.meter.error(TimeoutError(f"how the queues stand was not told within {_SAMPLE_MOST_S} s"))
         except TickwheelError as error:
             self._outcome.meter.error(error)
-            if not self._samples:
-                raise
-            self._samples.append(replace(self._samples[-1], moment_s=moment))
-        else:
-            self._samples.append(Sample(moment, counts, lateness))
+        finally:
+            looking.cancel()
+            stopped.cancel()
+            await asyncio.gather(looking, stopped, return_exceptions=True)
+        self._samples.append(replace(self._samples[-1], moment_s=moment))
+        return False
+
+    async def _looked(self, moment: float) -> Sample:
+        queues = [self._tickwheel.queue(queue.name) for queue in self._scenario.queues]
+        counts = {queue.name: await queue.counts() for queue in queues}
+        lateness = {queue.name: await queue.lateness() for queue in queues}
+        return Sample(moment, counts, lateness)
 
     def _progress(self, moment: float) -> Progress:
         counts: dict[str, int] = {}

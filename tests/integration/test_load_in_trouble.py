@@ -1,0 +1,132 @@
+"""A load before a server that refuses or stands still: what it measures of that, and that it ends all the same."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from time import monotonic
+
+import pytest
+
+from tests.unit.load_scenarios import one_queue
+from tickwheel import aio
+from tickwheel.load import run
+from tickwheel.load.children import Children
+from tickwheel.load.distributions import Constant
+from tickwheel.load.meter import Meter
+from tickwheel.load.outcome import Outcome
+from tickwheel.load.poller import Poller
+from tickwheel.load.producer import Producer
+from tickwheel.load.scenario import Cancel, Polls
+from tickwheel.load.source import Source
+from tickwheel.load.worker import Worker
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+# Longer than anything here may take while the server stands still.
+PAUSE_MS = 4_000
+
+
+@asynccontextmanager
+async def queue(server: PrivateServer) -> AsyncIterator[tuple[aio.Tickwheel, aio.Queue]]:
+    namespace = f"load-{os.urandom(6).hex()}"
+    async with aio.Tickwheel(server.url, namespace=namespace, drive=False) as tickwheel:
+        yield tickwheel, await tickwheel.create_queue("q")
+    server.clear(namespace)
+
+
+async def stand_still(server: PrivateServer) -> None:
+    with server.client() as client:
+        await asyncio.to_thread(client.execute_command, "CLIENT", "PAUSE", PAUSE_MS, "ALL")
+
+
+def count(meter: Meter, name: str) -> int:
+    return int(meter.histograms[name].get_total_count())
+
+
+def test_calls_that_fail_are_among_the_latencies(tickwheel_server: PrivateServer) -> None:
+    async def produce() -> Meter:
+        meter = Meter(1.0)
+        async with queue(tickwheel_server) as (tickwheel, blocked):
+            await blocked.block(enqueue=True)
+            scenario = replace(one_queue(rate=100.0), length_s=0.5)
+            await Producer(scenario, tickwheel, meter, monotonic(), "load").run(asyncio.Event())
+        return meter
+
+    meter = asyncio.run(produce())
+    assert meter.counts["enqueue errors"] > 10
+    assert count(meter, "enqueue") == meter.counts["enqueue errors"]
+
+
+def test_of_a_batch_of_cancels_each_that_was_too_late_is_told(tickwheel_server: PrivateServer) -> None:
+    async def produce() -> tuple[Meter, dict[str, int]]:
+        meter = Meter(1.0)
+        async with queue(tickwheel_server) as (tickwheel, mine):
+            scenario = one_queue(rate=100.0, cancel=Cancel(1.0, Constant(1.0)))
+            scenario = replace(scenario, length_s=0.5, producer_batch=50, linger_s=0.3)
+            producing = asyncio.create_task(
+                Producer(scenario, tickwheel, meter, monotonic(), "load").run(asyncio.Event())
+            )
+            await mine.complete_many(await mine.dequeue(7, wait=timedelta(seconds=20)))
+            await producing
+            return meter, await mine.counts()
+
+    meter, counts = asyncio.run(produce())
+    assert counts["completed"] >= 2
+    assert meter.counts["cancels too late"] == counts["completed"]
+    assert meter.counts["cancelled"] == counts["cancelled"]
+    assert count(meter, "cancel") == counts["cancelled"] + counts["completed"]
+
+
+def test_polls_without_an_answer_are_counted_with_how_long_they_had_waited(tickwheel_server: PrivateServer) -> None:
+    async def poll() -> tuple[Meter, float]:
+        meter = Meter(1.0)
+        async with queue(tickwheel_server) as (tickwheel, _):
+            await stand_still(tickwheel_server)
+            start = monotonic()
+            scenario = one_queue(polls=Polls(100.0, 1))
+            worker = Worker(scenario, scenario.workers[0], "polls", tickwheel, meter, start)
+            polling = asyncio.create_task(Poller(scenario, scenario.queues[0], worker, 0, 1).run())
+            # More than may be under way at once.
+            await asyncio.wait({polling}, timeout=1.0)
+            polling.cancel()
+            await asyncio.wait({polling})
+            return meter, monotonic() - start
+
+    meter, seconds = asyncio.run(poll())
+    assert 90 <= meter.counts["polls unanswered"] <= 100 * seconds + 1
+    assert count(meter, "dequeue") == meter.counts["polls unanswered"]
+    longest = meter.percentile("dequeue", 1.0)
+    assert longest is not None
+    assert longest > 0.9
+
+
+@pytest.mark.parametrize("bound", ["interrupt", "for"])
+def test_a_run_ends_though_the_server_does_not_say_how_its_queues_stand(
+    tickwheel_server: PrivateServer, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_SAMPLE_MOST_S", 0.5)
+
+    async def watch() -> tuple[Outcome, float]:
+        scenario = replace(one_queue(), most_seconds=0.5 if bound == "for" else None)
+        outcome = Outcome(scenario, Meter(0.1), "here", "load")
+        stopping, looked = asyncio.Event(), asyncio.Event()
+        async with queue(tickwheel_server) as (tickwheel, _):
+            settings = run.Settings(Source("timestone"), "load")
+            watching = run._Watch(settings, scenario, tickwheel, Children([], {}), outcome, 0.1)
+            running = asyncio.create_task(watching.run(stopping, lambda _: looked.set()))
+            await looked.wait()
+            await stand_still(tickwheel_server)
+            began = monotonic()
+            if bound == "interrupt":
+                stopping.set()
+            await running
+            return outcome, monotonic() - began
+
+    outcome, seconds = asyncio.run(watch())
+    assert outcome.interrupted == (bound == "interrupt")
+    assert seconds < 0.75 * PAUSE_MS / 1e3
+    assert len(outcome.samples) >= 2
