@@ -2,13 +2,14 @@
 what comes of it into the service's.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tickwheel import limits
 from tickwheel.arguments import integer, message_id
-from tickwheel.errors import InvalidArgument, LeaseLost, TickwheelError
+from tickwheel.errors import InvalidArgument, LeaseLost, TickwheelError, Unavailable
 from tickwheel.message import EnqueueResult, LeasedMessage
 from tickwheel.operations import change, explain, finish, look
 from tickwheel.operations.dequeue import Dequeue
@@ -26,6 +27,8 @@ from tickwheel.service.usage import Places
 from tickwheel.session import NamedSlots
 from tickwheel.v1 import message_pb2 as messages
 from tickwheel.v1 import message_service_pb2 as calls
+
+T = TypeVar("T")
 
 _LEASES_MOST, _FAILS_MOST = 1_000, 100
 # In one response of a stream: what the service holds for a client that does not read.
@@ -47,11 +50,12 @@ class MessageHandlers:
         self._namespaces = namespaces
         self._places = places
         self._waiting: set[Dequeue] = set()
-        self._draining = False
+        self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def drain(self) -> None:
-        """Whoever waits for messages is answered now, and from now on nobody waits."""
-        self._draining = True
+        """Whoever waits for messages is answered now, streams end, and from now on nobody waits."""
+        if not self._drained.done():
+            self._drained.set_result(None)
         for asked in self._waiting:
             asked.wait_no_longer()
 
@@ -67,7 +71,7 @@ class MessageHandlers:
     async def enqueue_stream(self, requests: AsyncIterator[calls.EnqueueStreamRequest]) -> calls.EnqueueStreamResponse:
         told = calls.EnqueueStreamResponse()
         first: calls.EnqueueStreamRequest | None = None
-        async for request in requests:
+        async for request in self._until_drained(requests):
             first = first or request
             request.namespace, request.queue = request.namespace or first.namespace, request.queue or first.queue
             namespace, queue = await named(self._namespaces, request)
@@ -80,6 +84,8 @@ class MessageHandlers:
                     told.created += 1
                 else:
                     told.present += 1
+        # Answered as if it were whole, its client would take what was not read for enqueued.
+        self._check_not_drained("what was sent is enqueued in part")
         return told
 
     async def dequeue(self, request: calls.DequeueRequest) -> calls.DequeueResponse:
@@ -90,7 +96,7 @@ class MessageHandlers:
             request.limit or 1,
             request.where or None,
             conversion.given_ms(request, "lease_ms"),
-            None if self._draining else conversion.given_ms(request, "wait_ms"),
+            None if self._drained.done() else conversion.given_ms(request, "wait_ms"),
             request.worker,
             request.request_id or None,
             _consistency(request.consistency),
@@ -105,16 +111,17 @@ class MessageHandlers:
     async def dequeue_stream(
         self, requests: AsyncIterator[calls.DequeueStreamRequest]
     ) -> AsyncIterator[calls.DequeueStreamResponse]:
-        async with Credit(requests) as credit:
+        async with Credit(self._until_drained(requests)) as credit:
             async for response in self._delivered(credit):
                 yield response
+        self._check_not_drained("what was delivered stays so")
 
     async def _delivered(self, credit: Credit) -> AsyncIterator[calls.DequeueStreamResponse]:
         first = await credit.first()
         if first is None:
             return
         namespace, queue = await named(self._namespaces, first)
-        while (limit := await credit.some()) and not self._draining:
+        while limit := await credit.some():
             asked = Dequeue(
                 namespace.core,
                 queue,
@@ -211,6 +218,24 @@ class MessageHandlers:
         walk = Scan(namespace.core, queue, conversion.label(request.state) or None, request.page_token)
         page = await namespace.run(walk.next())
         return calls.ListMessagesResponse(messages=map(conversion.message_of, page), next_page_token=walk.token)
+
+    async def _until_drained(self, requests: AsyncIterator[T]) -> AsyncIterator[T]:
+        """The requests of a stream; they end, too, when the drain begins."""
+        while True:
+            request = asyncio.ensure_future(anext(requests, None))
+            try:
+                waits: set[asyncio.Future[Any]] = {request, self._drained}
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                if self._drained.done() or (found := request.result()) is None:
+                    return
+            finally:
+                request.cancel()
+            yield found
+
+    def _check_not_drained(self, done: str) -> None:
+        """Raises what makes clients of a stream go on at another process."""
+        if self._drained.done():
+            raise Unavailable(f"this process of the service ends: begin the stream again; {done}")
 
     async def _waited(self, namespace: Namespace, asked: Dequeue) -> list[LeasedMessage]:
         self._waiting.add(asked)

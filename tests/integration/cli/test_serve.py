@@ -7,11 +7,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 
+import grpc
 import pytest
 
 from tests.conditions import eventually
+from tests.integration.stranger import Stranger
 from tickwheel import Tickwheel
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
@@ -85,6 +88,46 @@ def test_who_waits_is_answered_at_once_when_it_is_told_to_end(
         waiting.join(ENDS_S)
         assert found == [[]]
     assert process.wait(ENDS_S) == 0
+
+
+@pytest.mark.parametrize("method", ["DequeueStream", "EnqueueStream"])
+def test_streams_that_are_idle_end_at_once_when_it_is_told_to_end_and_may_begin_again(
+    start: Start, tickwheel_server: PrivateServer, namespace: str, method: str
+) -> None:
+    process, url = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
+    target, never = url.partition("//")[2], threading.Event()
+    with grpc.insecure_channel(target) as channel, Tickwheel(url, namespace=namespace) as tickwheel:
+        stranger, jobs = Stranger(channel), tickwheel.create_queue("jobs")
+        where = {"namespace": namespace, "queue": "jobs"}
+        failed: list[grpc.RpcError] = []
+
+        def dequeue() -> None:
+            # Its credit is spent, and no more comes.
+            for _ in stranger.stream("DequeueStream", chain([where | {"credit": 1}], iter(never.wait, None)), 60):
+                pass
+
+        def enqueue() -> None:
+            batches = [where | {"messages": [{"id": "b"}]}]
+            stranger.send_many("EnqueueStream", chain(batches, iter(never.wait, None)), 60)
+
+        def call() -> None:
+            try:
+                dequeue() if method == "DequeueStream" else enqueue()
+            except grpc.RpcError as error:
+                failed.append(error)
+
+        if method == "DequeueStream":
+            jobs.enqueue(b"x", id="a")
+        streaming = threading.Thread(target=call, daemon=True)
+        streaming.start()
+        state = "running" if method == "DequeueStream" else "pending"
+        eventually(lambda: jobs.counts()[state] == 1, "its first message is there")
+        process.send_signal(signal.SIGTERM)
+        streaming.join(ENDS_S)
+        assert [error.code() for error in failed] == [grpc.StatusCode.UNAVAILABLE]
+        assert "begin the stream again" in str(failed[0].details())
+    assert process.wait(ENDS_S) == 0
+    never.set()
 
 
 def test_several_processes_share_a_port_and_are_one_to_their_clients(
