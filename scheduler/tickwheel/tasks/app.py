@@ -219,28 +219,32 @@ class TaskApp:
         return dict(self._where)
 
     def move(self, **where: Any) -> None:
-        """Have it work elsewhere: arguments for its client, instead of those that it was made with."""
+        """Have it work elsewhere: arguments for its client, instead of those that it was made with.
+
+        Clients of event loops are dropped, as another loop cannot close them: `aclose` in each loop does so before.
+        """
         self.close()
+        self._clients.clear()
         # One of the two says where.
         elsewhere = {"url": None, "data_dir": None} if where.keys() & {"url", "data_dir"} else {}
         self._where |= elsewhere | where
 
     def enqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
         """Send a message of a task; what `now`, `later` and `at` do."""
-        return self.declared(task.queue).enqueue_many([message])[0]
+        try:
+            return self.declared(task.queue).enqueue_many([message])[0]
+        except QueueNotFound:
+            # Not there, or no longer, though it was declared: somebody has deleted it, or its namespace.
+            self._declared.discard(task.queue)
+            return self.declared(task.queue).enqueue_many([message])[0]
 
     async def aenqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
         """`enqueue`, for asyncio: with a client for each event loop."""
-        tickwheel = await self._aclient()
-        queue = tickwheel.queue(task.queue)
-        if queue.name not in self._declared:
-            try:
-                await tickwheel.create_queue(queue.name, update=True, **self._config(queue.name))
-            except Forbidden:
-                with _not_there(queue.name):
-                    await queue.config()
-            self._declared.add(queue.name)
-        return (await queue.enqueue_many([message]))[0]
+        try:
+            return (await (await self._adeclared(task.queue)).enqueue_many([message]))[0]
+        except QueueNotFound:
+            self._declared.discard(task.queue)
+            return (await (await self._adeclared(task.queue)).enqueue_many([message]))[0]
 
     def declared(self, name: str) -> Queue:
         """A queue of the app, made as it says where that has not been done yet."""
@@ -253,6 +257,18 @@ class TaskApp:
                 # A producer may not be allowed to, and need not be: a worker, or an operator, has made it.
                 with _not_there(name):
                     queue.config()
+            self._declared.add(name)
+        return queue
+
+    async def _adeclared(self, name: str) -> aio.Queue:
+        tickwheel = await self._aclient()
+        queue = tickwheel.queue(name)
+        if name not in self._declared:
+            try:
+                await tickwheel.create_queue(name, update=True, **self._config(name))
+            except Forbidden:
+                with _not_there(name):
+                    await queue.config()
             self._declared.add(name)
         return queue
 
