@@ -108,6 +108,13 @@ def live_a_life(tickwheel: Tickwheel, name: str) -> None:
     plain.complete_many([first])
     for message in (second, third):
         message.fail("again", retry_in=timedelta(0))
+    given_back, broken = plain.dequeue(limit=2)
+    given_back.release()
+    broken.fail("for good", final=True)
+    assert plain.redrive(broken.id).state == "pending"
+    tickwheel.set_setting(f"{name}-setting", "on")
+    assert tickwheel.setting(f"{name}-setting") == tickwheel.settings()[f"{name}-setting"] == "on"
+    tickwheel.set_setting(f"{name}-setting", None)
     plain.cancel("m5")
     for n, value in enumerate(("ann", "ann", "bob")):
         owned.enqueue(b"x", id=f"o{n}", metadata={"owner": value})
