@@ -7,8 +7,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -101,14 +101,17 @@ def test_streams_that_are_idle_end_at_once_when_it_is_told_to_end_and_may_begin_
         where = {"namespace": namespace, "queue": "jobs"}
         failed: list[grpc.RpcError] = []
 
+        def without_end(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
+            yield first
+            never.wait()
+
         def dequeue() -> None:
             # Its credit is spent, and no more comes.
-            for _ in stranger.stream("DequeueStream", chain([where | {"credit": 1}], iter(never.wait, None)), 60):
+            for _ in stranger.stream("DequeueStream", without_end(where | {"credit": 1}), 60):
                 pass
 
         def enqueue() -> None:
-            batches = [where | {"messages": [{"id": "b"}]}]
-            stranger.send_many("EnqueueStream", chain(batches, iter(never.wait, None)), 60)
+            stranger.send_many("EnqueueStream", without_end(where | {"messages": [{"id": "b"}]}), 60)
 
         def call() -> None:
             try:
