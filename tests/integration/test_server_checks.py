@@ -1,7 +1,6 @@
 """What a server must be and allow: a user's rights, durability, no eviction. Refused before anything is written."""
 
 import asyncio
-import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -16,6 +15,7 @@ from typer.testing import CliRunner
 from services.redis_cluster import RedisCluster
 from tests.conditions import eventually
 from tickwheel import Forbidden, NotDurable, Queue, Tickwheel, TickwheelError, Unavailable, aio
+from tickwheel.acl import users
 from tickwheel.cli.app import app
 from tickwheel.testing import PrivateServer
 from tickwheel.topology import SINGLE
@@ -153,9 +153,11 @@ def test_a_database_that_the_server_does_not_have_is_refused_at_once(private: Pr
         asyncio.run(opened())
 
 
-def test_the_rights_that_the_docs_name_are_enough(private: PrivateServer, admin: Any) -> None:
-    [rights] = re.findall(r"ACL SETUSER \w+ on >\w+ (~tw:.*)`", DOCS.read_text())
-    admin.execute_command("ACL", "SETUSER", "least", "on", ">not-to-be-read", *rights.split())
+def test_the_rights_of_all_that_acl_names_are_enough_for_a_program_that_does_everything(
+    private: PrivateServer, admin: Any
+) -> None:
+    rights = {part for user in users("tw") for part in user.rule.split() if part[0] in "~&+"}
+    admin.execute_command("ACL", "SETUSER", "least", "on", ">not-to-be-read", *sorted(rights))
     url = url_of(private, "least", "not-to-be-read")
     with Tickwheel(url, drive=True) as tickwheel, ThreadPoolExecutor() as threads:
         child = tickwheel._opening._child

@@ -16,9 +16,10 @@ from tickwheel.testing.clock import FRAGMENT
 pytestmark = pytest.mark.property
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_a_fault_is_noticed(mutant: Mutant, tickwheel_server: PrivateServer, tmp_path: Path) -> None:
-    hurried = settings(IN_CI, max_examples=300, phases=[Phase.generate], report_multiple_bugs=False)
+    hurried = settings(IN_CI, max_examples=600, phases=[Phase.generate], report_multiple_bugs=False)
     with sown(mutant, tmp_path):
         _must_load(tickwheel_server)
         with pytest.raises(Exception) as noticed:  # noqa: PT011  # whatever it is that goes wrong

@@ -26,6 +26,7 @@ from tickwheel.cli.output import print_json
 from tickwheel.cli.place import TIMEOUT, Place
 from tickwheel.errors import InvalidArgument
 from tickwheel.opening import Opening
+from tickwheel.signals import hear
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -166,8 +167,7 @@ def _serve_by_several(
     from tickwheel.service.processes import reserved, running
 
     stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+    hear((signal.SIGTERM, signal.SIGINT), stopping.set)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with reserved(host, port) as shared, TemporaryDirectory(prefix="tickwheel-") as folder:
         command = [sys.executable, "-m", "tickwheel", "serve", "--part", "--listen", joined(host, shared), *options]

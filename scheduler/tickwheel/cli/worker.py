@@ -14,6 +14,7 @@ from tickwheel.cli.metrics import metrics_address, serving_metrics
 from tickwheel.cli.notation import duration, option
 from tickwheel.cli.place import Place
 from tickwheel.errors import InvalidArgument
+from tickwheel.signals import hear
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -110,8 +111,7 @@ def worker(
     )
     stats = Stats()
     supervisor = Supervisor(orders, processes, stats)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: supervisor.stop())
+    hear((signal.SIGTERM, signal.SIGINT), supervisor.stop)
 
     def figures() -> "Collector":
         from tickwheel.worker.metrics import figures

@@ -16,13 +16,13 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import msgspec
 
 from tickwheel.cli.log import log_to_stderr
 from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.signals import hear
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.logged import fields
 from tickwheel.tasks.queues import TaskQueue
@@ -72,10 +72,7 @@ def main() -> int:
     log_to_stderr(json=orders.json, verbose=orders.verbose)
     stopping = threading.Event()
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopping.set()
-
-    signal.signal(signal.SIGTERM, stop)
+    hear((signal.SIGTERM,), stopping.set)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_supervisor, args=(supervisor, stopping, orders.drain_s), daemon=True).start()
     try:

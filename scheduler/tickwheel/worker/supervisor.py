@@ -68,9 +68,7 @@ class Supervisor:
         self._wake = threading.Event()
 
     def stop(self) -> None:
-        """End after the tasks that run, or when the time to drain is over; called again: end at once. From any thread,
-        or a signal handler.
-        """
+        """End after the tasks that run, or when the time to drain is over; called again: at once. From any thread."""
         self._stops += 1
         self._wake.set()
 

@@ -1,0 +1,38 @@
+"""Signals that come while the main thread is in the middle of anything."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.unit
+
+# The main thread does nothing but what a handler that sets the event would wait for ever in.
+PROGRAM = """
+import signal, threading
+from tickwheel.signals import hear
+
+heard, event = 0, threading.Event()
+
+def count():
+    global heard
+    heard += 1
+    event.set()
+
+hear((signal.SIGTERM,), count)
+print("ready", flush=True)
+while heard < 200:
+    event.wait(0.0001)
+    event.clear()
+"""
+
+
+def test_a_signal_never_waits_for_what_it_has_interrupted() -> None:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        while process.poll() is None:
+            os.kill(process.pid, signal.SIGTERM)
+        assert process.returncode in (0, -signal.SIGTERM)
