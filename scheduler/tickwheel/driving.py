@@ -36,6 +36,7 @@ from tickwheel.home_queues import HomeQueues
 from tickwheel.keys import shard_key
 from tickwheel.namespace import identity, open_namespace
 from tickwheel.servers import ServerPools
+from tickwheel.signals import hear
 from tickwheel.sync_io import SyncIO
 
 _HOME_S = 5.0
@@ -177,9 +178,8 @@ def drive(
 
 def obey_signals(process: EventProcess) -> None:
     """SIGTERM and SIGINT stop it; by SIGUSR1 an operator accepts a server's clock that stepped (docs/operations.md)."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: process.stop())
-    signal.signal(signal.SIGUSR1, lambda *_: process.accept_clock())
+    hear((signal.SIGTERM, signal.SIGINT), process.stop)
+    hear((signal.SIGUSR1,), process.accept_clock)
 
 
 def _stop_at_eof(process: EventProcess) -> None:

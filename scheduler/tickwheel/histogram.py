@@ -3,6 +3,10 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Final
+
+# Upper bounds of what takes seconds.
+SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Histogram:

@@ -9,21 +9,21 @@ from types import TracebackType
 from typing import Self
 
 from tests.conditions import eventually
+from tests.recorded import Recorded
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.fault.worker_app:app"
 
 
-class Worker:
-    """Runs until it is told to end; with it end its processes."""
+class Worker(Recorded):
+    """Runs until it is told to end; with it end its processes. Of a line in the record: what, id, attempt."""
 
     def __init__(
         self, url: str, namespace: str, folder: Path, *options: str, app: str = APP, **environment: str
     ) -> None:
-        self._record, self._log = folder / "record.txt", folder / "worker.log"
-        self._record.touch()
-        said = {"TICKWHEEL_URL": url, "TICKWHEEL_NAMESPACE": namespace, "RECORD": str(self._record)}
-        with self._log.open("ab") as log:
+        super().__init__(folder)
+        said = {"TICKWHEEL_URL": url, "TICKWHEEL_NAMESPACE": namespace, "RECORD": str(self.record_path)}
+        with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tickwheel", "worker", app, *options],
                 cwd=ROOT,
@@ -31,16 +31,6 @@ class Worker:
                 start_new_session=True,
                 env=os.environ | said | environment,
             )
-
-    @property
-    def log(self) -> str:
-        """What it said."""
-        return self._log.read_text()
-
-    @property
-    def record(self) -> list[list[str]]:
-        """What the tasks wrote down: what, id, attempt."""
-        return [line.split() for line in self._record.read_text().splitlines()]
 
     def did(self, what: str) -> list[list[str]]:
         return [line for line in self.record if line[0] == what]

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -222,14 +221,17 @@ def _advised(
     from tickwheel.load.advice import advised
 
     whole = replace(source, scale=max(1.0, source.scale), workers=None).scenario()
-    stopping = threading.Event()
-    if outcome is not None and outcome.interrupted:
-        # Who wants it to end does not wait for the table.
-        stopping.set()
-    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    # Who has wanted the run to end does not wait for the table.
+    stopping = outcome is not None and outcome.interrupted
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal stopping
+        stopping = True
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        found = report.made(outcome, advised(whole, target, outcome, view.show_hour, stopping.is_set))
-        return found, not stopping.is_set()
+        found = report.made(outcome, advised(whole, target, outcome, view.show_hour, lambda: stopping))
+        return found, not stopping
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

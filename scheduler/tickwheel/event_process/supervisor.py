@@ -82,7 +82,7 @@ class EventProcess:
                 raise loop.error
 
     def stop(self) -> None:
-        """Ask `run` to return. May be called from any thread or a signal handler, and again."""
+        """Ask `run` to return. May be called from any thread, and again."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()

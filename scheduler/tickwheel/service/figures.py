@@ -5,12 +5,11 @@ them. All of it happens on one event loop.
 from collections.abc import Callable
 from typing import Any, Final
 
-from tickwheel.histogram import Histogram
+from tickwheel.histogram import SECONDS, Histogram
 from tickwheel.remote.methods import METHODS
 from tickwheel.v1 import message_pb2 as messages
 
-# Upper bounds: of seconds that a call took, and of messages that one script call enqueued.
-SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+# Upper bounds of how many messages one script call enqueued.
 GROUP: Final = (1, 2, 5, 10, 20, 50, 100, 250, 1_000)
 # So many queues are told by name, those that were used first; no queue can have the name of the rest.
 QUEUES: Final = 1_000

@@ -57,18 +57,22 @@ class QueueSelector(ABC, Generic[Q]):
         """One of the pool, by lot: its weight is its number of tickets."""
         return self.rng.choices(pool, [queue.weight for queue in pool])[0]
 
-
-class ReducedLottery(QueueSelector[Q]):
-    """Draw, leaving out what turns out to be empty; where all are, one draw over all, to wait there. The default."""
-
-    def select_queue(self) -> Selection[Q]:
-        pool = list(self.queues)
+    def reduced(self, queues: Iterable[Q]) -> Selection[Q]:
+        """Draw of these, leaving out what turns out to be empty; where all are, one draw over all of the worker's."""
+        pool = list(queues)
         while pool:
             drawn = self.draw(pool)
             if (yield drawn):
                 return drawn
             pool.remove(drawn)
         return self.draw(self.queues)
+
+
+class ReducedLottery(QueueSelector[Q]):
+    """Draw, leaving out what turns out to be empty; where all are, one draw over all, to wait there. The default."""
+
+    def select_queue(self) -> Selection[Q]:
+        return (yield from self.reduced(self.queues))
 
 
 class Lottery(QueueSelector[Q]):
@@ -96,13 +100,7 @@ class HighestPriorityLottery(QueueSelector[Q]):
         heaviest = max(self.queues, key=lambda queue: queue.weight)
         if (yield heaviest):
             return heaviest
-        others = [queue for queue in self.queues if queue is not heaviest]
-        while others:
-            drawn = self.draw(others)
-            if (yield drawn):
-                return drawn
-            others.remove(drawn)
-        return self.draw(self.queues)
+        return (yield from self.reduced(queue for queue in self.queues if queue is not heaviest))
 
 
 class Random(QueueSelector[Q]):

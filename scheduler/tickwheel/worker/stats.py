@@ -5,34 +5,15 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from tickwheel.histogram import Histogram
+from tickwheel.histogram import SECONDS, Histogram
 from tickwheel.worker.notes import Ran, Recurred
 
-# Upper bounds, in seconds.
-SECONDS: Final = (
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-    60.0,
-    300.0,
-    1_800.0,
-)
+_SECONDS: Final = (*SECONDS, 300.0, 1_800.0)
 Histograms = defaultdict[tuple[str, str], Histogram]
 
 
 def _histograms() -> Histograms:
-    return defaultdict(lambda: Histogram(SECONDS))
+    return defaultdict(lambda: Histogram(_SECONDS))
 
 
 @dataclass

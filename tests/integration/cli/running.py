@@ -1,6 +1,8 @@
 """How a command is run in tests, and how its output is read."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,9 @@ from typing import Any
 from typer.testing import Result
 
 Run = Callable[..., Result]
+Start = Callable[..., tuple[subprocess.Popen[str], str]]
+TICKWHEEL = (sys.executable, "-m", "tickwheel")
+ENDS_S = 30
 ENCODE = ("--exclusive-key", "project")
 
 

@@ -1,11 +1,9 @@
 """`tickwheel serve` and `dev` as processes: they answer until a signal, and start with all that they need or not."""
 
-import os
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import grpc
 import pytest
 
 from tests.conditions import eventually
+from tests.integration.cli.running import ENDS_S, TICKWHEEL, Start
 from tests.integration.stranger import Stranger
 from tickwheel import Tickwheel
 from tickwheel.service.token_file import TokenFile
@@ -21,40 +20,7 @@ from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
 
-TICKWHEEL = (sys.executable, "-m", "tickwheel")
-ENDS_S = 30
 CERTS = Path(__file__).parents[2] / "fault" / "certs"
-
-Start = Callable[..., tuple[subprocess.Popen[str], str]]
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts a command that serves, and waits until it says where."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start_one(*args: str) -> tuple[subprocess.Popen[str], str]:
-        process = subprocess.Popen([*TICKWHEEL, *args], stderr=subprocess.PIPE, text=True)
-        started.append(process)
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith("serving "):
-                return process, line.split()[1]
-        pytest.fail(f"ended with {process.wait(ENDS_S)}")
-
-    yield start_one
-    for process in started:
-        process.terminate()
-        process.wait(ENDS_S)
-        assert process.stderr is not None
-        process.stderr.close()
-
-
-@pytest.fixture
-def namespace(tickwheel_server: PrivateServer) -> Iterator[str]:
-    name = f"serve-{os.urandom(6).hex()}"
-    yield name
-    tickwheel_server.clear(name)
 
 
 def test_a_client_goes_on_with_another_process_when_its_own_has_ended(

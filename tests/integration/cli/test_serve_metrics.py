@@ -3,9 +3,8 @@
 import os
 import signal
 import subprocess
-import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -13,46 +12,26 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from services.process import free_port
 from tests.conditions import eventually
+from tests.integration.cli.running import ENDS_S, TICKWHEEL, Start
 from tickwheel import Tickwheel
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
 
-TICKWHEEL = (sys.executable, "-m", "tickwheel")
-ENDS_S = 30
-
 Page = Callable[[], dict[str, float]]
+Serve = Callable[..., tuple[subprocess.Popen[str], str, Page]]
 
 
 @pytest.fixture
-def namespace(tickwheel_server: PrivateServer) -> Iterator[str]:
-    name = f"serve-{os.urandom(6).hex()}"
-    yield name
-    tickwheel_server.clear(name)
-
-
-@pytest.fixture
-def start(tickwheel_server: PrivateServer) -> Iterator[Callable[..., tuple[subprocess.Popen[str], str, Page]]]:
+def serve(start: Start, tickwheel_server: PrivateServer) -> Serve:
     """Starts the service; the process, its URL, and what reads its page of figures, summed over their labels."""
-    started: list[subprocess.Popen[str]] = []
 
     def start_one(*options: str) -> tuple[subprocess.Popen[str], str, Page]:
         port = free_port()
         where = ["--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--metrics", f"127.0.0.1:{port}"]
-        process = subprocess.Popen([*TICKWHEEL, "serve", *where, *options], stderr=subprocess.PIPE, text=True)
-        started.append(process)
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith("serving "):
-                return process, line.split()[1], lambda: page(port)
-        pytest.fail(f"ended with {process.wait(ENDS_S)}")
+        return *start("serve", *where, *options), lambda: page(port)
 
-    yield start_one
-    for process in started:
-        process.terminate()
-        process.wait(ENDS_S)
-        assert process.stderr is not None
-        process.stderr.close()
+    return start_one
 
 
 def page(port: int) -> dict[str, float]:
@@ -74,17 +53,15 @@ def enqueue_from_many(url: str, namespace: str, clients: int) -> None:
             tickwheel.queue("q").enqueue()
 
 
-def test_a_process_tells_its_figures(start: Callable[..., tuple[object, str, Page]], namespace: str) -> None:
-    _, url, figures = start()
+def test_a_process_tells_its_figures(serve: Serve, namespace: str) -> None:
+    _, url, figures = serve()
     enqueue_from_many(url, namespace, 2)
     found = figures()
     assert (found["enqueued_messages_total"], found["processes"], found["namespaces"]) == (2, 1, 1)
 
 
-def test_several_processes_tell_their_sum_also_of_one_that_has_died(
-    start: Callable[..., tuple[subprocess.Popen[str], str, Page]], namespace: str
-) -> None:
-    process, url, figures = start("--processes", "2")
+def test_several_processes_tell_their_sum_also_of_one_that_has_died(serve: Serve, namespace: str) -> None:
+    process, url, figures = serve("--processes", "2")
     eventually(lambda: figures().get("processes") == 2, "both tell")
     enqueue_from_many(url, namespace, 10)
     assert figures()["enqueued_messages_total"] == 10

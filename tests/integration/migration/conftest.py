@@ -16,6 +16,7 @@ import pytest
 from tests.conditions import eventually
 from tests.fault.event_processes import EventProcessChild
 from tests.integration.migration import shop
+from tests.recorded import Recorded
 from tickwheel import MessageView, Tickwheel
 from tickwheel.testing import PrivateServer
 
@@ -23,15 +24,14 @@ ROOT = Path(__file__).parents[3]
 BROKER, BACKEND = 1, 2
 
 
-class Shop:
-    """The application: what was recorded, and its workers."""
+class Shop(Recorded):
+    """The application: what was recorded, and its workers. Of a line: side, task, id, retries, and more."""
 
     def __init__(self, server: PrivateServer, namespace: str, folder: Path, tickwheel: Tickwheel) -> None:
+        super().__init__(folder)
         self.tickwheel, self.namespace, self.url = tickwheel, namespace, server.url
         self.broker: Any = server.client(db=BROKER)
         self._lock = folder / "lock"
-        self._record, self._log = folder / "record.txt", folder / "workers.log"
-        self._record.touch()
         self._server = server
 
     def celery_url(self, db: int) -> str:
@@ -42,15 +42,6 @@ class Shop:
     def broker_url(self) -> str:
         """How everybody else does."""
         return f"{self.url}?db={BROKER}"
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text()
-
-    @property
-    def record(self) -> list[list[str]]:
-        """What tasks wrote down: side, task, id, retries, and more."""
-        return [line.split() for line in self._record.read_text().splitlines()]
 
     def ran(self, *ids: str) -> dict[str, list[str]]:
         """Which sides ran each of these calls, as often as they did."""
@@ -99,13 +90,13 @@ class Shop:
     def _process(self, side: str, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
         said = {
             "SIDE": side,
-            "RECORD": str(self._record),
+            "RECORD": str(self.record_path),
             "BROKER": self.celery_url(BROKER),
             "BACKEND": self.celery_url(BACKEND),
             "TICKWHEEL_URL": self.url,
             "TICKWHEEL_NAMESPACE": self.namespace,
         }
-        with self._log.open("ab") as log:
+        with self.log_path.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", *command], cwd=ROOT, env=os.environ | said, stdout=log, stderr=log
             )
