@@ -8,7 +8,7 @@
 --          bytes of payloads that are in `bodies` I4, entries to walk I4, token c16, worker (the rest)
 -- ARGV[4]  with a filter: signature c8 and the pairs asked for, each I2c0
 -- ARGV[5]  where a split walk goes on: its cursor
--- Reply    nil where an ordinary call found that nothing is ready, {} that nothing matches, else {head, cursor, then field and record of each}; head: status B, next deadline I8 (+ 2^52; 2^53-1: none).
+-- Reply    nil where an ordinary call found that nothing is ready, {} that nothing matches, else {head, cursor, then field and record of each}; head: status B, next deadline I8 (+ 2^52; 2^53-1: none), now I8.
 --          Status 0: final; 1: nothing found yet, call again with the cursor; 2: a repeated call, an empty record is one
 --          no longer held; 3: there may be more, this call was at its limit of bytes or entries
 -- Errors   STALECONFIG, BLOCKED, SESSIONEXPIRED, SESSIONOLD
@@ -23,7 +23,7 @@ local function head(status)
         local first = call('ZRANGE', ready, 0, 0, 'WITHSCORES')
         following = first[2] and first[2] + BIAS or following
     end
-    return pack('>BI8', status, following)
+    return pack('>BI8I8', status, following, now)
 end
 
 if replayed then

@@ -46,7 +46,7 @@ class Message(LeasedMessage):
 
     async def extend(self, duration: timedelta) -> datetime:
         """Hold the lease longer; see `tickwheel.Message.extend`."""
-        self._lease_until_ms = await self._tickwheel._run(self._tickwheel._operations.extend(self, duration))
+        await self._tickwheel._run(self._tickwheel._operations.extend([self], duration))
         return self.lease_until
 
 
@@ -110,6 +110,10 @@ class Queue:
     async def release_many(self, messages: Sequence[Message]) -> None:
         """Release all; see `tickwheel.Queue.release_many`."""
         await self._tickwheel._run(self._operations.release(messages))
+
+    async def extend_many(self, messages: Sequence[Message], duration: timedelta) -> None:
+        """Extend all; see `tickwheel.Queue.extend_many`."""
+        await self._tickwheel._run(self._operations.extend(messages, duration))
 
     async def cancel(self, id: str, exclusive_value: str | None = None, *, release: bool = False) -> Change:
         """Cancel a message; see `tickwheel.Queue.cancel`."""

@@ -44,7 +44,7 @@ class Message(LeasedMessage):
 
     def extend(self, duration: timedelta) -> datetime:
         """Hold the lease until ``duration`` from now, if that is later; answers when it ends. Raises LeaseLost."""
-        self._lease_until_ms = self._tickwheel._run(self._tickwheel._operations.extend(self, duration))
+        self._tickwheel._run(self._tickwheel._operations.extend([self], duration))
         return self.lease_until
 
 
@@ -126,6 +126,10 @@ class Queue:
     def release_many(self, messages: Sequence[Message]) -> None:
         """Release all; as `complete_many` where some are no longer held."""
         self._tickwheel._run(self._operations.release(messages))
+
+    def extend_many(self, messages: Sequence[Message], duration: timedelta) -> None:
+        """Extend all, whose ``lease_until`` is the new one then; as `complete_many` where some are no longer held."""
+        self._tickwheel._run(self._operations.extend(messages, duration))
 
     def cancel(self, id: str, exclusive_value: str | None = None, *, release: bool = False) -> Change:
         """Cancel a message that is not finished; again changes nothing.

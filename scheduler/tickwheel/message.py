@@ -8,7 +8,20 @@ from typing import Any, Self
 
 from tickwheel import arguments
 from tickwheel.errors import TickwheelError
-from tickwheel.record import BIAS, BODY, ERROR, EXPLICIT, FIXED, HEAD, OVERRIDES, PAIRS, State, decode_pairs, split_name
+from tickwheel.record import (
+    BIAS,
+    BODY,
+    ERROR,
+    EXPLICIT,
+    FIXED,
+    HEAD,
+    OVERRIDES,
+    PAIRS,
+    State,
+    decode_pairs,
+    name,
+    split_name,
+)
 
 _U16 = Struct(">H")
 _U64 = Struct(">Q")
@@ -72,6 +85,7 @@ class LeasedMessage:
         "_deadline_ms",
         "_due_ms",
         "_field",
+        "_lease_ms",
         "_lease_until_ms",
         "_pairs",
         "attempt",
@@ -94,6 +108,8 @@ class LeasedMessage:
     def __init__(self, queue: str, field: bytes, record: bytes, body: bytes, exclusive: bool) -> None:
         _, flags, version, attempt, until_high, until_low = HEAD.unpack_from(record)
         self._lease_until_ms = until_high << 32 | until_low
+        # How long it was from when it was taken, by the shard's clock; 0 where that is not known.
+        self._lease_ms = 0
         at = HEAD.size
         self.token = record[at : at + 16]
         at += 17 + record[at + 16]
@@ -119,6 +135,25 @@ class LeasedMessage:
         self._field = field
         self.id, self.exclusive_value = split_name(field[2:], exclusive)
 
+    @classmethod
+    def by_lease(
+        cls, queue: str, queue_number: int, id: str, exclusive_value: str | None, token: bytes, attempt: int
+    ) -> Self:
+        """A message of which no more is known than its lease."""
+        message = cls.__new__(cls)
+        message.id, message.exclusive_value, message.queue = id, exclusive_value, queue
+        message.token, message.attempt, message.version = token, max(attempt, 1), 0
+        message.payload = message._pairs = b""
+        message._due_ms = message._deadline_ms = message._lease_until_ms = message._lease_ms = 0
+        value = None if exclusive_value is None else exclusive_value.encode()
+        message._field = _U16.pack(queue_number) + name(id.encode(), value)
+        return message
+
+    @property
+    def _queue_number(self) -> int:
+        """Of its queue, and of no later one of the name."""
+        return int(_U16.unpack_from(self._field)[0])
+
     @property
     def metadata(self) -> dict[str, str]:
         """The pairs given at enqueue; a new dict each time."""
@@ -141,8 +176,8 @@ class LeasedMessage:
 
     def __copy__(self) -> Self:
         copied = type(self).__new__(type(self))
-        for name in (*LeasedMessage.__slots__, "_tickwheel"):
-            setattr(copied, name, getattr(self, name))
+        for slot in (*LeasedMessage.__slots__, "_tickwheel"):
+            setattr(copied, slot, getattr(self, slot))
         return copied
 
     def __deepcopy__(self, _: object) -> Self:
@@ -167,8 +202,8 @@ class _Elsewhere:
 
 def _unpickled(kind: type[LeasedMessage], values: dict[str, Any]) -> LeasedMessage:
     message = kind.__new__(kind)
-    for name, value in values.items():
-        setattr(message, name, value)
+    for slot, value in values.items():
+        setattr(message, slot, value)
     message._tickwheel = _Elsewhere()  # type: ignore[attr-defined]  # both clients' messages have one
     return message
 

@@ -32,8 +32,8 @@ class Slot:
         # By shard, the name that followed the first one there.
         self._names: dict[int, str] = {}
         self._opened: dict[int, float] = {}
-        # By shard, the first sequence that was sent there and had no answer.
-        self._unanswered: dict[int, int] = {}
+        # By shard, or by queue at the service: the first sequence that was sent there and had no answer.
+        self._unanswered: dict[int | str, int] = {}
         self._keeps_empty: bool | None = None
 
     def next(self, namespace: str, shard: int, reopens: bool = False) -> tuple[str, bytes, bytes]:
@@ -52,9 +52,18 @@ class Slot:
         options = (_OPENS if opens else 0) | (0 if self._keeps_empty is None else _REPEATED)
         return key, self._use(options | first), self._use(options | again)
 
+    def next_of(self, queue: str) -> bool:
+        """A new call of the service. Whether all before it were answered there."""
+        self.sequence += 1
+        return self._unanswered.setdefault(queue, self.sequence) == self.sequence
+
     def unanswered(self, shard: int) -> bool:
         """Whether a call that was sent there had no answer: the next one has to leave a trace."""
         return shard in self._unanswered
+
+    def answered_of(self, queue: str) -> None:
+        """The service has answered the call."""
+        self._unanswered.pop(queue, None)
 
     def answered(self, shard: int, kept: bool) -> None:
         """The call was answered; ``kept`` says that the shard wrote the answer, and so renewed the session."""

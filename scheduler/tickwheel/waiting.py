@@ -92,6 +92,10 @@ class WaitList:
         with self._lock:
             return sum(map(len, self._queues.values()))
 
+    def has(self, queue: str) -> bool:
+        """Whether anybody waits for the queue."""
+        return queue in self._queues
+
     def queues(self) -> list[str]:
         """The queues that somebody waits for."""
         with self._lock:

@@ -69,6 +69,10 @@ class WakeTask:
         """How many tasks wait."""
         return self._waiters.count()
 
+    def waited_for(self, queue: str) -> bool:
+        """Whether a task waits for the queue."""
+        return self._waiters.has(queue)
+
     @property
     def woken(self) -> int:
         """How often one was woken."""

@@ -74,6 +74,7 @@ CALLS: dict[str, Call] = {
     "release many": Call("release", lambda on: on.work.release_many([on.leases["held"], on.leases["other"]]), 2),
     "release what its worker has no more": Call("release", lambda on: on.leases["cancelled"].release(), 0),
     "extend": Call("extend", lambda on: on.leases["held"].extend(HOUR), 0),
+    "extend many": Call("extend", lambda on: on.work.extend_many([on.leases["held"], on.leases["other"]], HOUR), 0),
     "reschedule": Call("reschedule", lambda on: on.work.reschedule("later1", delay=NOW, deadline=HOUR)),
     "reschedule what is running": Call("reschedule", lambda on: on.work.reschedule("held", delay=NOW), 0),
     "redrive": Call("redrive", lambda on: on.work.redrive("errored")),

@@ -30,7 +30,7 @@ async def enqueue_all(tickwheel: aio.Tickwheel, messages: list[NewMessage]) -> t
     async with tickwheel:
         await tickwheel.create_queue("q")
         counted = Counted(tickwheel)
-        enqueuing = Enqueuing(tickwheel._core, counted.run, Histogram(GROUP))
+        enqueuing = Enqueuing(tickwheel._core, counted.run, Histogram(GROUP), lambda queue: False)
         calls = (enqueuing.add("q", message) for message in messages)
         return await asyncio.gather(*calls, return_exceptions=True), counted.plans
 
@@ -63,7 +63,7 @@ def test_a_caller_that_gives_up_takes_nobody_elses_answer(tickwheel_aio: aio.Tic
     async def one_gives_up() -> tuple[list[Any], dict[str, int]]:
         async with tickwheel_aio as tickwheel:
             queue = await tickwheel.create_queue("q")
-            enqueuing = Enqueuing(tickwheel._core, tickwheel._run, Histogram(GROUP))
+            enqueuing = Enqueuing(tickwheel._core, tickwheel._run, Histogram(GROUP), lambda queue: False)
             calls = [asyncio.create_task(enqueuing.add("q", NewMessage(id=f"m{n}"))) for n in range(20)]
             # They go together, so those that come now wait for more.
             await calls[0]

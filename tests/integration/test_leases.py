@@ -117,6 +117,37 @@ def test_complete_many_completes_all_that_are_still_held_and_names_the_others(
     assert queue.counts()["completed"] == 8
 
 
+def test_extend_many_extends_all_that_are_still_held_and_names_the_others(queue: Queue, clock: VirtualClock) -> None:
+    queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(200))
+    messages = queue.dequeue(limit=200)
+    lost = messages[::50]
+    queue.complete_many(lost)
+    clock.advance(20 * SECOND)
+    with pytest.raises(LeaseLost) as refused:
+        queue.extend_many(messages, 30 * SECOND)
+    assert {message.id for message in refused.value.lost} == {message.id for message in lost}
+    until = clock.now + 30 * SECOND
+    assert {message.lease_until for message in messages if message not in lost} == {until}
+    assert {queue.get(message.id).until for message in messages[1:50]} == {until}
+    queue.extend_many([], SECOND)
+
+
+@pytest.mark.parametrize("messages", ["m", None, ["m"], [None], 3])
+def test_what_was_not_dequeued_cannot_be_extended(queue: Queue, messages: Any) -> None:
+    with pytest.raises(InvalidArgument, match="extend_many takes"):
+        queue.extend_many(messages, SECOND)
+
+
+def test_a_worker_hears_how_long_its_lease_was_by_the_shards_clock(queue: Queue) -> None:
+    # The clock of the tests is not the host's.
+    queue.enqueue(id="a")
+    assert take(queue)._lease_ms == 30_000
+    queue.enqueue(id="b", lease=10 * SECOND)
+    assert take(queue)._lease_ms == 10_000
+    queue.enqueue(id="c")
+    assert take(queue, lease=20 * SECOND, request_id="caller:1")._lease_ms == 20_000
+
+
 def test_extending_moves_the_end_of_the_lease(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m")
     message = take(queue)

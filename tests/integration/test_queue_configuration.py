@@ -245,16 +245,19 @@ def test_a_queue_blocked_for_dequeue_gives_out_nothing_and_still_takes_messages(
     assert queue.counts()["pending"] == 2
 
 
-def test_a_poller_of_an_empty_queue_is_told_when_it_is_blocked(tw: Tickwheel, connect: Connect) -> None:
+@pytest.mark.parametrize("consistency", ["heads", "exact"])
+def test_a_poller_of_an_empty_queue_is_told_when_it_is_blocked(
+    tw: Tickwheel, connect: Connect, consistency: str
+) -> None:
     queue = tw.create_queue("q")
     for _ in range(3):
-        assert queue.dequeue() == []
+        assert queue.dequeue(consistency=consistency) == []
     connect().queue("q").block(enqueue=False)
     for _ in range(2):
         with pytest.raises(QueueBlocked):
-            queue.dequeue()
+            queue.dequeue(consistency=consistency)
     connect().queue("q").unblock()
-    assert queue.dequeue() == []
+    assert queue.dequeue(consistency=consistency) == []
 
 
 def test_what_runs_goes_on_while_the_queue_is_blocked(tw: Tickwheel, clock: VirtualClock) -> None:

@@ -23,8 +23,8 @@ def after_each_call(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[int], obj
     actions: list[Callable[[int], object]] = []
     made = Dequeue._made
 
-    def told(self: Any, shard: int, found: Any, make: Any) -> Plan[Any]:
-        messages: Any = yield from made(self, shard, found, make)
+    def told(self: Any, shard: int, found: Any, *more: Any) -> Plan[Any]:
+        messages: Any = yield from made(self, shard, found, *more)
         if found:
             for action in actions:
                 action(len(found))

@@ -1,22 +1,18 @@
 """Small rounds of concurrent calls of the service share round trips to the server, and nothing else."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
 
+from tests.integration.open_namespace import asked, open_namespace
 from tickwheel import NewMessage, TickwheelError
-from tickwheel.async_io import in_thread
-from tickwheel.async_servers import AsyncServerPools
 from tickwheel.message import LeasedMessage
-from tickwheel.opening import Opening
-from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.finish import complete
 from tickwheel.plan import Plan, Request, one
-from tickwheel.service.namespaces import Namespace, Namespaces
+from tickwheel.service.namespaces import Namespace
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -24,21 +20,12 @@ pytestmark = pytest.mark.integration
 CALLS = 32
 
 
-@asynccontextmanager
-async def namespace(server: PrivateServer) -> AsyncIterator[Namespace]:
-    """A namespace as the service holds it."""
-    opening = Opening(server.url, "together", None, None, False, None)
-    where = await in_thread(opening.open)
-    namespaces = Namespaces(opening, AsyncServerPools(where, opening.answer_s))
-    try:
-        yield await namespaces.open("together")
-    finally:
-        await namespaces.close()
-        await in_thread(opening.close)
+def namespace(server: PrivateServer) -> AbstractAsyncContextManager[Namespace]:
+    return open_namespace(server, "together")
 
 
 def dequeue(of: Namespace, queue: str, request_id: str | None = None) -> Plan[list[LeasedMessage]]:
-    return Dequeue(of.core, queue, 1, None, None, None, None, request_id, "heads").plan(LeasedMessage)
+    return asked(of, queue, request_id).plan(LeasedMessage)
 
 
 def calls_of(server: Any, command: str) -> int:

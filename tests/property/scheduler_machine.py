@@ -108,9 +108,15 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.requests.append((sequence, name, asked, found))
 
     @precondition(lambda self: self.requests)
-    @rule(data=st.data(), client=clients, newest=st.booleans())
-    def repeat_a_request(self, data: st.DataObject, client: int, newest: bool) -> None:
+    @rule(data=st.data(), client=clients, newest=st.booleans(), passed_on=st.booleans())
+    def repeat_a_request(self, data: st.DataObject, client: int, newest: bool, passed_on: bool) -> None:
         sequence, name, asked, first = self.requests[-1] if newest else data.draw(st.sampled_from(self.requests))
+        if passed_on:
+            # What it was answered is somebody else's by now.
+            for message in filter(self._is_live, first):
+                message.release()
+                self.model.queues[name].release(key_of(message), message.token)
+            self._delivered(name, outcome(lambda: self._call(client, name, asked)), asked)
         found = outcome(lambda: self._call(client, name, asked, request_id=f"caller:{sequence}"))
         if any(sequence < other for other, of, *_ in self.requests if of == name):
             assert found == (SessionExpired.__name__, None)
@@ -187,6 +193,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         found = outcome(lambda: in_ms(message.extend(timedelta(milliseconds=lease))))
         queue = self.model.queues[message.queue]
         assert found == lost_or(lambda: queue.extend(key_of(message), message.token, lease), message)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), client=clients, lease=st.sampled_from([1_000, 45_000]))
+    def extend_many(self, data: st.DataObject, client: int, lease: int) -> None:
+        messages = data.draw(st.lists(st.sampled_from(self.held), min_size=1, max_size=3))
+        lost = self._lost(messages, lambda queue, *of, n: queue.extend(*of, lease))
+        given = self._queue(client, messages[0].queue)
+        assert outcome(lambda: given.extend_many(messages, timedelta(milliseconds=lease))) == lost
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), action=st.sampled_from(["complete", "fail", "release", "extend"]))

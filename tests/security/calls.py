@@ -90,6 +90,11 @@ def _extend(world: World, duration: Any) -> datetime:
     return world.held.extend(duration)
 
 
+def _extend_many(world: World, duration: Any) -> None:
+    assert world.held is not None
+    world.plain.extend_many([world.held], duration)
+
+
 _WITH_VALUE = {"id": "m", "exclusive_value": "1"}
 
 ARGUMENTS: dict[str, Argument] = {
@@ -137,6 +142,8 @@ ARGUMENTS: dict[str, Argument] = {
     "complete_many one result": Argument((str, NOTHING), lambda world, value: world.complete_many([value])),
     "complete result": Argument((str, NOTHING), lambda world, value: world.complete(value)),
     "release_many messages": _of("plain", "release_many", "messages", (Sequence,)),
+    "extend_many messages": _of("plain", "extend_many", "messages", (Sequence,), duration=timedelta(minutes=1)),
+    "extend_many duration": Argument((timedelta,), _extend_many),
     "cancel id": _of("plain", "cancel", "id", TEXT),
     "cancel exclusive_value": _of("own", "cancel", "exclusive_value", TEXT, id="m"),
     "cancel exclusive_value of a plain queue": _of("plain", "cancel", "exclusive_value", (NOTHING,), id="later"),

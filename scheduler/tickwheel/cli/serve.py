@@ -25,6 +25,7 @@ from tickwheel.cli.notation import duration, option
 from tickwheel.cli.output import print_json
 from tickwheel.cli.place import TIMEOUT, Place
 from tickwheel.errors import InvalidArgument
+from tickwheel.garbage import leave_what_is_there
 from tickwheel.opening import Opening
 from tickwheel.signals import hear
 
@@ -277,6 +278,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     await server.start()
+    leave_what_is_there()
     if not until_eof:
         print(f"serving {server.scheme}://{host}:{server.port}", file=sys.stderr, flush=True)
     try:

@@ -19,6 +19,7 @@ from time import monotonic, process_time
 from typing import Any
 
 from tickwheel import aio, urls
+from tickwheel.garbage import leave_what_is_there
 from tickwheel.load.meter import Meter
 from tickwheel.load.poller import Poller
 from tickwheel.load.producer import Producer
@@ -104,6 +105,7 @@ async def _work() -> None:
     data_dir = None if job["data_dir"] is None else Path(job["data_dir"])
     async with aio.Tickwheel(where, namespace=job["namespace"], data_dir=data_dir, drive=False) as tickwheel:
         child = Child(job, tickwheel)
+        leave_what_is_there()
         _say({"ready": True})
         start = await lines.get()
         if not start:

@@ -166,7 +166,6 @@ class Worker:
         """The heartbeat of what is held: none waits for its turn in a batch until its lease is over."""
         while True:
             await asyncio.sleep(queue.lease_s / 3)
-            for message in list(held):
-                # Who has lost it hears of it at the end.
-                with suppress(TickwheelError):
-                    await message.extend(timedelta(seconds=queue.lease_s))
+            # Who has lost one hears of it at the end.
+            with suppress(TickwheelError):
+                await self.tickwheel.queue(queue.name).extend_many(list(held), timedelta(seconds=queue.lease_s))

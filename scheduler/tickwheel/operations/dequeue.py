@@ -28,7 +28,7 @@ from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Wat
 from tickwheel.session import Slot, parse_request_id
 
 _PARAMS = Struct(">HIIIII16s")
-_HEAD = Struct(">BQ")
+_HEAD = Struct(">BQQ")
 _SEQUENCE = Struct(">Q")
 _NO_DEADLINE = 2**53 - 1
 _FINAL, _MORE, _SHORT = 0, 1, 3
@@ -52,8 +52,12 @@ class Dequeue:
         request_id: str | None,
         consistency: str,
         sink: str | None = None,
+        *,
+        first_attempt: bool = False,
     ) -> None:
-        """``sink`` is whom the messages are for, where that is not a worker."""
+        """``sink`` is whom the messages are for, where that is not a worker. A request's ``first_attempt`` that finds
+        nothing leaves no trace: see `DequeueRequest.first_attempt`.
+        """
         self._core = core
         self._queue = queue
         self._limit = arguments.integer("limit", limit, 1, limits.DEQUEUE_MESSAGES)
@@ -67,7 +71,15 @@ class Dequeue:
         self._request = None if request_id is None else parse_request_id(request_id, queue)
         self._sequence = 0 if self._request is None else self._request.sequence
         self._exact = arguments.one_of("consistency", consistency, ("heads", "exact")) == "exact"
-        self._readiness = Readiness(core, queue, self._filters, self._where, is_request=self._request is not None)
+        self._leaves_trace = self._request is not None and not first_attempt
+        self._readiness = Readiness(
+            core,
+            queue,
+            self._filters,
+            self._where,
+            is_request=self._request is not None,
+            leaves_trace=self._leaves_trace,
+        )
         self._sink = sink
         self._exclusive = False
         self._until = 0.0
@@ -75,6 +87,11 @@ class Dequeue:
         self._waiter: Any = None
         # Of a request, by shard, how many of its calls there were filled.
         self._parts: dict[int, int] = {}
+
+    @property
+    def of(self) -> tuple[str, bytes]:
+        """What it may be given: where one call finds nothing, another finds nothing of the same."""
+        return self._queue, self._where
 
     def plan(self, make: Maker[M]) -> Plan[list[M]]:
         """Try; with a wait, sleep until woken and try again. A waiter never asks the server on its own."""
@@ -146,6 +163,9 @@ class Dequeue:
         self._exclusive = config.exclusive_key is not None
         self._check_indexed(config)
         several = self._core.shards > 1
+        is_first = self._request is not None and not self._leaves_trace
+        if several and is_first and not (yield from self._readiness.look(config, final)):
+            return
         if several and self._request is not None and (answered := (yield from self._answered(slot))):
             for shard in answered:
                 # The same request again gets the same messages, whatever limit it names.
@@ -166,8 +186,11 @@ class Dequeue:
         """From each shard as many as it has of the most urgent; asked again where others were faster."""
         while len(found) < self._limit:
             most, is_all = yield from shares(self._core, self._queue, self._where, self._limit - len(found))
-            if not most and not found and self._readiness.must_ask(config):
-                most[0] = self._limit
+            if not most and not found:
+                # As the shards have it by now: they may have refused what was known of it before.
+                config = yield from self._core.config(self._queue)
+                if self._readiness.must_ask(config):
+                    most[0] = self._limit
             for shard, count in most.items():
                 yield from self._take(found, slot, shard, len(found) + count, make, final)
             # What a request has left on a shard answers it the same from then on, so it is asked once.
@@ -233,15 +256,15 @@ class Dequeue:
         while True:
             if self._request is not None:
                 # One request stands for one sequence, on every shard and however often it is sent.
-                slot.repeat(self._sequence, final)
+                slot.repeat(self._sequence, final and self._leaves_trace)
             reply = yield from core.in_session(self._queue, shard, slot, build)
-            status, found = self._read(shard, reply)
+            status, now_ms, found = self._read(shard, reply)
             slot.answered(shard, kept=bool(found) or reply.resent)
             if status != _MORE:
                 # Of a request that is repeated, all that it was answered counts, held or not.
                 more = status == _SHORT or (len(reply.value or ()) - 2) // 2 == share < limit
                 self._parts[shard] = self._parts.get(shard, 0) + more
-                return (yield from self._made(shard, found, make)), more
+                return (yield from self._made(shard, found, now_ms, make)), more
             cursor = reply.value[1]
 
     def _part(self, slot: Slot, shard: int) -> Slot:
@@ -249,33 +272,34 @@ class Dequeue:
         part = self._parts.get(shard, 0)
         return Slot(f"{slot.name}/{part}") if part else slot
 
-    def _read(self, shard: int, reply: Reply) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """The status, and field and record of each message."""
+    def _read(self, shard: int, reply: Reply) -> tuple[int, int, list[tuple[bytes, bytes]]]:
+        """The status, when that was by the shard's clock, and field and record of each message."""
         answer = reply.value
         if not answer:
             self._readiness.found_nothing(matching=answer is not None)
-            return _FINAL, []
-        status, head = _HEAD.unpack(answer[0])
+            return _FINAL, 0, []
+        status, head, now_ms = _HEAD.unpack(answer[0])
         if status == _FINAL and len(answer) == 2 and self._where:
             self._readiness.found_nothing(matching=True)
         else:
             self._readiness.found_something()
         if self._core.shards > 1:
             self._core.hear_head(self._queue, shard, None if head == _NO_DEADLINE else head - record.BIAS)
-        return status, [(field, stored) for field, stored in zip(answer[2::2], answer[3::2], strict=True) if stored]
+        found = zip(answer[2::2], answer[3::2], strict=True)
+        return status, now_ms, [(field, stored) for field, stored in found if stored]
 
-    def _made(self, shard: int, found: list[tuple[bytes, bytes]], make: Maker[M]) -> Plan[list[M]]:
+    def _made(self, shard: int, found: list[tuple[bytes, bytes]], now_ms: int, make: Maker[M]) -> Plan[list[M]]:
         """The messages; large payloads are read now, past the script, which would have hashed them."""
         core, queue, exclusive = self._core, self._queue, self._exclusive
         large = [record.body_field(field, stored) for field, stored in found if stored[1] & record.BODY]
         if not large:
-            return [make(queue, field, stored, b"", exclusive) for field, stored in found]
+            return [_leased(make(queue, field, stored, b"", exclusive), now_ms) for field, stored in found]
         read = yield from one(Request(shard, command=("HMGET", core.keys(shard, queue)["bodies"], *large)))
         bodies = dict(zip(large, read.value, strict=True))
         messages = []
         for field, stored in found:
             body = bodies[record.body_field(field, stored)] if stored[1] & record.BODY else b""
-            message = make(queue, field, stored, body or b"", exclusive)
+            message = _leased(make(queue, field, stored, body or b"", exclusive), now_ms)
             if body is None:
                 # Cancelled since. To give it back frees the exclusive value that it holds.
                 with suppress(LeaseLost):
@@ -283,3 +307,8 @@ class Dequeue:
             else:
                 messages.append(message)
         return messages
+
+
+def _leased(message: M, now_ms: int) -> M:
+    message._lease_ms = message._lease_until_ms - now_ms
+    return message

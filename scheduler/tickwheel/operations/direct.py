@@ -79,8 +79,8 @@ class Direct:
     def release(self, messages: Sequence[LeasedMessage]) -> Plan[None]:
         return finish.release(self._core, messages)
 
-    def extend(self, message: LeasedMessage, duration: timedelta) -> Plan[int]:
-        return finish.extend(self._core, message, duration)
+    def extend(self, messages: Sequence[LeasedMessage], duration: timedelta) -> Plan[None]:
+        return finish.extend(self._core, messages, duration)
 
     def cancel_many(
         self, queue: str, ids: Sequence[str], exclusive_value: str | None, release: bool

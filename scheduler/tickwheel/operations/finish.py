@@ -120,12 +120,23 @@ def release(core: Core, messages: Sequence[LeasedMessage], slots: Slots | NamedS
     raise_lost(lost)
 
 
-def extend(core: Core, message: LeasedMessage, duration: timedelta) -> Plan[int]:
-    """Move the end of the lease to ``duration`` from now, if that is later; answers when it ends, in ms."""
-    ms = arguments.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
-    [(code, _, _, until)] = yield from _leased_call(core, "extend", [message], _extension(ms))
-    raise_lost(_lost([message], [code]))
-    return until
+def extend(core: Core, messages: Sequence[LeasedMessage], duration: timedelta) -> Plan[None]:
+    """Move the ends of leases to ``duration`` from now, where that is later; LeaseLost, after that, where some are
+    no longer held.
+    """
+    check_leased("extend_many", messages)
+    lost: list[LeasedMessage] = []
+    for _, of_queue in groupby(messages, lambda message: message.queue):
+        part = list(of_queue)
+        lost += extended(part, (yield from extend_each(core, part, duration)))
+    raise_lost(lost)
+
+
+def extended(messages: Sequence[L], ends: Sequence[int | None]) -> list[L]:
+    """Note when each lease ends; answers those that are no longer held, whose end is none."""
+    for message, until in zip(messages, ends, strict=True):
+        message._lease_until_ms = until or message._lease_until_ms
+    return [message for message, until in zip(messages, ends, strict=True) if not until]
 
 
 def extend_many(core: Core, messages: Sequence[L], ms: int) -> Plan[list[L]]:

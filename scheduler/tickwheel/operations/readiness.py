@@ -18,11 +18,23 @@ _IDLE_MOST = 1_000
 class Readiness:
     """Of one queue, for one dequeue call; what it learns is the client's (`Core.idle`, `Core.heads`)."""
 
-    def __init__(self, core: Core, queue: str, filters: Mapping[str, str], where: bytes, *, is_request: bool) -> None:
+    def __init__(
+        self,
+        core: Core,
+        queue: str,
+        filters: Mapping[str, str],
+        where: bytes,
+        *,
+        is_request: bool,
+        leaves_trace: bool,
+    ) -> None:
         self._core = core
         self._queue = queue
         self._filters = filters
         self._is_request = is_request
+        self._leaves_trace = leaves_trace
+        # What `look` has found, until it is used.
+        self._looked: tuple[dict[int, int], bool] | None = None
         # Whether shards are not asked because of what was heard of them a moment ago.
         self._believes = False
         # That nothing was ready in the queue, and that nothing with these pairs was.
@@ -35,7 +47,7 @@ class Readiness:
         core = self._core
         if core.shards == 1:
             # A poller that found nothing the last time asks for the cost of a PING or two before it calls the script.
-            ordinary = not (self._is_request or unanswered or config.dequeue_blocked)
+            ordinary = not (self._leaves_trace or unanswered or config.dequeue_blocked)
             if ordinary and not (yield from self._may_deliver(config)):
                 return []
             return [0]
@@ -44,10 +56,17 @@ class Readiness:
         changed = False
         # A request is one call on each shard, so it cannot come back to those that were believed to be empty.
         self._believes = bool(ready) and len(ready) < len(fresh) == core.shards and not self._is_request
-        if not self._believes and len(ready) < core.shards:
+        if self._looked is not None:
+            (ready, changed), self._looked, self._believes = self._looked, None, False
+        elif not self._believes and len(ready) < core.shards:
             ready, changed = yield from self._heads(config, final)
         found = _most_urgent_first(ready)
         return [0] if not found and (changed or self.must_ask(config)) else found
+
+    def look(self, config: QueueConfig, final: bool) -> Plan[bool]:
+        """Whether any of several shards may have something, or be blocked."""
+        self._looked = ready, changed = yield from self._heads(config, final)
+        return bool(ready) or changed or config.dequeue_blocked
 
     def others(self, config: QueueConfig, asked: Collection[int], final: bool) -> Plan[list[int]]:
         """The shards to ask besides: where something is by now, and nothing was believed to be."""
@@ -57,10 +76,10 @@ class Readiness:
         return [shard for shard in _most_urgent_first(ready) if shard not in asked]
 
     def must_ask(self, config: QueueConfig) -> bool:
-        """Whether a shard is asked though nothing is ready: a request leaves a trace, so that a late copy of it leases
-        nothing to nobody; and a queue known as blocked says so.
+        """Whether a shard is asked though nothing is ready: a request that may be sent again leaves a trace, so that a
+        late copy of it leases nothing to nobody; and a queue known as blocked says so.
         """
-        return self._is_request or config.dequeue_blocked
+        return self._leaves_trace or config.dequeue_blocked
 
     def found_nothing(self, *, matching: bool) -> None:
         """The script found nothing ready at all, or, where something was, nothing ``matching``."""

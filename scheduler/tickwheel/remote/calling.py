@@ -47,6 +47,7 @@ class Calling:
     _attempts: Attempts = field(init=False)
     _until: float = field(init=False)
     _sent: bool = False
+    _is_again: bool = False
     _refusals: int = 0
 
     def __post_init__(self) -> None:
@@ -62,6 +63,9 @@ class Calling:
     def attempt_s(self) -> float:
         """How long the next attempt may take. One that waits is shortened to what is left of its time."""
         now = time.monotonic()
+        if self._is_again and self.asked.method == "Dequeue":
+            self.asked.request.first_attempt = False
+        self._is_again = True
         if self.asked.until is not None:
             self.asked.request.wait_ms = round(1000 * max(self.asked.until - now, 0))
         return max(self._until - now, _LEAST_S)

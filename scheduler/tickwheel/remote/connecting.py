@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from tickwheel.remote.async_io import AsyncChannelIO
     from tickwheel.remote.blocking_io import BlockingChannelIO
 
-# An answer may hold 1,000 payloads; a connection that is dead is noticed while a call waits.
+# An answer may hold 1,000 payloads; a connection that is dead is noticed while a call waits. `Calling` tries again, and
+# says so in the request: the library does not.
 _OPTIONS = [
+    ("grpc.enable_retries", 0),
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),

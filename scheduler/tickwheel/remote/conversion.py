@@ -1,7 +1,6 @@
 """Values of the product as the messages of the service, and back; both sides use it. Times are ms there."""
 
 from datetime import datetime, timedelta
-from struct import Struct
 from typing import Any, Final, TypeVar
 
 from tickwheel import arguments, limits, record
@@ -17,7 +16,6 @@ from tickwheel.v1 import message_service_pb2 as calls
 
 M = TypeVar("M", bound=LeasedMessage)
 
-_NUMBER: Final = Struct(">H")
 _STATES: Final = {state.label: messages.State.Value(f"STATE_{state.name}") for state in State}
 _LABELS: Final = {number: label for label, number in _STATES.items()}
 
@@ -104,7 +102,7 @@ def lease_of(message: LeasedMessage) -> messages.Lease:
         id=message.id,
         exclusive_value=message.exclusive_value,
         token=message.token,
-        queue_number=_NUMBER.unpack_from(message._field)[0],
+        queue_number=message._queue_number,
         attempt=message.attempt,
     )
 
@@ -119,6 +117,7 @@ def delivery_of(message: LeasedMessage) -> messages.Delivery:
         deadline_ms=message._deadline_ms,
         version=message.version,
         lease_until_ms=message._lease_until_ms,
+        lease_ms=message._lease_ms,
     )
 
 
@@ -130,6 +129,7 @@ def delivered(kind: type[M], queue: str, delivery: messages.Delivery) -> M:
     message._due_ms = delivery.due_ms
     message._deadline_ms = delivery.deadline_ms
     message._lease_until_ms = delivery.lease_until_ms
+    message._lease_ms = delivery.lease_ms
     message._pairs = record.encode_pairs(delivery.metadata) if delivery.metadata else b""
     return message
 
@@ -137,14 +137,7 @@ def delivered(kind: type[M], queue: str, delivery: messages.Delivery) -> M:
 def held(kind: type[M], queue: str, lease: messages.Lease) -> M:
     """A message of which no more is known than its lease."""
     value = lease.exclusive_value if lease.HasField("exclusive_value") else None
-    message = kind.__new__(kind)
-    message.id, message.exclusive_value, message.queue = lease.id, value, queue
-    message.token, message.attempt, message.version = lease.token, max(lease.attempt, 1), 0
-    message.payload = message._pairs = b""
-    message._due_ms = message._deadline_ms = message._lease_until_ms = 0
-    name = record.name(lease.id.encode(), None if value is None else value.encode())
-    message._field = _NUMBER.pack(lease.queue_number) + name
-    return message
+    return kind.by_lease(queue, lease.queue_number, lease.id, value, lease.token, lease.attempt)
 
 
 def result_of(result: EnqueueResult) -> messages.EnqueueResult:

@@ -18,7 +18,7 @@ from tickwheel.operations import traced
 from tickwheel.operations.change import check_ids, check_new_times
 from tickwheel.operations.enqueue import Refused, check_refused
 from tickwheel.operations.explain import Explanation
-from tickwheel.operations.finish import check_final, check_leased, error_text, raise_lost, result_texts
+from tickwheel.operations.finish import check_final, check_leased, error_text, extended, raise_lost, result_texts
 from tickwheel.operations.leased import check_token
 from tickwheel.operations.look import ForecastMinute, Lateness
 from tickwheel.operations.results import Change
@@ -171,16 +171,17 @@ class Remote:
         raise_lost([message] if reply.states[0] == messages.STATE_UNSPECIFIED else [])
         return conversion.label(reply.states[0])
 
-    def extend(self, message: LeasedMessage, duration: timedelta) -> Plan[int]:
-        request = calls.ExtendRequest(
-            namespace=self._core.namespace,
-            queue=message.queue,
-            leases=[conversion.lease_of(message)],
-            duration_ms=arguments.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
-        )
-        reply = yield from self._once("Extend", request)
-        raise_lost([] if reply.lease_until_ms[0] else [message])
-        return int(reply.lease_until_ms[0])
+    def extend(self, given: Sequence[LeasedMessage], duration: timedelta) -> Plan[None]:
+        check_leased("extend_many", given)
+        ms = arguments.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+        lost: list[LeasedMessage] = []
+        for queue, part in of_one_queue(given):
+            held = [message for message, _ in part]
+            leases = map(conversion.lease_of, held)
+            request = calls.ExtendRequest(**self._queue(queue), leases=leases, duration_ms=ms)
+            reply = yield from self._once("Extend", request)
+            lost += extended(held, reply.lease_until_ms)
+        raise_lost(lost)
 
     def cancel_many(
         self, queue: str, ids: Sequence[str], exclusive_value: str | None, release: bool
@@ -306,9 +307,13 @@ class Remote:
             return (yield Ask(method, request, until))
         slot = self._core.slots.take()
         try:
-            slot.sequence += 1
+            all_answered = slot.next_of(request.queue)
+            if method == "Dequeue":
+                request.first_attempt = all_answered
             request.request_id = f"{slot.name}:{slot.sequence}"
-            return (yield Ask(method, request, until))
+            answer = yield Ask(method, request, until)
+            slot.answered_of(request.queue)
+            return answer
         finally:
             self._core.slots.give(slot)
 

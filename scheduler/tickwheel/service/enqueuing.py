@@ -1,7 +1,8 @@
 """Enqueue of single messages: those of concurrent calls for one queue go to the script together."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tickwheel.config import QueueConfig
 from tickwheel.core import Core
@@ -11,15 +12,21 @@ from tickwheel.operations.enqueue import Packed, Packer, Part, Refused, refused,
 from tickwheel.operations.queues import ensure
 from tickwheel.service.grouping import Grouping
 
+# Of the event loop, from what the connection has read to the call that waited.
+_STEPS_OF_A_WAKE_UP: Final = 2
+
 
 class Enqueuing:
     """Of one namespace."""
 
-    def __init__(self, core: Core, run: Callable[[Any], Awaitable[Any]], groups: Histogram) -> None:
-        """``groups`` counts how many messages went together."""
+    def __init__(
+        self, core: Core, run: Callable[[Any], Awaitable[Any]], groups: Histogram, waited_for: Callable[[str], bool]
+    ) -> None:
+        """``groups`` counts how many messages went together; ``waited_for`` says whether a call waits for a queue's."""
         self._core = core
         self._run = run
         self._groups = groups
+        self._waited_for = waited_for
         self._lines: dict[str, _Line] = {}
 
     async def add(self, queue: str, new: NewMessage) -> EnqueueResult:
@@ -37,7 +44,12 @@ class Enqueuing:
         if line is None or line.stamp != config.stamp:
             # What waits in the line of before is sent by that one.
             line = self._lines[queue] = _Line(core, queue, config.stamp, self._run, self._groups)
-        return await line.group.add(line.pack(config, new))
+        result = await line.group.add(line.pack(config, new))
+        if self._waited_for(queue):
+            # The wake-up that was published with it is here, too: who waits asks before we tell that it is there.
+            for _ in range(_STEPS_OF_A_WAKE_UP):
+                await asyncio.sleep(0)
+        return result
 
 
 class _Line:

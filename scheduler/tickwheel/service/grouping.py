@@ -1,7 +1,8 @@
 """Groups what concurrent calls want of one shard: while one group is under way, those that come wait for the next one.
 
 A call that is alone is sent at once. After a group, the next one waits until it is as large, but only as long as each
-millisecond brings more, three at most: so one call of a script, and one system call to each client, do for many.
+millisecond brings more, and three of them, where nothing else is said: so one call of a script, and one system call to
+each client, do for many.
 """
 
 import asyncio
@@ -19,41 +20,46 @@ class Grouping(Generic[T, R]):
     """One line of those who wait."""
 
     def __init__(
-        self, send: Callable[[list[T]], Awaitable[Sequence[R]]], fitting: Callable[[Sequence[T]], int]
+        self,
+        send: Callable[[list[T]], Awaitable[Sequence[R]]],
+        fitting: Callable[[Sequence[T]], int],
+        linger_s: float = _LINGER_S,
     ) -> None:
         """``send`` does a group and answers each of it, in order; ``fitting`` says how many from the front make one."""
+        self._linger_s = linger_s
         self._send = send
         self._fitting = fitting
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
         self._sending: asyncio.Task[None] | None = None
-        self._is_busy = False
+        self.is_busy = False
+        """Whether a group is under way or waits to be sent."""
         # So many are likely to come together: as many as did the last time.
         self._expected = 1
 
     async def add(self, one: T) -> R:
         """What became of it. A caller that is cancelled takes nobody's answer away."""
-        if not self._is_busy and self._expected == 1:
+        if not self.is_busy and self._expected == 1:
             return await self._alone(one)
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((one, done))
-        if not self._is_busy:
+        if not self.is_busy:
             self._begin()
         return await done
 
     async def _alone(self, one: T) -> R:
         """In the caller's own task, so that it costs nothing to be grouped."""
-        self._is_busy = True
+        self.is_busy = True
         try:
             [result] = await self._send([one])
             return result
         finally:
-            self._is_busy = False
+            self.is_busy = False
             if self._waiting:
                 self._expected = 2
                 self._begin()
 
     def _begin(self) -> None:
-        self._is_busy = True
+        self.is_busy = True
         self._sending = asyncio.create_task(self._send_all())
 
     async def _send_all(self) -> None:
@@ -68,12 +74,12 @@ class Grouping(Generic[T, R]):
                     await self._do(group)
                 self._expected = max(len(group), 1 + bool(self._waiting))
         finally:
-            self._is_busy = False
+            self.is_busy = False
 
     async def _linger(self) -> None:
         """Wait for as many as are expected, as long as more comes."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + _LINGER_S
+        until = loop.time() + self._linger_s
         here = 0
         while here < len(self._waiting) < self._expected and loop.time() < until:
             here = len(self._waiting)

@@ -100,9 +100,12 @@ class MessageHandlers:
             request.worker,
             request.request_id or None,
             _consistency(request.consistency),
+            first_attempt=request.first_attempt,
         )
         if not request.wait_ms:
-            found = await namespace.run(asked.plan(LeasedMessage))
+            # What has to leave a trace looks for itself.
+            takes = namespace.polling.take if request.first_attempt or not request.request_id else namespace.take
+            found = await takes(asked)
         else:
             async with CALL.get()[0].waiting_at(self._places):
                 found = await self._waited(namespace, asked)
@@ -240,7 +243,7 @@ class MessageHandlers:
     async def _waited(self, namespace: Namespace, asked: Dequeue) -> list[LeasedMessage]:
         self._waiting.add(asked)
         try:
-            return await namespace.run(asked.plan(LeasedMessage))
+            return await namespace.take(asked)
         finally:
             self._waiting.discard(asked)
 

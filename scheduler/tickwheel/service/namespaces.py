@@ -5,12 +5,15 @@ from typing import TypeVar
 from tickwheel import arguments
 from tickwheel.async_servers import AsyncServerPools
 from tickwheel.core import Core
+from tickwheel.message import LeasedMessage
 from tickwheel.namespace import open_namespace
 from tickwheel.opening import Opening
+from tickwheel.operations.dequeue import Dequeue
 from tickwheel.plan import Plan
 from tickwheel.server_checks import check_server
 from tickwheel.service.enqueuing import Enqueuing
 from tickwheel.service.figures import Figures
+from tickwheel.service.polling import Polling
 from tickwheel.service.together import TogetherIO
 from tickwheel.wake_task import WakeTask
 
@@ -23,16 +26,25 @@ class Namespace:
     def __init__(self, core: Core, io: TogetherIO, figures: Figures) -> None:
         self.core = core
         self._io = io
-        self.enqueuing = Enqueuing(core, io.apart.run, figures.groups)
+        self.enqueuing = Enqueuing(core, io.apart.run, figures.groups, self.waited_for)
+        self.polling = Polling(self.take)
 
     async def run(self, plan: Plan[T]) -> T:
         """Carry out a plan."""
         return await self._io.run(plan)
 
+    async def take(self, asked: Dequeue) -> list[LeasedMessage]:
+        """Carry out a dequeue."""
+        return await self.run(asked.plan(LeasedMessage))
+
     @property
     def parked(self) -> int:
         """How many calls wait for messages."""
         return 0 if self._io.wakes is None else self._io.wakes.parked
+
+    def waited_for(self, queue: str) -> bool:
+        """Whether a call waits for messages of the queue."""
+        return self._io.wakes is not None and self._io.wakes.waited_for(queue)
 
     @property
     def woken(self) -> int:

@@ -63,7 +63,7 @@ class EnqueueStreamResponse(_message.Message):
     def __init__(self, created: _Optional[int] = ..., present: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[_message_pb2.EnqueueResult, _Mapping]]] = ..., refused_count: _Optional[int] = ...) -> None: ...
 
 class DequeueRequest(_message.Message):
-    __slots__ = ("namespace", "queue", "limit", "where", "lease_ms", "wait_ms", "worker", "request_id", "consistency")
+    __slots__ = ("namespace", "queue", "limit", "where", "lease_ms", "wait_ms", "worker", "request_id", "consistency", "first_attempt")
     class Consistency(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         CONSISTENCY_UNSPECIFIED: _ClassVar[DequeueRequest.Consistency]
@@ -88,6 +88,7 @@ class DequeueRequest(_message.Message):
     WORKER_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     queue: str
     limit: int
@@ -97,7 +98,8 @@ class DequeueRequest(_message.Message):
     worker: str
     request_id: str
     consistency: DequeueRequest.Consistency
-    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., limit: _Optional[int] = ..., where: _Optional[_Mapping[str, str]] = ..., lease_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., worker: _Optional[str] = ..., request_id: _Optional[str] = ..., consistency: _Optional[_Union[DequeueRequest.Consistency, str]] = ...) -> None: ...
+    first_attempt: bool
+    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., limit: _Optional[int] = ..., where: _Optional[_Mapping[str, str]] = ..., lease_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., worker: _Optional[str] = ..., request_id: _Optional[str] = ..., consistency: _Optional[_Union[DequeueRequest.Consistency, str]] = ..., first_attempt: bool = ...) -> None: ...
 
 class DequeueResponse(_message.Message):
     __slots__ = ("deliveries",)

@@ -24,7 +24,7 @@ _TICK_S = 0.25
 # Notes of batches that take next to no time are read together: a lease is a hundred times as long, and the pipe has
 # room for them.
 _GATHER_S = 0.01
-# A lease is renewed after a third of it, and the first time no later than this: our clock may not be the server's.
+# A lease is renewed after a third of it, and the first time no later than this: its batch may have waited for its page.
 _FIRST_S = 5.0
 _LEAST_LEASE_S = limits.LEASE_MS_MIN / 1_000
 _MOST_LEASE_S = limits.LEASE_MS_MAX / 1_000
@@ -35,13 +35,20 @@ class _Lease:
     held: HeldMessage
     lease_s: float
     renew_at: float
-    message: Message | None = None
 
 
 @dataclass(slots=True)
 class _Batch:
     number: int
     leases: list[_Lease] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Place:
+    page: Page
+    number: int
+    slot: int
+    lease: _Lease
 
 
 class Keeper:
@@ -132,38 +139,47 @@ class Keeper:
                     self._recurred(note)
 
     def _renew(self) -> None:
+        now = time.monotonic()
+        due: dict[tuple[str, float], list[_Place]] = {}
         for index, batch in self._batches.items():
             page = self._board.pages[index]
             for slot, lease in enumerate(batch.leases):
-                if time.monotonic() >= lease.renew_at and _is_held(page, batch.number, slot):
-                    self._extend(page, batch.number, slot, lease)
+                if now >= lease.renew_at and _is_held(page, batch.number, slot):
+                    place = _Place(page, batch.number, slot, lease)
+                    due.setdefault((lease.held.queue, lease.lease_s), []).append(place)
+        for (queue, lease_s), places in due.items():
+            self._extend(queue, lease_s, places)
 
-    def _extend(self, page: Page, number: int, slot: int, lease: _Lease) -> None:
-        lease.renew_at = time.monotonic() + lease.lease_s / 3
+    def _extend(self, queue: str, lease_s: float, places: list[_Place]) -> None:
+        """Leases of one queue that are as long, by one call."""
+        held = [_by_lease(place.lease.held) for place in places]
+        began, lost = time.monotonic(), set()
         try:
-            self._message(lease).extend(timedelta(seconds=lease.lease_s))
-        except (LeaseLost, MessageNotFound):
-            # It may have been settled meanwhile, and the page be another batch's.
-            if page.number == number and page.state(slot) in (Slot.HELD, Slot.RUNNING):
-                page.lose(slot)
-                lease.renew_at = float("inf")
-                self._renewed(False)
+            tickwheel = self._client()
+            tickwheel.queue(queue).extend_many(tickwheel._ours(held), timedelta(seconds=lease_s))
+        except LeaseLost as error:
+            lost = set(map(id, error.lost))
         except TickwheelError as error:
-            lease.renew_at = time.monotonic() + min(1.0, lease.lease_s / 3)
-            held = lease.held
-            extra = fields("lease not renewed", held)
-            _log.warning("%s/%s: its lease could not be renewed: %s", held.queue, held.id, error, extra=extra)
-        else:
-            self._renewed(True)
+            text, extra = "%d leases of queue %s could not be renewed: %s", fields("leases not renewed", queue=queue)
+            _log.warning(text, len(held), queue, error, extra=extra)
+            for place in places:
+                place.lease.renew_at = time.monotonic() + min(1.0, lease_s / 3)
+            return
+        for place, message in zip(places, held, strict=True):
+            place.lease.renew_at = began + lease_s / 3
+            if id(message) not in lost:
+                self._renewed(True)
+            # It may have been settled meanwhile, and the page be another batch's.
+            elif place.page.number == place.number and place.page.state(place.slot) in (Slot.HELD, Slot.RUNNING):
+                place.page.lose(place.slot)
+                place.lease.renew_at = float("inf")
+                self._renewed(False)
 
-    def _message(self, lease: _Lease) -> Message:
-        if lease.message is None:
-            held = lease.held
-            if self._tickwheel is None:
-                assert self._note is not None
-                self._tickwheel = self._ready(self._note)
-            lease.message = self._tickwheel.queue(held.queue).leased(held.id, held.token, held.exclusive_value)
-        return lease.message
+    def _client(self) -> Tickwheel:
+        if self._tickwheel is None:
+            assert self._note is not None
+            self._tickwheel = self._ready(self._note)
+        return self._tickwheel
 
     def _settle(self) -> None:
         try:
@@ -184,8 +200,10 @@ class Keeper:
                     self._settle_one(lease, state, self._blames(index, slot))
 
     def _settle_one(self, lease: _Lease, state: Slot, is_to_blame: bool) -> None:
+        held = lease.held
         try:
-            message = self._message(lease)
+            # With its metadata, for its trace.
+            message = self._client().queue(held.queue).leased(held.id, held.token, held.exclusive_value)
             if state is Slot.DONE:
                 message.complete()
             elif state is Slot.HELD or (state is Slot.RUNNING and not is_to_blame):
@@ -201,9 +219,13 @@ class Keeper:
         except Unavailable:
             raise
         except TickwheelError as error:
-            held = lease.held
             extra = fields("not told", held)
             _log.error("%s/%s waits for the end of its lease: %s", held.queue, held.id, error, extra=extra)
+
+
+def _by_lease(held: HeldMessage) -> Message:
+    name = held.queue, held.queue_number, held.id, held.exclusive_value
+    return Message.by_lease(*name, held.token, held.attempt)
 
 
 def _is_held(page: Page, number: int, slot: int) -> bool:

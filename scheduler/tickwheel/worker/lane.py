@@ -128,12 +128,7 @@ class Lane:
         page = self._pages[index]
         # The note first: until the page has its number, the supervisor takes no notice of it.
         batch = self._batches[index] = Batch(page, len(messages))
-        now_ms = time.time() * 1_000
-        held = [
-            HeldMessage(queue, each.id, each.token, each.exclusive_value, (each._lease_until_ms - now_ms) / 1_000)
-            for each in messages
-        ]
-        self._tell(Held(self._first_page + index, self._number, held))
+        self._tell(Held(self._first_page + index, self._number, list(map(_held, messages))))
         page.begin(self._number, len(messages))
         self._run_each(queue, page, batch, messages)
         self._between()
@@ -179,6 +174,11 @@ class Lane:
             self._notes.send(*self._untold, *notes)
             self._untold.clear()
             self._tell_at = time.time() + _TELL_S
+
+
+def _held(message: Message) -> HeldMessage:
+    name = message.queue, message._queue_number, message.id, message.exclusive_value
+    return HeldMessage(*name, message.token, message.attempt, message._lease_ms / 1_000)
 
 
 def _kind(outcome: Outcome) -> str:

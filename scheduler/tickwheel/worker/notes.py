@@ -20,12 +20,14 @@ class Ready(msgspec.Struct, tag=True, array_like=True):
 
 
 class HeldMessage(msgspec.Struct, array_like=True):
-    """A message whose lease is to be renewed; the lease is ``lease_s`` long."""
+    """A message whose lease is to be renewed; the lease is ``lease_s`` long. See `LeasedMessage.by_lease`."""
 
     queue: str
+    queue_number: int
     id: str
-    token: bytes
     exclusive_value: str | None
+    token: bytes
+    attempt: int
     lease_s: float
 
 

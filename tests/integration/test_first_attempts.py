@@ -1,0 +1,103 @@
+"""Requests sent for the first time: what finds nothing leaves no trace, and a late copy leases nothing all the same."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.integration.service_thread import ServiceThread
+from tests.integration.stranger import Stranger
+from tickwheel.session import Slot
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
+    with ServiceThread(tickwheel_server.url) as serving:
+        yield serving
+
+
+class Caller:
+    """Asks for messages of one queue, under request ids."""
+
+    def __init__(self, stranger: Stranger, server: Any, namespace: str, shards: int) -> None:
+        self._stranger = stranger
+        self._server = server
+        self._where = {"namespace": namespace, "queue": "q"}
+        stranger.call("OpenNamespace", namespace=namespace, shards=shards)
+        stranger.call("CreateQueue", **self._where)
+
+    def enqueue(self, *ids: str) -> None:
+        self._stranger.call("EnqueueBatch", **self._where, messages=[{"id": id_} for id_ in ids])
+
+    def ask(self, sequence: int, *, first: bool, **more: Any) -> list[str]:
+        """The ids of what was delivered."""
+        asked = {"request_id": f"mine:{sequence}", "first_attempt": first, **more}
+        return [each["lease"]["id"] for each in self._stranger.call("Dequeue", **self._where, **asked)["deliveries"]]
+
+    def traces(self) -> int:
+        return sum(b"session:q/mine" in key for key in self._server.scan_iter(f"*{self._where['namespace']}*"))
+
+
+@pytest.fixture(params=[1, 3], ids=["1-shard", "3-shards"])
+def caller(request: pytest.FixtureRequest, service: ServiceThread, tickwheel_server: PrivateServer) -> Iterator[Caller]:
+    namespace = f"attempts-{os.urandom(6).hex()}"
+    with grpc.insecure_channel(service.target) as channel, tickwheel_server.client() as client:
+        yield Caller(Stranger(channel), client, namespace, request.param)
+    tickwheel_server.clear(namespace)
+
+
+@pytest.mark.parametrize("wait_ms", [0, 50])
+@pytest.mark.parametrize("consistency", ["CONSISTENCY_HEADS", "CONSISTENCY_EXACT"])
+def test_a_first_attempt_that_finds_nothing_leaves_no_trace(caller: Caller, wait_ms: int, consistency: str) -> None:
+    for sequence in range(1, 4):
+        assert caller.ask(sequence, first=True, wait_ms=wait_ms, consistency=consistency) == []
+    assert caller.traces() == 0
+    assert caller.ask(4, first=False, wait_ms=wait_ms, consistency=consistency) == []
+    assert caller.traces() == 1
+
+
+def test_a_first_attempt_that_comes_after_its_repetition_leases_nothing(caller: Caller) -> None:
+    assert caller.ask(1, first=False) == []
+    caller.enqueue("a", "b", "c")
+    assert caller.ask(1, first=True, limit=10) == []
+    assert sorted(caller.ask(2, first=True, limit=10)) == ["a", "b", "c"]
+
+
+def test_a_first_attempt_that_comes_after_its_repetition_is_answered_the_same(caller: Caller) -> None:
+    caller.enqueue("a", "b", "c", "d")
+    taken = caller.ask(1, first=False, limit=2)
+    assert caller.ask(1, first=True, limit=2) == taken
+    assert caller.ask(1, first=True, limit=1) == taken
+
+
+def test_a_first_attempt_is_refused_after_a_later_one_that_left_a_trace(caller: Caller) -> None:
+    assert caller.ask(2, first=False) == []
+    caller.enqueue("a", "b", "c")
+    with pytest.raises(grpc.RpcError, match="a newer one"):
+        caller.ask(1, first=True)
+
+
+def test_what_a_first_attempt_was_given_its_repetition_is_given_again(caller: Caller) -> None:
+    caller.enqueue("a", "b", "c", "d")
+    taken = caller.ask(1, first=True, limit=2)
+    assert len(taken) == 2
+    assert caller.ask(1, first=False, limit=2) == taken
+
+
+def test_after_a_call_without_an_answer_a_slot_is_not_first_until_one_of_that_queue_was_answered() -> None:
+    slot = Slot("mine")
+    assert slot.next_of("q")
+    slot.answered_of("q")
+    assert slot.next_of("q")
+    # That one was not answered.
+    assert not slot.next_of("q")
+    assert slot.next_of("other")
+    slot.answered_of("other")
+    assert not slot.next_of("q")
+    slot.answered_of("q")
+    assert slot.next_of("q")
