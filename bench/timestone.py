@@ -3,11 +3,12 @@
 Published (Netflix, September 2022): 1,200 messages enqueued a second with a p99 of 25 ms, 30,000 dequeue requests a
 second with a p99 of 45 ms, 25 for each message, so that most of them find nothing; and bursts of 5,000 with 85 ms.
 
-As real producers and workers do it here, in batches: a producer sends what falls into 10 ms in one call, and a dequeue
-call asks for ten messages, so that 3,000 calls a second ask for as much as 30,000 requests for one. Both are planned
-and open loops: every latency counts from when its call was planned (a message's own time, for an enqueue), so the
-linger of the batch is in it, and so is whatever the generator itself was late. The first fifth of a run is not counted.
-What is found is run for a millisecond and completed, a batch at once.
+As real producers and workers do it here, grouped and in batches: a producer sends what falls into 10 ms in one call; a
+dequeue call asks for ten messages, so that 3,000 calls a second ask for as much as 30,000 requests for one; and ten
+calls are made at once, as by a host for its idle workers. Both are planned and open loops: every latency counts from
+when its call was planned (a message's own time, for an enqueue), so the linger of the batch is in it, and so is
+whatever the generator itself was late. The first fifth of a run is not counted. What is found is run for a millisecond
+and completed, a batch at once.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ name = "work"
 arrivals = 1200
 {bursts}
 run = "1ms"
-polls = {{ per_second = 3000, batch = 10 }}
+polls = {{ per_second = 3000, batch = 10, together = 10 }}
 """
 _BURSTS = 'bursts = { every = "5s", length = "1s", rate = 5000 }'
 
@@ -62,6 +63,7 @@ def timestone_mix(scale: Scale) -> list[Figure]:
         "enqueues_per_s": 1_200,
         "dequeue_calls_per_s": 3_000,
         "messages_of_a_call": 10,
+        "calls_at_once": 10,
         "aof": "off",
         "cores": os.cpu_count(),
         "probes": service.probes,

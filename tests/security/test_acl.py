@@ -15,12 +15,14 @@ from services.kafka import Kafka
 from services.valkey import ValkeyServer
 from tests.conditions import eventually
 from tests.event_process_thread import running
+from tests.fault.worker_processes import Worker
 from tests.integration.service_thread import ServiceThread
 from tests.topics import make_topic
 from tickwheel import LeaseLost, NewMessage, Tickwheel
 from tickwheel.acl import User, users
 from tickwheel.event_process.broker import Broker
 from tickwheel.keys import shard_key, slot_key
+from tickwheel.tasks import TaskApp
 
 pytestmark = pytest.mark.security
 
@@ -81,6 +83,22 @@ def test_each_process_does_all_that_it_does_under_its_own_user_and_is_refused_no
             assert done.returncode == 0, done.stdout + done.stderr
     assert server.call("ACL", "LOG") == []
     nobody_may_run_what_nobody_needs(server)
+
+
+def test_a_worker_with_schedules_and_routes_is_refused_nothing_under_the_services_user(
+    server: ValkeyServer, tmp_path: Path
+) -> None:
+    server.call("ACL", "LOG", "RESET")
+    with (
+        running(url(server, EVENTS), NAMESPACE, tmp_path / "lock", relays=False),
+        Worker(url(server, SERVICE), NAMESPACE, tmp_path, app="tests.fault.recurring_app:app") as worker,
+        TaskApp(url(server, SERVICE), namespace=NAMESPACE, drive=False) as app,
+    ):
+        app.route("mail.send", to="tickwheel", share=0.5)
+        assert app.routes()["mail.send"].share == 0.5
+        worker.wait_until_it_did("tick", times=2)
+        assert worker.end() == 0
+    assert server.call("ACL", "LOG") == []
 
 
 def nobody_may_run_what_nobody_needs(server: ValkeyServer) -> None:

@@ -5,6 +5,7 @@ other batch.
 """
 
 import asyncio
+from collections import Counter
 
 from tickwheel import TickwheelError
 from tickwheel.load.scenario import QueueLoad, Scenario
@@ -23,12 +24,14 @@ class Poller:
         self._queue = queue
         self._worker = worker
         self._batch = queue.polls.batch
-        self._every_s = parts / (queue.polls.per_s * scenario.speed_up)
-        self._planned_s = part * self._every_s / parts
+        self._together = queue.polls.together
+        self._every_s = self._together * parts / (queue.polls.per_s * scenario.speed_up)
+        self._first_s = part * self._every_s / parts
+        self._begun = 0
         self._room = asyncio.Semaphore(_CALLS_MOST)
         self._under_way: set[asyncio.Task[None]] = set()
-        self._unanswered: set[float] = set()
-        """When they were planned."""
+        self._unanswered: Counter[float] = Counter()
+        """By when they were planned."""
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -38,11 +41,16 @@ class Poller:
                 while self._planned_s <= self._worker.now():
                     await self._room.acquire()
                     self._begin(self._planned_s)
-                    self._planned_s += self._every_s
+                    self._begun += 1
         finally:
             for task in self._under_way:
                 task.cancel()
             self._give_up()
+
+    @property
+    def _planned_s(self) -> float:
+        """When the next call is to be made."""
+        return self._first_s + self._begun // self._together * self._every_s
 
     def _begin(self, planned_s: float) -> None:
         self._worker.meter.latency_at("poll lag", self._worker.now() - planned_s, planned_s)
@@ -56,7 +64,7 @@ class Poller:
 
     async def _poll(self, planned_s: float) -> None:
         worker = self._worker
-        self._unanswered.add(planned_s)
+        self._unanswered[planned_s] += 1
         try:
             found = await worker.tickwheel.queue(self._queue.name).dequeue(self._batch)
         except TickwheelError as error:
@@ -73,15 +81,17 @@ class Poller:
                 worker.meter.error(error)
 
     def _answered(self, name: str, planned_s: float) -> None:
-        self._unanswered.discard(planned_s)
+        self._unanswered[planned_s] -= 1
+        if not self._unanswered[planned_s]:
+            del self._unanswered[planned_s]
         moment = self._worker.now()
         self._worker.meter.latency_at(name, moment - planned_s, moment)
 
     def _give_up(self) -> None:
         """What was planned and has no answer is told: it would have taken so long at least."""
         while self._planned_s <= self._worker.now():
-            self._unanswered.add(self._planned_s)
-            self._planned_s += self._every_s
-        self._worker.meter.counts["polls unanswered"] += len(self._unanswered)
-        for planned_s in list(self._unanswered):
+            self._unanswered[self._planned_s] += 1
+            self._begun += 1
+        self._worker.meter.counts["polls unanswered"] += self._unanswered.total()
+        for planned_s in list(self._unanswered.elements()):
             self._answered("dequeue", planned_s)

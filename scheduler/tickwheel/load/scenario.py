@@ -34,10 +34,14 @@ class Urgency:
 
 @dataclass(frozen=True, slots=True)
 class Polls:
-    """Dequeue calls at fixed times, whoever is free, besides those of the workers; each for up to ``batch``."""
+    """Dequeue calls at fixed times, whoever is free, besides those of the workers; each for up to ``batch``.
+
+    So many come ``together``, as of a host that asks for all of its idle workers at once.
+    """
 
     per_s: float
     batch: int
+    together: int = 1
 
 
 @dataclass(frozen=True, slots=True)

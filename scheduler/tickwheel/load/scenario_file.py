@@ -18,6 +18,7 @@ _WEEK_S = 7 * _DAY_S
 _OFFSET_MOST_S = 100 * _YEAR_S
 _WORKERS_MOST = 100_000
 _POLLS_MOST = 1e6
+_TOGETHER_MOST = 1_000
 
 
 def read(file: Traversable) -> Scenario:
@@ -117,7 +118,11 @@ def _queue(table: Table, *, recorded: bool) -> QueueLoad:
 def _polls(table: Table | None) -> Polls | None:
     if table is None:
         return None
-    found = Polls(table.number("per_second", 0.001, _POLLS_MOST), table.whole("batch", 1, limits.DEQUEUE_MESSAGES, 1))
+    found = Polls(
+        table.number("per_second", 0.001, _POLLS_MOST),
+        table.whole("batch", 1, limits.DEQUEUE_MESSAGES, 1),
+        table.whole("together", 1, _TOGETHER_MOST, 1),
+    )
     table.done()
     return found
 
