@@ -3,8 +3,9 @@
 import asyncio
 import time
 from datetime import timedelta
-from statistics import quantiles
+from statistics import median, quantiles
 
+from bench.awake import cores_awake
 from bench.figures import Figure, Scale
 from bench.life import PAYLOAD
 from bench.program import SERVE, program
@@ -16,22 +17,27 @@ PARKED, QUEUES = 1_000, 50
 
 def service_wakes(scale: Scale) -> list[Figure]:
     """From an enqueue until a parked dequeuer has the message, over the service, both by the client of this product in
-    one process; one message at a time. Then how much CPU Redis takes while all wait and nothing comes.
+    one process; one message at a time: with cores that are awake, and with cores that fall asleep between two messages.
+    Then how much CPU Redis takes while all wait and nothing comes.
     """
     rounds, parked, idle_s = scale.size(500, 10), scale.size(PARKED, 20), 10 if not scale.quick else 1
     p50: list[float] = []
     p99: list[float] = []
+    asleep: list[float] = []
     idle: list[float] = []
     with BenchServer() as server, program(*SERVE, server.url) as service:
         for _ in range(scale.runs()):
-            late = sorted(asyncio.run(_woken(service.target, rounds)))
-            p50.append(late[len(late) // 2])
+            with cores_awake():
+                late = asyncio.run(_woken(service.target, rounds))
+            p50.append(median(late))
             p99.append(quantiles(late, n=100)[98])
+            asleep.append(median(asyncio.run(_woken(service.target, rounds))))
             idle.append(asyncio.run(_parked(service.target, server, parked, idle_s)))
     about = {"messages": rounds, "aof": "off"}
     return [
         Figure("service_wake_p50", "service: enqueue until a parked dequeuer has it, p50", "ms", p50, 3, details=about),
         Figure("service_wake_p99", "the same, p99", "ms", p99, 15, details=about),
+        Figure("service_wake_asleep", "the same where all cores slept before: p50", "ms", asleep, None, details=about),
         Figure(
             "service_parked",
             f"service: Redis, {PARKED:,} parked dequeuers on {QUEUES} empty queues",

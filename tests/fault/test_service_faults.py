@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.fault
 NAMESPACE = "service-faults"
 MESSAGES = 400
 KILLS = 6
+POLLERS = 8
 ENDS_S = 30
 
 
@@ -89,6 +91,38 @@ def test_each_call_is_done_once_however_often_its_server_is_killed(served: Serve
         assert counts["completed"] == MESSAGES
         assert counts["running"] == counts["pending"] == 0
         assert attempts == [2 if n % 4 == 0 else 1 for n in range(MESSAGES)]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("shards", [1, 4])
+def test_many_who_poll_an_empty_queue_are_given_each_message_once_however_often_its_server_is_killed(
+    served: Served, shards: int
+) -> None:
+    with Tickwheel(served.url, namespace=NAMESPACE, shards=shards) as tickwheel:
+        # Who is given a message unheard would hold it beyond the end of the test.
+        jobs = tickwheel.create_queue("jobs", lease=timedelta(minutes=5))
+        attempts, ended = Counter[tuple[str, int]](), threading.Event()
+
+        def poll() -> None:
+            while not ended.is_set():
+                for message in jobs.dequeue(limit=2):
+                    message.complete()
+                    attempts[message.id, message.attempt] += 1
+
+        with ThreadPoolExecutor(POLLERS) as pollers:
+            polling = [pollers.submit(poll) for _ in range(POLLERS)]
+            try:
+                for n in range(MESSAGES // 4):
+                    jobs.enqueue(id=f"m{n}")
+                    if n % 20 == 10:
+                        served.kill_and_start_again()
+                eventually(lambda: len(attempts) == MESSAGES // 4, f"all are done: {len(attempts)}", 60)
+            finally:
+                ended.set()
+            for each in polling:
+                each.result(ENDS_S)
+        assert attempts == {(f"m{n}", 1): 1 for n in range(MESSAGES // 4)}
+        assert jobs.counts()["running"] == 0
 
 
 def test_a_call_ends_when_its_server_is_frozen_and_says_that_it_may_have_been_done(served: Served) -> None:

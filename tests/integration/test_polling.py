@@ -75,6 +75,28 @@ def test_all_hear_that_the_queue_is_blocked(tickwheel_server: PrivateServer) -> 
     assert {type(each) for each in asyncio.run(poll())} == {QueueBlocked}
 
 
+def test_what_one_of_them_is_refused_takes_nobodys_messages_away(tickwheel_server: PrivateServer) -> None:
+    async def poll() -> list[Any]:
+        async with open_namespace(tickwheel_server, "polling") as of:
+            await of.run(enqueue_many(of.core, "refused", [NewMessage() for _ in range(CALLS)]))
+            taken = 0
+
+            async def take(asked: Dequeue) -> list[LeasedMessage]:
+                nonlocal taken
+                taken += 1
+                if taken == 7:
+                    raise QueueBlocked("a moment ago")
+                return await of.take(asked)
+
+            polling = Polling(take)
+            calls = (polling.take(asked(of, "refused")) for _ in range(CALLS))
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+    found = asyncio.run(poll())
+    assert sum(isinstance(each, QueueBlocked) for each in found) == 1
+    assert sum(len(each) for each in found if isinstance(each, list)) == CALLS - 1
+
+
 def test_one_that_gives_up_takes_nobodys_answer_away(tickwheel_server: PrivateServer) -> None:
     async def poll() -> list[Any]:
         async with open_namespace(tickwheel_server, "polling") as of:

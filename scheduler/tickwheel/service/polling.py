@@ -20,7 +20,7 @@ class Polling:
 
     def __init__(self, take: Callable[[Dequeue], Awaitable[Found]]) -> None:
         self._take = take
-        self._lines: dict[tuple[str, bytes], Grouping[Dequeue, Found]] = {}
+        self._lines: dict[tuple[str, bytes], Grouping[Dequeue, Found | BaseException]] = {}
 
     async def take(self, asked: Dequeue) -> Found:
         """What the call is given. Raises as `Queue.dequeue` does."""
@@ -29,12 +29,16 @@ class Polling:
             if len(self._lines) >= _LINES_MOST:
                 self._lines = {of: each for of, each in self._lines.items() if each.is_busy}
             line = self._lines[asked.of] = Grouping(self._send, len, _LINGER_S)
-        return await line.add(asked)
+        found = await line.add(asked)
+        if isinstance(found, BaseException):
+            raise found
+        return found
 
-    async def _send(self, group: list[Dequeue]) -> Sequence[Found]:
+    async def _send(self, group: list[Dequeue]) -> Sequence[Found | BaseException]:
         first, *others = group
         found = await self._take(first)
         if not found:
             # All of them had asked before the first one looked, and for the same: there is nothing for them, either.
             return [[] for _ in group]
-        return [found, *await asyncio.gather(*map(self._take, others))]
+        # What one of them is refused is no other's: they hold messages by now.
+        return [found, *await asyncio.gather(*map(self._take, others), return_exceptions=True)]
