@@ -75,21 +75,22 @@ def test_all_hear_that_the_queue_is_blocked(tickwheel_server: PrivateServer) -> 
     assert {type(each) for each in asyncio.run(poll())} == {QueueBlocked}
 
 
-def test_what_one_of_them_is_refused_takes_nobodys_messages_away(tickwheel_server: PrivateServer) -> None:
+@pytest.mark.parametrize("which", [1, 2, 7])
+def test_what_one_of_them_is_refused_takes_nobodys_messages_away(tickwheel_server: PrivateServer, which: int) -> None:
     async def poll() -> list[Any]:
         async with open_namespace(tickwheel_server, "polling") as of:
-            await of.run(enqueue_many(of.core, "refused", [NewMessage() for _ in range(CALLS)]))
+            await of.run(enqueue_many(of.core, f"refused-{which}", [NewMessage() for _ in range(CALLS)]))
             taken = 0
 
             async def take(asked: Dequeue) -> list[LeasedMessage]:
                 nonlocal taken
                 taken += 1
-                if taken == 7:
+                if taken == which:
                     raise QueueBlocked("a moment ago")
                 return await of.take(asked)
 
             polling = Polling(take)
-            calls = (polling.take(asked(of, "refused")) for _ in range(CALLS))
+            calls = (polling.take(asked(of, f"refused-{which}")) for _ in range(CALLS))
             return await asyncio.gather(*calls, return_exceptions=True)
 
     found = asyncio.run(poll())

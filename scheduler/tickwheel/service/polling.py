@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from tickwheel.errors import TickwheelError, Unavailable
 from tickwheel.message import LeasedMessage
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.service.grouping import Grouping
@@ -36,8 +37,15 @@ class Polling:
 
     async def _send(self, group: list[Dequeue]) -> Sequence[Found | BaseException]:
         first, *others = group
-        found = await self._take(first)
-        if not found:
+        found: Found | TickwheelError
+        try:
+            found = await self._take(first)
+        except Unavailable:
+            raise
+        except TickwheelError as error:
+            # It may be of this one's request.
+            found = error
+        if found == []:
             # All of them had asked before the first one looked, and for the same: there is nothing for them, either.
             return [[] for _ in group]
         # What one of them is refused is no other's: they hold messages by now.
