@@ -15,8 +15,8 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.keys import session_key
 
 _USE = Struct(">QIB")
-# Options of a call (`lua/_session.lua`); keeping an empty answer is 1.
-_OPENS, _REPEATED = 2, 4
+# Options of a call (`lua/_session.lua`).
+_KEEPS_EMPTY, _OPENS, _REPEATED = 1, 2, 4
 # A session is opened anew, under another name, well before the shard could forget it.
 _RENEW_S = limits.SESSION_MS / 2000
 
@@ -24,7 +24,7 @@ _RENEW_S = limits.SESSION_MS / 2000
 class Slot:
     """One slot: a name that no other client has, and the sequence of its calls."""
 
-    __slots__ = ("_keeps_empty", "_names", "_opened", "_unanswered", "name", "sequence")
+    __slots__ = ("_is_first", "_keeps_empty", "_names", "_opened", "_unanswered", "name", "sequence")
 
     def __init__(self, name: str | None = None, sequence: int = 0) -> None:
         self.name = name or os.urandom(12).hex()
@@ -35,6 +35,7 @@ class Slot:
         # By shard, or by queue at the service: the first sequence that was sent there and had no answer.
         self._unanswered: dict[int | str, int] = {}
         self._keeps_empty: bool | None = None
+        self._is_first = False
 
     def next(self, namespace: str, shard: int, reopens: bool = False) -> tuple[str, bytes, bytes]:
         """The session key of a new call, and the argument to send first and again.
@@ -47,10 +48,13 @@ class Slot:
         key = session_key(namespace, shard, self._names.get(shard, self.name))
         # Until a call is answered, those after it leave a trace, so that a late copy of it is refused.
         waiting = self._unanswered.setdefault(shard, self.sequence) < self.sequence
-        first, again = (waiting, True) if self._keeps_empty is None else (self._keeps_empty, self._keeps_empty)
-        opens = reopens or shard not in self._opened
-        options = (_OPENS if opens else 0) | (0 if self._keeps_empty is None else _REPEATED)
-        return key, self._use(options | first), self._use(options | again)
+        if self._keeps_empty is None:
+            first, again = int(waiting), _KEEPS_EMPTY
+        else:
+            again = _REPEATED | self._keeps_empty
+            first = 0 if self._is_first else again
+        opens = _OPENS if reopens or shard not in self._opened else 0
+        return key, self._use(opens | first), self._use(opens | again)
 
     def next_of(self, queue: str) -> bool:
         """A new call of the service. Whether all before it were answered there."""
@@ -72,13 +76,14 @@ class Slot:
         if kept and self._keeps_empty is None:
             self._opened[shard] = time.monotonic()
 
-    def repeat(self, sequence: int, final: bool) -> None:
-        """The next call stands for the sequence after this one, perhaps again; ``final`` keeps an empty answer too.
+    def repeat(self, sequence: int, final: bool, *, is_first: bool = False) -> None:
+        """The next call stands for the sequence after this one, perhaps again; ``final`` keeps an empty answer too. One
+        that ``is_first``, which its caller has not sent before, keeps it only where it is sent again to the shard.
 
         An empty answer that is not final is never kept: the next try of the same sequence would get it again.
         """
         self.sequence = sequence
-        self._keeps_empty = final
+        self._keeps_empty, self._is_first = final, is_first
 
     def _use(self, options: int) -> bytes:
         return _USE.pack(self.sequence, limits.SESSION_MS, options)

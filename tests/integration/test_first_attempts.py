@@ -39,6 +39,10 @@ class Caller:
         asked = {"request_id": f"mine:{sequence}", "first_attempt": first, **more}
         return [each["lease"]["id"] for each in self._stranger.call("Dequeue", **self._where, **asked)["deliveries"]]
 
+    def scripts(self) -> int:
+        """How often one was called."""
+        return int(self._server.info("commandstats")["cmdstat_evalsha"]["calls"])
+
     def traces(self) -> int:
         return sum(b"session:q/mine" in key for key in self._server.scan_iter(f"*{self._where['namespace']}*"))
 
@@ -87,6 +91,24 @@ def test_what_a_first_attempt_was_given_its_repetition_is_given_again(caller: Ca
     taken = caller.ask(1, first=True, limit=2)
     assert len(taken) == 2
     assert caller.ask(1, first=False, limit=2) == taken
+
+
+def test_first_attempts_at_an_empty_queue_call_no_script(caller: Caller) -> None:
+    for sequence in range(1, 4):
+        assert caller.ask(sequence, first=True) == []
+    before = caller.scripts()
+    for sequence in range(4, 54):
+        assert caller.ask(sequence, first=True) == []
+    assert caller.scripts() == before
+
+
+def test_what_the_service_sends_again_to_the_shard_leaves_a_trace() -> None:
+    slot = Slot("mine")
+    slot.repeat(0, final=True, is_first=True)
+    _, first, again = slot.next("tw", 0)
+    keeps_empty, may_be_a_repeat = 1, 4
+    assert first[-1] & (keeps_empty | may_be_a_repeat) == 0
+    assert again[-1] & (keeps_empty | may_be_a_repeat) == keeps_empty | may_be_a_repeat
 
 
 def test_after_a_call_without_an_answer_a_slot_is_not_first_until_one_of_that_queue_was_answered() -> None:

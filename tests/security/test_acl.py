@@ -85,6 +85,21 @@ def test_each_process_does_all_that_it_does_under_its_own_user_and_is_refused_no
     nobody_may_run_what_nobody_needs(server)
 
 
+def test_the_service_starts_under_the_user_of_the_namespace_that_it_is_told(server: ValkeyServer) -> None:
+    user = users("other")[0]
+    server.call("ACL", "SETUSER", *user.rule.split()[1:])
+    command = ["serve", "--url", url(server, user), "--namespace", "other", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen([sys.executable, "-m", "tickwheel", *command], stderr=subprocess.PIPE, text=True) as serving:
+        assert serving.stderr is not None
+        served = next((line.split()[1] for line in serving.stderr if line.startswith("serving ")), None)
+        try:
+            assert served, "it ended"
+            with Tickwheel(served, namespace="other") as tickwheel:
+                assert tickwheel.queue("q").enqueue(id="m").created
+        finally:
+            serving.terminate()
+
+
 def test_a_worker_with_schedules_and_routes_is_refused_nothing_under_the_services_user(
     server: ValkeyServer, tmp_path: Path
 ) -> None:

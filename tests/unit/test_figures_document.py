@@ -29,6 +29,6 @@ def test_the_results_are_of_a_full_run_and_no_row_is_missing() -> None:
     results = load(ROOT / "bench" / "results")
     assert not results["quick"]
     with_goals = [name for name, figure in results["figures"].items() if figure["bar"] is not None]
-    assert len(with_goals) == 27
+    assert len(with_goals) == 30
     assert {"life_4_shards", "life_64_shards"} <= set(with_goals)
     assert [name for name in with_goals if not results["figures"][name]["passed"]] == []

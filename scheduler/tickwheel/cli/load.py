@@ -105,6 +105,8 @@ def load(
     for name in _NEEDED:
         if find_spec(name) is None:
             raise InvalidArgument(f"load needs {name}: install tickwheel[load]")
+    if report is not None and not report.parent.is_dir():
+        raise InvalidArgument(f"--report {report}: there is no folder {report.parent}")
     from tickwheel.load.capacity import Target
     from tickwheel.load.source import Source
 

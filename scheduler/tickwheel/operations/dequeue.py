@@ -93,6 +93,14 @@ class Dequeue:
         """What it may be given: where one call finds nothing, another finds nothing of the same."""
         return self._queue, self._where
 
+    def look(self) -> Plan[bool]:
+        """Whether there may be something for it, and for whoever else asks for the same."""
+        try:
+            config = yield from self._checked_config()
+        except QueueNotFound:
+            return True
+        return (yield from self._readiness.look(config))
+
     def plan(self, make: Maker[M]) -> Plan[list[M]]:
         """Try; with a wait, sleep until woken and try again. A waiter never asks the server on its own."""
         slot = self._request or self._core.slots.take()
@@ -158,13 +166,11 @@ class Dequeue:
 
     def _collect(self, found: list[M], slot: Slot, make: Maker[M], final: bool) -> Plan[None]:
         """Fill ``found``, one call after the other."""
-        config = yield from self._core.config(self._queue)
-        self._check_taker(config)
+        config = yield from self._checked_config()
         self._exclusive = config.exclusive_key is not None
-        self._check_indexed(config)
         several = self._core.shards > 1
         is_first = self._request is not None and not self._leaves_trace
-        if several and is_first and not (yield from self._readiness.look(config, final)):
+        if several and is_first and not (yield from self._readiness.look(config)):
             return
         if several and self._request is not None and (answered := (yield from self._answered(slot))):
             for shard in answered:
@@ -203,6 +209,12 @@ class Dequeue:
         while more and len(found) < up_to:
             part, more = yield from self._shard(slot, shard, up_to - len(found), make, final)
             found += part
+
+    def _checked_config(self) -> Plan[QueueConfig]:
+        config = yield from self._core.config(self._queue)
+        self._check_taker(config)
+        self._check_indexed(config)
+        return config
 
     def _check_taker(self, config: QueueConfig) -> None:
         if config.sink == self._sink:
@@ -256,7 +268,7 @@ class Dequeue:
         while True:
             if self._request is not None:
                 # One request stands for one sequence, on every shard and however often it is sent.
-                slot.repeat(self._sequence, final and self._leaves_trace)
+                slot.repeat(self._sequence, final, is_first=not self._leaves_trace)
             reply = yield from core.in_session(self._queue, shard, slot, build)
             status, now_ms, found = self._read(shard, reply)
             slot.answered(shard, kept=bool(found) or reply.resent)
@@ -279,8 +291,8 @@ class Dequeue:
             self._readiness.found_nothing(matching=answer is not None)
             return _FINAL, 0, []
         status, head, now_ms = _HEAD.unpack(answer[0])
-        if status == _FINAL and len(answer) == 2 and self._where:
-            self._readiness.found_nothing(matching=True)
+        if status == _FINAL and len(answer) == 2:
+            self._readiness.found_nothing(matching=bool(self._where))
         else:
             self._readiness.found_something()
         if self._core.shards > 1:

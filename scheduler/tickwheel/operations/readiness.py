@@ -33,8 +33,6 @@ class Readiness:
         self._filters = filters
         self._is_request = is_request
         self._leaves_trace = leaves_trace
-        # What `look` has found, until it is used.
-        self._looked: tuple[dict[int, int], bool] | None = None
         # Whether shards are not asked because of what was heard of them a moment ago.
         self._believes = False
         # That nothing was ready in the queue, and that nothing with these pairs was.
@@ -56,17 +54,24 @@ class Readiness:
         changed = False
         # A request is one call on each shard, so it cannot come back to those that were believed to be empty.
         self._believes = bool(ready) and len(ready) < len(fresh) == core.shards and not self._is_request
-        if self._looked is not None:
-            (ready, changed), self._looked, self._believes = self._looked, None, False
-        elif not self._believes and len(ready) < core.shards:
+        if not self._believes and len(ready) < core.shards:
             ready, changed = yield from self._heads(config, final)
         found = _most_urgent_first(ready)
         return [0] if not found and (changed or self.must_ask(config)) else found
 
-    def look(self, config: QueueConfig, final: bool) -> Plan[bool]:
-        """Whether any of several shards may have something, or be blocked."""
-        self._looked = ready, changed = yield from self._heads(config, final)
-        return bool(ready) or changed or config.dequeue_blocked
+    def look(self, config: QueueConfig) -> Plan[bool]:
+        """Whether any shard may have something for the call, or refuses it. What it finds is not looked for again."""
+        if config.dequeue_blocked:
+            return True
+        if self._core.shards == 1:
+            found = yield from self._may_deliver(config)
+            if found:
+                self.found_something()
+            return found
+        if any(deadline is not None for deadline in self._core.fresh_heads(self._queue, _HEADS_S).values()):
+            return True
+        ready, changed = yield from self._heads(config, final=True)
+        return bool(ready) or changed
 
     def others(self, config: QueueConfig, asked: Collection[int], final: bool) -> Plan[list[int]]:
         """The shards to ask besides: where something is by now, and nothing was believed to be."""

@@ -27,7 +27,7 @@ class Namespace:
         self.core = core
         self._io = io
         self.enqueuing = Enqueuing(core, io.apart.run, figures.groups, self.waited_for)
-        self.polling = Polling(self.take)
+        self.polling = Polling(self.run)
 
     async def run(self, plan: Plan[T]) -> T:
         """Carry out a plan."""
@@ -76,7 +76,8 @@ class Namespaces:
 
     async def check(self) -> None:
         """Refuse a server that messages cannot be trusted to; see `check_server`."""
-        await self._io(Core("tw")).run(check_server(self._opening.durability, "tw"))
+        name = self._opening.namespace
+        await self._io(Core(name)).run(check_server(self._opening.durability, name))
 
     async def get(self, name: str) -> Namespace:
         """The namespace, which is there. Raises NamespaceNotFound."""
