@@ -46,6 +46,7 @@ FIGURES = {
     "service_parked",
     "service_processes",
     "service_wake_p50",
+    "service_wake_asleep",
     "service_wake_p99",
     "takeover",
     "takeover_first",
