@@ -69,10 +69,11 @@ def timestone_mix(scale: Scale) -> list[Figure]:
         "probes": service.probes,
     }
     what = f"Timestone's mix: share of its rates with p99 of enqueue ≤ {ENQUEUE_MS} ms, of dequeue ≤ {DEQUEUE_MS} ms"
+    at_full_rates = "the same at the published rates: p99"
     return [
         Figure("timestone_share", f"{what}, over the service", "%", shares, 50, at_least=True, details=about),
-        Figure("timestone_enqueue", "the same at the published rates: p99 of enqueue", "ms", _of(at_full, 0), ENQUEUE_MS),
-        Figure("timestone_dequeue", "the same at the published rates: p99 of dequeue", "ms", _of(at_full, 1), DEQUEUE_MS),
+        Figure("timestone_enqueue", f"{at_full_rates} of enqueue", "ms", _of(at_full, 0), ENQUEUE_MS),
+        Figure("timestone_dequeue", f"{at_full_rates} of dequeue", "ms", _of(at_full, 1), DEQUEUE_MS),
         Figure("timestone_bursts", "the same with bursts of 5,000/s: p99 of enqueue", "ms", [in_bursts[0]], None),
         Figure(
             "timestone_direct_share",

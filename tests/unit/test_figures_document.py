@@ -11,7 +11,7 @@ from bench.report import BEGIN, END, load, markdown
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
-# Two cores do not bear it, nor quite half of it, through one process of the service: docs/figures.md says where it breaks.
+# Two cores do not bear it, nor quite half of it, through one process of the service (docs/figures.md).
 MISSED = ["timestone_share", "timestone_enqueue", "timestone_dequeue"]
 
 
