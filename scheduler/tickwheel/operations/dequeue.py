@@ -138,9 +138,7 @@ class Dequeue:
 
     def of_shard(self, shard: int, make: Maker[M]) -> Plan[tuple[list[M], bool]]:
         """What one shard has, and whether it may have more: for who serves that shard alone, and never waits here."""
-        config = yield from self._core.config(self._queue)
-        self._check_taker(config)
-        self._exclusive = config.exclusive_key is not None
+        yield from self._checked_config()
         slot = self._core.slots.take()
         try:
             return (yield from self._shard(slot, shard, self._limit, make, final=True))
@@ -167,7 +165,6 @@ class Dequeue:
     def _collect(self, found: list[M], slot: Slot, make: Maker[M], final: bool) -> Plan[None]:
         """Fill ``found``, one call after the other."""
         config = yield from self._checked_config()
-        self._exclusive = config.exclusive_key is not None
         several = self._core.shards > 1
         is_first = self._request is not None and not self._leaves_trace
         if several and is_first and not (yield from self._readiness.look(config)):
@@ -214,6 +211,7 @@ class Dequeue:
         config = yield from self._core.config(self._queue)
         self._check_taker(config)
         self._check_indexed(config)
+        self._exclusive = config.exclusive_key is not None
         return config
 
     def _check_taker(self, config: QueueConfig) -> None:

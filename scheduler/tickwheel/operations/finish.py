@@ -141,8 +141,7 @@ def extended(messages: Sequence[L], ends: Sequence[int | None]) -> list[L]:
 
 def extend_many(core: Core, messages: Sequence[L], ms: int) -> Plan[list[L]]:
     """The same for up to CALL_MESSAGES messages of one queue and shard; answers those that are no longer held."""
-    ends = yield from lease_ends(core, messages, ms)
-    return [message for message, until in zip(messages, ends, strict=True) if until is None]
+    return extended(messages, (yield from lease_ends(core, messages, ms)))
 
 
 def lease_ends(

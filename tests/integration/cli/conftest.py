@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.integration.cli.running import ENDS_S, TICKWHEEL, Run, Start
+from tests.integration.cli.running import TICKWHEEL, Run, Start, ended_at_the_end, wait_for_line
 from tickwheel import Tickwheel
 from tickwheel.cli.app import app
 from tickwheel.testing import PrivateServer
@@ -39,23 +39,14 @@ def run(place: Tickwheel) -> Run:
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts a command that serves, and waits until it says where."""
-    started: list[subprocess.Popen[str]] = []
+    with ended_at_the_end() as started:
 
-    def start_one(*args: str) -> tuple[subprocess.Popen[str], str]:
-        process = subprocess.Popen([*TICKWHEEL, *args], stderr=subprocess.PIPE, text=True)
-        started.append(process)
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith("serving "):
-                return process, line.split()[1]
-        pytest.fail(f"ended with {process.wait(ENDS_S)}")
+        def start_one(*args: str) -> tuple[subprocess.Popen[str], str]:
+            started.append(subprocess.Popen([*TICKWHEEL, *args], stderr=subprocess.PIPE, text=True))
+            # Not the line of the log, which says where its messages are.
+            return started[-1], wait_for_line(started[-1], "serving grpc").split()[1]
 
-    yield start_one
-    for process in started:
-        process.terminate()
-        process.wait(ENDS_S)
-        assert process.stderr is not None
-        process.stderr.close()
+        yield start_one
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import pytest
 
 from services.process import free_port
 from tests.conditions import eventually
+from tests.integration.cli.running import ENDS_S, TICKWHEEL, ended_at_the_end, wait_for_line
 from tickwheel import Tickwheel
 from tickwheel.datadir_lock import is_free
 from tickwheel.keys import shard_key
@@ -23,9 +24,6 @@ from tickwheel.plan import Request, one
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
-
-TICKWHEEL = (sys.executable, "-m", "tickwheel")
-TIMEOUT_S = 30
 
 
 @pytest.fixture
@@ -46,7 +44,7 @@ def run(environment: dict[str, str]) -> Callable[..., subprocess.CompletedProces
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=ENDS_S,
             check=False,
         )
         assert done.returncode == code, f"{args}\n{done.stdout}\n{done.stderr}"
@@ -58,31 +56,15 @@ def run(environment: dict[str, str]) -> Callable[..., subprocess.CompletedProces
 @pytest.fixture
 def events(environment: dict[str, str]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts `tickwheel events`, and waits until it is elected."""
-    started: list[subprocess.Popen[str]] = []
+    with ended_at_the_end() as started:
 
-    def start(*args: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen([*TICKWHEEL, "events", *args], env=environment, stderr=subprocess.PIPE, text=True)
-        started.append(process)
-        wait_for_line(process, "elected")
-        return process
+        def start(*args: str) -> subprocess.Popen[str]:
+            command = [*TICKWHEEL, "events", *args]
+            started.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+            wait_for_line(started[-1], "elected")
+            return started[-1]
 
-    yield start
-    for process in started:
-        # Not killed: it is the last to leave the embedded server, and stops it.
-        process.terminate()
-        process.wait(TIMEOUT_S)
-        assert process.stderr is not None
-        process.stderr.close()
-
-
-def wait_for_line(process: subprocess.Popen[str], word: str) -> None:
-    assert process.stderr is not None
-    seen = []
-    for line in process.stderr:
-        seen.append(line)
-        if word in line:
-            return
-    pytest.fail(f"ended without {word!r}: {seen}")
+        yield start
 
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -122,7 +104,7 @@ def test_the_event_process_runs_alone_and_ends_cleanly_by_sigterm(
 
     process.terminate()
     wait_for_line(process, "ended")
-    assert process.wait(TIMEOUT_S) == 0
+    assert process.wait(ENDS_S) == 0
     # The last program has left: the server is gone, too.
     assert is_free(tmp_path / "data" / "server.lock")
 
@@ -137,7 +119,7 @@ def test_a_second_event_process_stands_by_and_takes_over(
         first.kill()
         wait_for_line(second, "elected")
         second.send_signal(signal.SIGINT)
-        assert second.wait(TIMEOUT_S) == 0
+        assert second.wait(ENDS_S) == 0
     finally:
         second.kill()
         second.communicate()
@@ -153,7 +135,7 @@ def test_events_works_on_a_server_by_url(
         run("enqueue", "orders", "soon", "--delay", "200ms", *where)
         assert run("dequeue", "orders", "--raw", "--complete", "--wait", "20s", *where).stdout == "soon\n"
     process.terminate()
-    assert process.wait(TIMEOUT_S) == 0
+    assert process.wait(ENDS_S) == 0
     tickwheel_server.clear(namespace)
 
 
@@ -165,7 +147,7 @@ def test_events_on_a_server_that_is_not_there_is_code_3(run: Run) -> None:
 def test_events_logs_json_lines_where_asked(events: Callable[..., subprocess.Popen[str]]) -> None:
     process = events("--json")
     process.terminate()
-    _, log = process.communicate(timeout=TIMEOUT_S)
+    _, log = process.communicate(timeout=ENDS_S)
     ended = json.loads(log.splitlines()[-1])
     assert (ended["level"], ended["logger"], ended["text"]) == ("INFO", "tickwheel.events", "ended")
 
@@ -181,7 +163,7 @@ def test_a_reader_that_leaves_ends_a_command_quietly(run: Run, environment: dict
     writer.stdout.close()
     assert json.loads(first)["payload"] == "x" * 100
     assert writer.stderr.read() == b""
-    assert writer.wait(TIMEOUT_S) == 141
+    assert writer.wait(ENDS_S) == 141
     writer.stderr.close()
     # What was not printed was not completed: it is still there.
     counts = json.loads(run("counts", "orders", "--json").stdout)
@@ -193,7 +175,7 @@ def test_commands_are_joined_by_pipes(run: Run, environment: dict[str, str]) -> 
     command = " ".join(TICKWHEEL)
     script = f"{command} dequeue orders --limit 20 --json | {command} complete orders - --json | wc -l"
     done = subprocess.run(
-        ["sh", "-c", script], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+        ["sh", "-c", script], env=environment, capture_output=True, text=True, timeout=ENDS_S, check=True
     )
     assert done.stdout.strip() == "20"
 
@@ -207,7 +189,7 @@ def test_what_messages_prints_is_what_redrive_takes(run: Run, environment: dict[
     id_of = f"{sys.executable} -c 'import json, sys; [print(json.loads(line)[\"id\"]) for line in sys.stdin]'"
     command = " ".join(TICKWHEEL)
     script = f"{command} messages jobs --state errored --json | {id_of} | xargs -n 1 {command} redrive jobs"
-    subprocess.run(["sh", "-c", script], env=environment, capture_output=True, timeout=TIMEOUT_S, check=True)
+    subprocess.run(["sh", "-c", script], env=environment, capture_output=True, timeout=ENDS_S, check=True)
     assert json.loads(run("counts", "jobs", "--json").stdout)["pending"] == 3
 
 
@@ -215,7 +197,7 @@ def in_shell(environment: dict[str, str], command: str) -> tuple[int, str, str]:
     """Exit code, output and error output of a command line, which ends with its redirections."""
     line = f"{' '.join(TICKWHEEL)} {command}"
     done = subprocess.run(
-        ["sh", "-c", line], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        ["sh", "-c", line], env=environment, capture_output=True, text=True, timeout=ENDS_S, check=False
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -279,7 +261,7 @@ def on_terminal(environment: dict[str, str], *args: str) -> str:
     except OSError:
         pass
     os.close(leader)
-    assert process.wait(TIMEOUT_S) == 0
+    assert process.wait(ENDS_S) == 0
     return shown.decode()
 
 
@@ -297,12 +279,12 @@ def test_ctrl_c_ends_a_waiting_dequeue_with_130(run: Run, environment: dict[str,
     command = [*TICKWHEEL, "dequeue", "orders", "--wait", "1m"]
     with Tickwheel(data_dir=environment["TICKWHEEL_DATA_DIR"], drive=False) as tickwheel:
         waiting = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-        until = time.monotonic() + TIMEOUT_S
+        until = time.monotonic() + ENDS_S
         asked = Request(0, command=("PUBSUB", "SHARDNUMSUB", *tickwheel._core.channels("orders")))
         while tickwheel._run(one(asked)).value[1] == 0:
             assert time.monotonic() < until
         waiting.send_signal(signal.SIGINT)
-        _, complained = waiting.communicate(timeout=TIMEOUT_S)
+        _, complained = waiting.communicate(timeout=ENDS_S)
     assert (waiting.returncode, complained) == (130, b"")
 
 
@@ -314,7 +296,7 @@ def test_events_waits_for_kafka_and_ends_at_once_without_it(
     assert "kept until relayed; the fullest shard has" in run("doctor").stdout
     process.send_signal(signal.SIGTERM)
     asked = time.monotonic()
-    assert process.wait(TIMEOUT_S) == 0
+    assert process.wait(ENDS_S) == 0
     assert time.monotonic() - asked < 5
 
 
@@ -398,7 +380,7 @@ def test_events_serves_its_figures_for_prometheus(events: Callable[..., subproce
     eventually(drives, "the figures tell who drives")
     # In order: killed, it would leave its server behind.
     process.terminate()
-    assert process.wait(TIMEOUT_S) == 0
+    assert process.wait(ENDS_S) == 0
 
 
 @pytest.mark.parametrize("address", ["9464", "localhost:", "localhost:0", "localhost:x", ":9464"])
@@ -412,7 +394,7 @@ def test_the_outbox_of_a_new_namespace_is_set_where_its_relay_starts(
     kafka = ("--kafka", "127.0.0.1:1")
     process = events(*kafka, "--outbox-limit", str(64 * 2**20), "--outbox-full", "drop")
     process.terminate()
-    assert process.wait(TIMEOUT_S) == 0
+    assert process.wait(ENDS_S) == 0
     assert "65536 KiB" in run("events", *kafka, "--outbox-limit", str(128 * 2**20), code=2).stderr
     assert "'drop'" in run("events", *kafka, "--outbox-full", "block", code=2).stderr
 
