@@ -19,8 +19,11 @@ def print_json(value: object) -> None:
 
 
 def note(text: str) -> None:
-    """For people, where a program that reads the output would be misled."""
-    print(text, file=sys.stderr)
+    """For people, where a program that reads the output would be misled. One write: no other process breaks the line,
+    unbuffered as it may be.
+    """
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def moment(at: datetime) -> str:

@@ -22,7 +22,7 @@ from tickwheel.cli.command import command
 from tickwheel.cli.log import log_to_stderr
 from tickwheel.cli.metrics import metrics_address, serving_metrics
 from tickwheel.cli.notation import duration, option
-from tickwheel.cli.output import print_json
+from tickwheel.cli.output import note, print_json
 from tickwheel.cli.place import TIMEOUT, Place
 from tickwheel.errors import InvalidArgument
 from tickwheel.garbage import leave_what_is_there
@@ -178,7 +178,7 @@ def _serve_by_several(
             serving_metrics(page, lambda: _figures_together(sockets or []), _log),
         ):
             wait_until_served(host, shared, stopping)
-            print(f"serving {scheme}://{host}:{shared}", file=sys.stderr, flush=True)
+            note(f"serving {scheme}://{host}:{shared}")
             stopping.wait()
             _log_ending(drain_s)
     _log_ended()
@@ -280,7 +280,7 @@ async def _serve(
     await server.start()
     leave_what_is_there()
     if not until_eof:
-        print(f"serving {server.scheme}://{host}:{server.port}", file=sys.stderr, flush=True)
+        note(f"serving {server.scheme}://{host}:{server.port}")
     try:
         async with AsyncExitStack() as telling_figures:
             if figures is not None:

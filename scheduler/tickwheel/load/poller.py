@@ -12,7 +12,7 @@ from tickwheel.load.scenario import QueueLoad, Scenario
 from tickwheel.load.worker import Worker
 
 # Calls that wait for their answers, in one process. Beyond it the loop waits too, which is told as lag.
-_CALLS_MOST = 32
+_CALLS_MOST = 100
 
 
 class Poller:
@@ -56,11 +56,7 @@ class Poller:
         self._worker.meter.latency_at("poll lag", self._worker.now() - planned_s, planned_s)
         task = asyncio.create_task(self._poll(planned_s))
         self._under_way.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._under_way.discard(task)
-        self._room.release()
+        task.add_done_callback(self._under_way.discard)
 
     async def _poll(self, planned_s: float) -> None:
         worker = self._worker
@@ -71,6 +67,8 @@ class Poller:
             worker.meter.error(error)
             self._answered("dequeue", planned_s)
             return
+        finally:
+            self._room.release()
         worker.meter.counts["dequeue calls"] += 1
         self._answered("dequeue" if found else "dequeue empty", planned_s)
         if found:

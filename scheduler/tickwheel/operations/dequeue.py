@@ -93,6 +93,11 @@ class Dequeue:
         """What it may be given: where one call finds nothing, another finds nothing of the same."""
         return self._queue, self._where
 
+    @property
+    def limit(self) -> int:
+        """With fewer messages nothing more was there."""
+        return self._limit
+
     def look(self) -> Plan[bool]:
         """Whether there may be something for it, and for whoever else asks for the same."""
         try:

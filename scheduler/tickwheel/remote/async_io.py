@@ -14,6 +14,7 @@ from tickwheel.plan import Ask, Plan
 from tickwheel.remote.calling import Calling, of_the_server_itself
 from tickwheel.remote.handshake import Handshake
 from tickwheel.remote.methods import METHODS
+from tickwheel.remote.polls import Polls
 from tickwheel.seldom import Seldom
 
 # A process has one poller of grpc for all its event loops. What it has yet to say of calls that were cancelled goes to
@@ -43,6 +44,7 @@ class AsyncChannelIO:
             for method in METHODS.values()
             if not (method.asks_many or method.answers_many)
         }
+        self._polls = Polls(channel, metadata)
         self._loop = asyncio.get_running_loop()
         self._closing = asyncio.Event()
         # Calls that were cancelled, or are under way.
@@ -80,9 +82,13 @@ class AsyncChannelIO:
         while True:
             self._unended += 1
             try:
-                answer = await self._calls[calling.path](
-                    step.request, timeout=calling.attempt_s(), metadata=self._metadata + tracing.carried()
-                )
+                answer = None
+                if self._polls.takes(step):
+                    answer = await self._polls.ask(step.request, calling.attempt_s())
+                if answer is None:
+                    answer = await self._calls[calling.path](
+                        step.request, timeout=calling.attempt_s(), metadata=self._metadata + tracing.carried()
+                    )
                 self._unended -= 1
                 calling.answered()
                 return answer

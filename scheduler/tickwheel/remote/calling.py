@@ -47,7 +47,6 @@ class Calling:
     _attempts: Attempts = field(init=False)
     _until: float = field(init=False)
     _sent: bool = False
-    _is_again: bool = False
     _refusals: int = 0
 
     def __post_init__(self) -> None:
@@ -63,15 +62,14 @@ class Calling:
     def attempt_s(self) -> float:
         """How long the next attempt may take. One that waits is shortened to what is left of its time."""
         now = time.monotonic()
-        if self._is_again and self.asked.method == "Dequeue":
-            self.asked.request.first_attempt = False
-        self._is_again = True
         if self.asked.until is not None:
             self.asked.request.wait_ms = round(1000 * max(self.asked.until - now, 0))
         return max(self._until - now, _LEAST_S)
 
     def pause(self, failed: Any) -> float:
         """Seconds before the next attempt. Raises what the service refused the call with, or Unavailable at the end."""
+        if self.asked.method == "Dequeue":
+            self.asked.request.first_attempt = False
         refused = error_of(failed)
         if isinstance(refused, Unavailable):
             # The server has tried for as long as it does, and this client's time is its own.

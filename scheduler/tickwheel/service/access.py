@@ -31,7 +31,8 @@ class Role(StrEnum):
 # What is not named is to look.
 ROLES: Final[Mapping[str, Role]] = {
     **dict.fromkeys(("Enqueue", "EnqueueBatch", "EnqueueStream", "Cancel", "Reschedule"), Role.PRODUCE),
-    **dict.fromkeys(("Dequeue", "DequeueStream", "Complete", "Fail", "Release", "Extend", "GetLease"), Role.CONSUME),
+    **dict.fromkeys(("Dequeue", "DequeueBatch", "DequeueStream"), Role.CONSUME),
+    **dict.fromkeys(("Complete", "Fail", "Release", "Extend", "GetLease"), Role.CONSUME),
     **dict.fromkeys(("CreateQueue", "BlockQueue", "Redrive", "SetSetting"), Role.ADMIN),
 }
 

@@ -3,7 +3,7 @@ what comes of it into the service's.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -21,6 +21,7 @@ from tickwheel.remote import conversion
 from tickwheel.remote.status import refusal_of
 from tickwheel.service.access import CALL
 from tickwheel.service.credit import Credit
+from tickwheel.service.dequeues import Batch, asked_for, response_of
 from tickwheel.service.named import named
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.usage import Places
@@ -35,11 +36,6 @@ _LEASES_MOST, _FAILS_MOST = 1_000, 100
 _STREAM_MOST: Final = 100
 # Then a stream sees whether its client is still there.
 _STREAM_WAIT: Final = timedelta(minutes=1)
-_CONSISTENCIES: Final[dict[int, str]] = {
-    calls.DequeueRequest.CONSISTENCY_UNSPECIFIED: "heads",
-    calls.DequeueRequest.CONSISTENCY_HEADS: "heads",
-    calls.DequeueRequest.CONSISTENCY_EXACT: "exact",
-}
 
 
 class MessageHandlers:
@@ -90,18 +86,8 @@ class MessageHandlers:
 
     async def dequeue(self, request: calls.DequeueRequest) -> calls.DequeueResponse:
         namespace, queue = await named(self._namespaces, request)
-        asked = Dequeue(
-            namespace.core,
-            queue,
-            request.limit or 1,
-            request.where or None,
-            conversion.given_ms(request, "lease_ms"),
-            None if self._drained.done() else conversion.given_ms(request, "wait_ms"),
-            request.worker,
-            request.request_id or None,
-            _consistency(request.consistency),
-            first_attempt=request.first_attempt,
-        )
+        wait = None if self._drained.done() else conversion.given_ms(request, "wait_ms")
+        asked = asked_for(namespace, queue, request, wait)
         if not request.wait_ms:
             # What has to leave a trace looks for itself.
             takes = namespace.polling.take if request.first_attempt or not request.request_id else namespace.take
@@ -109,7 +95,12 @@ class MessageHandlers:
         else:
             async with CALL.get()[0].waiting_at(self._places):
                 found = await self._waited(namespace, asked)
-        return calls.DequeueResponse(deliveries=map(conversion.delivery_of, found))
+        return response_of(found)
+
+    async def dequeue_batch(
+        self, request: calls.DequeueBatchRequest, write: Callable[[calls.DequeueBatchResponse], Awaitable[None]]
+    ) -> None:
+        await Batch(self._namespaces, write).answer(request)
 
     async def dequeue_stream(
         self, requests: AsyncIterator[calls.DequeueStreamRequest]
@@ -314,9 +305,3 @@ def _check_lease(lease: messages.Lease) -> None:
 def _at_most(what: str, given: Sequence[Any], most: int) -> None:
     if len(given) > most:
         raise InvalidArgument(f"{what} are {len(given)}, and at most {most} are allowed in one call")
-
-
-def _consistency(number: int) -> str:
-    if number not in _CONSISTENCIES:
-        raise InvalidArgument(f"consistency must be 0, 1 or 2, not {number}")
-    return _CONSISTENCIES[number]

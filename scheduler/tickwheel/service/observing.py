@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Final
 
@@ -37,10 +38,12 @@ class Observing:
         """What grpc is to call for the method in place of ``answer``, which is given what writes its answers where they
         are many.
         """
-        if method.answers_many:
+        if method.asks_many and method.answers_many:
             return self._streaming(method, answer)
         if self._traces:
-            answer = _in_a_span(method, answer)
+            answer = (_each_in_a_span if method.answers_many else _in_a_span)(method, answer)
+        if method.answers_many:
+            return self._answering_each(method, answer)
         return self._answering(method, answer)
 
     def around_refusal(self, name: str, answer: Any) -> Any:
@@ -65,6 +68,20 @@ class Observing:
                 if first is not None:
                     moved[done].add(first.namespace, first.queue, count(asked, response))
             return response
+
+        return observed
+
+    def _answering_each(self, method: Method, answer: Any) -> Any:
+        moved = self._figures.moved["delivered"]
+
+        async def observed(asked: Any, context: Any) -> None:
+            async def write(response: Any) -> None:
+                for each in response.answers:
+                    of = asked.requests[each.place]
+                    moved.add(of.namespace, of.queue, len(each.response.deliveries))
+                await context.write(response)
+
+            await self._observed(method.name, context, answer(asked, context, write))
 
         return observed
 
@@ -101,24 +118,47 @@ def _in_a_span(method: Method, answer: Any) -> Any:
     """The same within a span, that of the caller above it. Streams to clients have none: they last for days."""
     from tickwheel import spans
 
-    path = method.path.removeprefix("/")
-
     async def traced(asked: Any, context: Any) -> Any:
-        with spans.serving(path, context.invocation_metadata()) as span:
+        with _span(method, context) as span:
             _adopt(asked, spans.pairs())
-            code = "OK"
-            try:
-                response = await answer(asked, context)
-                if method.name == "Dequeue":
-                    spans.delivered(span, (each.metadata for each in response.deliveries))
-                return response
-            except BaseException as error:
-                code = _code(context, error)
-                raise
-            finally:
-                spans.answered(span, code)
+            response = await answer(asked, context)
+            if method.name == "Dequeue":
+                spans.delivered(span, (each.metadata for each in response.deliveries))
+            return response
 
     return traced
+
+
+def _each_in_a_span(method: Method, answer: Any) -> Any:
+    """The same for a call that is answered piece by piece."""
+    from tickwheel import spans
+
+    async def traced(asked: Any, context: Any, write: Any) -> None:
+        with _span(method, context) as span:
+
+            async def told(response: Any) -> None:
+                found = (each for one in response.answers for each in one.response.deliveries)
+                spans.delivered(span, (each.metadata for each in found))
+                await write(response)
+
+            await answer(asked, context, told)
+
+    return traced
+
+
+@contextmanager
+def _span(method: Method, context: Any) -> Iterator[Any]:
+    from tickwheel import spans
+
+    with spans.serving(method.path.removeprefix("/"), context.invocation_metadata()) as span:
+        code = "OK"
+        try:
+            yield span
+        except BaseException as error:
+            code = _code(context, error)
+            raise
+        finally:
+            spans.answered(span, code)
 
 
 class _Requests:

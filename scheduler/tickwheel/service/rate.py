@@ -10,6 +10,7 @@ _COUNTS: Final[Mapping[str, Count]] = {
     **dict.fromkeys(_FREE, lambda _: 0),
     "EnqueueBatch": lambda request: len(request.messages),
     "EnqueueStream": lambda request: len(request.messages),
+    "DequeueBatch": lambda request: len(request.requests),
     "Cancel": lambda request: len(request.ids),
 }
 

@@ -165,6 +165,8 @@ class Server:
         around = self._observing.around
         if method.asks_many and method.answers_many:
             return grpc.stream_stream_rpc_method_handler(around(method, self._streaming(handle, count)), **codec)
+        if method.answers_many:
+            return grpc.unary_stream_rpc_method_handler(around(method, self._answering_each(handle, count)), **codec)
         if method.asks_many:
             return grpc.stream_unary_rpc_method_handler(around(method, self._answering_many(handle, count)), **codec)
         return grpc.unary_unary_rpc_method_handler(around(method, self._answering(handle, count)), **codec)
@@ -182,6 +184,17 @@ class Server:
             try:
                 caller.usage.take(count(_readable(request)))
                 return await handle(request)
+            except Exception as error:
+                await refuse(context, error)
+
+        return answer
+
+    def _answering_each(self, handle: Callable[[Any, Any], Awaitable[None]], count: Count) -> Any:
+        async def answer(request: Any, context: Any, write: Callable[[Any], Awaitable[None]]) -> None:
+            caller, _ = CALL.get()
+            try:
+                caller.usage.take(count(_readable(request)))
+                await handle(request, write)
             except Exception as error:
                 await refuse(context, error)
 

@@ -107,6 +107,25 @@ class DequeueResponse(_message.Message):
     deliveries: _containers.RepeatedCompositeFieldContainer[_message_pb2.Delivery]
     def __init__(self, deliveries: _Optional[_Iterable[_Union[_message_pb2.Delivery, _Mapping]]] = ...) -> None: ...
 
+class DequeueBatchRequest(_message.Message):
+    __slots__ = ("requests",)
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[DequeueRequest]
+    def __init__(self, requests: _Optional[_Iterable[_Union[DequeueRequest, _Mapping]]] = ...) -> None: ...
+
+class DequeueBatchResponse(_message.Message):
+    __slots__ = ("answers",)
+    class Answer(_message.Message):
+        __slots__ = ("place", "response")
+        PLACE_FIELD_NUMBER: _ClassVar[int]
+        RESPONSE_FIELD_NUMBER: _ClassVar[int]
+        place: int
+        response: DequeueResponse
+        def __init__(self, place: _Optional[int] = ..., response: _Optional[_Union[DequeueResponse, _Mapping]] = ...) -> None: ...
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[DequeueBatchResponse.Answer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[DequeueBatchResponse.Answer, _Mapping]]] = ...) -> None: ...
+
 class DequeueStreamRequest(_message.Message):
     __slots__ = ("namespace", "queue", "where", "lease_ms", "worker", "credit")
     class WhereEntry(_message.Message):

@@ -1,0 +1,122 @@
+"""Dequeue calls that do not wait, made at once by the tasks of one event loop: they go to the service in one call.
+
+So a host whose idle workers ask again and again costs the service a fraction of what their single calls would.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from tickwheel import tracing
+from tickwheel.plan import Ask
+from tickwheel.remote.methods import METHODS
+from tickwheel.v1 import message_service_pb2 as calls
+
+# What the service takes.
+_MOST: Final = 100
+
+_Poll = tuple[calls.DequeueRequest, "asyncio.Future[calls.DequeueResponse | None]"]
+
+
+class Polls:
+    """Of one channel and its event loop."""
+
+    def __init__(self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]) -> None:
+        """``metadata`` goes with each call."""
+        batch, release = METHODS["DequeueBatch"], METHODS["Release"]
+        self._batch: Callable[..., Any] = channel.unary_stream(
+            batch.path, batch.request.SerializeToString, batch.response.FromString
+        )
+        self._release: Callable[..., Any] = channel.unary_unary(
+            release.path, release.request.SerializeToString, release.response.FromString
+        )
+        self._metadata = metadata
+        self._gathered: list[_Poll] = []
+        self._under_way: set[asyncio.Task[None]] = set()
+        # An older service is asked one by one.
+        self._is_known = True
+
+    def takes(self, step: Ask) -> bool:
+        """Whether the call may be one of many. Where there are spans, each call has its own."""
+        return (
+            step.method == "Dequeue"
+            and step.until is None
+            and step.request.first_attempt
+            and self._is_known
+            and not tracing.is_on()
+        )
+
+    async def ask(self, request: calls.DequeueRequest, seconds: float) -> calls.DequeueResponse | None:
+        """Its answer; None where it is to be sent by itself. Raises as a call of the channel does.
+
+        A request that was sent in vain is no first attempt any more, and says so.
+        """
+        loop = asyncio.get_running_loop()
+        if not self._gathered:
+            # After the other tasks that are ready now.
+            loop.call_soon(self._send, seconds)
+        answer: asyncio.Future[calls.DequeueResponse | None] = loop.create_future()
+        self._gathered.append((request, answer))
+        return await answer
+
+    def _send(self, seconds: float) -> None:
+        gathered = [(request, answer) for request, answer in self._gathered if not answer.done()]
+        self._gathered = []
+        for first in range(0, len(gathered), _MOST):
+            polls = gathered[first : first + _MOST]
+            if len(polls) == 1:
+                polls[0][1].set_result(None)
+            else:
+                self._begin(self._ask(polls, seconds))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _ask(self, polls: list[_Poll], seconds: float) -> None:
+        asked = calls.DequeueBatchRequest(requests=[request for request, _ in polls])
+        for request, _ in polls:
+            request.first_attempt = False
+        left = dict(enumerate(polls))
+        try:
+            async for response in self._batch(asked, timeout=seconds, metadata=self._metadata):
+                for each in response.answers:
+                    self._answered(*left.pop(each.place), each.response, seconds)
+        except grpc.aio.AioRpcError as failed:
+            self._is_known = self._is_known and failed.code() is not grpc.StatusCode.UNIMPLEMENTED
+            for _, answer in left.values():
+                if self._is_known and not answer.done():
+                    answer.set_exception(failed)
+        except asyncio.CancelledError:
+            # The channel is closed, or the event loop ends.
+            for _, answer in left.values():
+                answer.cancel()
+            raise
+        for _, answer in left.values():
+            if not answer.done():
+                answer.set_result(None)
+
+    def _answered(
+        self,
+        request: calls.DequeueRequest,
+        answer: "asyncio.Future[calls.DequeueResponse | None]",
+        response: calls.DequeueResponse,
+        seconds: float,
+    ) -> None:
+        if not answer.done():
+            answer.set_result(response)
+        elif response.deliveries:
+            # Who asked was cancelled meanwhile.
+            self._begin(self._give_back(request, response, seconds))
+
+    async def _give_back(self, request: calls.DequeueRequest, response: calls.DequeueResponse, seconds: float) -> None:
+        leases = [each.lease for each in response.deliveries]
+        back = calls.ReleaseRequest(namespace=request.namespace, queue=request.queue, leases=leases)
+        # Else they come back when their leases end.
+        with suppress(grpc.aio.AioRpcError):
+            await self._release(back, timeout=seconds, metadata=self._metadata)
