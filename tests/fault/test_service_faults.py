@@ -1,5 +1,6 @@
 """Processes of the service that are killed or frozen in the middle of calls: each call is done once all the same."""
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from services.process import free_port
 from tests.conditions import eventually
-from tickwheel import Tickwheel, Unavailable
+from tickwheel import Tickwheel, Unavailable, aio
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault
@@ -121,6 +122,41 @@ def test_many_who_poll_an_empty_queue_are_given_each_message_once_however_often_
                 ended.set()
             for each in polling:
                 each.result(ENDS_S)
+        assert attempts == {(f"m{n}", 1): 1 for n in range(MESSAGES // 4)}
+        assert jobs.counts()["running"] == 0
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("shards", [1, 4])
+def test_polls_that_go_together_are_given_each_message_once_however_often_their_server_is_killed(
+    served: Served, shards: int
+) -> None:
+    attempts, ended = Counter[tuple[str, int]](), threading.Event()
+
+    async def poll() -> None:
+        async with aio.Tickwheel(served.url, namespace=NAMESPACE) as tickwheel:
+            jobs = tickwheel.queue("jobs")
+            while not ended.is_set():
+                for found in await asyncio.gather(*(jobs.dequeue(limit=2) for _ in range(POLLERS))):
+                    await jobs.complete_many(found)
+                    attempts.update((message.id, message.attempt) for message in found)
+
+    with (
+        Tickwheel(served.url, namespace=NAMESPACE, shards=shards) as tickwheel,
+        ThreadPoolExecutor(1) as pollers,
+    ):
+        # Who is given a message unheard would hold it beyond the end of the test.
+        jobs = tickwheel.create_queue("jobs", lease=timedelta(minutes=5))
+        polling = pollers.submit(asyncio.run, poll())
+        try:
+            for n in range(MESSAGES // 4):
+                jobs.enqueue(id=f"m{n}")
+                if n % 20 == 10:
+                    served.kill_and_start_again()
+            eventually(lambda: len(attempts) == MESSAGES // 4, f"all are done: {len(attempts)}", 60)
+        finally:
+            ended.set()
+        polling.result(ENDS_S)
         assert attempts == {(f"m{n}", 1): 1 for n in range(MESSAGES // 4)}
         assert jobs.counts()["running"] == 0
 

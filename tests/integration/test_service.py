@@ -25,6 +25,9 @@ from tickwheel.testing import PrivateServer
 pytestmark = pytest.mark.integration
 
 
+LEASE = {"id": "a", "token": "AAAAAAAAAAAAAAAAAAAAAA==", "attempt": 1}
+
+
 def payload(text: str) -> str:
     return b64encode(text.encode()).decode()
 
@@ -89,6 +92,31 @@ def test_one_call_again_under_its_request_id_changes_nothing_more(stranger: Stra
     for _ in range(2):
         assert stranger.call("Fail", **where, items=items, request_id="mine:2")["states"] == ["STATE_INVISIBLE"] * 2
     assert stranger.call("GetCounts", **where)["counts"]["invisible"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("Redrive", {"id": "a"}),
+        ("Cancel", {"ids": ["a"]}),
+        ("Reschedule", {"id": "a", "delay_ms": 5}),
+        ("Extend", {"leases": [LEASE], "duration_ms": 5_000}),
+        ("Release", {"leases": [LEASE]}),
+        ("Fail", {"items": [{"lease": LEASE}]}),
+    ],
+)
+@pytest.mark.parametrize("before", [("Dequeue", {}), ("Cancel", {"ids": ["x", "y", "z"]})], ids=["Dequeue", "Cancel"])
+def test_a_request_id_of_another_call_is_no_mistake_of_the_service(
+    stranger: Stranger, namespace: str, before: tuple[str, dict[str, Any]], name: str, fields: dict[str, Any]
+) -> None:
+    where = {"namespace": namespace, "queue": "orders"}
+    stranger.call("Enqueue", **where, message={"id": "a"})
+    stranger.call(before[0], **where, **before[1], request_id="mine:1")
+    with pytest.raises(grpc.RpcError) as refused:
+        stranger.call(name, **where, **fields, request_id="mine:1")
+    error: Any = refused.value
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "was that of another call" in error.details()
 
 
 def test_messages_are_released_once_under_a_request_id(stranger: Stranger, namespace: str) -> None:

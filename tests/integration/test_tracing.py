@@ -14,8 +14,10 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
+from tests.conditions import eventually
 from tests.integration.service_thread import ServiceThread
 from tests.integration.spans_of import Spans, id_of, links_of, parent_of, provider_of, trace_of
+from tests.integration.stranger import Stranger
 from tickwheel import LeaseLost, NewMessage, Tickwheel, aio, tracing
 from tickwheel.testing import PrivateServer, sandbox
 from tickwheel.v1 import message_pb2, message_service_pb2
@@ -225,6 +227,28 @@ def test_messages_of_a_client_that_only_calls_in_a_trace_are_of_that_trace(
     direct.queue("orders").dequeue(where={"region": "eu"})[0].complete()
     assert trace_of(spans.one("complete orders")) == SENT.split("-")[1]
     assert parent_of(spans.one("complete orders")) == id_of(spans.one(f"{SERVICE}/{method}"))
+
+
+def test_requests_that_go_together_are_a_span_that_is_linked_to_what_they_are_given(
+    direct: Tickwheel, served: ServiceThread, spans: Spans
+) -> None:
+    direct.queue("orders").enqueue()
+    asked = {"namespace": direct._core.namespace, "queue": "orders", "first_attempt": True}
+    requests = [asked | {"request_id": f"slot-{n}:1"} for n in range(3)]
+    with grpc.insecure_channel(served.target) as channel:
+        assert Stranger(channel).call_for_many("DequeueBatch", requests=requests)
+    eventually(lambda: spans.named(f"{SERVICE}/DequeueBatch"), "its span has ended")
+    assert links_of(spans.one(f"{SERVICE}/DequeueBatch")) == [id_of(spans.one("send orders"))]
+
+
+def test_in_a_program_with_spans_each_poll_is_a_call(direct: Tickwheel, served: ServiceThread, spans: Spans) -> None:
+    async def poll() -> None:
+        async with aio.Tickwheel(served.url, namespace=direct._core.namespace) as tickwheel:
+            await asyncio.gather(*(tickwheel.queue("orders").dequeue() for _ in range(3)))
+
+    asyncio.run(poll())
+    eventually(lambda: len(spans.named(f"{SERVICE}/Dequeue")) == 3, "their spans have ended")
+    assert not spans.named(f"{SERVICE}/DequeueBatch")
 
 
 PRODUCER = """

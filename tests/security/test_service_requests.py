@@ -17,14 +17,14 @@ from tests.integration.service_thread import ServiceThread
 from tests.security.http2 import PREFACE, SETTINGS, frame, headers, message
 from tests.security.tokens import stranger
 from tickwheel import Tickwheel
-from tickwheel.remote.methods import METHODS
+from tickwheel.remote.methods import METHODS, Method
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
 
 STREAM_OF_BATCHES = headers("EnqueueStream")
-UNARY = sorted(name for name, method in METHODS.items() if not (method.asks_many or method.answers_many))
-STREAMS = sorted(METHODS.keys() - set(UNARY))
+OF_ONE_REQUEST = sorted(name for name, method in METHODS.items() if not method.asks_many)
+STREAMS = sorted(METHODS.keys() - set(OF_ONE_REQUEST))
 NAMESPACE = "service-requests"
 # What a server says of its own mistakes, and of bytes it was not ready for.
 MISTAKES = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED}
@@ -100,6 +100,14 @@ def value(draw: random.Random, field: FieldDescriptor, depth: int) -> Any:
     raise NotImplementedError(field.full_name)
 
 
+def sender(channel: grpc.Channel, method: Method, pack: Any = None) -> Any:
+    """Sends one request, and takes what comes."""
+    if not method.answers_many:
+        return channel.unary_unary(method.path, pack, None)
+    begin: Any = channel.unary_stream(method.path, pack, None)
+    return lambda request, timeout: list(begin(request, timeout=timeout))
+
+
 def code_of(send: Any, request: Any) -> tuple[grpc.StatusCode, str]:
     try:
         send(request, timeout=10)
@@ -108,12 +116,12 @@ def code_of(send: Any, request: Any) -> tuple[grpc.StatusCode, str]:
     return grpc.StatusCode.OK, ""
 
 
-@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("name", OF_ONE_REQUEST)
 def test_a_request_that_makes_no_sense_is_refused_and_never_a_mistake_of_the_service(
     channel: grpc.Channel, name: str
 ) -> None:
     method = METHODS[name]
-    send = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
+    send = sender(channel, method, method.request.SerializeToString)
     seed = f"{os.environ['TICKWHEEL_TEST_SEED']} {name}"
     draw = random.Random(seed)
     for _ in range(60):
@@ -131,18 +139,18 @@ def test_a_request_that_makes_no_sense_is_refused_and_never_a_mistake_of_the_ser
         assert code not in MISTAKES, f"seed {seed!r}: {fields}: {said}"
 
 
-@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("name", OF_ONE_REQUEST)
 def test_bytes_that_are_no_message_are_refused(channel: grpc.Channel, name: str) -> None:
-    send: Any = channel.unary_unary(METHODS[name].path, None, None)
+    send = sender(channel, METHODS[name])
     draw = random.Random(name)
     for size in (1, 7, 100, 10_000):
         code, said = code_of(send, b"\xff" + draw.randbytes(size))
         assert (code, "the request is no" in said) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
-@pytest.mark.parametrize("name", ["Complete", "CreateQueue", "EnqueueBatch"])
+@pytest.mark.parametrize("name", ["Complete", "CreateQueue", "DequeueBatch", "EnqueueBatch"])
 def test_a_message_that_is_too_large_is_refused(channel: grpc.Channel, name: str) -> None:
-    code, _ = code_of(channel.unary_unary(METHODS[name].path, None, None), bytes(4 * 1024 * 1024 + 1))
+    code, _ = code_of(sender(channel, METHODS[name]), bytes(4 * 1024 * 1024 + 1))
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 

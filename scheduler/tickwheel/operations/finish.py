@@ -114,7 +114,7 @@ def release(core: Core, messages: Sequence[LeasedMessage], slots: Slots | NamedS
                 replies = yield from core.in_sessions(queue, list(part), slot, build)
                 for (shard, shard_messages), reply in zip(part.items(), replies, strict=True):
                     slot.answered(shard, kept=True)
-                    lost += _lost(shard_messages, [code for code, *_ in each(reply.value)])
+                    lost += _lost(shard_messages, [code for code, *_ in each(reply.value, len(shard_messages))])
             finally:
                 slots.give(slot)
     raise_lost(lost)
@@ -239,7 +239,7 @@ def _leased_call(
         slot.answered(shard, kept=True)
     finally:
         slots.give(slot)
-    return list(each(reply.value))
+    return list(each(reply.value, len(messages)))
 
 
 def _items(core: Core, queue: str, config: QueueConfig, messages: Sequence[LeasedMessage]) -> list[bytes]:

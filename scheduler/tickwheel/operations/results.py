@@ -7,7 +7,7 @@ from struct import Struct
 from typing import TypeVar
 
 from tickwheel import arguments
-from tickwheel.errors import InvalidTransition, MessageNotFound, TickwheelError
+from tickwheel.errors import InvalidArgument, InvalidTransition, MessageNotFound, TickwheelError
 from tickwheel.message import label
 
 T = TypeVar("T")
@@ -31,8 +31,10 @@ class Change:
     changed: bool
 
 
-def each(answer: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """(code, state, version, time in ms) for each message."""
+def each(answer: object, count: int) -> Iterator[tuple[int, int, int, int]]:
+    """(code, state, version, time in ms) for each of so many messages. Raises InvalidArgument for another's answer."""
+    if not isinstance(answer, bytes) or len(answer) != count * RESULT.size:
+        raise InvalidArgument("the request_id was that of another call: each call of a slot has a sequence of its own")
     for code, state, version, high, low in RESULT.iter_unpack(answer):
         yield code, state, version, high << 32 | low
 
@@ -47,9 +49,9 @@ def rounds(items: Sequence[T], shard_of: Callable[[T], int], most: int) -> Itera
         yield {shard: part[first : first + most] for shard, part in by_shard.items() if len(part) > first}
 
 
-def changes(queue: str, ids: Sequence[str], answer: bytes, starts_from: str) -> list[Change | TickwheelError]:
+def changes(queue: str, ids: Sequence[str], answer: object, starts_from: str) -> list[Change | TickwheelError]:
     """The change of every message, or the error that it was refused with."""
-    return [_change(queue, id_, result, starts_from) for id_, result in zip(ids, each(answer), strict=True)]
+    return [_change(queue, id_, result, starts_from) for id_, result in zip(ids, each(answer, len(ids)), strict=True)]
 
 
 def _change(queue: str, id_: str, result: tuple[int, int, int, int], starts_from: str) -> Change | TickwheelError:

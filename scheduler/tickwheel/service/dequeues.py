@@ -74,13 +74,13 @@ class Batch:
         try:
             namespace, queue = await named(self._namespaces, line[0][1])
             waiting = [(place, asked_for(namespace, queue, request, None)) for place, request in line]
-            while waiting and await namespace.run(waiting[0][1].look()):
-                is_more = True
-                while waiting and is_more:
-                    place, one = waiting.pop(0)
-                    found = await namespace.take(one)
-                    await self._say([calls.DequeueBatchResponse.Answer(place=place, response=response_of(found))])
-                    is_more = len(found) == one.limit
+            is_more: bool = await namespace.run(waiting[0][1].look())
+            while waiting and is_more:
+                place, one = waiting.pop(0)
+                found = await namespace.take(one)
+                await self._say([calls.DequeueBatchResponse.Answer(place=place, response=response_of(found))])
+                if waiting and len(found) < one.limit:
+                    is_more = await namespace.run(waiting[0][1].look())
         except TickwheelError:
             # Who has no answer asks by itself, and is told.
             return

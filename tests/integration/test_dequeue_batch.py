@@ -1,0 +1,273 @@
+"""Dequeue calls of one client that come together are one call, and each has the answer it would have had."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.conditions import eventually
+from tests.integration.service_thread import ServiceThread
+from tests.integration.stranger import Stranger
+from tickwheel import NewMessage, QueueBlocked, Tickwheel, aio
+from tickwheel.remote.polls import Polls
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+POLLS = 12
+
+
+@pytest.fixture(scope="module")
+def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
+    with ServiceThread(tickwheel_server.url) as serving:
+        yield serving
+
+
+@pytest.fixture(params=[1, 3], ids=["1-shard", "3-shards"])
+def direct(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
+    namespace = f"batch-{os.urandom(6).hex()}"
+    with Tickwheel(tickwheel_server.url, namespace=namespace, shards=request.param, drive=False) as tickwheel:
+        yield tickwheel
+    tickwheel_server.clear(namespace)
+
+
+@pytest.fixture
+def stranger(service: ServiceThread) -> Iterator[Stranger]:
+    with grpc.insecure_channel(service.target) as channel:
+        yield Stranger(channel)
+
+
+@asynccontextmanager
+async def client_of(service: ServiceThread, direct: Tickwheel) -> AsyncIterator[aio.Tickwheel]:
+    async with aio.Tickwheel(service.url, namespace=direct._core.namespace) as tickwheel:
+        yield tickwheel
+
+
+def calls(service: ServiceThread, method: str) -> int:
+    """So many have ended: well, or because their client had all it asked for and left."""
+    return sum(service.server.figures.calls[method].codes.values())
+
+
+def request(direct: Tickwheel, queue: str, slot: str, **fields: Any) -> dict[str, Any]:
+    asked = {"namespace": direct._core.namespace, "queue": queue, "request_id": f"{slot}:1", "first_attempt": True}
+    return asked | fields
+
+
+@pytest.mark.parametrize(("messages", "limit"), [(0, 10), (1, 10), (POLLS, 1), (5, 1), (200, 10)])
+def test_polls_that_come_together_are_one_call_and_each_message_goes_to_one(
+    service: ServiceThread, direct: Tickwheel, messages: int, limit: int
+) -> None:
+    direct.queue("q").enqueue_many(NewMessage() for _ in range(messages))
+
+    async def poll() -> list[list[aio.Message]]:
+        async with client_of(service, direct) as tickwheel:
+            queue = tickwheel.queue("q")
+            return await asyncio.gather(*(queue.dequeue(limit) for _ in range(POLLS)))
+
+    alone, together = calls(service, "Dequeue"), calls(service, "DequeueBatch")
+    found = asyncio.run(poll())
+    assert max(map(len, found)) <= limit
+    ids = [message.id for part in found for message in part]
+    assert len(ids) == len(set(ids)) == min(messages, POLLS * limit)
+    eventually(lambda: calls(service, "DequeueBatch") == together + 1, "it was one call")
+    assert calls(service, "Dequeue") == alone
+
+
+def test_a_poll_that_comes_alone_is_a_call_of_its_own(service: ServiceThread, direct: Tickwheel) -> None:
+    async def poll() -> None:
+        async with client_of(service, direct) as tickwheel:
+            assert await tickwheel.queue("q").dequeue() == []
+
+    alone, together = calls(service, "Dequeue"), calls(service, "DequeueBatch")
+    asyncio.run(poll())
+    assert (calls(service, "Dequeue"), calls(service, "DequeueBatch")) == (alone + 1, together)
+
+
+def test_one_that_is_refused_hears_why_and_the_others_have_their_messages(
+    service: ServiceThread, direct: Tickwheel
+) -> None:
+    direct.create_queue("blocked").block(enqueue=False)
+    names = ["a", "b", "blocked", "c"]
+    for name in names[:2]:
+        direct.queue(name).enqueue(id=f"of-{name}")
+
+    async def poll() -> list[Any]:
+        async with client_of(service, direct) as tickwheel:
+            return await asyncio.gather(*(tickwheel.queue(name).dequeue() for name in names), return_exceptions=True)
+
+    a, b, blocked, c = asyncio.run(poll())
+    assert [message.id for message in a + b + c] == ["of-a", "of-b"]
+    assert isinstance(blocked, QueueBlocked)
+
+
+def test_filters_limits_leases_and_workers_are_each_request_s_own(service: ServiceThread, direct: Tickwheel) -> None:
+    films = direct.create_queue("films", indexed=["kind"])
+    films.enqueue_many(NewMessage(metadata={"kind": kind}) for kind in ("hd", "hd", "uhd"))
+
+    async def poll() -> tuple[list[aio.Message], ...]:
+        async with client_of(service, direct) as tickwheel:
+            queue = tickwheel.queue("films")
+            return await asyncio.gather(
+                queue.dequeue(5, where={"kind": "hd"}, lease=timedelta(minutes=7), worker="one"),
+                queue.dequeue(5, where={"kind": "uhd"}, lease=timedelta(minutes=9), worker="two"),
+                queue.dequeue(5, where={"kind": "sd"}),
+            )
+
+    hd, uhd, sd = asyncio.run(poll())
+    assert [len(hd), len(uhd), len(sd)] == [2, 1, 0]
+    assert {message._lease_ms for message in hd} == {7 * 60_000}
+    assert {message._lease_ms for message in uhd} == {9 * 60_000}
+    assert {films.explain(message.id).worker for message in hd} == {"one"}
+
+
+def test_what_is_found_for_one_who_has_left_is_given_back(service: ServiceThread, direct: Tickwheel) -> None:
+    queue = direct.create_queue("q")
+    queue.enqueue_many(NewMessage() for _ in range(POLLS))
+
+    async def poll() -> list[Any]:
+        async with client_of(service, direct) as tickwheel:
+            polls = [asyncio.create_task(tickwheel.queue("q").dequeue()) for _ in range(POLLS)]
+            io: Any = tickwheel._io
+            while not io._polls._under_way:
+                await asyncio.sleep(0)
+            # They are being sent.
+            for each in polls[::2]:
+                each.cancel()
+            found = await asyncio.gather(*polls, return_exceptions=True)
+            async with asyncio.timeout(20):
+                while queue.counts()["running"] > POLLS // 2:
+                    await asyncio.sleep(0)
+            return found
+
+    found = asyncio.run(poll())
+    assert [isinstance(each, asyncio.CancelledError) for each in found] == [True, False] * (POLLS // 2)
+    assert all(len(each) == 1 for each in found[1::2])
+    counts = queue.counts()
+    assert (counts["running"], counts["pending"]) == (POLLS // 2, POLLS // 2)
+    # As if they had never been delivered.
+    assert {message.attempt for message in queue.dequeue(POLLS)} == {1}
+
+
+def test_who_waits_or_names_its_request_is_not_gathered(service: ServiceThread, direct: Tickwheel) -> None:
+    direct.create_queue("q")
+
+    async def poll() -> None:
+        async with client_of(service, direct) as tickwheel:
+            queue = tickwheel.queue("q")
+            waiting = [queue.dequeue(wait=timedelta(milliseconds=20)) for _ in range(3)]
+            named = [queue.dequeue(request_id=f"mine-{n}:1") for n in range(3)]
+            assert await asyncio.gather(*waiting, *named) == [[]] * 6
+
+    alone, together = calls(service, "Dequeue"), calls(service, "DequeueBatch")
+    asyncio.run(poll())
+    assert (calls(service, "Dequeue"), calls(service, "DequeueBatch")) == (alone + 6, together)
+
+
+def test_a_service_of_before_is_asked_one_by_one(
+    service: ServiceThread, direct: Tickwheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    direct.queue("q").enqueue_many(NewMessage() for _ in range(POLLS))
+    made = Polls.__init__
+
+    def of_another(self: Polls, channel: Any, metadata: Any) -> None:
+        made(self, channel, metadata)
+        self._batch = channel.unary_stream(
+            "/tickwheel.v1.MessageService/Unheard", lambda each: each.SerializeToString()
+        )
+
+    monkeypatch.setattr(Polls, "__init__", of_another)
+
+    async def poll() -> list[int]:
+        async with client_of(service, direct) as tickwheel:
+            queue = tickwheel.queue("q")
+            return [
+                sum(map(len, await asyncio.gather(*(queue.dequeue() for _ in range(count))))) for count in (4, POLLS)
+            ]
+
+    assert asyncio.run(poll()) == [4, POLLS - 4]
+
+
+def test_a_stranger_has_an_answer_to_each_that_can_be_answered(
+    service: ServiceThread, direct: Tickwheel, stranger: Stranger
+) -> None:
+    direct.queue("a").enqueue(b"x", id="m")
+    direct.create_queue("blocked").block(enqueue=False)
+    asked = [
+        request(direct, "a", "one"),
+        request(direct, "empty", "two"),
+        request(direct, "blocked", "three"),
+        request(direct, "no such: name", "four"),
+        request(direct, "a", "five", limit=5),
+        request(direct, "a", "six", limit=1_001, where={"x": "y"}),
+    ]
+    answers = [each for part in stranger.call_for_many("DequeueBatch", requests=asked) for each in part["answers"]]
+    told = {each["place"]: [one["lease"]["id"] for one in each["response"]["deliveries"]] for each in answers}
+    # Both that ask for it may be the one.
+    assert sorted(told.values()) == [[], [], ["m"]]
+    assert told[1] == []
+    assert told.keys() == {0, 1, 4}
+    assert len(answers) == 3
+    # Sent again each hears the same.
+    for place in told:
+        again = stranger.call("Dequeue", **asked[place] | {"first_attempt": False})
+        assert [each["lease"]["id"] for each in again["deliveries"]] == told[place]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"wait_ms": 1}, "request 1 must be a first_attempt with a request_id, and may not wait"),
+        ({"first_attempt": False}, "request 1 must be"),
+        ({"request_id": ""}, "request 1 must be"),
+        ({"request_id": "slot-0:1"}, "two requests have the same request_id"),
+    ],
+)
+def test_a_call_that_makes_no_sense_leases_nothing(
+    direct: Tickwheel, stranger: Stranger, changed: dict[str, Any], said: str
+) -> None:
+    direct.queue("q").enqueue(b"x")
+    asked = [request(direct, "q", "slot-0"), request(direct, "q", "slot-1", **changed)]
+    with pytest.raises(grpc.RpcError) as refused:
+        stranger.call_for_many("DequeueBatch", requests=asked)
+    error: Any = refused.value
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert said in error.details()
+    assert direct.queue("q").counts()["running"] == 0
+
+
+def test_so_many_requests_are_refused(direct: Tickwheel, stranger: Stranger) -> None:
+    asked = [request(direct, "q", f"slot-{n}") for n in range(101)]
+    with pytest.raises(grpc.RpcError) as refused:
+        stranger.call_for_many("DequeueBatch", requests=asked)
+    error: Any = refused.value
+    assert "requests are 101, and at most 100 are allowed in one call" in error.details()
+
+
+def test_more_than_one_call_takes_are_several(service: ServiceThread, direct: Tickwheel) -> None:
+    direct.queue("q").enqueue_many(NewMessage() for _ in range(250))
+
+    async def poll() -> list[list[aio.Message]]:
+        async with client_of(service, direct) as tickwheel:
+            return await asyncio.gather(*(tickwheel.queue("q").dequeue() for _ in range(250)))
+
+    together = calls(service, "DequeueBatch")
+    assert len({message.id for [message] in asyncio.run(poll())}) == 250
+    eventually(lambda: calls(service, "DequeueBatch") == together + 3, "there were three calls")
+
+
+def test_it_is_counted_by_queue(service: ServiceThread, direct: Tickwheel) -> None:
+    direct.queue("x").enqueue(b"1")
+    direct.queue("y").enqueue_many(NewMessage() for _ in range(3))
+
+    async def poll() -> None:
+        async with client_of(service, direct) as tickwheel:
+            await asyncio.gather(*(tickwheel.queue(name).dequeue(5) for name in ("x", "y", "z")))
+
+    asyncio.run(poll())
+    namespace, counts = direct._core.namespace, service.server.figures.moved["delivered"].counts
+    assert [counts[namespace, name] for name in ("x", "y", "z")] == [1, 3, 0]
