@@ -419,7 +419,7 @@ def test_a_message_that_is_no_task_fails_and_says_why(place: Place) -> None:
 )
 def test_a_worker_that_cannot_start_says_why(place: Place, app: str, options: tuple[str, ...], says: str) -> None:
     with Worker(place.url, place.namespace, place.folder, *options, app=app) as worker:
-        assert worker.process.wait(30) == 1
+        assert worker.process.wait(30) == 2
         assert says in worker.log
         assert "Traceback" not in worker.log
 

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -208,6 +209,34 @@ def test_only_the_workers_needed_are_told_without_a_server(load: Load, tmp_path:
     assert hour["workers"] >= 4
     assert hour["waits_s"]["q"] <= 0.02
     assert document(load("textbook.toml", "--simulate-only", "--wait-target", "20ms", "--json")) == first
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--start", "30h"), "--start is a time of the day, up to 24h, not 30h"),
+        (("--report", "nowhere/page.html"), "there is no folder nowhere"),
+    ],
+    ids=["start", "report"],
+)
+def test_what_makes_no_sense_is_refused_before_anything_runs(load: Load, options: tuple[str, ...], said: str) -> None:
+    assert said in load("order-timeouts", "--scale", 0.0001, *options, code=2).stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_load_whose_server_does_not_answer_ends_when_it_is_told(tmp_path: Path, number: signal.Signals) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(ENDS_S)
+        where = ["--url", f"grpc://127.0.0.1:{silent.getsockname()[1]}", "--namespace", "x"]
+        with subprocess.Popen(
+            [*TICKWHEEL, "load", "timestone", *where], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        ) as process:
+            connection, _ = silent.accept()
+            with connection:
+                process.send_signal(number)
+                said = process.communicate(timeout=ENDS_S)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -147,7 +147,10 @@ def load(
 
 def _run(place: Place, source: "Source", shards: int, view: View) -> "Outcome":
     with _settled(place, source) as settings:
-        return asyncio.run(_run_in(settings, shards, view))
+        try:
+            return asyncio.run(_run_in(settings, shards, view))
+        except asyncio.CancelledError as error:
+            raise KeyboardInterrupt from error
 
 
 async def _run_in(settings: "Settings", shards: int, view: View) -> "Outcome":
@@ -165,9 +168,12 @@ async def _run_in(settings: "Settings", shards: int, view: View) -> "Outcome":
         **made,  # type: ignore[arg-type]  # the number of shards alone
     )
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    if (task := asyncio.current_task()) is not None:
+        # Until there is a server nothing runs that could be told of.
+        loop.add_signal_handler(signal.SIGTERM, task.cancel)
     async with tickwheel:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
         outcome = await run(settings, tickwheel, stopping, view.show_run)
         if not settings.is_ours:
             count = await cancel_the_rest(tickwheel, outcome.scenario, settings.prefix)

@@ -10,6 +10,8 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.load import recording, scenario_file
 from tickwheel.load.scenario import Scenario, WorkerGroup, with_workers
 
+_DAY_S = 86_400.0
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -33,6 +35,8 @@ class Source:
             for name, value in asdict(self).items()
             if value is not None and name not in ("name", "scale", "workers")
         }
+        if self.start_s is not None and self.start_s > _DAY_S and not found.recording:
+            raise InvalidArgument(f"--start is a time of the day, up to 24h, not {self.start_s / 3600:g}h")
         # How many messages is said of the whole, as the scenario says it.
         found = replace(found, **changes).scaled(self.scale)
         return found if self.workers is None else _with_workers(found, self.workers)

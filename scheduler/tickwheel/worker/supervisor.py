@@ -73,14 +73,14 @@ class Supervisor:
         self._wake.set()
 
     def run(self) -> int:
-        """Its exit code: 0; 1 where processes cannot even start."""
+        """Its exit code: 0; 2 where what was said of the app and its queues is wrong, so that no process can start."""
         code = 0
         try:
             while self._stops == 0 or any(self._processes):
                 self._obey()
                 for n in range(self._count):
                     if self._look(n) == CANNOT_START and not code:
-                        code = 1
+                        code = 2
                         self.stop()
                 self._wake.wait(_TICK_S)
                 self._wake.clear()
