@@ -271,3 +271,16 @@ def test_it_is_counted_by_queue(service: ServiceThread, direct: Tickwheel) -> No
     asyncio.run(poll())
     namespace, counts = direct._core.namespace, service.server.figures.moved["delivered"].counts
     assert [counts[namespace, name] for name in ("x", "y", "z")] == [1, 3, 0]
+
+
+def test_polls_end_when_their_client_is_closed(service: ServiceThread, direct: Tickwheel) -> None:
+    async def poll() -> list[Any]:
+        async with client_of(service, direct) as tickwheel:
+            polls = [asyncio.create_task(tickwheel.queue("q").dequeue()) for _ in range(POLLS)]
+            io: Any = tickwheel._io
+            while not io._polls._under_way:
+                await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            return await asyncio.gather(*polls, return_exceptions=True)
+
+    assert all("was closed before the call had its answer" in str(each) for each in asyncio.run(poll()))

@@ -63,6 +63,16 @@ class Polls:
         self._gathered.append((request, answer))
         return await answer
 
+    @property
+    def are_under_way(self) -> bool:
+        """Whether a call has not ended."""
+        return bool(self._under_way)
+
+    async def ended(self, seconds: float) -> None:
+        """Wait, so long at most, for the end of calls that were answered."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=seconds)
+
     def _send(self, seconds: float) -> None:
         gathered = [(request, answer) for request, answer in self._gathered if not answer.done()]
         self._gathered = []
