@@ -13,7 +13,7 @@ import pytest
 from tests.conditions import eventually
 from tests.integration.service_thread import ServiceThread
 from tests.integration.stranger import Stranger
-from tickwheel import NewMessage, QueueBlocked, Tickwheel, aio
+from tickwheel import NewMessage, QueueBlocked, Tickwheel, TickwheelError, aio
 from tickwheel.remote.polls import Polls
 from tickwheel.testing import PrivateServer
 
@@ -273,14 +273,18 @@ def test_it_is_counted_by_queue(service: ServiceThread, direct: Tickwheel) -> No
     assert [counts[namespace, name] for name in ("x", "y", "z")] == [1, 3, 0]
 
 
-def test_polls_end_when_their_client_is_closed(service: ServiceThread, direct: Tickwheel) -> None:
+@pytest.mark.parametrize("turns", range(6))
+def test_polls_end_when_their_client_is_closed(service: ServiceThread, direct: Tickwheel, turns: int) -> None:
     async def poll() -> list[Any]:
         async with client_of(service, direct) as tickwheel:
+            await tickwheel.queue("q").dequeue()
             polls = [asyncio.create_task(tickwheel.queue("q").dequeue()) for _ in range(POLLS)]
-            io: Any = tickwheel._io
-            while not io._polls._under_way:
+            for _ in range(turns):
                 await asyncio.sleep(0)
         async with asyncio.timeout(20):
             return await asyncio.gather(*polls, return_exceptions=True)
 
-    assert all("was closed before the call had its answer" in str(each) for each in asyncio.run(poll()))
+    for ended in asyncio.run(poll()):
+        assert isinstance(ended, TickwheelError)
+        assert f"the client of {service.url} " in str(ended)
+        assert "closed" in str(ended)

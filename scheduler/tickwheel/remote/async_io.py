@@ -98,6 +98,11 @@ class AsyncChannelIO:
                 if calling.is_to_ask(failed) and (for_good := await in_thread(self._handshake.ask)):
                     raise for_good from None
                 pause = calling.pause(failed)
+            except grpc.aio.UsageError:
+                # Closed before the polls of this turn were sent.
+                self._unended -= 1
+                self._gate.check()
+                raise
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is not None and not task.cancelling():

@@ -97,11 +97,14 @@ class Polls:
             async for response in self._batch(asked, timeout=seconds, metadata=self._metadata):
                 for each in response.answers:
                     self._answered(*left.pop(each.place), each.response, seconds)
-        except grpc.aio.AioRpcError as failed:
-            self._is_known = self._is_known and failed.code() is not grpc.StatusCode.UNIMPLEMENTED
-            for _, answer in left.values():
-                if self._is_known and not answer.done():
-                    answer.set_exception(failed)
+        except Exception as failed:
+            # Whatever it is, those who wait hear of it.
+            if isinstance(failed, grpc.aio.AioRpcError) and failed.code() is grpc.StatusCode.UNIMPLEMENTED:
+                self._is_known = False
+            else:
+                for _, answer in left.values():
+                    if not answer.done():
+                        answer.set_exception(failed)
         except asyncio.CancelledError:
             # The channel is closed, or the event loop ends.
             for _, answer in left.values():
