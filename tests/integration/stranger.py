@@ -45,9 +45,13 @@ class Stranger:
 
     def call_for_many(self, name: str, /, **fields: Any) -> list[dict[str, Any]]:
         """All answers to one request."""
+        return list(self.begin(name, **fields))
+
+    def begin(self, name: str, /, **fields: Any) -> "Stream":
+        """The same, as they come."""
         method = self._method(name)
         send = self._channel.unary_stream(_path(method), _pack, GetMessageClass(method.output_type).FromString)
-        return [_dict(each) for each in send(_message(method, fields), timeout=20, metadata=self._metadata)]
+        return Stream(send(_message(method, fields), timeout=60, metadata=self._metadata))
 
     def send_many(self, name: str, requests: Iterable[dict[str, Any]], timeout: float = 20) -> dict[str, Any]:
         """One answer to many requests."""

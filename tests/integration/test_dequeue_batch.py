@@ -153,6 +153,28 @@ def test_what_is_found_for_one_who_has_left_is_given_back(service: ServiceThread
     assert {message.attempt for message in queue.dequeue(POLLS)} == {1}
 
 
+def test_what_was_answered_to_one_who_is_cancelled_before_its_turn_is_given_back(
+    service: ServiceThread, direct: Tickwheel
+) -> None:
+    queue = direct.create_queue("q", lease=timedelta(hours=1))
+    queue.enqueue_many(NewMessage() for _ in range(POLLS))
+
+    async def poll() -> int:
+        async with client_of(service, direct) as tickwheel:
+            polls = [asyncio.create_task(tickwheel.queue("q").dequeue()) for _ in range(POLLS)]
+            await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
+            for each in polls:
+                each.cancel()
+            found = await asyncio.gather(*polls, return_exceptions=True)
+            heard = [message for each in found if isinstance(each, list) for message in each]
+            await tickwheel.queue("q").release_many(heard)
+            return len(heard)
+
+    assert all(asyncio.run(poll()) for _ in range(20))
+    # As the clients waited for it before they closed.
+    assert queue.counts()["pending"] == POLLS
+
+
 def test_who_waits_or_names_its_request_is_not_gathered(service: ServiceThread, direct: Tickwheel) -> None:
     direct.create_queue("q")
 
@@ -203,7 +225,7 @@ def test_a_stranger_has_an_answer_to_each_that_can_be_answered(
         request(direct, "blocked", "three"),
         request(direct, "no such: name", "four"),
         request(direct, "a", "five", limit=5),
-        request(direct, "a", "six", limit=1_001, where={"x": "y"}),
+        request(direct, "a", "six", lease_ms=1, where={"x": "y"}),
     ]
     answers = [each for part in stranger.call_for_many("DequeueBatch", requests=asked) for each in part["answers"]]
     told = {each["place"]: [one["lease"]["id"] for one in each["response"]["deliveries"]] for each in answers}
@@ -240,24 +262,34 @@ def test_a_call_that_makes_no_sense_leases_nothing(
     assert direct.queue("q").counts()["running"] == 0
 
 
-def test_so_many_requests_are_refused(direct: Tickwheel, stranger: Stranger) -> None:
-    asked = [request(direct, "q", f"slot-{n}") for n in range(101)]
+@pytest.mark.parametrize(
+    ("count", "limit", "said"),
+    [
+        (101, 1, "requests are 101, and at most 100 are allowed in one call"),
+        (3, 400, "requests are for 1200 messages, and at most 1000 are allowed in one call"),
+    ],
+)
+def test_so_many_requests_are_refused(direct: Tickwheel, stranger: Stranger, count: int, limit: int, said: str) -> None:
+    asked = [request(direct, "q", f"slot-{n}", limit=limit) for n in range(count)]
     with pytest.raises(grpc.RpcError) as refused:
         stranger.call_for_many("DequeueBatch", requests=asked)
     error: Any = refused.value
-    assert "requests are 101, and at most 100 are allowed in one call" in error.details()
+    assert said in error.details()
 
 
-def test_more_than_one_call_takes_are_several(service: ServiceThread, direct: Tickwheel) -> None:
+@pytest.mark.parametrize(("count", "limit", "several"), [(250, 1, 3), (20, 100, 2), (5, 600, 0)])
+def test_more_than_one_call_takes_are_several(
+    service: ServiceThread, direct: Tickwheel, count: int, limit: int, several: int
+) -> None:
     direct.queue("q").enqueue_many(NewMessage() for _ in range(250))
 
     async def poll() -> list[list[aio.Message]]:
         async with client_of(service, direct) as tickwheel:
-            return await asyncio.gather(*(tickwheel.queue("q").dequeue() for _ in range(250)))
+            return await asyncio.gather(*(tickwheel.queue("q").dequeue(limit) for _ in range(count)))
 
     together = calls(service, "DequeueBatch")
-    assert len({message.id for [message] in asyncio.run(poll())}) == 250
-    eventually(lambda: calls(service, "DequeueBatch") == together + 3, "there were three calls")
+    assert len({message.id for found in asyncio.run(poll()) for message in found}) == 250
+    eventually(lambda: calls(service, "DequeueBatch") == together + several, "there were so many calls")
 
 
 def test_it_is_counted_by_queue(service: ServiceThread, direct: Tickwheel) -> None:

@@ -194,6 +194,23 @@ def test_a_stream_of_a_withdrawn_token_ends_though_its_client_does_not_read(serv
         assert large.counts()["running"] < 1_000
 
 
+def test_a_batch_of_dequeues_of_a_withdrawn_token_ends_though_its_client_does_not_read(
+    service: ServiceThread, file: Path
+) -> None:
+    with client(service, STAYS, WAIT, namespace=NAMESPACE) as stays, grpc.insecure_channel(service.target) as channel:
+        large, goes = stays.queue("unread"), stranger(channel, GOES)
+        large.enqueue_many([NewMessage(bytes(30_000)) for _ in range(1_000)])
+        asked = {"namespace": NAMESPACE, "queue": "unread", "limit": 10, "first_attempt": True}
+        unread = goes.begin("DequeueBatch", requests=[asked | {"request_id": f"slot-{n}:1"} for n in range(100)])
+        eventually(lambda: large.counts()["running"], "it has begun")
+        file.write_text(entry(STAYS, ROLES, HERE))
+        eventually(lambda: is_unknown(goes), "the token is gone")
+        with pytest.raises(grpc.RpcError) as told:
+            list(unread)
+        assert told.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert large.counts()["running"] < 1_000
+
+
 def is_unknown(stranger: Stranger) -> bool:
     try:
         stranger.call("ListQueues", namespace=NAMESPACE)

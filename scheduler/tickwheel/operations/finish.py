@@ -1,7 +1,7 @@
 """What the holder of a lease does with it: complete, fail, release, extend."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from itertools import groupby
 from struct import Struct
@@ -144,11 +144,12 @@ def extend_many(core: Core, messages: Sequence[L], ms: int) -> Plan[list[L]]:
     return extended(messages, (yield from lease_ends(core, messages, ms)))
 
 
-def lease_ends(
-    core: Core, messages: Sequence[LeasedMessage], ms: int, slots: Slots | NamedSlots | None = None
-) -> Plan[list[int | None]]:
+def lease_ends(core: Core, messages: Sequence[LeasedMessage], ms: int) -> Plan[list[int | None]]:
     """The same; answers when each ends, None where it is no longer held."""
-    results = yield from _leased_call(core, "extend", messages, _extension(ms), slots)
+    return _ends((yield from _leased_call(core, "extend", messages, _extension(ms))))
+
+
+def _ends(results: Iterable[tuple[int, int, int, int]]) -> list[int | None]:
     return [None if code in (LOST, NOT_FOUND) else until for code, _, _, until in results]
 
 
@@ -156,13 +157,31 @@ def extend_each(
     core: Core, messages: Sequence[LeasedMessage], duration: timedelta, slots: Slots | NamedSlots | None = None
 ) -> Plan[list[int | None]]:
     """The same for any number of messages of one queue."""
-    ms = arguments.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+    extension = _extension(arguments.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX))
     ends: dict[int, int | None] = {}
+    slots = slots or core.slots
     placed = list(enumerate(messages))
     for part in rounds(placed, lambda item: shard_of_message(core, item[1]), limits.CALL_MESSAGES):
-        for items in part.values():
-            found = yield from lease_ends(core, [message for _, message in items], ms, slots)
-            ends.update(zip((n for n, _ in items), found, strict=True))
+
+        def build(
+            config: QueueConfig,
+            shard: int,
+            session: bytes,
+            part: dict[int, list[tuple[int, LeasedMessage]]] = part,
+        ) -> tuple[str, list[bytes | int | str]]:
+            items = _items(core, messages[0].queue, config, [message for _, message in part[shard]])
+            return "extend", [config.context(core.history), session, extension(config), *items]
+
+        # All shards at once: one whose server is away holds up no other's.
+        slot = slots.take()
+        try:
+            replies = yield from core.in_sessions(messages[0].queue, list(part), slot, build)
+            for (shard, of_shard), reply in zip(part.items(), replies, strict=True):
+                slot.answered(shard, kept=True)
+                found = _ends(each(reply.value, len(of_shard)))
+                ends.update(zip((n for n, _ in of_shard), found, strict=True))
+        finally:
+            slots.give(slot)
     return [ends[n] for n in range(len(messages))]
 
 

@@ -120,8 +120,7 @@ class AsyncChannelIO:
         if not self._gate.is_ours or self._loop.is_closed():
             return
         self._closing.set()
-        if not self._unended:
-            await self._polls.ended(_LAST_EVENTS_S)
+        await self._polls.ended(_LAST_EVENTS_S)
         await self._channel.close()
         if self._unended or self._polls.are_under_way:
             await asyncio.sleep(_LAST_EVENTS_S)

@@ -4,19 +4,19 @@ So a host whose idle workers ask again and again costs the service a fraction of
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 
-from tickwheel import tracing
+from tickwheel import limits, tracing
 from tickwheel.plan import Ask
 from tickwheel.remote.methods import METHODS
 from tickwheel.v1 import message_service_pb2 as calls
 
-# What the service takes.
+# What the service takes in one call, for so many messages in all.
 _MOST: Final = 100
 
 _Poll = tuple[calls.DequeueRequest, "asyncio.Future[calls.DequeueResponse | None]"]
@@ -36,6 +36,7 @@ class Polls:
         )
         self._metadata = metadata
         self._gathered: list[_Poll] = []
+        self._waiting = 0
         self._under_way: set[asyncio.Task[None]] = set()
         # An older service is asked one by one.
         self._is_known = True
@@ -61,7 +62,16 @@ class Polls:
             loop.call_soon(self._send, seconds)
         answer: asyncio.Future[calls.DequeueResponse | None] = loop.create_future()
         self._gathered.append((request, answer))
-        return await answer
+        self._waiting += 1
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if not answer.cancelled() and answer.exception() is None and (response := answer.result()) is not None:
+                # Cancelled between the answer and its turn.
+                self._abandoned(request, response, seconds)
+            raise
+        finally:
+            self._waiting -= 1
 
     @property
     def are_under_way(self) -> bool:
@@ -69,15 +79,15 @@ class Polls:
         return bool(self._under_way)
 
     async def ended(self, seconds: float) -> None:
-        """Wait, so long at most, for the end of calls that were answered."""
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=seconds)
+        """Wait, so long at most, for the end of calls that nobody waits for: what they bring is given back."""
+        until = asyncio.get_running_loop().time() + seconds
+        while self._under_way and not self._waiting and (left := until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait(self._under_way, timeout=left, return_when=asyncio.FIRST_COMPLETED)
 
     def _send(self, seconds: float) -> None:
         gathered = [(request, answer) for request, answer in self._gathered if not answer.done()]
         self._gathered = []
-        for first in range(0, len(gathered), _MOST):
-            polls = gathered[first : first + _MOST]
+        for polls in _parts(gathered):
             if len(polls) == 1:
                 polls[0][1].set_result(None)
             else:
@@ -121,10 +131,14 @@ class Polls:
         response: calls.DequeueResponse,
         seconds: float,
     ) -> None:
-        if not answer.done():
+        if answer.done():
+            self._abandoned(request, response, seconds)
+        else:
             answer.set_result(response)
-        elif response.deliveries:
-            # Who asked was cancelled meanwhile.
+
+    def _abandoned(self, request: calls.DequeueRequest, response: calls.DequeueResponse, seconds: float) -> None:
+        """Who asked was cancelled meanwhile."""
+        if response.deliveries:
             self._begin(self._give_back(request, response, seconds))
 
     async def _give_back(self, request: calls.DequeueRequest, response: calls.DequeueResponse, seconds: float) -> None:
@@ -133,3 +147,17 @@ class Polls:
         # Else they come back when their leases end.
         with suppress(grpc.aio.AioRpcError):
             await self._release(back, timeout=seconds, metadata=self._metadata)
+
+
+def _parts(polls: list[_Poll]) -> Iterator[list[_Poll]]:
+    """As many as may go in one call."""
+    part: list[_Poll] = []
+    wanted = 0
+    for poll in polls:
+        wanted += poll[0].limit
+        if part and (len(part) == _MOST or wanted > limits.DEQUEUE_MESSAGES):
+            yield part
+            part, wanted = [], poll[0].limit
+        part.append(poll)
+    if part:
+        yield part

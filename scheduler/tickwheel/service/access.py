@@ -73,11 +73,17 @@ class Caller:
         Others are over soon anyway.
         """
         with places.one(), self.usage.places.one():
-            if not self.digest:
+            async with self.as_long_as_it_is_good():
                 yield
-                return
-            async with self.usage.under_way(self.rights, self.expires_in_s()):
-                yield
+
+    @asynccontextmanager
+    async def as_long_as_it_is_good(self) -> AsyncIterator[None]:
+        """A call that ends with its token."""
+        if not self.digest:
+            yield
+            return
+        async with self.usage.under_way(self.rights, self.expires_in_s()):
+            yield
 
     def expires_in_s(self) -> float | None:
         """How long the token is good, 0 or less where it is no more; None for ever."""

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any, Final
 
+from tickwheel import limits
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.message import LeasedMessage
 from tickwheel.operations.dequeue import Dequeue
@@ -55,6 +56,11 @@ class Batch:
         given = request.requests
         if len(given) > BATCH_MOST:
             raise InvalidArgument(f"requests are {len(given)}, and at most {BATCH_MOST} are allowed in one call")
+        wanted = sum(each.limit or 1 for each in given)
+        if wanted > limits.DEQUEUE_MESSAGES:
+            raise InvalidArgument(
+                f"requests are for {wanted} messages, and at most {limits.DEQUEUE_MESSAGES} are allowed in one call"
+            )
         lines: dict[Any, Line] = {}
         for place, each in enumerate(given):
             if each.wait_ms or not (each.first_attempt and each.request_id):

@@ -194,7 +194,9 @@ class Server:
             caller, _ = CALL.get()
             try:
                 caller.usage.take(count(_readable(request)))
-                await handle(request, write)
+                # A client that does not read makes it last.
+                async with caller.as_long_as_it_is_good():
+                    await handle(request, write)
             except Exception as error:
                 await refuse(context, error)
 
