@@ -68,3 +68,22 @@ def test_a_worker_with_a_token_to_consume_does_what_a_producer_has_sent(
             eventually(lambda: work.get(killed.id).state == "completed", "it runs again", 30)
             assert work.get(killed.id).attempt == 2
             assert worker.end() == 0
+
+
+def test_a_process_that_closes_the_files_it_is_watched_by_is_replaced(
+    service: ServiceThread, tickwheel_server: PrivateServer, tmp_path: Path
+) -> None:
+    with Tickwheel(tickwheel_server.url, namespace=NAMESPACE) as inside:
+        for queue in worker_app.app.queues.values():
+            inside.create_queue(queue.name, **queue.config)
+        work, url = inside.queue("work"), service.url.replace("//", f"//:{CONSUMER}@")
+        with Worker(url, NAMESPACE, tmp_path, "--drain", "1s") as worker:
+            closing = worker_app.close_all_files.now()
+            worker.wait_until_it_did("closes")
+            [watched] = worker.children
+            eventually(lambda: worker.children not in ([], [watched]), "another has followed", 30)
+            assert "had closed the files by which it is watched" in worker.log
+            after = worker_app.double.now(4).id
+            eventually(lambda: work.get(after).result == "8", "the result is there", 30)
+            eventually(lambda: work.get(closing.id).state in ("completed", "errored"), "it has ended, too", 30)
+            assert worker.end() == 0

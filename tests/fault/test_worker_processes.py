@@ -192,6 +192,18 @@ def test_a_message_that_kills_its_workers_ends_with_the_reason_and_others_go_on(
         assert len(worker.did("poison")) == 3
 
 
+def test_a_process_that_closes_the_files_it_is_watched_by_is_replaced(place: Place) -> None:
+    with place.worker() as worker:
+        place.becomes(place.send(worker_app.double, 3), "completed")
+        [watched] = worker.children
+        closing = place.send(worker_app.close_all_files)
+        # It ends by itself, where it notices, or is killed.
+        eventually(lambda: worker.children not in ([], [watched]), "another has followed")
+        place.becomes(place.send(worker_app.double, 4), "completed")
+        eventually(lambda: place.message(closing).state in ("completed", "errored"), "it has ended, too")
+        assert worker.end() == 0
+
+
 def test_when_the_whole_worker_is_killed_its_processes_end_and_its_messages_come_back(place: Place) -> None:
     go = place.folder / "go"
     running = place.send(worker_app.wait_for, str(go))

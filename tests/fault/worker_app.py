@@ -215,6 +215,13 @@ def leave_a_child_and_die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@app.task(queue="work", max_attempts=1)
+def close_all_files() -> None:
+    """As programs do that become daemons."""
+    write("closes")
+    os.closerange(0, 1_000)
+
+
 @app.task(queue="work")
 def reject(text: str) -> None:
     raise Reject(text)

@@ -4,6 +4,7 @@ It runs in the supervisor, so whatever a task does to its interpreter, or to its
 """
 
 import logging
+import math
 import os
 import select
 import threading
@@ -78,6 +79,8 @@ class Keeper:
         self._batches: dict[int, _Batch] = {}
         self._epitaph = ""
         self._blames: Callable[[int, int], bool] = lambda page, slot: True
+        # When it was noticed that the process has closed its end, before it had ended: its leases are not renewed then.
+        self.hung_up_at = math.inf
         self._dead = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tickwheel-keeper", daemon=True)
         self._thread.start()
@@ -107,6 +110,7 @@ class Keeper:
             # Its own end may be held open, by a process that a task has left behind.
             while not self._notes.ended and self._has_notes(0):
                 self._read()
+            self.hung_up_at = time.monotonic()
         except Exception:
             _log.exception("the leases of a worker process are no longer renewed", extra=fields("mistake"))
         self._dead.wait()

@@ -124,6 +124,9 @@ class Supervisor:
         return self._bury(n)
 
     def _look_at_limits(self, process: _Process, now: float) -> None:
+        if now - process.keeper.hung_up_at > _GRACE_S and not process.killed_for:
+            process.killed_for = "its worker process had closed the files by which it is watched, and was killed"
+            _kill(process.popen)
         found = frozenset(
             (index, *overdue)
             for index, page in enumerate(process.board.pages)
