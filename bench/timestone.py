@@ -53,7 +53,7 @@ def timestone_mix(scale: Scale) -> list[Figure]:
         steady, bursts = _scenario(Path(folder), length, ""), _scenario(Path(folder), length, _BURSTS)
         with program(*SERVE, server.url) as serving:
             service = _Mix(server.url, f"grpc://{serving.target}", scale)
-            at_full = [service.p99(steady, full) for _ in range(scale.runs(3))]
+            at_full = [service.p99(steady, full) for _ in range(scale.runs(5))]
             in_bursts = service.p99(bursts, full)
             shares = [service.breaks(steady) for _ in range(scale.runs(3))]
         direct = _Mix(server.url, server.url, scale)
@@ -75,6 +75,7 @@ def timestone_mix(scale: Scale) -> list[Figure]:
         Figure("timestone_enqueue", f"{at_full_rates} of enqueue", "ms", _of(at_full, 0), ENQUEUE_MS),
         Figure("timestone_dequeue", f"{at_full_rates} of dequeue", "ms", _of(at_full, 1), DEQUEUE_MS),
         Figure("timestone_bursts", "the same with bursts of 5,000/s: p99 of enqueue", "ms", [in_bursts[0]], None),
+        Figure("timestone_bursts_dequeue", "the same with bursts: p99 of dequeue", "ms", [in_bursts[1]], None),
         Figure(
             "timestone_direct_share",
             f"{what}, straight to the server",

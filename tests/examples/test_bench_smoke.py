@@ -51,6 +51,7 @@ FIGURES = {
     "takeover",
     "takeover_first",
     "timestone_bursts",
+    "timestone_bursts_dequeue",
     "timestone_dequeue",
     "timestone_direct_share",
     "timestone_enqueue",

@@ -56,7 +56,7 @@ class Batch:
         given = request.requests
         if len(given) > BATCH_MOST:
             raise InvalidArgument(f"requests are {len(given)}, and at most {BATCH_MOST} are allowed in one call")
-        wanted = sum(each.limit or 1 for each in given)
+        wanted = sum(max(each.limit, 1) for each in given)
         if wanted > limits.DEQUEUE_MESSAGES:
             raise InvalidArgument(
                 f"requests are for {wanted} messages, and at most {limits.DEQUEUE_MESSAGES} are allowed in one call"
