@@ -6,6 +6,7 @@ import pytest
 
 from tickwheel import limits
 from tickwheel.service import intake
+from tickwheel.service.dequeues import BATCH_MOST
 
 pytestmark = pytest.mark.unit
 
@@ -55,7 +56,8 @@ DEFAULTS = {
 # Of a process of the service, in a table of its own.
 SERVICE_ROWS = {
     "a request": f"{limits.REQUEST_BYTES // 2**20} MiB; answers have as many messages as were asked for",
-    "a batch": "1,000 messages, leases or ids; 100 of `Fail`",
+    "a batch": f"1,000 messages, leases or ids; 100 of `Fail`; {BATCH_MOST} requests for"
+    f" {limits.DEQUEUE_MESSAGES:,} messages in all of `DequeueBatch`",
     "calls that wait (dequeues with a wait, streams)": "`--max-waiting`; of a token `waiting`",
     "messages on credit of a stream": f"{limits.STREAM_CREDIT:,}, delivered by 100",
     "a client that is gone without a word": f"let go after {(intake.PING_MS + intake.PONG_MS) // 1000} s",
