@@ -4,7 +4,7 @@ Every refusal is an InvalidArgument that says what was wrong, with which value, 
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sized
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from operator import index
@@ -110,6 +110,12 @@ def integer(what: str, value: object, least: int, most: int) -> int:
     if number is None or not least <= number <= most:
         raise InvalidArgument(f"{what} must be a whole number from {least} to {most}, not {shown(value)}")
     return int(number)
+
+
+def at_most(what: str, given: Sized, most: int) -> None:
+    """Raises InvalidArgument for a call with more of them."""
+    if len(given) > most:
+        raise InvalidArgument(f"{what} are {len(given)}, and at most {most} are allowed in one call")
 
 
 def boolean(what: str, value: object) -> bool:

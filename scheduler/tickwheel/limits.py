@@ -15,6 +15,8 @@ ERROR_BYTES = 1024
 RESULT_BYTES = 1024
 
 DEQUEUE_MESSAGES = 1_000
+# Of one DequeueBatch, for so many messages as one of them may ask for.
+DEQUEUE_REQUESTS = 100
 # Of one script call: some two milliseconds of the server's time, and other clients wait no longer.
 CALL_MESSAGES = 250
 # Of an exclusive queue, to complete, release or cancel: a value that is let go makes its next message ready, with all

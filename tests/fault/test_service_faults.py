@@ -14,7 +14,7 @@ import pytest
 
 from services.process import free_port
 from tests.conditions import eventually
-from tickwheel import Tickwheel, Unavailable, aio
+from tickwheel import Queue, Tickwheel, Unavailable, aio
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault
@@ -94,6 +94,20 @@ def test_each_call_is_done_once_however_often_its_server_is_killed(served: Serve
         assert attempts == [2 if n % 4 == 0 else 1 for n in range(MESSAGES)]
 
 
+def send_and_kill(served: Served, jobs: Queue, attempts: Counter[tuple[str, int]]) -> None:
+    """Enqueue messages to those who poll, kill the service again and again, and wait until all are done."""
+    for n in range(MESSAGES // 4):
+        jobs.enqueue(id=f"m{n}")
+        if n % 20 == 10:
+            served.kill_and_start_again()
+    eventually(lambda: len(attempts) == MESSAGES // 4, f"all are done: {len(attempts)}", 60)
+
+
+def check_each_was_given_once(jobs: Queue, attempts: Counter[tuple[str, int]]) -> None:
+    assert attempts == {(f"m{n}", 1): 1 for n in range(MESSAGES // 4)}
+    assert jobs.counts()["running"] == 0
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("shards", [1, 4])
 def test_many_who_poll_an_empty_queue_are_given_each_message_once_however_often_its_server_is_killed(
@@ -113,17 +127,12 @@ def test_many_who_poll_an_empty_queue_are_given_each_message_once_however_often_
         with ThreadPoolExecutor(POLLERS) as pollers:
             polling = [pollers.submit(poll) for _ in range(POLLERS)]
             try:
-                for n in range(MESSAGES // 4):
-                    jobs.enqueue(id=f"m{n}")
-                    if n % 20 == 10:
-                        served.kill_and_start_again()
-                eventually(lambda: len(attempts) == MESSAGES // 4, f"all are done: {len(attempts)}", 60)
+                send_and_kill(served, jobs, attempts)
             finally:
                 ended.set()
             for each in polling:
                 each.result(ENDS_S)
-        assert attempts == {(f"m{n}", 1): 1 for n in range(MESSAGES // 4)}
-        assert jobs.counts()["running"] == 0
+        check_each_was_given_once(jobs, attempts)
 
 
 @pytest.mark.timeout(240)
@@ -149,16 +158,11 @@ def test_polls_that_go_together_are_given_each_message_once_however_often_their_
         jobs = tickwheel.create_queue("jobs", lease=timedelta(minutes=5))
         polling = pollers.submit(asyncio.run, poll())
         try:
-            for n in range(MESSAGES // 4):
-                jobs.enqueue(id=f"m{n}")
-                if n % 20 == 10:
-                    served.kill_and_start_again()
-            eventually(lambda: len(attempts) == MESSAGES // 4, f"all are done: {len(attempts)}", 60)
+            send_and_kill(served, jobs, attempts)
         finally:
             ended.set()
         polling.result(ENDS_S)
-        assert attempts == {(f"m{n}", 1): 1 for n in range(MESSAGES // 4)}
-        assert jobs.counts()["running"] == 0
+        check_each_was_given_once(jobs, attempts)
 
 
 def test_a_call_ends_when_its_server_is_frozen_and_says_that_it_may_have_been_done(served: Served) -> None:

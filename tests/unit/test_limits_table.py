@@ -6,7 +6,6 @@ import pytest
 
 from tickwheel import limits
 from tickwheel.service import intake
-from tickwheel.service.dequeues import BATCH_MOST
 
 pytestmark = pytest.mark.unit
 
@@ -56,7 +55,7 @@ DEFAULTS = {
 # Of a process of the service, in a table of its own.
 SERVICE_ROWS = {
     "a request": f"{limits.REQUEST_BYTES // 2**20} MiB; answers have as many messages as were asked for",
-    "a batch": f"1,000 messages, leases or ids; 100 of `Fail`; {BATCH_MOST} requests for"
+    "a batch": f"1,000 messages, leases or ids; 100 of `Fail`; {limits.DEQUEUE_REQUESTS} requests for"
     f" {limits.DEQUEUE_MESSAGES:,} messages in all of `DequeueBatch`",
     "calls that wait (dequeues with a wait, streams)": "`--max-waiting`; of a token `waiting`",
     "messages on credit of a stream": f"{limits.STREAM_CREDIT:,}, delivered by 100",

@@ -1,7 +1,7 @@
 """What the holder of a lease does with it: complete, fail, release, extend."""
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
 from struct import Struct
@@ -22,6 +22,9 @@ _U16 = Struct(">H")
 _U32 = Struct(">I")
 
 L = TypeVar("L", bound=LeasedMessage)
+# Of one message, as `each` reads it; and what a script is told besides, by the queue's configuration.
+Result = tuple[int, int, int, int]
+Builder = Callable[[QueueConfig], bytes]
 
 
 def complete(core: Core, messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None) -> Plan[None]:
@@ -93,30 +96,13 @@ def release(core: Core, messages: Sequence[LeasedMessage], slots: Slots | NamedS
     """Give all back as if they had not been delivered; LeaseLost, after the others are done, where some are lost."""
     check_leased("release_many", messages)
     lost: list[LeasedMessage] = []
-    slots = slots or core.slots
     for queue, of_queue in groupby(messages, lambda message: message.queue):
         config = yield from core.config(queue)
         most = limits.CALL_INDEXED if config.exclusive_key is None else limits.CALL_EXCLUSIVE
         for part in rounds(list(of_queue), lambda message: shard_of_message(core, message), most):
-
-            def build(
-                config: QueueConfig,
-                shard: int,
-                session: bytes,
-                part: dict[int, list[LeasedMessage]] = part,
-                queue: str = queue,
-            ) -> tuple[str, list[bytes | int | str]]:
-                items = _items(core, queue, config, part[shard])
-                return "release", [config.context(core.history), session, _time(config.retention_ms), *items]
-
-            slot = slots.take()
-            try:
-                replies = yield from core.in_sessions(queue, list(part), slot, build)
-                for (shard, shard_messages), reply in zip(part.items(), replies, strict=True):
-                    slot.answered(shard, kept=True)
-                    lost += _lost(shard_messages, [code for code, *_ in each(reply.value, len(shard_messages))])
-            finally:
-                slots.give(slot)
+            found = yield from _leased_calls(core, "release", part, lambda config: _time(config.retention_ms), slots)
+            for shard, of_shard in part.items():
+                lost += _lost(of_shard, [code for code, *_ in found[shard]])
     raise_lost(lost)
 
 
@@ -149,7 +135,7 @@ def lease_ends(core: Core, messages: Sequence[LeasedMessage], ms: int) -> Plan[l
     return _ends((yield from _leased_call(core, "extend", messages, _extension(ms))))
 
 
-def _ends(results: Iterable[tuple[int, int, int, int]]) -> list[int | None]:
+def _ends(results: Iterable[Result]) -> list[int | None]:
     return [None if code in (LOST, NOT_FOUND) else until for code, _, _, until in results]
 
 
@@ -159,33 +145,16 @@ def extend_each(
     """The same for any number of messages of one queue."""
     extension = _extension(arguments.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX))
     ends: dict[int, int | None] = {}
-    slots = slots or core.slots
     placed = list(enumerate(messages))
     for part in rounds(placed, lambda item: shard_of_message(core, item[1]), limits.CALL_MESSAGES):
-
-        def build(
-            config: QueueConfig,
-            shard: int,
-            session: bytes,
-            part: dict[int, list[tuple[int, LeasedMessage]]] = part,
-        ) -> tuple[str, list[bytes | int | str]]:
-            items = _items(core, messages[0].queue, config, [message for _, message in part[shard]])
-            return "extend", [config.context(core.history), session, extension(config), *items]
-
-        # All shards at once: one whose server is away holds up no other's.
-        slot = slots.take()
-        try:
-            replies = yield from core.in_sessions(messages[0].queue, list(part), slot, build)
-            for (shard, of_shard), reply in zip(part.items(), replies, strict=True):
-                slot.answered(shard, kept=True)
-                found = _ends(each(reply.value, len(of_shard)))
-                ends.update(zip((n for n, _ in of_shard), found, strict=True))
-        finally:
-            slots.give(slot)
+        held = {shard: [message for _, message in of_shard] for shard, of_shard in part.items()}
+        found = yield from _leased_calls(core, "extend", held, extension, slots)
+        for shard, of_shard in part.items():
+            ends.update(zip((n for n, _ in of_shard), _ends(found[shard]), strict=True))
     return [ends[n] for n in range(len(messages))]
 
 
-def _extension(ms: int) -> Callable[[QueueConfig], bytes]:
+def _extension(ms: int) -> Builder:
     return lambda config: _time(config.retention_ms) + _U32.pack(ms)
 
 
@@ -234,31 +203,36 @@ def _counted(raw: bytes) -> bytes:
 
 
 def _leased_call(
+    core: Core, name: str, messages: Sequence[LeasedMessage], build: Builder, slots: Slots | NamedSlots | None = None
+) -> Plan[list[Result]]:
+    """The result of each message; all are of one queue and shard."""
+    shard = shard_of_message(core, messages[0])
+    return (yield from _leased_calls(core, name, {shard: messages}, build, slots))[shard]
+
+
+def _leased_calls(
     core: Core,
     name: str,
-    messages: Sequence[LeasedMessage],
-    build: Callable[[QueueConfig], bytes],
+    part: Mapping[int, Sequence[LeasedMessage]],
+    build: Builder,
     slots: Slots | NamedSlots | None = None,
-) -> Plan[list[tuple[int, int, int, int]]]:
-    """The result of each message; all are of one queue and shard."""
-    queue, shard = messages[0].queue, shard_of_message(core, messages[0])
+) -> Plan[dict[int, list[Result]]]:
+    """The results of messages of one queue, by shard: one round, so that a server that is away holds up no other."""
+    queue = next(iter(part.values()))[0].queue
+
+    def bound(config: QueueConfig, shard: int, session: bytes) -> tuple[str, list[bytes | int | str]]:
+        items = _items(core, queue, config, part[shard])
+        return name, [config.context(core.history), session, build(config), *items]
+
     slots = slots or core.slots
     slot = slots.take()
     try:
-
-        def bound(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
-            return name, [
-                config.context(core.history),
-                session,
-                build(config),
-                *_items(core, queue, config, messages),
-            ]
-
-        reply = yield from core.in_session(queue, shard, slot, bound)
-        slot.answered(shard, kept=True)
+        replies = yield from core.in_sessions(queue, list(part), slot, bound)
+        for shard in part:
+            slot.answered(shard, kept=True)
     finally:
         slots.give(slot)
-    return list(each(reply.value, len(messages)))
+    return {shard: list(each(reply.value, len(part[shard]))) for shard, reply in zip(part, replies, strict=True)}
 
 
 def _items(core: Core, queue: str, config: QueueConfig, messages: Sequence[LeasedMessage]) -> list[bytes]:

@@ -6,7 +6,7 @@ So a host whose idle workers ask again and again costs the service a fraction of
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -15,9 +15,6 @@ from tickwheel import limits, tracing
 from tickwheel.plan import Ask
 from tickwheel.remote.methods import METHODS
 from tickwheel.v1 import message_service_pb2 as calls
-
-# What the service takes in one call, for so many messages in all.
-_MOST: Final = 100
 
 _Poll = tuple[calls.DequeueRequest, "asyncio.Future[calls.DequeueResponse | None]"]
 
@@ -155,7 +152,7 @@ def _parts(polls: list[_Poll]) -> Iterator[list[_Poll]]:
     wanted = 0
     for poll in polls:
         wanted += poll[0].limit
-        if part and (len(part) == _MOST or wanted > limits.DEQUEUE_MESSAGES):
+        if part and (len(part) == limits.DEQUEUE_REQUESTS or wanted > limits.DEQUEUE_MESSAGES):
             yield part
             part, wanted = [], poll[0].limit
         part.append(poll)

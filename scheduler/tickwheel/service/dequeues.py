@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from tickwheel import limits
+from tickwheel.arguments import at_most
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.message import LeasedMessage
 from tickwheel.operations.dequeue import Dequeue
@@ -14,7 +15,6 @@ from tickwheel.service.named import named
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.v1 import message_service_pb2 as calls
 
-BATCH_MOST: Final = 100
 _CONSISTENCIES: Final[dict[int, str]] = {
     calls.DequeueRequest.CONSISTENCY_UNSPECIFIED: "heads",
     calls.DequeueRequest.CONSISTENCY_HEADS: "heads",
@@ -54,8 +54,7 @@ class Batch:
     async def answer(self, request: calls.DequeueBatchRequest) -> None:
         """Answer each that can be. Raises InvalidArgument before anything is leased."""
         given = request.requests
-        if len(given) > BATCH_MOST:
-            raise InvalidArgument(f"requests are {len(given)}, and at most {BATCH_MOST} are allowed in one call")
+        at_most("requests", given, limits.DEQUEUE_REQUESTS)
         wanted = sum(max(each.limit, 1) for each in given)
         if wanted > limits.DEQUEUE_MESSAGES:
             raise InvalidArgument(

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from tickwheel import limits
-from tickwheel.arguments import integer, message_id
+from tickwheel.arguments import at_most, integer, message_id
 from tickwheel.errors import InvalidArgument, LeaseLost, TickwheelError, Unavailable
 from tickwheel.message import EnqueueResult, LeasedMessage
 from tickwheel.operations import change, explain, finish, look
@@ -173,7 +173,7 @@ class MessageHandlers:
 
     async def cancel(self, request: calls.CancelRequest) -> calls.CancelResponse:
         namespace, queue = await named(self._namespaces, request)
-        _at_most("ids", request.ids, _LEASES_MOST)
+        at_most("ids", request.ids, _LEASES_MOST)
         plan = change.cancel_each(namespace.core, queue, request.ids, _value(request), request.release, _slots(request))
         return calls.CancelResponse(
             changes=[
@@ -242,7 +242,7 @@ class MessageHandlers:
         self, request: Any, leases: Sequence[messages.Lease], most: int
     ) -> tuple[Namespace, list[LeasedMessage]]:
         namespace, queue = await named(self._namespaces, request)
-        _at_most("leases", leases, most)
+        at_most("leases", leases, most)
         number = 0
         if not all(lease.queue_number for lease in leases):
             number = (await namespace.run(namespace.core.config(queue))).number
@@ -255,7 +255,7 @@ class MessageHandlers:
 async def _enqueued(
     namespace: Namespace, queue: str, given: Sequence[messages.NewMessage]
 ) -> list[messages.EnqueueResult]:
-    _at_most("messages", given, _LEASES_MOST)
+    at_most("messages", given, _LEASES_MOST)
     new = [conversion.given_message(each) for each in given]
     found: Sequence[EnqueueResult | Refused]
     if len(new) == 1:
@@ -300,8 +300,3 @@ def _check_lease(lease: messages.Lease) -> None:
     check_token(lease.token)
     integer("queue_number", lease.queue_number, 0, limits.QUEUES_MAX)
     integer("attempt", lease.attempt, 0, limits.MAX_ATTEMPTS_MAX)
-
-
-def _at_most(what: str, given: Sequence[Any], most: int) -> None:
-    if len(given) > most:
-        raise InvalidArgument(f"{what} are {len(given)}, and at most {most} are allowed in one call")
