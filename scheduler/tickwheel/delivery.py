@@ -59,6 +59,7 @@ class Delivery:
         "_replicas",
         "_requests",
         "_resent",
+        "_scripts_first",
         "_sent",
         "_topology",
         "_trouble",
@@ -92,6 +93,7 @@ class Delivery:
         self._resent = [False] * len(requests)
         self._asked: dict[int, str] = {}
         self._lacking: set[str] = set()
+        self._scripts_first = False
         self._trouble: Exception | None = None
         self._refusal: Exception | None = None
         self._passed_on = False
@@ -105,13 +107,17 @@ class Delivery:
         return self._has_done or any(unanswered) or had_effect(self._requests, self.replies)
 
     def parcels(self) -> list[Parcel]:
-        """All that is not answered, by server."""
+        """All that is not answered, by server; first only what lacks a script, so that it waits for no other."""
         found: dict[str, Parcel] = {}
         asked, self._asked = self._asked, {}
         for n, request in enumerate(self._requests):
             if self.replies[n] is not None:
                 continue
             server = asked.get(n, self._topology.server(request.shard))
+            if self._scripts_first and server not in self._lacking:
+                if n in asked:
+                    self._asked[n] = asked[n]
+                continue
             if server is None:
                 self._later(TryLater(f"no server of the cluster has shard {request.shard} now", elsewhere=True))
                 continue
@@ -177,6 +183,10 @@ class Delivery:
         """After an attempt: why to wait before the next one, None where it is sent at once. Raises what was refused."""
         if self._refusal is not None:
             raise self._refusal
+        self._scripts_first = bool(self._lacking) and not self._scripts_first
+        if self._scripts_first:
+            # Others may be silent for as long as the call has. Why to wait for them is told afterwards.
+            return None
         trouble, self._trouble = self._trouble, None
         self._hops = self._hops + 1 if self._passed_on else 0
         self._passed_on = False

@@ -183,6 +183,25 @@ def test_a_script_that_a_server_lacks_goes_there_ahead_of_the_calls() -> None:
     assert values(delivery) == [1]
 
 
+def test_a_server_that_lacks_a_script_gets_it_before_a_silent_one_is_waited_for_again() -> None:
+    delivery = Delivery([call(3), call(63)], cluster(), 0)
+    assert attempt(delivery, {A: [NoScriptError("none")]}) is None
+    # Only there, and why to wait for the other one is told then.
+    assert sent(delivery).keys() == {A}
+    delivery = Delivery([call(3), call(63)], cluster(), 0)
+    attempt(delivery, {A: [NoScriptError("none")]})
+    assert isinstance(attempt(delivery, {A: [b"sha", 1]}), ConnectionError)
+    assert values(delivery) == [1, None]
+    assert sent(delivery).keys() == {B}
+
+
+def test_a_server_that_goes_on_to_lack_a_script_keeps_no_other_waiting() -> None:
+    delivery = Delivery([call(3), call(63)], cluster(), 0)
+    attempt(delivery, {A: [NoScriptError("none")], B: [TryAgainError("half moved")]})
+    assert isinstance(attempt(delivery, {A: [b"sha", NoScriptError("none")]}), TryLater)
+    assert sent(delivery).keys() == {A, B}
+
+
 def test_a_script_that_a_server_does_not_take_ends_the_round() -> None:
     delivery = Delivery([call(3)], cluster(), 0)
     attempt(delivery, {A: [NoScriptError("none")]})
