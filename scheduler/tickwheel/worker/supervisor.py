@@ -96,11 +96,11 @@ class Supervisor:
         if self._stops > 0 and self._told == 0:
             self._told = 1
             self._ends_at = time.monotonic() + self._orders.drain_s
+            for process in filter(None, self._processes):
+                process.popen.send_signal(signal.SIGTERM)
             drain_s = self._orders.drain_s
             extra = fields("ending", drain_s=drain_s)
             _log.info("ending: tasks that run have %g s; a second signal ends them at once", drain_s, extra=extra)
-            for process in filter(None, self._processes):
-                process.popen.send_signal(signal.SIGTERM)
         if self._told == 1 and (self._stops > 1 or time.monotonic() > self._ends_at):
             self._told = 2
             self._kill_all(_STOPPED)
