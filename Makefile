@@ -59,8 +59,8 @@ services-down: $(READY) ## End them, and remove their data
 	@$(BIN)/python -m services down
 
 proto: $(READY) ## Remake the code of scheduler/tickwheel/v1 from proto/, and what later changes are compared with
-	@$(BIN)/protoc -Iproto --python_out=scheduler --pyi_out=scheduler proto/tickwheel/v1/*.proto
 	@$(BIN)/buf breaking proto --against proto/released.binpb
+	@$(BIN)/protoc -Iproto --python_out=scheduler --pyi_out=scheduler proto/tickwheel/v1/*.proto
 	@$(BIN)/buf build proto --exclude-source-info --output proto/released.binpb
 
 lock: $(READY) ## Remake requirements.lock; ARGS=--upgrade takes newer versions

@@ -8,13 +8,19 @@ from pathlib import Path
 import pytest
 
 from services.redis_cluster import RedisCluster
-from tickwheel import NewMessage, Tickwheel, Unavailable
+from services.valkey import ValkeyServer
+from tests.conditions import eventually
+from tickwheel import Message, NewMessage, Tickwheel, Unavailable
 from tickwheel.routing import shard_of
 from tickwheel.topology import slot_of
+from tickwheel.worker.board import Board
+from tickwheel.worker.keeper import Keeper
+from tickwheel.worker.notes import Held, HeldMessage, Notes, Ready
 
 pytestmark = pytest.mark.fault
 
 SHARDS, MESSAGES = 6, 60
+QUEUES, LEASE = 6, timedelta(seconds=4)
 
 
 @pytest.fixture
@@ -41,8 +47,59 @@ def test_leases_are_extended_where_their_server_is_there(cluster: RedisCluster) 
         cluster.wait_until_settled()
         soon = datetime.now(UTC) + timedelta(minutes=30)
         for message in held:
-            slot = slot_of(shard_of("work", message.id.encode(), SHARDS))
-            if cluster.primary_of(slot) is not away:
+            if _server(cluster, message) is not away:
                 until = queue.get(message.id).until
                 assert until is not None
                 assert until > soon
+
+
+def test_a_worker_renews_the_leases_of_all_its_queues_where_their_server_is_there(cluster: RedisCluster) -> None:
+    """The server that is away keeps each call waiting for a second, and there are more queues than a lease has."""
+    namespace, renewed = f"keeper-{os.urandom(4).hex()}", list[bool]()
+    board, (reading, writing) = Board(QUEUES), os.pipe()
+    with (
+        Tickwheel(cluster.url, namespace=namespace, shards=SHARDS, drive=False) as tickwheel,
+        Tickwheel(cluster.url, namespace=namespace, timeout=timedelta(seconds=1), drive=False) as renewing,
+    ):
+        batches = []
+        for n in range(QUEUES):
+            queue = tickwheel.create_queue(f"work-{n}", lease=LEASE)
+            queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(10))
+            batches.append(queue.dequeue(10))
+        keeper = Keeper(
+            board, reading, lambda note: renewing, lambda ran: None, renewed.append, lambda recurred: None
+        )
+        notes = Notes(writing)
+        notes.send(Ready({}, [batch[0].queue for batch in batches], []))
+        for n, batch in enumerate(batches):
+            board.pages[n].begin(1, len(batch))
+            notes.send(Held(n, 1, list(map(_held, batch))))
+        eventually(lambda: len(renewed) == QUEUES * 10, "all are renewed once, and so their queues are known")
+        # That of the queues' configurations.
+        away, began = cluster.primary_of(slot_of(0)), datetime.now(UTC)
+        elsewhere = [message for batch in batches for message in batch if _server(cluster, message) is not away]
+
+        def ends() -> list[datetime]:
+            found = [tickwheel.queue(message.queue).get(message.id).until for message in elsewhere]
+            until = [each for each in found if each is not None]
+            assert len(until) == len(elsewhere)
+            assert min(until) > datetime.now(UTC)
+            return until
+
+        with away.paused():
+            eventually(lambda: min(ends()) > began + 4 * LEASE, "they were renewed three times", 30)
+        cluster.wait_until_settled()
+        os.close(writing)
+        keeper.bury("it was killed", lambda page, slot: True)
+        # What had not begun is given back.
+        assert {tickwheel.queue(message.queue).get(message.id).state for message in elsewhere} == {"pending"}
+        assert set(renewed) == {True}
+
+
+def _server(cluster: RedisCluster, message: Message) -> ValkeyServer:
+    return cluster.primary_of(slot_of(shard_of(message.queue, message.id.encode(), SHARDS)))
+
+
+def _held(message: Message) -> HeldMessage:
+    name = message.queue, message._queue_number, message.id, message.exclusive_value
+    return HeldMessage(*name, message.token, message.attempt, LEASE.total_seconds())

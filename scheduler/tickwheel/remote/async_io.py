@@ -20,6 +20,8 @@ from tickwheel.seldom import Seldom
 # A process has one poller of grpc for all its event loops. What it has yet to say of calls that were cancelled goes to
 # their loop, and where that has ended an error goes into the log of another: of 1,000 calls it said all within 50 ms.
 _LAST_EVENTS_S: Final = 0.1
+# So long a client that is closed waits for what its cancelled polls bring, to give it back.
+_GIVE_BACK_S: Final = 2.0
 
 T = TypeVar("T")
 Metadata = tuple[tuple[str, str], ...]
@@ -120,7 +122,9 @@ class AsyncChannelIO:
         if not self._gate.is_ours or self._loop.is_closed():
             return
         self._closing.set()
-        await self._polls.ended(_LAST_EVENTS_S)
-        await self._channel.close()
+        try:
+            await self._polls.close(_GIVE_BACK_S)
+        finally:
+            await self._channel.close()
         if self._unended or self._polls.are_under_way:
             await asyncio.sleep(_LAST_EVENTS_S)

@@ -33,7 +33,7 @@ class Polls:
         )
         self._metadata = metadata
         self._gathered: list[_Poll] = []
-        self._waiting = 0
+        self._waiting: set[asyncio.Future[calls.DequeueResponse | None]] = set()
         self._under_way: set[asyncio.Task[None]] = set()
         # An older service is asked one by one.
         self._is_known = True
@@ -59,7 +59,7 @@ class Polls:
             loop.call_soon(self._send, seconds)
         answer: asyncio.Future[calls.DequeueResponse | None] = loop.create_future()
         self._gathered.append((request, answer))
-        self._waiting += 1
+        self._waiting.add(answer)
         try:
             return await answer
         except asyncio.CancelledError:
@@ -68,17 +68,19 @@ class Polls:
                 self._abandoned(request, response, seconds)
             raise
         finally:
-            self._waiting -= 1
+            self._waiting.discard(answer)
 
     @property
     def are_under_way(self) -> bool:
         """Whether a call has not ended."""
         return bool(self._under_way)
 
-    async def ended(self, seconds: float) -> None:
-        """Wait, so long at most, for the end of calls that nobody waits for: what they bring is given back."""
+    async def close(self, seconds: float) -> None:
+        """Cancel who waits, and wait, so long at most, for the end of their calls: what they bring is given back."""
+        for answer in self._waiting:
+            answer.cancel()
         until = asyncio.get_running_loop().time() + seconds
-        while self._under_way and not self._waiting and (left := until - asyncio.get_running_loop().time()) > 0:
+        while self._under_way and (left := until - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(self._under_way, timeout=left, return_when=asyncio.FIRST_COMPLETED)
 
     def _send(self, seconds: float) -> None:
@@ -106,9 +108,11 @@ class Polls:
                     self._answered(*left.pop(each.place), each.response, seconds)
         except Exception as failed:
             # Whatever it is, those who wait hear of it.
-            if isinstance(failed, grpc.aio.AioRpcError) and failed.code() is grpc.StatusCode.UNIMPLEMENTED:
+            code = failed.code() if isinstance(failed, grpc.aio.AioRpcError) else None
+            if code is grpc.StatusCode.UNIMPLEMENTED:
                 self._is_known = False
-            else:
+            # What one of them may not do is not for the others to hear.
+            elif code is not grpc.StatusCode.PERMISSION_DENIED:
                 for _, answer in left.values():
                     if not answer.done():
                         answer.set_exception(failed)
@@ -142,7 +146,7 @@ class Polls:
         leases = [each.lease for each in response.deliveries]
         back = calls.ReleaseRequest(namespace=request.namespace, queue=request.queue, leases=leases)
         # Else they come back when their leases end.
-        with suppress(grpc.aio.AioRpcError):
+        with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
             await self._release(back, timeout=seconds, metadata=self._metadata)
 
 

@@ -22,7 +22,8 @@ def credentials(cert: Path | None, key: Path | None, client_ca: Path | None) -> 
         if client_ca is not None:
             checked.load_verify_locations(client_ca)
     except (OSError, ValueError) as error:
-        raise InvalidArgument(f"TLS cannot be served with {cert}, {key} and {client_ca}: {error}") from error
+        files = ", ".join(str(each) for each in (cert, key, client_ca) if each is not None)
+        raise InvalidArgument(f"TLS cannot be served with {files}: {error}") from error
     authorities = None if client_ca is None else client_ca.read_bytes()
     pair = [(key.read_bytes(), cert.read_bytes())]
     return grpc.ssl_server_credentials(pair, authorities, require_client_auth=authorities is not None)

@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import Any, Final
 
 from tickwheel import limits
-from tickwheel.arguments import at_most
+from tickwheel.arguments import at_most, plain_name
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.message import LeasedMessage
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.remote import conversion
-from tickwheel.service.named import named
+from tickwheel.service.named import check, named
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.v1 import message_service_pb2 as calls
 
@@ -52,7 +52,7 @@ class Batch:
         self._writing = asyncio.Lock()
 
     async def answer(self, request: calls.DequeueBatchRequest) -> None:
-        """Answer each that can be. Raises InvalidArgument before anything is leased."""
+        """Answer each that can be. Raises InvalidArgument or Forbidden before anything is leased."""
         given = request.requests
         at_most("requests", given, limits.DEQUEUE_REQUESTS)
         wanted = sum(max(each.limit, 1) for each in given)
@@ -67,6 +67,8 @@ class Batch:
             lines.setdefault((each.namespace, each.queue, frozenset(each.where.items())), []).append((place, each))
         if len({each.request_id for each in given}) < len(given):
             raise InvalidArgument("two requests have the same request_id")
+        for [(_, first), *_] in lines.values():
+            check(first, plain_name("a queue's name", first.queue))
         answering = [asyncio.create_task(self._answer_line(line)) for line in lines.values()]
         try:
             await asyncio.gather(*answering)

@@ -10,6 +10,7 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -27,6 +28,8 @@ _TICK_S = 0.25
 _GATHER_S = 0.01
 # A lease is renewed after a third of it, and the first time no later than this: its batch may have waited for its page.
 _FIRST_S = 5.0
+# Calls at once, each for the leases of one queue: one that waits for a server that is away keeps no other waiting.
+_CALLS = 32
 _LEAST_LEASE_S = limits.LEASE_MS_MIN / 1_000
 _MOST_LEASE_S = limits.LEASE_MS_MAX / 1_000
 
@@ -77,6 +80,8 @@ class Keeper:
         self._note: Ready | None = None
         self._tickwheel: Tickwheel | None = None
         self._batches: dict[int, _Batch] = {}
+        self._queues: set[str] = set()
+        self._calls = ThreadPoolExecutor(_CALLS, thread_name_prefix="tickwheel-renewal")
         self._epitaph = ""
         self._blames: Callable[[int, int], bool] = lambda page, slot: True
         # When it was noticed that the process has closed its end, before it had ended: its leases are not renewed then.
@@ -116,6 +121,7 @@ class Keeper:
         self._dead.wait()
         os.close(self._fd)
         self._settle()
+        self._calls.shutdown(cancel_futures=True)
 
     def _has_notes(self, wait_s: float) -> bool:
         return bool(select.select([self._fd], [], [], wait_s)[0])
@@ -135,7 +141,10 @@ class Keeper:
                     leases = []
                     for held in note.messages:
                         lease_s = min(max(held.lease_s, _LEAST_LEASE_S), _MOST_LEASE_S)
-                        leases.append(_Lease(held, lease_s, now + min(lease_s / 3, _FIRST_S)))
+                        # Of a new queue at once: so what a call needs is known by the time that a server is away.
+                        wait_s = min(lease_s / 3, _FIRST_S) if held.queue in self._queues else 0
+                        leases.append(_Lease(held, lease_s, now + wait_s))
+                    self._queues.update(held.queue for held in note.messages)
                     self._batches[note.page] = _Batch(note.number, leases)
                 case Ran():
                     self._ran(note)
@@ -152,10 +161,12 @@ class Keeper:
                     place = _Place(page, batch.number, slot, lease)
                     due.setdefault((lease.held.queue, lease.lease_s), []).append(place)
         for (queue, lease_s), places in due.items():
-            self._extend(queue, lease_s, places)
+            for place in places:
+                place.lease.renew_at = math.inf
+            self._calls.submit(self._extend, queue, lease_s, places)
 
     def _extend(self, queue: str, lease_s: float, places: list[_Place]) -> None:
-        """Leases of one queue that are as long, by one call."""
+        """Leases of one queue that are as long, by one call. In a thread of its own."""
         held = [_by_lease(place.lease.held) for place in places]
         began, lost = time.monotonic(), set()
         try:
@@ -163,9 +174,10 @@ class Keeper:
             tickwheel.queue(queue).extend_many(tickwheel._ours(held), timedelta(seconds=lease_s))
         except LeaseLost as error:
             lost = set(map(id, error.lost))
-        except TickwheelError as error:
+        except Exception as error:
             text, extra = "%d leases of queue %s could not be renewed: %s", fields("leases not renewed", queue=queue)
-            _log.warning(text, len(held), queue, error, extra=extra)
+            is_mistake = not isinstance(error, TickwheelError)
+            _log.warning(text, len(held), queue, error, extra=extra, exc_info=is_mistake)
             for place in places:
                 place.lease.renew_at = time.monotonic() + min(1.0, lease_s / 3)
             return
