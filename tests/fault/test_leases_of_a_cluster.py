@@ -66,9 +66,7 @@ def test_a_worker_renews_the_leases_of_all_its_queues_where_their_server_is_ther
             queue = tickwheel.create_queue(f"work-{n}", lease=LEASE)
             queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(10))
             batches.append(queue.dequeue(10))
-        keeper = Keeper(
-            board, reading, lambda note: renewing, lambda ran: None, renewed.append, lambda recurred: None
-        )
+        keeper = Keeper(board, reading, lambda note: renewing, lambda ran: None, renewed.append, lambda recurred: None)
         notes = Notes(writing)
         notes.send(Ready({}, [batch[0].queue for batch in batches], []))
         for n, batch in enumerate(batches):

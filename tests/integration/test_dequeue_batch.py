@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.conditions import eventually
+from tests.conditions import eventually, eventually_in_task
 from tests.integration.service_thread import ServiceThread
 from tests.integration.stranger import Stranger
-from tickwheel import NewMessage, QueueBlocked, Tickwheel, TickwheelError, aio
+from tickwheel import NewMessage, QueueBlocked, Tickwheel, TickwheelError, Unavailable, aio
 from tickwheel.remote.polls import Polls
 from tickwheel.testing import PrivateServer
 
@@ -173,6 +173,30 @@ def test_what_was_answered_to_one_who_is_cancelled_before_its_turn_is_given_back
     assert all(asyncio.run(poll()) for _ in range(20))
     # As the clients waited for it before they closed.
     assert queue.counts()["pending"] == POLLS
+
+
+def test_what_was_found_for_polls_of_a_client_that_is_closed_is_given_back(
+    service: ServiceThread, direct: Tickwheel
+) -> None:
+    """Some are cancelled, some hear that their client is closed, and some have their messages by then."""
+    queue = direct.create_queue("q", lease=timedelta(hours=1))
+    queue.enqueue_many(NewMessage() for _ in range(POLLS))
+
+    async def poll() -> None:
+        async with client_of(service, direct) as tickwheel:
+            polls = [asyncio.create_task(tickwheel.queue("q").dequeue()) for _ in range(POLLS)]
+            await eventually_in_task(lambda: queue.counts()["running"], "some are leased")
+            for each in polls[::2]:
+                each.cancel()
+        found = await asyncio.gather(*polls, return_exceptions=True)
+        assert {type(each) for each in found} <= {asyncio.CancelledError, Unavailable, list}
+        heard = [message for each in found if isinstance(each, list) for message in each]
+        if heard:
+            queue.release_many([direct.queue("q").leased(each.id, each.token) for each in heard])
+
+    for _ in range(10):
+        asyncio.run(poll())
+        assert queue.counts()["pending"] == POLLS
 
 
 def test_who_waits_or_names_its_request_is_not_gathered(service: ServiceThread, direct: Tickwheel) -> None:

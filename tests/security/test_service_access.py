@@ -1,14 +1,17 @@
 """Tokens of the service: who has none gets nothing, and who has one no more than its file says."""
 
+import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from tests.integration.service_thread import ServiceThread
-from tests.security.tokens import client, entry
-from tickwheel import Forbidden, InvalidArgument, Tickwheel, Unauthenticated
+from tests.security.tokens import client, entry, stranger
+from tickwheel import Forbidden, InvalidArgument, Tickwheel, Unauthenticated, aio
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
 
@@ -57,6 +60,34 @@ def test_each_does_what_its_token_is_for(service: ServiceThread) -> None:
         with pytest.raises(Forbidden, match="needs 'admin'"):
             consumer.create_queue("orders-2")
         message.complete()
+
+
+def test_a_batch_of_dequeues_is_refused_where_one_of_them_is_and_nothing_is_leased(service: ServiceThread) -> None:
+    with client(service, ADMIN) as admin, grpc.insecure_channel(service.target) as channel:
+        admin.queue("orders-5").enqueue(b"x", id="a")
+        asked = [
+            {"queue": queue, "request_id": f"{queue}:1", "first_attempt": True} for queue in ("orders-5", "secret")
+        ]
+        with pytest.raises(grpc.RpcError) as refused:
+            stranger(channel, CONSUMER).call_for_many("DequeueBatch", requests=asked)
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert "is not for queue 'secret'" in str(refused.value.details())
+        assert admin.queue("orders-5").get("a").state == "pending"
+
+
+def test_of_polls_that_come_together_each_hears_what_its_token_is_for(service: ServiceThread) -> None:
+    with client(service, ADMIN) as admin:
+        admin.queue("orders-6").enqueue(b"x", id="a")
+
+    async def poll() -> list[Any]:
+        async with aio.Tickwheel(service.url.replace("//", f"//:{CONSUMER}@")) as consumer:
+            names = "orders-6", "secret", "orders-7"
+            return await asyncio.gather(*(consumer.queue(name).dequeue() for name in names), return_exceptions=True)
+
+    found, refused, nothing = asyncio.run(poll())
+    assert [message.id for message in found] == ["a"]
+    assert isinstance(refused, Forbidden)
+    assert nothing == []
 
 
 def test_a_queue_that_no_pattern_names_is_refused_before_it_is_made(service: ServiceThread) -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from tickwheel import limits
-from tickwheel.arguments import at_most, plain_name
+from tickwheel.arguments import at_most
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.message import LeasedMessage
 from tickwheel.operations.dequeue import Dequeue
@@ -68,7 +68,7 @@ class Batch:
         if len({each.request_id for each in given}) < len(given):
             raise InvalidArgument("two requests have the same request_id")
         for [(_, first), *_] in lines.values():
-            check(first, plain_name("a queue's name", first.queue))
+            check(first, first.queue)
         answering = [asyncio.create_task(self._answer_line(line)) for line in lines.values()]
         try:
             await asyncio.gather(*answering)
