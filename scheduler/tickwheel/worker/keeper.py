@@ -84,7 +84,7 @@ class Keeper:
         self._calls = ThreadPoolExecutor(_CALLS, thread_name_prefix="tickwheel-renewal")
         self._epitaph = ""
         self._blames: Callable[[int, int], bool] = lambda page, slot: True
-        # When it was noticed that the process has closed its end, before it had ended: its leases are not renewed then.
+        # Since when leases are not renewed any more: the process has closed its end, before it had ended or as it ends.
         self.hung_up_at = math.inf
         self._dead = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tickwheel-keeper", daemon=True)
@@ -115,9 +115,9 @@ class Keeper:
             # Its own end may be held open, by a process that a task has left behind.
             while not self._notes.ended and self._has_notes(0):
                 self._read()
-            self.hung_up_at = time.monotonic()
         except Exception:
             _log.exception("the leases of a worker process are no longer renewed", extra=fields("mistake"))
+        self.hung_up_at = time.monotonic()
         self._dead.wait()
         os.close(self._fd)
         self._settle()
