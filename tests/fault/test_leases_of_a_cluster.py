@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -60,13 +61,16 @@ def test_a_worker_renews_the_leases_of_all_its_queues_where_their_server_is_ther
     with (
         Tickwheel(cluster.url, namespace=namespace, shards=SHARDS, drive=False) as tickwheel,
         Tickwheel(cluster.url, namespace=namespace, timeout=timedelta(seconds=1), drive=False) as renewing,
+        ThreadPoolExecutor(QUEUES) as calls,
     ):
         batches = []
         for n in range(QUEUES):
             queue = tickwheel.create_queue(f"work-{n}", lease=LEASE)
             queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(10))
             batches.append(queue.dequeue(10))
-        keeper = Keeper(board, reading, lambda note: renewing, lambda ran: None, renewed.append, lambda recurred: None)
+        keeper = Keeper(
+            board, reading, lambda note: renewing, lambda ran: None, renewed.append, lambda recurred: None, calls
+        )
         notes = Notes(writing)
         notes.send(Ready({}, [batch[0].queue for batch in batches], []))
         for n, batch in enumerate(batches):

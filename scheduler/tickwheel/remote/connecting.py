@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from tickwheel.remote.blocking_io import BlockingChannelIO
 
 # An answer may hold 1,000 payloads; a connection that is dead is noticed while a call waits. `Calling` tries again, and
-# says so in the request: the library does not. A service that is back is found within a second or so, or within 5 where
-# it did not even refuse: by itself the library waits up to two minutes, and leases end meanwhile.
+# says so in the request: the library does not. A service that is back is found within a second or so, and at another
+# address of its name within 5: by itself the library waits up to two minutes, and leases end meanwhile.
 _OPTIONS = [
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.dns_min_time_between_resolutions_ms", 5_000),
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),

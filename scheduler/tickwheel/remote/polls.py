@@ -111,7 +111,7 @@ class Polls:
             code = failed.code() if isinstance(failed, grpc.aio.AioRpcError) else None
             if code is grpc.StatusCode.UNIMPLEMENTED:
                 self._is_known = False
-            # What one of them may not do is not for the others to hear.
+            # All others have been answered: those whom it is about ask by themselves, and are told.
             elif code is not grpc.StatusCode.PERMISSION_DENIED:
                 for _, answer in left.values():
                     if not answer.done():

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from tickwheel import limits
 from tickwheel.arguments import at_most
-from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.errors import Forbidden, InvalidArgument, TickwheelError
 from tickwheel.message import LeasedMessage
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.remote import conversion
-from tickwheel.service.named import check, named
+from tickwheel.service.named import named
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.v1 import message_service_pb2 as calls
 
@@ -52,7 +52,9 @@ class Batch:
         self._writing = asyncio.Lock()
 
     async def answer(self, request: calls.DequeueBatchRequest) -> None:
-        """Answer each that can be. Raises InvalidArgument or Forbidden before anything is leased."""
+        """Answer each that can be. Raises InvalidArgument before anything is leased, and Forbidden, where one is for
+        what its caller may not do, once all others are answered.
+        """
         given = request.requests
         at_most("requests", given, limits.DEQUEUE_REQUESTS)
         wanted = sum(max(each.limit, 1) for each in given)
@@ -67,17 +69,17 @@ class Batch:
             lines.setdefault((each.namespace, each.queue, frozenset(each.where.items())), []).append((place, each))
         if len({each.request_id for each in given}) < len(given):
             raise InvalidArgument("two requests have the same request_id")
-        for [(_, first), *_] in lines.values():
-            check(first, first.queue)
         answering = [asyncio.create_task(self._answer_line(line)) for line in lines.values()]
         try:
-            await asyncio.gather(*answering)
+            forbidden = list(filter(None, await asyncio.gather(*answering)))
         finally:
             for line in answering:
                 line.cancel()
+        if forbidden:
+            raise forbidden[0]
 
-    async def _answer_line(self, line: Line) -> None:
-        """One after the other, until there is nothing: that is so for all the others, too."""
+    async def _answer_line(self, line: Line) -> Forbidden | None:
+        """One after the other, until there is nothing: that is so for all the others, too. Why none may have any."""
         try:
             namespace, queue = await named(self._namespaces, line[0][1])
             waiting = [(place, asked_for(namespace, queue, request, None)) for place, request in line]
@@ -88,10 +90,11 @@ class Batch:
                 await self._say([calls.DequeueBatchResponse.Answer(place=place, response=response_of(found))])
                 if waiting and len(found) < one.limit:
                     is_more = await namespace.run(waiting[0][1].look())
-        except TickwheelError:
+        except TickwheelError as error:
             # Who has no answer asks by itself, and is told.
-            return
+            return error if isinstance(error, Forbidden) else None
         await self._say([calls.DequeueBatchResponse.Answer(place=place, response=_NOTHING) for place, _ in waiting])
+        return None
 
     async def _say(self, answers: Iterable[calls.DequeueBatchResponse.Answer]) -> None:
         response = calls.DequeueBatchResponse(answers=answers)

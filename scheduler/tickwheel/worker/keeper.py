@@ -10,7 +10,7 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -28,8 +28,6 @@ _TICK_S = 0.25
 _GATHER_S = 0.01
 # A lease is renewed after a third of it, and the first time no later than this: its batch may have waited for its page.
 _FIRST_S = 5.0
-# Calls at once, each for the leases of one queue: one that waits for a server that is away keeps no other waiting.
-_CALLS = 32
 _LEAST_LEASE_S = limits.LEASE_MS_MIN / 1_000
 _MOST_LEASE_S = limits.LEASE_MS_MAX / 1_000
 
@@ -66,9 +64,11 @@ class Keeper:
         ran: Callable[[Ran], None],
         renewed: Callable[[bool], None],
         recurred: Callable[[Recurred], None],
+        calls: Executor,
     ) -> None:
         """``ready`` answers with the client that leases are renewed by; ``renewed`` hears whether one was; ``recurred``
-        of every occurrence of a schedule.
+        of every occurrence of a schedule. ``calls`` has a thread for each call, of the leases of one queue: one that
+        waits for a server that is away keeps no other waiting.
         """
         self._board = board
         self._fd = notes_fd
@@ -81,7 +81,8 @@ class Keeper:
         self._tickwheel: Tickwheel | None = None
         self._batches: dict[int, _Batch] = {}
         self._queues: set[str] = set()
-        self._calls = ThreadPoolExecutor(_CALLS, thread_name_prefix="tickwheel-renewal")
+        self._calls = calls
+        self._under_way: set[Future[None]] = set()
         self._epitaph = ""
         self._blames: Callable[[int, int], bool] = lambda page, slot: True
         # Since when leases are not renewed any more: the process has closed its end, before it had ended or as it ends.
@@ -121,7 +122,8 @@ class Keeper:
         self._dead.wait()
         os.close(self._fd)
         self._settle()
-        self._calls.shutdown(cancel_futures=True)
+        # They look at the board.
+        wait([call for call in self._under_way if not call.cancel()])
 
     def _has_notes(self, wait_s: float) -> bool:
         return bool(select.select([self._fd], [], [], wait_s)[0])
@@ -160,10 +162,11 @@ class Keeper:
                 if now >= lease.renew_at and _is_held(page, batch.number, slot):
                     place = _Place(page, batch.number, slot, lease)
                     due.setdefault((lease.held.queue, lease.lease_s), []).append(place)
+        self._under_way = {call for call in self._under_way if not call.done()}
         for (queue, lease_s), places in due.items():
             for place in places:
                 place.lease.renew_at = math.inf
-            self._calls.submit(self._extend, queue, lease_s, places)
+            self._under_way.add(self._calls.submit(self._extend, queue, lease_s, places))
 
     def _extend(self, queue: str, lease_s: float, places: list[_Place]) -> None:
         """Leases of one queue that are as long, by one call. In a thread of its own."""
@@ -203,6 +206,8 @@ class Keeper:
         except Unavailable as error:
             # The others would find the same, each after a while, and somebody waits for us.
             _log.error("what is not settled waits for the end of its lease: %s", error, extra=fields("not told"))
+        except Exception:
+            _log.exception("what is not settled waits for the end of its lease", extra=fields("not told"))
 
     def _settle_all(self) -> None:
         for index, batch in self._batches.items():

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -33,6 +34,8 @@ _AGAIN_S: Final = (0.1, 10.0)
 _LONG_LIFE_S: Final = 30.0
 # What is not done by then is tried again, or left to the end of the lease.
 _TIMEOUT: Final = timedelta(seconds=5)
+# Renewals at once, of all processes: each may have a connection, of which a process has 1,024 with other files.
+_CALLS: Final = 128
 _STOPPED: Final = "the worker was stopped"
 
 
@@ -66,6 +69,7 @@ class Supervisor:
         self._told = 0
         self._ends_at = float("inf")
         self._wake = threading.Event()
+        self._calls = ThreadPoolExecutor(_CALLS, thread_name_prefix="tickwheel-renewal")
 
     def stop(self) -> None:
         """End after the tasks that run, or when the time to drain is over; called again: at once. From any thread."""
@@ -88,6 +92,7 @@ class Supervisor:
             self._kill_all(_STOPPED)
             for n in range(self._count):
                 self._bury(n)
+            self._calls.shutdown()
             if self._client is not None:
                 self._client.close()
         return code
@@ -116,7 +121,12 @@ class Supervisor:
         now = time.monotonic()
         if process is None:
             if self._stops == 0 and now >= self._again_at[n]:
-                self._processes[n] = self._start(n)
+                try:
+                    self._processes[n] = self._start(n)
+                except OSError as error:
+                    self._again_at[n] = now + _AGAIN_S[1]
+                    extra = fields("process not started", reason=str(error), again_in_s=_AGAIN_S[1])
+                    _log.error("no process can be started: %s; again in %.1f s", error, _AGAIN_S[1], extra=extra)
             return None
         if process.popen.poll() is None:
             self._look_at_limits(process, now)
@@ -125,7 +135,9 @@ class Supervisor:
 
     def _look_at_limits(self, process: _Process, now: float) -> None:
         if now - process.keeper.hung_up_at > _GRACE_S and not process.killed_for:
-            process.killed_for = "its worker process had closed the files by which it is watched, and was killed"
+            process.killed_for = (
+                "its worker process had closed or misused the pipe by which it is watched, and was killed"
+            )
             _kill(process.popen)
         found = frozenset(
             (index, *overdue)
@@ -140,11 +152,16 @@ class Supervisor:
         process.overdue = found
 
     def _start(self, n: int) -> _Process:
-        board = Board(self._orders.lanes)
-        notes, theirs = os.pipe()
-        their_input, ours = os.pipe()
-        orders = msgspec.structs.replace(self._orders, board_fd=board.fd, notes_fd=theirs)
-        try:
+        with ExitStack() as undo, ExitStack() as handed_over:
+            board = Board(self._orders.lanes)
+            undo.callback(board.close)
+            notes, theirs = os.pipe()
+            undo.callback(os.close, notes)
+            handed_over.callback(os.close, theirs)
+            their_input, ours = os.pipe()
+            undo.callback(os.close, ours)
+            handed_over.callback(os.close, their_input)
+            orders = msgspec.structs.replace(self._orders, board_fd=board.fd, notes_fd=theirs)
             popen = subprocess.Popen(
                 [sys.executable, "-m", "tickwheel.worker.process"],
                 stdin=their_input,
@@ -152,12 +169,13 @@ class Supervisor:
                 # A signal of the terminal is for the supervisor: it tells them.
                 start_new_session=True,
             )
-        finally:
-            os.close(theirs)
-            os.close(their_input)
-        # Not as an argument, which every user of the host can read: there may be a password in it.
-        os.write(ours, msgspec.json.encode(orders) + b"\n")
-        keeper = Keeper(board, notes, self._ready, self._stats.ran, self._stats.renewed, self._stats.recurred)
+            undo.pop_all()
+        # Not as an argument, which every user of the host can read: there may be a password in it. Whether it has died
+        # by now is seen soon.
+        with suppress(BrokenPipeError):
+            os.write(ours, msgspec.json.encode(orders) + b"\n")
+        stats = self._stats
+        keeper = Keeper(board, notes, self._ready, stats.ran, stats.renewed, stats.recurred, self._calls)
         self._stats.started(n in self._begun)
         self._begun.add(n)
         return _Process(popen, ours, board, keeper, time.monotonic())
