@@ -4,7 +4,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from tickwheel import arguments, urls
+from tickwheel import arguments, service_url, urls
 from tickwheel.child import Child
 from tickwheel.core import Core
 from tickwheel.embedded import EmbeddedServer
@@ -14,6 +14,22 @@ from tickwheel.server_checks import parse_durability
 from tickwheel.transport import REPLICA_ANSWER_S
 
 _PLACE_BYTES = 4_096
+_URL_BYTES = 4_096
+SCHEMES = (*urls.SCHEMES, *service_url.SCHEMES)
+
+
+def check_url(url: object) -> None:
+    """Raises InvalidArgument for a URL that no connection could be made from, or another than it says."""
+    if not isinstance(url, str) or url.partition("://")[0] not in SCHEMES:
+        raise InvalidArgument(
+            f"url must start with {', '.join(f'{scheme}://' for scheme in SCHEMES)} or be left out for the"
+            f" embedded server, not {arguments.shown(url)}"
+        )
+    if service_url.is_service(url):
+        arguments.text("url", url, _URL_BYTES, nul=False)
+        service_url.ServiceUrl.parse(url)
+    else:
+        urls.check(url)
 
 
 class Opening:
@@ -30,7 +46,7 @@ class Opening:
     ) -> None:
         self.namespace = arguments.plain_name("namespace", namespace)
         if url is not None:
-            urls.check(url)
+            check_url(url)
         if url is not None and data_dir is not None:
             raise InvalidArgument("data_dir belongs to the embedded server: give a url or a data_dir, not both")
         if data_dir is not None and not isinstance(data_dir, str | Path):
@@ -40,7 +56,7 @@ class Opening:
         if data_dir is not None:
             arguments.text("data_dir", str(data_dir), _PLACE_BYTES, nul=False)
         self.url = url
-        self.is_service = url is not None and urls.is_service(url)
+        self.is_service = url is not None and service_url.is_service(url)
         if self.is_service and durability is not None:
             raise InvalidArgument("durability is the server's to give, by `tickwheel serve --durability`: leave it out")
         if self.is_service and drive:

@@ -64,3 +64,8 @@ class ServiceUrl:
             return path.read_bytes()
         except OSError as error:
             raise InvalidArgument(f"{name} {path} cannot be read: {error.strerror}") from error
+
+
+def is_service(url: str) -> bool:
+    """Whether it is the URL of a server of this product."""
+    return url.partition("://")[0] in SCHEMES

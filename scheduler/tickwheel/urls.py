@@ -8,16 +8,15 @@ from urllib.parse import unquote, urlsplit
 
 from redis.connection import ConnectionPool
 
-from tickwheel import arguments, service_url
+from tickwheel import arguments
 from tickwheel.errors import InvalidArgument
-from tickwheel.service_url import ServiceUrl
 from tickwheel.topology import SINGLE
 
 # The environment of a process, unlike its arguments, is for its own user to read.
 VARIABLE = "TICKWHEEL_URL"
 # How each server of a cluster is reached.
 _CLUSTERS = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
-SCHEMES = ("redis", "rediss", "unix", *_CLUSTERS, *service_url.SCHEMES)
+SCHEMES = ("redis", "rediss", "unix", *_CLUSTERS)
 _PORT = 6379
 # Of the many that redis-py knows those that are about the server. How a connection is used is ours to say.
 _OPTIONS = {"db", "username", "password", "client_name"}
@@ -27,17 +26,8 @@ _TLS_OPTIONS = {
 _BYTES = 4_096
 
 
-def check(url: object) -> None:
+def check(url: str) -> None:
     """Raises InvalidArgument for a URL that no connection could be made from, or another than it says."""
-    if not isinstance(url, str) or url.partition("://")[0] not in SCHEMES:
-        raise InvalidArgument(
-            f"url must start with {', '.join(f'{scheme}://' for scheme in SCHEMES)} or be left out for the"
-            f" embedded server, not {arguments.shown(url)}"
-        )
-    if is_service(url):
-        arguments.text("url", url, _BYTES, nul=False)
-        ServiceUrl.parse(url)
-        return
     if not _is_understood(url):
         _check_servers(url)
         # Without the URL, nor what was wrong with it: either may hold a password, or a piece of one.
@@ -47,11 +37,6 @@ def check(url: object) -> None:
         )
     if _is_cluster(url) and not _names_database_0(url):
         raise InvalidArgument("a cluster has only database 0: leave the path and the option 'db' out of its url")
-
-
-def is_service(url: str) -> bool:
-    """Whether it is that of a server of this product."""
-    return url.partition("://")[0] in service_url.SCHEMES
 
 
 def servers(url: str) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tickwheel import InvalidArgument, aio, urls
+from tickwheel import InvalidArgument, aio
 from tickwheel.cli.command import command
 from tickwheel.cli.failures import ExitCode, Refusal
 from tickwheel.cli.load_view import View, chosen, print_report
@@ -24,6 +24,7 @@ from tickwheel.cli.notation import duration, option
 from tickwheel.cli.output import note, print_json
 from tickwheel.cli.place import Place
 from tickwheel.cli.scratch import delete_scratch
+from tickwheel.service_url import is_service
 
 if TYPE_CHECKING:
     from tickwheel.load.capacity import Target
@@ -192,7 +193,7 @@ def _settled(place: Place, source: "Source") -> Iterator["Settings"]:
     """Where the load runs; what was made for it is deleted at the end, however that comes."""
     from tickwheel.load.run import Settings
 
-    if place.url is not None and urls.is_service(place.url) and place.namespace is None:
+    if place.url is not None and is_service(place.url) and place.namespace is None:
         raise InvalidArgument(
             "over grpc:// name the --namespace: one that an event process drives, and where what is finished may stay"
             " until its retention is over"

@@ -10,7 +10,7 @@ from typing import Any, Self
 from tickwheel import Tickwheel
 from tickwheel.cli.notation import duration
 from tickwheel.errors import InvalidArgument
-from tickwheel.urls import is_service
+from tickwheel.service_url import is_service
 
 # A person waits; a program that retries for longer uses the client.
 TIMEOUT = timedelta(seconds=5)
