@@ -19,10 +19,11 @@ from tickwheel import NewMessage, Tickwheel
 from tickwheel.event_process.broker import Broker
 from tickwheel.event_process.companion import Companion
 from tickwheel.event_process.relay import Relay
-from tickwheel.event_process.shard import Shard, pack_fence
+from tickwheel.event_process.shard import Shard
 from tickwheel.event_process.stats import WheelStats
 from tickwheel.home_queues import HomeQueues
 from tickwheel.keys import shard_key
+from tickwheel.storage.fence import pack_fence
 
 METADATA = {"customer": "4711", "region": "eu"}
 RATE_BAR = 30_000

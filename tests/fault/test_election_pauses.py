@@ -21,7 +21,7 @@ from tests.conditions import eventually
 from tests.election_members import end_session
 from tests.fault.event_processes import fence
 from tickwheel import Queue, Tickwheel
-from tickwheel.event_process.shard import epoch_of
+from tickwheel.storage.fence import epoch_of
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault

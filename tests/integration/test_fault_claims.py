@@ -12,7 +12,8 @@ from tests.fault.harness.claims import claims, was_rewritten
 from tests.fault.harness.evidence import Claim
 from tests.fault.harness.world import NAMESPACE
 from tickwheel import scripts
-from tickwheel.event_process.shard import Shard, pack_fence
+from tickwheel.event_process.shard import Shard
+from tickwheel.storage.fence import pack_fence
 
 pytestmark = pytest.mark.integration
 

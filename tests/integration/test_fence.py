@@ -16,10 +16,10 @@ from tests.event_process_thread import running
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.event_process.commands import Command, Refused
 from tickwheel.event_process.link import Link
-from tickwheel.event_process.shard import pack_fence
 from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 from tickwheel.keys import shard_key
 from tickwheel.scripts import Call, load
+from tickwheel.storage.fence import pack_fence
 from tickwheel.testing import PrivateServer, VirtualClock
 from tickwheel.testing.clock import FRAGMENT
 

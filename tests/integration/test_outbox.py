@@ -9,9 +9,9 @@ import pytest
 
 from tickwheel import InvalidArgument, NewMessage, OutboxFull, Tickwheel
 from tickwheel.doctor import audit
-from tickwheel.event_process.shard import pack_fence
 from tickwheel.keys import shard_key
 from tickwheel.scripts import load
+from tickwheel.storage.fence import pack_fence
 from tickwheel.testing import PrivateServer
 from tickwheel.transitions import decode
 

@@ -10,11 +10,11 @@ from tickwheel.core import RELAYED, Core, outbox_of
 from tickwheel.doctor.wheel import slot_of
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process.levels import length, start
-from tickwheel.event_process.shard import FENCE_BYTES, epoch_of
 from tickwheel.keys import shard_key
 from tickwheel.operations.shards import followed
 from tickwheel.plan import Plan, Request, Round, Servers
 from tickwheel.server_checks import VERSION_MIN
+from tickwheel.storage.fence import FENCE_BYTES, epoch_of
 
 Verdict = Literal["ok", "warning", "bad"]
 # A driver files a new timer two seconds after reading it at most, and drops a slot of the wheel soon after its end. But

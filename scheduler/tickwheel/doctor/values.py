@@ -3,9 +3,9 @@
 import re
 
 from tickwheel.doctor.reading import Shard
-from tickwheel.event_process.shard import FENCE_BYTES
 from tickwheel.operations.look import BUCKET
 from tickwheel.plan import Plan, pairwise
+from tickwheel.storage.fence import FENCE_BYTES
 
 _WHOLE = re.compile(rb"-?[0-9]{1,18}")
 _COUNT = re.compile(rb"[0-9]{1,18}")

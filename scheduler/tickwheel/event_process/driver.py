@@ -18,10 +18,11 @@ from tickwheel.event_process.levels import LOWEST, RADIX, is_near, name, parse, 
 from tickwheel.event_process.memory import Memory
 from tickwheel.event_process.portion import Portion
 from tickwheel.event_process.queues import Queues
-from tickwheel.event_process.shard import Shard, epoch_of, pack_fence
+from tickwheel.event_process.shard import Shard
 from tickwheel.event_process.slots import Slot, Slots
 from tickwheel.event_process.stats import WheelStats
 from tickwheel.event_process.stream_id import id_after
+from tickwheel.storage.fence import epoch_of, pack_fence
 from tickwheel.timers import Kind, split
 
 # Timers moved by one command of each duty: a millisecond or two of the server's time or of ours.

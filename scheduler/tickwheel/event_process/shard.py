@@ -2,15 +2,12 @@
 
 import re
 from collections.abc import Generator, Sequence
-from struct import Struct
 from typing import Any
 
 from tickwheel import keys, scripts
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.commands import Command, Refused
 
-_FENCE = Struct(">QQ")
-FENCE_BYTES = _FENCE.size
 # As `claim.lua` says it.
 _HELD = re.compile(r"by epoch ([0-9]+)$")
 
@@ -62,24 +59,3 @@ class Shard:
             return TickwheelError(text)
         held = _HELD.search(text)
         return Fenced(text, int(held[1]) if held else None)
-
-
-def client_name(namespace: str, shard: int) -> str:
-    """What servers know the connections of a shard's driver by."""
-    return f"tickwheel-events:{namespace}:{shard}"
-
-
-def driven_shard(namespace: str, name: str) -> int | None:
-    """The shard whose driver's connections are named so; None where it is another's name."""
-    before, _, shard = name.rpartition(":")
-    return int(shard) if shard.isdecimal() and before == f"tickwheel-events:{namespace}" else None
-
-
-def pack_fence(epoch: int, connection: int) -> bytes:
-    """A fence as scripts compare it. Both numbers are below 2**53."""
-    return _FENCE.pack(epoch, connection)
-
-
-def epoch_of(fence: bytes) -> int:
-    epoch: int = _FENCE.unpack(fence)[0]
-    return epoch

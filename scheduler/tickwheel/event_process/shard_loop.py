@@ -19,10 +19,11 @@ from tickwheel.event_process.election import Election, Leadership, owner
 from tickwheel.event_process.link import Link
 from tickwheel.event_process.queues import HomeChanged, Queues
 from tickwheel.event_process.server_clock import ServerClock, monotonic_ms
-from tickwheel.event_process.shard import Shard, client_name, pack_fence
+from tickwheel.event_process.shard import Shard
 from tickwheel.event_process.stats import WheelStats
 from tickwheel.event_process.wake_pipe import WakePipe
 from tickwheel.seldom import Seldom
+from tickwheel.storage.fence import client_name, pack_fence
 
 # Who cannot reach a shard for so long resigns, where another can.
 UNREACHED_MS: Final = 3_000

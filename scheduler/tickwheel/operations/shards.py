@@ -7,12 +7,12 @@ from typing import Any
 
 from tickwheel.core import Core
 from tickwheel.errors import TickwheelError
-from tickwheel.event_process.shard import FENCE_BYTES, driven_shard, epoch_of
 from tickwheel.keys import queue_key, shard_key
 from tickwheel.operations.look import Lateness, histogram
 from tickwheel.operations.queues import listed
 from tickwheel.plan import Command, Plan, Reply, Request, Round, one, pairwise
 from tickwheel.scripts import bind, load
+from tickwheel.storage.fence import FENCE_BYTES, driven_shard, epoch_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""The stored format, byte for byte; no I/O."""
