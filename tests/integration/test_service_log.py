@@ -12,7 +12,7 @@ import pytest
 from tests.conditions import eventually
 from tests.integration.service_thread import ServiceThread
 from tickwheel import Forbidden, InvalidArgument, MessageNotFound, OutOfMemory, Tickwheel, Unauthenticated
-from tickwheel.cli.log import JsonLines
+from tickwheel.runtime.log_format import JsonLines
 from tickwheel.service.access import digest_of
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer, sandbox

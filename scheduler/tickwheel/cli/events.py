@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tickwheel.cli.command import command
-from tickwheel.cli.log import log_to_stderr
 from tickwheel.cli.metrics import metrics_address, serving_metrics
 from tickwheel.cli.notation import duration, option
 from tickwheel.cli.place import Place
@@ -21,6 +20,7 @@ from tickwheel.event_process import EventProcess
 from tickwheel.event_process.broker import Broker
 from tickwheel.event_process.zookeeper_url import SESSION_TIMEOUT, ZooKeeperUrl
 from tickwheel.events.kafka import TOPIC
+from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.server_checks import parse_durability
 from tickwheel.sync_io import SyncIO
 from tickwheel.urls import default_lock

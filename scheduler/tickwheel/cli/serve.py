@@ -19,7 +19,6 @@ import typer
 from tickwheel import limits
 from tickwheel.cli.address import is_loopback, joined, parse_address, wait_until_served
 from tickwheel.cli.command import command
-from tickwheel.cli.log import log_to_stderr
 from tickwheel.cli.metrics import metrics_address, serving_metrics
 from tickwheel.cli.notation import duration, option
 from tickwheel.cli.output import note, print_json
@@ -27,6 +26,7 @@ from tickwheel.cli.place import TIMEOUT, Place
 from tickwheel.errors import InvalidArgument
 from tickwheel.garbage import leave_what_is_there
 from tickwheel.opening import Opening
+from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.signals import hear
 
 if TYPE_CHECKING:

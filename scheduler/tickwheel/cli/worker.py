@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tickwheel.cli.command import command
-from tickwheel.cli.log import log_to_stderr
 from tickwheel.cli.metrics import metrics_address, serving_metrics
 from tickwheel.cli.notation import duration, option
 from tickwheel.cli.place import Place
 from tickwheel.errors import InvalidArgument
+from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.signals import hear
 
 if TYPE_CHECKING:

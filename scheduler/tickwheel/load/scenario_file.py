@@ -11,7 +11,7 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.load import curve, distributions, recording, values
 from tickwheel.load.fields import Table, items, seconds
 from tickwheel.load.scenario import Cancel, Polls, QueueLoad, Row, Scenario, Urgency, WorkerGroup, default_workers
-from tickwheel.worker.selectors import MOST_WEIGHT, SELECTORS
+from tickwheel.tasks.queue_selectors import MOST_WEIGHT, SELECTORS
 
 _DAY_S, _YEAR_S = 86_400.0, 365 * 86_400.0
 _WEEK_S = 7 * _DAY_S

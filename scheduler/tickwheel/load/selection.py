@@ -5,7 +5,7 @@ from random import Random
 from typing import cast
 
 from tickwheel.load.scenario import QueueLoad, WorkerGroup
-from tickwheel.worker.selectors import SELECTORS, QueueSelector
+from tickwheel.tasks.queue_selectors import SELECTORS, QueueSelector
 
 
 def selector(group: WorkerGroup, queues: Iterable[QueueLoad], random: Random | None = None) -> QueueSelector[QueueLoad]:

@@ -13,7 +13,7 @@ from random import Random
 from tickwheel.load.pending import Pending, Task
 from tickwheel.load.scenario import QueueLoad, Scenario, WorkerGroup
 from tickwheel.load.selection import selector
-from tickwheel.worker.selectors import QueueSelector, selected
+from tickwheel.tasks.queue_selectors import QueueSelector, selected
 
 
 @dataclass(frozen=True, slots=True)

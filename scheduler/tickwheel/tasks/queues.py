@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from tickwheel import arguments, limits
-from tickwheel.worker.selectors import check_weight
+from tickwheel.tasks.queue_selectors import check_weight
 
 
 @dataclass(frozen=True)

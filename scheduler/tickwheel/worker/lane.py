@@ -12,12 +12,12 @@ from tickwheel.client import Message
 from tickwheel.errors import LeaseLost, QueueBlocked, QueueNotFound, TickwheelError
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.logged import fields
+from tickwheel.tasks.queue_selectors import QueueSelector, selected
 from tickwheel.tasks.queues import TaskQueue
 from tickwheel.tasks.running import Outcome, Runner, after_batch, before_batch
 from tickwheel.worker.board import PAGES, Page, Slot
 from tickwheel.worker.finisher import Batch, Ended, Finisher
 from tickwheel.worker.notes import Held, HeldMessage, Note, Notes, Ran, RanTask
-from tickwheel.worker.selectors import QueueSelector, selected
 
 _log = logging.getLogger("tickwheel.worker")
 # How long a call waits at most: so soon a lane that waits hears that it is to stop.

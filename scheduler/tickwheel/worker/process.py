@@ -20,11 +20,12 @@ from typing import Any
 
 import msgspec
 
-from tickwheel.cli.log import log_to_stderr
 from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.signals import hear
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.logged import fields
+from tickwheel.tasks.queue_selectors import SELECTORS, QueueSelector
 from tickwheel.tasks.queues import TaskQueue
 from tickwheel.tasks.running import Runner, harmless
 from tickwheel.worker.async_tasks import AsyncTasks
@@ -33,7 +34,6 @@ from tickwheel.worker.finisher import Finisher
 from tickwheel.worker.lane import Lane
 from tickwheel.worker.notes import Notes, Ready, Recurred
 from tickwheel.worker.recurrence import Recurrence
-from tickwheel.worker.selectors import SELECTORS, QueueSelector
 from tickwheel.worker.time_limit import AlarmLimit, ThreadLimits
 
 _log = logging.getLogger("tickwheel.worker")

@@ -1,0 +1,1 @@
+"""What any process of the product needs, and nothing of the product."""
