@@ -44,8 +44,9 @@ class Call:
 
 def folder() -> Traversable:
     """Where the scripts are: inside the installed package, or beside it in a checkout."""
-    installed = files("tickwheel") / "lua"
-    return installed if installed.is_dir() else Path(__file__).parents[2] / "lua"
+    package = files("tickwheel")
+    installed = package / "lua"
+    return installed if installed.is_dir() else Path(str(package)).parents[1] / "lua"
 
 
 def names() -> list[str]:
