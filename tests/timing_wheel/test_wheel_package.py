@@ -2,7 +2,6 @@
 
 import ast
 import doctest
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 import timing_wheel
+from bench import wheel_bench
 
 pytestmark = pytest.mark.unit
 
@@ -74,14 +74,7 @@ def test_the_loop_of_its_readme_fires_each_timer_in_time_and_in_order() -> None:
 
 
 def test_its_benchmark_measures_both_settings() -> None:
-    path = Path(__file__).parents[2] / "bench" / "wheel_bench.py"
-    spec = importlib.util.spec_from_file_location("wheel_bench", path)
-    assert spec is not None
-    assert spec.loader is not None
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
-
-    result = bench.measure(few=100, many=1_000, rounds=1)
+    result = wheel_bench.measure(few=100, many=1_000, rounds=1)
 
     assert set(result) == {"same_delays", "same_rate"}
     for setting in result.values():

@@ -33,7 +33,7 @@ def page(found: Mapping[str, Any]) -> str:
 def template() -> Template:
     """Everything that is put into it is text, and is escaped."""
     environment = Environment(
-        loader=PackageLoader("tickwheel.load", "."),
+        loader=PackageLoader(__package__ or "", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
