@@ -7,7 +7,7 @@ from pathlib import Path
 from bench.figures import Figure, Scale
 from services.redis_cluster import RedisCluster
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.topology import slot_of
+from tickwheel.redis.topology import slot_of
 
 NODE_TIMEOUT_MS = 2_000
 BAR_MS = NODE_TIMEOUT_MS + 3_000

@@ -13,7 +13,7 @@ from bench.figures import Figure, Scale
 from bench.server import BenchServer
 from bench.turned import TurnedShard
 from tickwheel import Message, NewMessage, Queue
-from tickwheel.scripts import load
+from tickwheel.storage.scripts import load
 
 BATCH = 100
 # 100 messages each 10 ms, as if 10,000 came in a second; due after a quarter of an hour.

@@ -16,14 +16,14 @@ from bench.figures import Figure, Scale
 from bench.server import BenchServer
 from services.kafka import Kafka
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.event_process.broker import Broker
-from tickwheel.event_process.companion import Companion
-from tickwheel.event_process.relay import Relay
-from tickwheel.event_process.shard import Shard
-from tickwheel.event_process.stats import WheelStats
-from tickwheel.home_queues import HomeQueues
-from tickwheel.keys import shard_key
+from tickwheel.driver.fenced_shard import Shard
+from tickwheel.driver.stats import WheelStats
+from tickwheel.event_process.queue_directory import HomeQueues
+from tickwheel.event_process.sidecar import Companion
+from tickwheel.kafka.producer import Broker
+from tickwheel.relay.relay import Relay
 from tickwheel.storage.fence import pack_fence
+from tickwheel.storage.keys import shard_key
 
 METADATA = {"customer": "4711", "region": "eu"}
 RATE_BAR = 30_000

@@ -16,8 +16,9 @@ from bench.figures import Figure, Scale
 from bench.life import BATCH, PAYLOAD
 from bench.program import SERVE, Program, program
 from bench.server import BenchServer
-from tickwheel import Tickwheel, identity
-from tickwheel.remote.methods import METHODS
+from tickwheel import Tickwheel
+from tickwheel.model import message_id as identity
+from tickwheel.rpc.methods import METHODS
 from tickwheel.v1 import message_pb2 as messages
 from tickwheel.v1 import message_service_pb2 as calls
 

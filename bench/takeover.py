@@ -15,11 +15,13 @@ from typing import Any
 from bench.figures import Figure, Scale
 from services.process import wait_until
 from services.zookeeper import ZooKeeper
-from tickwheel import NewMessage, Tickwheel, transitions, urls
-from tickwheel.keys import shard_key
-from tickwheel.record import State
+from tickwheel import NewMessage, Tickwheel
+from tickwheel.redis import url as urls
+from tickwheel.storage import transition as transitions
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.record import State
+from tickwheel.storage.transition import Transition
 from tickwheel.testing import PrivateServer
-from tickwheel.transitions import Transition
 
 SHARDS = 16
 EVERY = timedelta(milliseconds=10)

@@ -21,9 +21,9 @@ from bench.figures import Figure, Scale
 from bench.program import SERVE, program
 from bench.server import BenchServer
 from tickwheel import Tickwheel, aio
-from tickwheel.load.outcome import Outcome
-from tickwheel.load.run import Settings, run
-from tickwheel.load.source import Source
+from tickwheel.load.run.run import Settings, run
+from tickwheel.load.run.run_result import Outcome
+from tickwheel.load.scenario.source import Source
 from tickwheel.operations.delete_namespace import delete_namespace
 
 ENQUEUE_MS, DEQUEUE_MS = 25, 45

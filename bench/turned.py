@@ -13,14 +13,14 @@ from redis import Redis
 
 from bench.server import BenchServer
 from tickwheel import Tickwheel
-from tickwheel.event_process.clock import TurnedClock
-from tickwheel.event_process.commands import ReadStream, Refused
-from tickwheel.event_process.driver import ShardDriver
-from tickwheel.event_process.link import Link
-from tickwheel.event_process.server_clock import monotonic_ms
-from tickwheel.event_process.stats import WheelStats
-from tickwheel.home_queues import HomeQueues
-from tickwheel.keys import shard_key
+from tickwheel.driver.clock import TurnedClock
+from tickwheel.driver.commands import ReadStream, Refused
+from tickwheel.driver.server_clock import monotonic_ms
+from tickwheel.driver.shard_connection import Link
+from tickwheel.driver.shard_driver import ShardDriver
+from tickwheel.driver.stats import WheelStats
+from tickwheel.event_process.queue_directory import HomeQueues
+from tickwheel.storage.keys import shard_key
 
 START_MS = 1_700_000_000_000
 # Two rotations of the buckets in which new timers wait to be filed.

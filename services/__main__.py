@@ -12,8 +12,8 @@ from services.kafka import Kafka
 from services.process import ServiceError
 from services.redis_cluster import RedisCluster
 from services.zookeeper import ZooKeeper
-from tickwheel.datadir_lock import FileLock
-from tickwheel.events.kafka import TOPIC
+from tickwheel.embedded.file_lock import FileLock
+from tickwheel.kafka.library import TOPIC
 
 _WAIT_S = 300.0
 # Absolute: the servers are started with other working directories.

@@ -16,7 +16,7 @@ import platformdirs
 
 from services.debian import install, run
 from services.process import ServiceError
-from tickwheel.datadir_lock import FileLock
+from tickwheel.embedded.file_lock import FileLock
 
 _POM = Path(__file__).with_name("pom.xml")
 _JAVA_MIN = 17

@@ -10,11 +10,11 @@ from typing import Any, Self
 from kazoo.client import KazooClient
 
 from tests.conditions import eventually
+from tickwheel.election.shard_state import ZooKeeperLeadership
+from tickwheel.election.zookeeper import ZooKeeperElection
+from tickwheel.election.zookeeper_session import Ensemble
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.errors import TickwheelError
-from tickwheel.event_process.ensemble import Ensemble
-from tickwheel.event_process.seat import ZooKeeperLeadership
-from tickwheel.event_process.zookeeper import ZooKeeperElection
-from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 
 
 class Member:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tickwheel.driving import event_process
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.event_process import EventProcess
-from tickwheel.event_process.broker import Broker
-from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
+from tickwheel.event_process.main import event_process
+from tickwheel.kafka.producer import Broker
 
 _STOP_S = 30.0
 

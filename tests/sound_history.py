@@ -5,8 +5,8 @@ from collections.abc import Callable
 from tests.fault.harness.evidence import Claim, Evidence
 from tests.fault.harness.history import OK, UNKNOWN, Call
 from tests.fault.harness.load import EXCLUSIVE, VALUE_KEY, Afterwards, Load, PlannedMessage, planned
-from tickwheel.record import State
-from tickwheel.transitions import Transition
+from tickwheel.storage.record import State
+from tickwheel.storage.transition import Transition
 
 LOAD = Load(seed=1, seconds=1, values=1)
 # The wall clock and the history's start together.

@@ -25,9 +25,9 @@ from tickwheel.errors import (
     Unauthenticated,
     Unavailable,
 )
-from tickwheel.message import EnqueueResult, MessageView, NewMessage
+from tickwheel.model.message import EnqueueResult, MessageView, NewMessage
 from tickwheel.operations.explain import Explanation
-from tickwheel.operations.look import ForecastMinute, Lateness
+from tickwheel.operations.inspect import ForecastMinute, Lateness
 from tickwheel.operations.results import Change
 
 __version__ = "0.1.0"

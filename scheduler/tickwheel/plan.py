@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tickwheel.scripts import Call
+from tickwheel.storage.scripts import Call
 
 Command = tuple[bytes | str | int, ...]
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tickwheel.message import LeasedMessage
+    from tickwheel.model.message import LeasedMessage
 
 
 _NOTHING: Final = nullcontext()
@@ -25,7 +25,7 @@ def processing(message: "LeasedMessage") -> AbstractContextManager[object]:
     """The span of a worker's work on a message, in the trace that the message belongs to. Use it in a ``with``."""
     if not is_on():
         return _NOTHING
-    from tickwheel import spans
+    from tickwheel.telemetry import spans
 
     return spans.processing(message)
 
@@ -34,6 +34,6 @@ def carried() -> tuple[tuple[str, str], ...]:
     """The span that is open now, as metadata of a call over the network."""
     if not is_on():
         return ()
-    from tickwheel import spans
+    from tickwheel.telemetry import spans
 
     return tuple(spans.pairs().items())

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tickwheel.cli.app import app
-from tickwheel.demo import day
-from tickwheel.demo.verdict import Verdict, judge
+from tickwheel.demo import simulation as day
+from tickwheel.demo.checks import Verdict, judge
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.examples

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tickwheel import urls
-from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
-from tickwheel.server_checks import parse_durability
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
+from tickwheel.operations.server_checks import parse_durability
+from tickwheel.redis import url as urls
 
 pytestmark = pytest.mark.examples
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tickwheel.load import scenario_file
+from tickwheel.load.scenario import scenario_file
 
 pytestmark = pytest.mark.examples
 

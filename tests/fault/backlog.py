@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.event_process.levels import LOWEST, parse, start
-from tickwheel.keys import shard_key
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.wheel_levels import LOWEST, parse, start
 from tickwheel.testing import VirtualClock
 
 # Three quarters of the messages have times that have passed. Of one time there are so many that a slot takes several

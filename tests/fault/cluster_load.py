@@ -18,8 +18,8 @@ from tests.fault.told import told
 from tests.integration.blocking_aio import Blocking, LoopThread
 from tickwheel import NewMessage, NotDurable, Tickwheel, aio
 from tickwheel.doctor import audit
-from tickwheel.record import State
-from tickwheel.transitions import Transition
+from tickwheel.storage.record import State
+from tickwheel.storage.transition import Transition
 
 SHARDS = 12
 PRODUCERS = WORKERS = 2

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.conditions import eventually
-from tickwheel import urls
-from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
-from tickwheel.keys import shard_key
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
+from tickwheel.redis import url as urls
+from tickwheel.storage.keys import shard_key
 
 
 class EventProcessChild:

@@ -15,12 +15,12 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from tests.conditions import eventually
-from tickwheel.driving import drive
-from tickwheel.event_process.commands import Refused
-from tickwheel.event_process.ensemble import Ensemble
-from tickwheel.event_process.link import Link
-from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
-from tickwheel.scripts import Call
+from tickwheel.driver.commands import Refused
+from tickwheel.driver.shard_connection import Link
+from tickwheel.election.zookeeper_session import Ensemble
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
+from tickwheel.event_process.main import drive
+from tickwheel.storage.scripts import Call
 
 _make, _raise_epoch, _execute = Ensemble.__init__, Ensemble.raise_epoch, Link.execute
 _GO_S = 60.0

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from tickwheel import Message, NewMessage, Queue, Tickwheel, TickwheelError
-from tickwheel.config import QueueConfig
+from tickwheel.model.queue_config import QueueConfig
 
 NOW, HOUR = timedelta(0), timedelta(hours=1)
 # Enough for every shard to have some.

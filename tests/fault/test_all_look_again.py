@@ -12,8 +12,10 @@ import pytest
 from tests.conditions import eventually, eventually_in_task
 from tests.fault.faulty_server import FaultyServer
 from tests.property.mutants import Mutant, sown
-from tickwheel import Forbidden, Message, NewMessage, Tickwheel, aio, wake_task, wake_thread
-from tickwheel.waiting import WaitList
+from tickwheel import Forbidden, Message, NewMessage, Tickwheel, aio
+from tickwheel.redis import wakeup_task as wake_task
+from tickwheel.redis import wakeup_thread as wake_thread
+from tickwheel.redis.wait_list import WaitList
 
 pytestmark = pytest.mark.fault
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.fault.faulty_server import FaultyServer
 from tickwheel import NewMessage, aio
+from tickwheel.redis.topology import SINGLE
 from tickwheel.testing import PrivateServer
-from tickwheel.topology import SINGLE
 
 pytestmark = pytest.mark.fault
 

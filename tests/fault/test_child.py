@@ -11,7 +11,7 @@ import pytest
 
 from tests.conditions import eventually
 from tickwheel import Tickwheel
-from tickwheel.datadir_lock import is_free
+from tickwheel.embedded.file_lock import is_free
 
 pytestmark = pytest.mark.fault
 

@@ -15,10 +15,10 @@ import pytest
 from tests.conditions import eventually
 from tests.fault.event_processes import fence, wait_for_a_claim
 from tickwheel import Queue, Tickwheel
-from tickwheel.keys import shard_key
-from tickwheel.routing import shard_of
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import PrivateServer
-from tickwheel.testing.clock import FRAGMENT
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.fault
 

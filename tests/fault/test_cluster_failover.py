@@ -16,9 +16,9 @@ from services.valkey import ValkeyServer
 from tests.conditions import eventually
 from tests.fault.cluster_load import load
 from tickwheel import NewMessage, Tickwheel, Unavailable, aio
-from tickwheel.routing import shard_of
-from tickwheel.servers import ANSWER_S
-from tickwheel.topology import slot_of
+from tickwheel.redis.pools import ANSWER_S
+from tickwheel.redis.topology import slot_of
+from tickwheel.storage.sharding import shard_of
 
 pytestmark = pytest.mark.fault
 

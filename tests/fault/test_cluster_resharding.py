@@ -11,7 +11,7 @@ from services.slot_move import SlotMove
 from services.valkey import ValkeyServer
 from tests.conditions import eventually
 from tests.fault.cluster_load import SHARDS, load
-from tickwheel.topology import slot_of
+from tickwheel.redis.topology import slot_of
 
 pytestmark = pytest.mark.fault
 

@@ -16,10 +16,10 @@ from services.slot_move import SlotMove
 from tests.conditions import eventually
 from tests.integration.blocking_aio import Blocking, LoopThread
 from tickwheel import Message, Tickwheel, aio
-from tickwheel.keys import queue_key
-from tickwheel.routing import shard_of
-from tickwheel.topology import slot_of
-from tickwheel.waiting import WaitList
+from tickwheel.redis.topology import slot_of
+from tickwheel.redis.wait_list import WaitList
+from tickwheel.storage.keys import queue_key
+from tickwheel.storage.sharding import shard_of
 
 pytestmark = pytest.mark.fault
 

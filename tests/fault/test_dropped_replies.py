@@ -17,10 +17,11 @@ from tests.fault.faulty_server import FaultyServer
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.mutating_calls import CALLS, HOUR, NOW, Prepared, answer, prepared
 from tests.fault.told import path, told
-from tickwheel import Change, EnqueueResult, Message, NewMessage, Queue, Tickwheel, Unavailable, aio, servers
+from tickwheel import Change, EnqueueResult, Message, NewMessage, Queue, Tickwheel, Unavailable, aio
+from tickwheel.redis import pools as servers
+from tickwheel.redis.topology import SINGLE
 from tickwheel.testing import PrivateServer, VirtualClock
-from tickwheel.testing.clock import FRAGMENT
-from tickwheel.topology import SINGLE
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.fault
 

@@ -20,10 +20,10 @@ from tests.election_members import candidates
 from tests.fault.event_processes import EventProcessChild, fence
 from tests.fault.flaky_proxy import FlakyProxy
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
-from tickwheel.keys import shard_key
-from tickwheel.operations.shards import reset_epoch, views
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
+from tickwheel.operations.shard_status import reset_epoch, views
 from tickwheel.storage.fence import epoch_of
+from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault

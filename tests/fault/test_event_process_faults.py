@@ -17,10 +17,10 @@ from tests.fault.backlog import SOON, Backlog
 from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_claim
 from tests.fault.told import told
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.arguments import from_ms
 from tickwheel.doctor import audit
-from tickwheel.keys import shard_key
-from tickwheel.record import State
+from tickwheel.model.validation import from_ms
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.record import State
 from tickwheel.testing import PrivateServer, sandbox
 
 pytestmark = pytest.mark.fault

@@ -16,7 +16,7 @@ from tests.conditions import eventually
 from tests.fault.flaky_proxy import FlakyProxy
 from tickwheel import NewMessage, NotDurable, Tickwheel, TickwheelError
 from tickwheel.doctor import audit
-from tickwheel.keys import shard_key
+from tickwheel.storage.keys import shard_key
 
 pytestmark = pytest.mark.fault
 

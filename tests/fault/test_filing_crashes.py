@@ -15,7 +15,7 @@ from tests.fault.faulty_server import FaultyServer
 from tests.fault.told import told
 from tickwheel import Message, NewMessage, Tickwheel
 from tickwheel.doctor import audit
-from tickwheel.keys import shard_key
+from tickwheel.storage.keys import shard_key
 
 pytestmark = pytest.mark.fault
 

@@ -12,11 +12,11 @@ from services.redis_cluster import RedisCluster
 from services.valkey import ValkeyServer
 from tests.conditions import eventually
 from tickwheel import Message, NewMessage, Tickwheel, Unavailable
-from tickwheel.routing import shard_of
-from tickwheel.topology import slot_of
-from tickwheel.worker.board import Board
-from tickwheel.worker.keeper import Keeper
-from tickwheel.worker.notes import Held, HeldMessage, Notes, Ready
+from tickwheel.redis.topology import slot_of
+from tickwheel.storage.sharding import shard_of
+from tickwheel.worker.ipc import Held, HeldMessage, Notes, Ready
+from tickwheel.worker.lease_renewer import Keeper
+from tickwheel.worker.shared_state import Board
 
 pytestmark = pytest.mark.fault
 

@@ -7,7 +7,8 @@ import pytest
 
 from services.replica_set import ReplicaSet
 from tests.fault.mutating_calls import CALLS, Call, Prepared, prepared
-from tickwheel import NotDurable, Tickwheel, transport
+from tickwheel import NotDurable, Tickwheel
+from tickwheel.redis import replies as transport
 
 pytestmark = pytest.mark.fault
 

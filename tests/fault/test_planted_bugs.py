@@ -15,7 +15,7 @@ from tests.fault.harness.rows import plan
 from tests.fault.harness.run import run
 from tests.fault.harness.shared import Shared
 from tests.fault.harness.world import NAMESPACE, World
-from tickwheel.keys import queue_key, shard_key
+from tickwheel.storage.keys import queue_key, shard_key
 
 pytestmark = pytest.mark.fault
 

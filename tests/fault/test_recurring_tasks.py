@@ -17,14 +17,15 @@ from tests.conditions import eventually
 from tests.fault.event_processes import EventProcessChild
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.worker_processes import Worker
-from tickwheel import Tickwheel, Unavailable, transitions
-from tickwheel.keys import shard_key
-from tickwheel.record import State
+from tickwheel import Tickwheel, Unavailable
+from tickwheel.storage import transition as transitions
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.record import State
+from tickwheel.storage.transition import Transition
 from tickwheel.tasks import TaskApp
 from tickwheel.testing import PrivateServer, VirtualClock
-from tickwheel.testing.tasks import tasks_of
-from tickwheel.transitions import Transition
-from tickwheel.worker.recurrence import Recurrence
+from tickwheel.testing.task_tester import tasks_of
+from tickwheel.worker.schedule_runner import Recurrence
 
 pytestmark = pytest.mark.fault
 

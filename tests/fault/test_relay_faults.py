@@ -19,8 +19,8 @@ from tests.event_process_thread import running
 from tests.fault.event_processes import EventProcessChild
 from tests.topics import make_topic
 from tickwheel import NewMessage, OutboxFull, Queue, Tickwheel, events
-from tickwheel.event_process.broker import Broker
-from tickwheel.keys import shard_key
+from tickwheel.kafka.producer import Broker
+from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault

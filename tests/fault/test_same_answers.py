@@ -14,10 +14,11 @@ from tests.conditions import eventually
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.mutating_calls import CALLS, Prepared, answer, prepared
 from tests.fault.told import told
-from tickwheel import Tickwheel, scripts
+from tickwheel import Tickwheel
+from tickwheel.storage import scripts
+from tickwheel.storage.transition import Transition
 from tickwheel.testing import PrivateServer, VirtualClock
-from tickwheel.testing.clock import FRAGMENT
-from tickwheel.transitions import Transition
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.fault
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from tickwheel import NewMessage, QueueBlocked, SessionExpired, Tickwheel
-from tickwheel.routing import shard_of
+from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import PrivateServer
-from tickwheel.testing.clock import FRAGMENT
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.fault
 

@@ -12,7 +12,8 @@ import pytest
 from tests.fault.event_processes import EventProcessChild
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.flaky_proxy import FlakyProxy
-from tickwheel import Tickwheel, Unavailable, aio, servers
+from tickwheel import Tickwheel, Unavailable, aio
+from tickwheel.redis import pools as servers
 
 pytestmark = pytest.mark.fault
 

@@ -16,7 +16,7 @@ from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_cla
 from tests.fault.faulty_server import FaultyServer
 from tests.property.mutants import Mutant, sown
 from tickwheel import Message, NewMessage, Queue, Tickwheel, aio
-from tickwheel.waiting import SWEEP_S, WaitList
+from tickwheel.redis.wait_list import SWEEP_S, WaitList
 
 pytestmark = pytest.mark.fault
 

@@ -14,7 +14,7 @@ from tests.fault.event_processes import EventProcessChild
 from tests.fault.worker_processes import Worker
 from tests.integration.service_thread import ServiceThread
 from tickwheel import QueueNotFound, Tickwheel
-from tickwheel.service.access import digest_of
+from tickwheel.service.authorization import digest_of
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
 

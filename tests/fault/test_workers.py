@@ -15,8 +15,8 @@ from tests.fault.faulty_server import FaultyServer
 from tests.fault.told import path, told
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.doctor import audit
-from tickwheel.record import State
-from tickwheel.transitions import Transition
+from tickwheel.storage.record import State
+from tickwheel.storage.transition import Transition
 
 pytestmark = pytest.mark.fault
 

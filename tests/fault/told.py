@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tickwheel import transitions
-from tickwheel.keys import shard_key
-from tickwheel.transitions import Transition
+from tickwheel.storage import transition as transitions
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.transition import Transition
 
 
 def told(client: Any, namespace: str, shards: int = 1) -> list[Transition]:

@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from tickwheel.message import LeasedMessage
+from tickwheel.model.message import LeasedMessage
 from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, TaskApp, TaskQueue, current
 from tickwheel.worker.selectors import QueueSelector, Selection
 

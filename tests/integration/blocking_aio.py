@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from tickwheel import Tickwheel, aio
 from tickwheel.testing import PrivateServer, VirtualClock
-from tickwheel.testing.clock import FRAGMENT
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 _ANSWER_S = 60.0
 _END = object()

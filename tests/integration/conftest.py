@@ -12,12 +12,13 @@ import pytest
 from tests.integration.blocking_aio import aio_sandbox, blocking_aio
 from tests.integration.cluster_server import ClusterServer
 from tests.integration.service_thread import ServiceThread
-from tickwheel import Message, Queue, Tickwheel, transitions
-from tickwheel.keys import shard_key
-from tickwheel.routing import shard_of
+from tickwheel import Message, Queue, Tickwheel
+from tickwheel.storage import transition as transitions
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.sharding import shard_of
+from tickwheel.storage.transition import Transition
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
-from tickwheel.testing.clock import FRAGMENT
-from tickwheel.transitions import Transition
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 WAYS = {"1-shard": 1, "4-shards": 4, "asyncio": 4}
 CLUSTER_WAYS = {"cluster": 64, "asyncio-cluster": 64}

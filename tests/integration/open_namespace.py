@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tickwheel.async_io import in_thread
-from tickwheel.async_servers import AsyncServerPools
-from tickwheel.opening import Opening
+from tickwheel.client.settings import Opening
 from tickwheel.operations.dequeue import Dequeue
+from tickwheel.redis.asyncio_executor import in_thread
+from tickwheel.redis.asyncio_pools import AsyncServerPools
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.testing import PrivateServer
 

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from typing import Any
 
-from tickwheel.opening import Opening
+from tickwheel.client.settings import Opening
 from tickwheel.service.server import Server
 
 _START_S = 30.0

@@ -7,8 +7,8 @@ from time import monotonic
 
 from tests.unit.load_scenarios import one_queue
 from tickwheel import aio
-from tickwheel.load.meter import Meter
-from tickwheel.load.producer import Producer
+from tickwheel.load.run.measurements import Meter
+from tickwheel.load.run.producer import Producer
 from tickwheel.testing import PrivateServer
 
 _SLOW_MS = 50.0

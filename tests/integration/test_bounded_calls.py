@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from tickwheel import NewMessage, Tickwheel, timers
-from tickwheel.event_process import driver, filing, firing
-from tickwheel.event_process.commands import Command
-from tickwheel.event_process.link import Link
-from tickwheel.scripts import Call
+from tickwheel import NewMessage, Tickwheel
+from tickwheel.driver import filing, firing
+from tickwheel.driver import shard_driver as driver
+from tickwheel.driver.commands import Command
+from tickwheel.driver.shard_connection import Link
+from tickwheel.storage import timer as timers
+from tickwheel.storage.scripts import Call
 from tickwheel.testing import VirtualClock
 
 pytestmark = pytest.mark.integration

@@ -10,7 +10,7 @@ from services.process import free_port
 from tests.conditions import eventually
 from tests.topics import make_topic, read_topic
 from tickwheel import InvalidArgument
-from tickwheel.event_process.broker import Broker
+from tickwheel.kafka.producer import Broker
 
 pytestmark = pytest.mark.integration
 

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from tickwheel import NewMessage, Tickwheel, timers
-from tickwheel.event_process import driver, inbox
-from tickwheel.event_process.commands import ReadStream
-from tickwheel.event_process.inbox import FROM_START
-from tickwheel.event_process.link import Link
+from tickwheel import NewMessage, Tickwheel
+from tickwheel.driver import inbox_buffer as inbox
+from tickwheel.driver import shard_driver as driver
+from tickwheel.driver.commands import ReadStream
+from tickwheel.driver.inbox_buffer import FROM_START
+from tickwheel.driver.shard_connection import Link
+from tickwheel.storage import timer as timers
 from tickwheel.testing import VirtualClock
 
 pytestmark = pytest.mark.integration

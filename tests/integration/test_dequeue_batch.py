@@ -14,7 +14,7 @@ from tests.conditions import eventually, eventually_in_task
 from tests.integration.service_thread import ServiceThread
 from tests.integration.stranger import Stranger
 from tickwheel import NewMessage, QueueBlocked, Tickwheel, TickwheelError, Unavailable, aio
-from tickwheel.remote.polls import Polls
+from tickwheel.client.grpc.dequeue_batcher import Polls
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration

@@ -13,9 +13,9 @@ import redis
 
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.doctor import LIVE_PASSES, audit
-from tickwheel.keys import shard_key
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.transition import decode
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
-from tickwheel.transitions import decode
 
 pytestmark = pytest.mark.integration
 

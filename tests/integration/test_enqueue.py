@@ -19,7 +19,7 @@ from tickwheel import (
 )
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.testing import PrivateServer, VirtualClock
-from tickwheel.testing.clock import FRAGMENT
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.integration
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tickwheel import IdConflict, NewMessage, PayloadTooLarge, aio
-from tickwheel.histogram import Histogram
 from tickwheel.limits import CALL_BYTES
-from tickwheel.service.enqueuing import Enqueuing
-from tickwheel.service.figures import GROUP
+from tickwheel.service.counters import GROUP
+from tickwheel.service.enqueue_batcher import Enqueuing
+from tickwheel.telemetry.histogram import Histogram
 
 pytestmark = pytest.mark.integration
 

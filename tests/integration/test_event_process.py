@@ -15,10 +15,11 @@ from tests.conditions import eventually
 from tests.property.mutants import Mutant, sown
 from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.doctor import audit
-from tickwheel.driving import event_process
+from tickwheel.driver import firing
 from tickwheel.errors import Fenced, TickwheelError
-from tickwheel.event_process import EventProcess, LockFileElection, firing
-from tickwheel.keys import queues_key, shard_key
+from tickwheel.event_process import EventProcess, LockFileElection
+from tickwheel.event_process.main import event_process
+from tickwheel.storage.keys import queues_key, shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration

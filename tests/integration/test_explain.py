@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from tickwheel import LeaseLost, Queue, Tickwheel
-from tickwheel.routing import shard_of
+from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import VirtualClock
 
 pytestmark = pytest.mark.integration

@@ -18,7 +18,7 @@ from tests.fault.harness.rows import plan
 from tests.fault.harness.world import NAMESPACE, World
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.doctor import audit
-from tickwheel.keys import queue_key, shard_key
+from tickwheel.storage.keys import queue_key, shard_key
 
 pytestmark = pytest.mark.integration
 

@@ -11,8 +11,8 @@ from tests.conditions import eventually
 from tests.fault.harness.claims import claims, was_rewritten
 from tests.fault.harness.evidence import Claim
 from tests.fault.harness.world import NAMESPACE
-from tickwheel import scripts
-from tickwheel.event_process.shard import Shard
+from tickwheel.driver.fenced_shard import Shard
+from tickwheel.storage import scripts
 from tickwheel.storage.fence import pack_fence
 
 pytestmark = pytest.mark.integration

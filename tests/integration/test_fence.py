@@ -14,14 +14,14 @@ from tests.conditions import eventually
 from tests.conftest import Dump
 from tests.event_process_thread import running
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.event_process.commands import Command, Refused
-from tickwheel.event_process.link import Link
-from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
-from tickwheel.keys import shard_key
-from tickwheel.scripts import Call, load
+from tickwheel.driver.commands import Command, Refused
+from tickwheel.driver.shard_connection import Link
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.storage.fence import pack_fence
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.scripts import Call, load
 from tickwheel.testing import PrivateServer, VirtualClock
-from tickwheel.testing.clock import FRAGMENT
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.integration
 

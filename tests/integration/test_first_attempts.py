@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.service_thread import ServiceThread
 from tests.integration.stranger import Stranger
-from tickwheel.session import Slot
+from tickwheel.operations.sessions import Slot
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration

@@ -9,7 +9,7 @@ import pytest
 
 from tickwheel import Queue, Tickwheel
 from tickwheel.testing import PrivateServer, VirtualClock
-from tickwheel.testing.clock import FRAGMENT
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.integration
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tickwheel import InvalidArgument, InvalidTransition, LeaseLost, Message, MessageNotFound, Queue, Tickwheel
-from tickwheel.keys import shard_key
-from tickwheel.record import decode
-from tickwheel.routing import shard_of
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.record import decode
+from tickwheel.storage.sharding import shard_of
+from tickwheel.storage.timer import Kind, Timer, generation, pack
 from tickwheel.testing import VirtualClock
-from tickwheel.timers import Kind, Timer, generation, pack
 
 pytestmark = pytest.mark.integration
 

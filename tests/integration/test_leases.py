@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tickwheel import InvalidArgument, LeaseLost, Message, MessageNotFound, NewMessage, Queue, Tickwheel
-from tickwheel.event_process.commands import Command
-from tickwheel.event_process.link import Link
-from tickwheel.scripts import Call
+from tickwheel.driver.commands import Command
+from tickwheel.driver.shard_connection import Link
+from tickwheel.storage.scripts import Call
 from tickwheel.testing import VirtualClock
 
 pytestmark = pytest.mark.integration

@@ -9,11 +9,11 @@ from redis import Redis
 
 from tests.conditions import eventually
 from tickwheel import Tickwheel
-from tickwheel.event_process.commands import ReadFence
-from tickwheel.event_process.link import Link
-from tickwheel.keys import shard_key
+from tickwheel.driver.commands import ReadFence
+from tickwheel.driver.shard_connection import Link
+from tickwheel.redis.url import default_lock
+from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
-from tickwheel.urls import default_lock
 
 pytestmark = pytest.mark.integration
 

@@ -105,7 +105,7 @@ def parts_of(pid: int) -> list[int]:
 
 def is_part(pid: int) -> bool:
     try:
-        return b"tickwheel.load.child" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"tickwheel.load.run.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except FileNotFoundError:
         return False
 

@@ -12,16 +12,16 @@ import pytest
 
 from tests.unit.load_scenarios import one_queue
 from tickwheel import aio
-from tickwheel.load import run
-from tickwheel.load.children import Children
-from tickwheel.load.distributions import Constant
-from tickwheel.load.meter import Meter
-from tickwheel.load.outcome import Outcome
-from tickwheel.load.poller import Poller
-from tickwheel.load.producer import Producer
-from tickwheel.load.scenario import Cancel, Polls
-from tickwheel.load.source import Source
-from tickwheel.load.worker import Worker
+from tickwheel.load.run import run
+from tickwheel.load.run.measurements import Meter
+from tickwheel.load.run.poller import Poller
+from tickwheel.load.run.processes import Children
+from tickwheel.load.run.producer import Producer
+from tickwheel.load.run.run_result import Outcome
+from tickwheel.load.run.worker import Worker
+from tickwheel.load.scenario.distributions import Constant
+from tickwheel.load.scenario.scenario import Cancel, Polls
+from tickwheel.load.scenario.source import Source
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Contents
 from tickwheel import LeaseLost, NewMessage, Queue, QueueNotFound, Tickwheel, TickwheelError
 from tickwheel.doctor import audit
-from tickwheel.keys import namespace_key, shard_prefix
+from tickwheel.storage.keys import namespace_key, shard_prefix
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration

@@ -12,8 +12,8 @@ from tests.integration.embedded.programs import is_server_alive
 from tests.integration.test_event_loops import ANOTHER_LOOP, in_another_loop
 from tests.integration.test_other_processes import in_a_fork
 from tickwheel import TickwheelError, aio
+from tickwheel.embedded.valkey_process import ValkeyProcess
 from tickwheel.testing import PrivateServer
-from tickwheel.valkey_process import ValkeyProcess
 
 pytestmark = pytest.mark.integration
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.conditions import eventually
 from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel
-from tickwheel.routing import shard_of
+from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import PrivateServer, VirtualClock
-from tickwheel.testing.clock import FRAGMENT
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.integration
 

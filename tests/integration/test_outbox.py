@@ -9,11 +9,11 @@ import pytest
 
 from tickwheel import InvalidArgument, NewMessage, OutboxFull, Tickwheel
 from tickwheel.doctor import audit
-from tickwheel.keys import shard_key
-from tickwheel.scripts import load
 from tickwheel.storage.fence import pack_fence
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.scripts import load
+from tickwheel.storage.transition import decode
 from tickwheel.testing import PrivateServer
-from tickwheel.transitions import decode
 
 pytestmark = pytest.mark.integration
 

@@ -8,11 +8,11 @@ import pytest
 
 from tests.integration.open_namespace import asked, open_namespace
 from tickwheel import NewMessage, QueueBlocked
-from tickwheel.message import LeasedMessage
+from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.enqueue import enqueue_many
-from tickwheel.operations.look import counts
+from tickwheel.operations.inspect import counts
 from tickwheel.operations.queues import block, ensure
-from tickwheel.service.polling import Polling
+from tickwheel.service.poll_coalescer import Polling
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration

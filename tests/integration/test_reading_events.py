@@ -12,9 +12,10 @@ from confluent_kafka.admin import AdminClient
 from services.kafka import Kafka
 from tests.conditions import eventually
 from tests.topics import make_topic
-from tickwheel import events, transitions
+from tickwheel import events
 from tickwheel.events.encoding import encode
-from tickwheel.record import State
+from tickwheel.storage import transition as transitions
+from tickwheel.storage.record import State
 
 pytestmark = pytest.mark.integration
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from tickwheel import LeaseLost, Message, NewMessage, Queue, Tickwheel, limits, record
-from tickwheel.keys import shard_key
-from tickwheel.record import BODY, BORN_PENDING, ERROR, EXPLICIT, HELD, OVERRIDES, OWNED, PAIRS, Record, State
+from tickwheel import LeaseLost, Message, NewMessage, Queue, Tickwheel, limits
+from tickwheel.storage import record
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.record import BODY, BORN_PENDING, ERROR, EXPLICIT, HELD, OVERRIDES, OWNED, PAIRS, Record, State
+from tickwheel.storage.timer import Kind, Timer, generation, pack
+from tickwheel.storage.transition import Transition
 from tickwheel.testing import VirtualClock
-from tickwheel.timers import Kind, Timer, generation, pack
-from tickwheel.transitions import Transition
 
 pytestmark = pytest.mark.integration
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.event_process.commands import Command, Refused
-from tickwheel.event_process.firing import POSTPONE_MS
-from tickwheel.event_process.link import Link
+from tickwheel.driver.commands import Command, Refused
+from tickwheel.driver.firing import POSTPONE_MS
+from tickwheel.driver.shard_connection import Link
 from tickwheel.limits import STALE_MOST
-from tickwheel.scripts import Call
-from tickwheel.testing import VirtualClock, wheel
+from tickwheel.storage.scripts import Call
+from tickwheel.testing import VirtualClock
+from tickwheel.testing import manual_wheel as wheel
 
 pytestmark = pytest.mark.integration
 

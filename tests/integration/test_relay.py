@@ -18,10 +18,10 @@ from tests.event_process_thread import running
 from tests.topics import make_topic, read_json
 from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel, TickwheelError, events
 from tickwheel.doctor import audit
-from tickwheel.driving import event_process
 from tickwheel.event_process import EventProcess
-from tickwheel.event_process.broker import Broker
-from tickwheel.keys import shard_key
+from tickwheel.event_process.main import event_process
+from tickwheel.kafka.producer import Broker
+from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration

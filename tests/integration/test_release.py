@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tickwheel import InvalidArgument, LeaseLost, NewMessage, Queue, Tickwheel
-from tickwheel.record import State
+from tickwheel.storage.record import State
+from tickwheel.storage.transition import Transition
 from tickwheel.testing import VirtualClock
-from tickwheel.transitions import Transition
 
 pytestmark = pytest.mark.integration
 

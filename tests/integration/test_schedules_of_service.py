@@ -9,13 +9,13 @@ import pytest
 
 from tests.integration.service_thread import ServiceThread
 from tickwheel import QueueNotFound
-from tickwheel.service.access import digest_of
+from tickwheel.service.authorization import digest_of
 from tickwheel.service.token_file import TokenFile
 from tickwheel.tasks import TaskApp
 from tickwheel.tasks.schedule import OCCURRENCES
 from tickwheel.testing import PrivateServer, sandbox
-from tickwheel.testing.clock import FRAGMENT
-from tickwheel.worker.recurrence import Fate, Recurrence
+from tickwheel.testing.virtual_clock import FRAGMENT
+from tickwheel.worker.schedule_runner import Fate, Recurrence
 
 pytestmark = pytest.mark.integration
 

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from services.redis_cluster import RedisCluster
 from tests.conditions import eventually
 from tickwheel import Forbidden, NotDurable, Queue, Tickwheel, TickwheelError, Unavailable, aio
-from tickwheel.acl import users
 from tickwheel.cli.app import app
+from tickwheel.redis.acl import users
+from tickwheel.redis.topology import SINGLE
 from tickwheel.testing import PrivateServer
-from tickwheel.topology import SINGLE
 
 pytestmark = pytest.mark.integration
 

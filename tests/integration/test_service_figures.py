@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from tests.conditions import eventually, eventually_in_task
 from tests.integration.service_thread import ServiceThread
 from tickwheel import InvalidArgument, NewMessage, Tickwheel, aio
-from tickwheel.metrics_page import registry_of
-from tickwheel.service import figures
+from tickwheel.service import counters as figures
 from tickwheel.service.metrics import ServiceMetrics
+from tickwheel.telemetry.metrics_server import registry_of
 from tickwheel.testing import PrivateServer, sandbox
 from tickwheel.v1 import message_pb2, message_service_pb2
 

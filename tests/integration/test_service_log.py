@@ -13,7 +13,7 @@ from tests.conditions import eventually
 from tests.integration.service_thread import ServiceThread
 from tickwheel import Forbidden, InvalidArgument, MessageNotFound, OutOfMemory, Tickwheel, Unauthenticated
 from tickwheel.runtime.log_format import JsonLines
-from tickwheel.service.access import digest_of
+from tickwheel.service.authorization import digest_of
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer, sandbox
 

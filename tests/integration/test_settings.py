@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tickwheel import InvalidArgument, Tickwheel, TickwheelError
-from tickwheel.keys import settings_key
+from tickwheel.storage.keys import settings_key
 
 pytestmark = pytest.mark.integration
 

@@ -16,9 +16,9 @@ from tests.event_process_thread import running
 from tests.topics import make_topic, read_topic
 from tickwheel import InvalidArgument, NewMessage, Queue, QueueConfigConflict, Tickwheel
 from tickwheel.doctor import audit
-from tickwheel.driving import event_process
 from tickwheel.event_process import EventProcess
-from tickwheel.event_process.broker import Broker
+from tickwheel.event_process.main import event_process
+from tickwheel.kafka.producer import Broker
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration

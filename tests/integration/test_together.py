@@ -8,9 +8,9 @@ import pytest
 
 from tests.integration.open_namespace import asked, open_namespace
 from tickwheel import NewMessage, TickwheelError
-from tickwheel.message import LeasedMessage
+from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.enqueue import enqueue_many
-from tickwheel.operations.finish import complete
+from tickwheel.operations.settle import complete
 from tickwheel.plan import Plan, Request, one
 from tickwheel.service.namespaces import Namespace
 from tickwheel.testing import PrivateServer

@@ -289,7 +289,7 @@ with Tickwheel(sys.argv[1], namespace=sys.argv[2]) as tickwheel:
     [message] = tickwheel.queue("orders").dequeue()
     with tracing.processing(message):
         message.complete()
-print(json.dumps([message.metadata, "tickwheel.spans" in sys.modules]))
+print(json.dumps([message.metadata, "tickwheel.telemetry.spans" in sys.modules]))
 """
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tickwheel import Message, MessageNotFound, NewMessage, Queue, Tickwheel
-from tickwheel.arguments import from_ms
-from tickwheel.record import State
+from tickwheel.model.validation import from_ms
+from tickwheel.storage.record import State
+from tickwheel.storage.transition import Transition
 from tickwheel.testing import VirtualClock
-from tickwheel.transitions import Transition
 
 pytestmark = pytest.mark.integration
 

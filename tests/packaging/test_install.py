@@ -146,9 +146,9 @@ def test_the_demo_finds_its_day_wherever_it_is_installed(installation: Installat
 
 
 def test_the_scenarios_of_load_and_its_page_are_there_wherever_it_is_installed(installation: Installation) -> None:
-    source = "tickwheel.load.source"
+    source = "tickwheel.load.scenario.source"
     assert installation.say(source, f"sorted({source}.shipped())") == ["media-encoding", "order-timeouts", "timestone"]
-    assert installation.say("tickwheel.load.report", "bool(tickwheel.load.report.template())")
+    assert installation.say("tickwheel.load.report.report", "bool(tickwheel.load.report.report.template())")
 
 
 def test_the_metadata_carry_the_readme_and_the_licence(built: dict[str, Path]) -> None:
@@ -182,7 +182,7 @@ def test_the_version_is_the_one_of_the_distribution(installation: Installation) 
 
 
 def test_the_scripts_are_found_and_compose(installation: Installation) -> None:
-    scripts = "tickwheel.scripts"
+    scripts = "tickwheel.storage.scripts"
     loaded = installation.say(scripts, f"[{scripts}.load(name).name for name in {scripts}.names()]")
     operations = {name.removesuffix(".lua") for name in lua_files() if not name.startswith("_")}
     assert loaded == sorted(operations)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tickwheel import scripts
+from tickwheel.storage import scripts
 
 
 @dataclass(frozen=True)

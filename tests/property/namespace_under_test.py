@@ -12,9 +12,9 @@ from tests.property.stored import Stored, expected, group_heads, held_prefixes, 
 from tests.property.unsteady_wheel import UnsteadyWheel
 from tickwheel import IdConflict, LeaseLost, Queue, Tickwheel, TickwheelError
 from tickwheel.doctor import audit
-from tickwheel.routing import shard_of
+from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import PrivateServer, VirtualClock
-from tickwheel.testing.clock import FRAGMENT
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 START = 1_800_000_000_000
 _NAMES = itertools.count()

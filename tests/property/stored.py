@@ -6,8 +6,10 @@ from typing import Any
 
 from tests.property.model import QueueModel
 from tests.property.model_messages import CANCELLED, COMPLETED, INVISIBLE, PENDING, RUNNING, Entry, Event
-from tickwheel import keys, record, timers, transitions
-from tickwheel.record import BIAS, State
+from tickwheel.storage import keys, record
+from tickwheel.storage import timer as timers
+from tickwheel.storage import transition as transitions
+from tickwheel.storage.record import BIAS, State
 
 _ORDER = Struct(">QHI")
 _RANK = Struct(">HI")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwheel.event_process.assignment import Assignment, assign, pack, unpack
+from tickwheel.election.assignment import Assignment, assign, pack, unpack
 
 pytestmark = pytest.mark.property
 

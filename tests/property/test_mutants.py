@@ -9,9 +9,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.property.mutants import MUTANTS, Mutant, sown
 from tests.property.test_operations import IN_CI, machine
-from tickwheel import scripts
+from tickwheel.storage import scripts
 from tickwheel.testing import PrivateServer
-from tickwheel.testing.clock import FRAGMENT
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.property
 

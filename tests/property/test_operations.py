@@ -14,9 +14,9 @@ from tests.property.model_messages import Settings
 from tests.property.mutants import Mutant, sown
 from tests.property.scheduler_machine import SchedulerMachine
 from tickwheel import limits
-from tickwheel.event_process import firing
+from tickwheel.driver import firing
 from tickwheel.testing import PrivateServer
-from tickwheel.testing.clock import FRAGMENT
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.property
 

@@ -10,10 +10,12 @@ import pytest
 from tests.property.wheel_mutants import MUTANTS
 from tests.property.wheel_simulator import Process, Simulation
 from tests.property.wheel_world import World
-from tickwheel.event_process import driver, filing, firing, inbox
-from tickwheel.event_process.commands import Command, ReadStream
-from tickwheel.event_process.driver import ShardDriver
-from tickwheel.scripts import Call
+from tickwheel.driver import filing, firing
+from tickwheel.driver import inbox_buffer as inbox
+from tickwheel.driver import shard_driver as driver
+from tickwheel.driver.commands import Command, ReadStream
+from tickwheel.driver.shard_driver import ShardDriver
+from tickwheel.storage.scripts import Call
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.property

@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from tickwheel.core import Core
-from tickwheel.event_process.clock import TurnedClock
-from tickwheel.event_process.commands import Command
-from tickwheel.home_queues import HomeQueues
-from tickwheel.keys import shard_key
-from tickwheel.namespace import open_namespace
-from tickwheel.servers import ServerPools
-from tickwheel.sync_io import SyncIO
+from tickwheel.driver.clock import TurnedClock
+from tickwheel.driver.commands import Command
+from tickwheel.event_process.queue_directory import HomeQueues
+from tickwheel.operations.context import Core
+from tickwheel.operations.namespace import open_namespace
+from tickwheel.redis.blocking_executor import SyncIO
+from tickwheel.redis.pools import ServerPools
+from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
-from tickwheel.testing.clock import FRAGMENT
-from tickwheel.testing.wheel import HandWheel
+from tickwheel.testing.manual_wheel import HandWheel
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 
 class Killed(Exception):

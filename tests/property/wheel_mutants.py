@@ -6,16 +6,16 @@ from dataclasses import replace
 from hashlib import sha1
 from typing import Any
 
-from tickwheel.event_process.commands import Duty, Moving, ReadStream, Steps
-from tickwheel.event_process.driver import ShardDriver
-from tickwheel.event_process.ended import EndedLeases
-from tickwheel.event_process.firing import Firing
-from tickwheel.event_process.inbox import Entry
-from tickwheel.event_process.memory import Memory, time_of
-from tickwheel.event_process.slots import Slot, Slots
-from tickwheel.event_process.stream_id import id_after
-from tickwheel.scripts import Script
-from tickwheel.timers import HEAD_BYTES, Kind
+from tickwheel.driver.commands import Duty, Moving, ReadStream, Steps
+from tickwheel.driver.finished_leases import EndedLeases
+from tickwheel.driver.firing import Firing
+from tickwheel.driver.inbox_buffer import Entry
+from tickwheel.driver.loaded_timers import Memory, time_of
+from tickwheel.driver.shard_driver import ShardDriver
+from tickwheel.driver.slots import Slot, Slots
+from tickwheel.storage.scripts import Script
+from tickwheel.storage.stream_id import id_after
+from tickwheel.storage.timer import HEAD_BYTES, Kind
 
 
 class TrimsBeforeFiling(ShardDriver):

@@ -9,13 +9,13 @@ from math import inf
 from typing import Any
 
 from tests.property.wheel_world import CLOCK, World
+from tickwheel.driver.commands import Command, ReadStream, Refused
+from tickwheel.driver.inbox_buffer import ROTATE_MS
+from tickwheel.driver.server_clock import ServerClock
+from tickwheel.driver.shard_driver import ShardDriver
+from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import Fenced
-from tickwheel.event_process.commands import Command, ReadStream, Refused
-from tickwheel.event_process.driver import ShardDriver
-from tickwheel.event_process.inbox import ROTATE_MS
-from tickwheel.event_process.server_clock import ServerClock
-from tickwheel.event_process.stats import WheelStats
-from tickwheel.scripts import Call
+from tickwheel.storage.scripts import Call
 
 LONGEST_HEALING = 12_000
 

@@ -11,16 +11,17 @@ from functools import lru_cache
 from itertools import count
 from typing import Any, Self
 
-from tickwheel import Message, NewMessage, Queue, Tickwheel, keys
+from tickwheel import Message, NewMessage, Queue, Tickwheel
+from tickwheel.driver.commands import Command, ReadStream
+from tickwheel.driver.shard_connection import Link
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process import QueueRef
-from tickwheel.event_process.commands import Command, ReadStream
-from tickwheel.event_process.levels import number, parse, start
-from tickwheel.event_process.link import Link
-from tickwheel.record import State, decode
-from tickwheel.scripts import Call
+from tickwheel.storage import keys
+from tickwheel.storage.record import State, decode
+from tickwheel.storage.scripts import Call
+from tickwheel.storage.timer import Kind, Timer, generation, unpack
+from tickwheel.storage.wheel_levels import number, parse, start
 from tickwheel.testing import PrivateServer
-from tickwheel.timers import Kind, Timer, generation, unpack
 
 CLOCK = "_clock_test"
 # Half a minute before a slot of the highest level starts, and with it one of every level.

@@ -19,9 +19,9 @@ from tests.fault.worker_processes import Worker
 from tests.integration.service_thread import ServiceThread
 from tests.topics import make_topic
 from tickwheel import LeaseLost, NewMessage, Tickwheel
-from tickwheel.acl import User, users
-from tickwheel.event_process.broker import Broker
-from tickwheel.keys import shard_key, slot_key
+from tickwheel.kafka.producer import Broker
+from tickwheel.redis.acl import User, users
+from tickwheel.storage.keys import shard_key, slot_key
 from tickwheel.tasks import TaskApp
 
 pytestmark = pytest.mark.security

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from tickwheel import InvalidTransition, LeaseLost, Message, NewMessage, Queue, Tickwheel, scripts
-from tickwheel.operations.shards import reset_epoch
+from tickwheel import InvalidTransition, LeaseLost, Message, NewMessage, Queue, Tickwheel
+from tickwheel.operations.shard_status import reset_epoch
 from tickwheel.plan import Request, one
-from tickwheel.scripts import Call
+from tickwheel.storage import scripts
+from tickwheel.storage.scripts import Call
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
-from tickwheel.testing.clock import FRAGMENT
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.security
 

@@ -24,8 +24,8 @@ from tests.security.http2 import PREFACE, frame, headers, message, take_all
 from tests.security.served import Served
 from tests.security.tokens import stranger
 from tickwheel import NewMessage, Queue, Tickwheel
-from tickwheel.remote.methods import METHODS
-from tickwheel.service import intake
+from tickwheel.rpc.methods import METHODS
+from tickwheel.service import server_options as intake
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security

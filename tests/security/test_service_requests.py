@@ -17,7 +17,7 @@ from tests.integration.service_thread import ServiceThread
 from tests.security.http2 import PREFACE, SETTINGS, frame, headers, message
 from tests.security.tokens import stranger
 from tickwheel import Tickwheel
-from tickwheel.remote.methods import METHODS, Method
+from tickwheel.rpc.methods import METHODS, Method
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security

@@ -13,7 +13,7 @@ from tests.integration.service_thread import ServiceThread
 from tests.security.served import Served
 from tests.security.tokens import stranger
 from tickwheel import Tickwheel, TickwheelError, Unauthenticated
-from tickwheel.service.access import digest_of
+from tickwheel.service.authorization import digest_of
 from tickwheel.service.message_handlers import MessageHandlers
 from tickwheel.testing import PrivateServer
 
@@ -116,6 +116,6 @@ def test_nothing_that_is_shipped_unpickles_or_evaluates() -> None:
 
 def test_tokens_are_compared_by_their_digests_in_constant_time() -> None:
     """The comparison is the library's that takes as long for any two; no other of digests is in the file."""
-    text = (ROOT / "scheduler/tickwheel/service/access.py").read_text()
+    text = (ROOT / "scheduler/tickwheel/service/authorization.py").read_text()
     assert "hmac.compare_digest(caller.digest, digest)" in text
     assert not re.search(r"digest\s*[!=]=|[!=]=\s*\w*\.?digest\b", text)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.service_thread import ServiceThread
 from tickwheel import InvalidArgument, Tickwheel, Unavailable
-from tickwheel.service.credentials import credentials
+from tickwheel.service.tls import credentials
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security

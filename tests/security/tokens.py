@@ -8,7 +8,7 @@ import grpc
 from tests.integration.service_thread import ServiceThread
 from tests.integration.stranger import Stranger
 from tickwheel import Tickwheel
-from tickwheel.service.access import digest_of
+from tickwheel.service.authorization import digest_of
 
 
 def entry(token: str, roles: str, rest: str = "") -> str:

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from tickwheel.worker.board import Board, Slot
+from tickwheel.worker.shared_state import Board, Slot
 
 pytestmark = pytest.mark.integration
 
 WRITER = """
 import sys
-from tickwheel.worker.board import Board, Slot
+from tickwheel.worker.shared_state import Board, Slot
 page = Board(1, int(sys.argv[1])).pages[0]
 page.begin(1, 10)
 print("begun", flush=True)

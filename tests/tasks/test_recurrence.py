@@ -10,10 +10,10 @@ import pytest
 from tickwheel import Message, Tickwheel
 from tickwheel.tasks import TaskApp, current
 from tickwheel.tasks.schedule import Missed, Schedule
-from tickwheel.tasks.times import Every
+from tickwheel.tasks.schedule_times import Every
 from tickwheel.testing import VirtualClock
-from tickwheel.testing.tasks import TaskTester, tasks_of
-from tickwheel.worker.recurrence import Fate, Recurrence
+from tickwheel.testing.task_tester import TaskTester, tasks_of
+from tickwheel.worker.schedule_runner import Fate, Recurrence
 
 pytestmark = [pytest.mark.integration, pytest.mark.tickwheel(shards=4, now=datetime(2026, 3, 27, 12, tzinfo=UTC))]
 

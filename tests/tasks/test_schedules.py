@@ -8,7 +8,7 @@ import pytest
 from tickwheel.errors import InvalidArgument
 from tickwheel.tasks import Schedule, TaskApp
 from tickwheel.tasks.schedule import Missed
-from tickwheel.tasks.times import Cron, Every
+from tickwheel.tasks.schedule_times import Cron, Every
 
 pytestmark = pytest.mark.unit
 

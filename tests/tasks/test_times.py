@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.tasks.times import Cron, Every, Times
+from tickwheel.tasks.schedule_times import Cron, Every, Times
 
 pytestmark = pytest.mark.unit
 

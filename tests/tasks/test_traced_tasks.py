@@ -8,7 +8,7 @@ from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
 
 from tests.integration.spans_of import Spans, id_of, parent_of, provider_of, trace_of
 from tickwheel.tasks import TaskApp
-from tickwheel.testing.tasks import TaskTester
+from tickwheel.testing.task_tester import TaskTester
 
 pytestmark = pytest.mark.integration
 

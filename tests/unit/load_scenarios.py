@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from tickwheel.load.curve import Curve
-from tickwheel.load.distributions import Exponential
-from tickwheel.load.pending import Task
-from tickwheel.load.scenario import QueueLoad, Scenario, WorkerGroup
+from tickwheel.load.capacity.ready_queue import Task
+from tickwheel.load.scenario.arrival_rate import Curve
+from tickwheel.load.scenario.distributions import Exponential
+from tickwheel.load.scenario.scenario import QueueLoad, Scenario, WorkerGroup
 
 
 def one_queue(workers: int = 1, rate: float = 1.0, run_s: float = 1.0, **given: Any) -> Scenario:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwheel.event_process.server_clock import ServerClock
+from tickwheel.driver.server_clock import ServerClock
 
 pytestmark = pytest.mark.unit
 

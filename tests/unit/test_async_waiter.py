@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from tickwheel.waiting import WaitList
-from tickwheel.wake_task import TaskWaiter
+from tickwheel.redis.wait_list import WaitList
+from tickwheel.redis.wakeup_task import TaskWaiter
 
 pytestmark = pytest.mark.unit
 

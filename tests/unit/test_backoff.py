@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwheel.event_process.backoff import LONGEST_S, SHORTEST_S, Backoff
+from tickwheel.runtime.backoff import LONGEST_S, SHORTEST_S, Backoff
 
 pytestmark = pytest.mark.unit
 

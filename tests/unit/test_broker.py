@@ -5,7 +5,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from tickwheel.event_process.broker import Broker
+from tickwheel.kafka.producer import Broker
 
 pytestmark = pytest.mark.unit
 

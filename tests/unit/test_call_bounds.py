@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from tickwheel import NewMessage, limits
-from tickwheel.config import QueueConfig
-from tickwheel.core import Core
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.context import Core
 from tickwheel.operations.enqueue import Packed, Packer, _parts
 
 pytestmark = pytest.mark.unit

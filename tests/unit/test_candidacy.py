@@ -2,17 +2,7 @@
 
 import pytest
 
-from tickwheel.event_process.candidacy import (
-    Deposed,
-    HandOver,
-    LookOut,
-    Stand,
-    Step,
-    WaitFor,
-    Win,
-    Withdraw,
-    next_step,
-)
+from tickwheel.election.candidacy import Deposed, HandOver, LookOut, Stand, Step, WaitFor, Win, Withdraw, next_step
 
 pytestmark = pytest.mark.unit
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from tickwheel.cli.checkup import ServerFacts, ShardFacts, judge_queues, judge_server, judge_shards
-from tickwheel.config import QueueConfig
-from tickwheel.core import Core
-from tickwheel.doctor.reading import damage_told
+from tickwheel.doctor.health import ServerFacts, ShardFacts, judge_queues, judge_server, judge_shards
+from tickwheel.doctor.shard_reader import damage_told
 from tickwheel.errors import Forbidden, TickwheelError, Unavailable
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.context import Core
 
 pytestmark = pytest.mark.unit
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tickwheel import InvalidArgument
-from tickwheel.cli.jsonl import LineRefused, lines, parse
-from tickwheel.cli.notation import deadline, duration, moment, pairs, token, written
+from tickwheel.cli.json_lines import LineRefused, lines, parse
+from tickwheel.cli.parameter_types import deadline, duration, moment, pairs, token, written
 
 pytestmark = pytest.mark.unit
 

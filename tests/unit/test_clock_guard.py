@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwheel.event_process.guard import ANCHOR_MS, DRIFT, ClockGuard
+from tickwheel.driver.clock_guard import ANCHOR_MS, DRIFT, ClockGuard
 
 pytestmark = pytest.mark.unit
 

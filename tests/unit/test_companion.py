@@ -8,9 +8,9 @@ import pytest
 
 from tests.conditions import eventually
 from tickwheel import Unavailable
+from tickwheel.driver.fenced_shard import Shard
 from tickwheel.errors import Fenced
-from tickwheel.event_process.companion import Companion
-from tickwheel.event_process.shard import Shard
+from tickwheel.event_process.sidecar import Companion
 
 pytestmark = pytest.mark.unit
 

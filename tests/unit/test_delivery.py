@@ -17,13 +17,13 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from tickwheel.delivery import Delivery, Parcel
 from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError, Unavailable
 from tickwheel.plan import Request
-from tickwheel.scripts import Call, load
-from tickwheel.seldom import Seldom
-from tickwheel.topology import SLOTS, Topology, slot_of
-from tickwheel.transport import ASKING, Attempts, TryLater
+from tickwheel.redis.replies import ASKING, Attempts, TryLater
+from tickwheel.redis.round_trip import Delivery, Parcel
+from tickwheel.redis.topology import SLOTS, Topology, slot_of
+from tickwheel.runtime.log_throttle import Seldom
+from tickwheel.storage.scripts import Call, load
 
 pytestmark = pytest.mark.unit
 

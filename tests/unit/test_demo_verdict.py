@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from tickwheel.demo.checks import Verdict, judge
 from tickwheel.demo.flights import Flight
 from tickwheel.demo.logbook import Landing
 from tickwheel.demo.timetable import Departure
-from tickwheel.demo.verdict import Verdict, judge
-from tickwheel.record import State
-from tickwheel.transitions import Transition
+from tickwheel.storage.record import State
+from tickwheel.storage.transition import Transition
 
 pytestmark = pytest.mark.unit
 

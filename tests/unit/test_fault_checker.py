@@ -11,7 +11,7 @@ from tests.fault.harness.evidence import Claim, Evidence
 from tests.fault.harness.history import FAIL, OK, UNKNOWN, Call
 from tests.fault.harness.load import EXCLUSIVE, MAX_ATTEMPTS, PlannedMessage
 from tests.sound_history import CANCELLED, DELAYED, FIRST, SECOND, START_MS, dequeued, sound, step
-from tickwheel.record import State
+from tickwheel.storage.record import State
 
 pytestmark = pytest.mark.unit
 

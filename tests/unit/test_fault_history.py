@@ -9,8 +9,8 @@ from tests.fault.harness.history import FAIL, OK, UNKNOWN, History, read
 from tests.fault.harness.lateness import recovery_s, spread_ms, waits
 from tickwheel import LeaseLost, NotDurable, Unavailable
 from tickwheel.errors import TickwheelError
-from tickwheel.record import State
-from tickwheel.transitions import Transition
+from tickwheel.storage.record import State
+from tickwheel.storage.transition import Transition
 
 pytestmark = pytest.mark.unit
 

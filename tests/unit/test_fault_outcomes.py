@@ -9,8 +9,8 @@ from tests.fault.harness.faults import Injection
 from tests.fault.harness.load import Load
 from tests.fault.harness.rows import plan
 from tests.fault.harness.run import Outcome, measure
-from tickwheel.record import State
-from tickwheel.transitions import Transition
+from tickwheel.storage.record import State
+from tickwheel.storage.transition import Transition
 
 pytestmark = pytest.mark.unit
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwheel.event_process.flight import WINDOW_BYTES, WINDOWS, Cut, Flight
+from tickwheel.relay.in_flight_windows import WINDOW_BYTES, WINDOWS, Cut, Flight
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,7 @@ from itertools import chain
 
 import pytest
 
-from tickwheel.service.grouping import Grouping
+from tickwheel.service.micro_batcher import Grouping
 
 pytestmark = pytest.mark.unit
 

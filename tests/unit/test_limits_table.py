@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tickwheel import limits
-from tickwheel.service import intake
+from tickwheel.service import server_options as intake
 
 pytestmark = pytest.mark.unit
 

@@ -7,12 +7,12 @@ from itertools import pairwise
 import pytest
 
 from tests.unit.load_scenarios import one_queue
-from tickwheel.load import report
-from tickwheel.load.advice import advised
-from tickwheel.load.capacity import Target
-from tickwheel.load.meter import Meter
-from tickwheel.load.outcome import Outcome, Sample
-from tickwheel.operations.look import Lateness
+from tickwheel.load.capacity.advice import advised
+from tickwheel.load.capacity.capacity import Target
+from tickwheel.load.report import report
+from tickwheel.load.run.measurements import Meter
+from tickwheel.load.run.run_result import Outcome, Sample
+from tickwheel.operations.inspect import Lateness
 
 pytestmark = pytest.mark.unit
 

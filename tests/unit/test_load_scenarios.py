@@ -9,14 +9,15 @@ import pytest
 
 from tests.unit.load_scenarios import one_queue
 from tickwheel import InvalidArgument
-from tickwheel.load import dues, recording, scenario_file
-from tickwheel.load.arrivals import expected, planned
-from tickwheel.load.batches import Batches
-from tickwheel.load.curve import Burst, Curve
-from tickwheel.load.distributions import Constant, Empirical, Exponential, Lognormal, Mix, Uniform, parse
-from tickwheel.load.scenario import Cancel, WorkerGroup
-from tickwheel.load.source import Source, shipped
-from tickwheel.load.values import numbered
+from tickwheel.load.capacity import due_tasks as dues
+from tickwheel.load.run.batches import Batches
+from tickwheel.load.scenario import recording, scenario_file
+from tickwheel.load.scenario.arrival_rate import Burst, Curve
+from tickwheel.load.scenario.arrivals import expected, planned
+from tickwheel.load.scenario.distributions import Constant, Empirical, Exponential, Lognormal, Mix, Uniform, parse
+from tickwheel.load.scenario.metadata_values import numbered
+from tickwheel.load.scenario.scenario import Cancel, WorkerGroup
+from tickwheel.load.scenario.source import Source, shipped
 
 pytestmark = pytest.mark.unit
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.load_scenarios import erlang_c, one_queue, poisson, scenario
-from tickwheel.load.capacity import Target, least, percentile, table
-from tickwheel.load.curve import Curve
-from tickwheel.load.distributions import Constant, Exponential
-from tickwheel.load.pending import Pending, Task
-from tickwheel.load.scenario import QueueLoad, WorkerGroup, with_workers
-from tickwheel.load.simulator import Overheads, simulate
+from tickwheel.load.capacity.capacity import Target, least, percentile, table
+from tickwheel.load.capacity.ready_queue import Pending, Task
+from tickwheel.load.capacity.simulator import Overheads, simulate
+from tickwheel.load.scenario.arrival_rate import Curve
+from tickwheel.load.scenario.distributions import Constant, Exponential
+from tickwheel.load.scenario.scenario import QueueLoad, WorkerGroup, with_workers
 
 pytestmark = pytest.mark.unit
 
@@ -131,7 +131,7 @@ def test_hours_of_the_day_have_needs_of_their_own() -> None:
 
 
 def test_where_no_number_of_workers_is_enough_it_says_so() -> None:
-    from tickwheel.load.values import numbered
+    from tickwheel.load.scenario.metadata_values import numbered
 
     plan = one_queue(1, rate=1.0, run=Constant(2.0), exclusive=numbered("project", 1, 0.0))
     [hour] = table(replace(plan, length_s=600.0), Target(5.0), NONE)

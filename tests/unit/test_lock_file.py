@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tickwheel.event_process import LockFileElection, lockfile
+from tickwheel.election import lock_file as lockfile
+from tickwheel.event_process import LockFileElection
 
 pytestmark = pytest.mark.unit
 

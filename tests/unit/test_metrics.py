@@ -17,7 +17,7 @@ from tickwheel import InvalidArgument
 from tickwheel.event_process import WheelStats
 from tickwheel.event_process.metrics import TOLD, Told, serve_metrics
 from tickwheel.service.metrics import TOLD as SERVICE_TOLD
-from tickwheel.told import Told as LabelledTold
+from tickwheel.telemetry.metrics import Told as LabelledTold
 from tickwheel.worker.metrics import TOLD as WORKER_TOLD
 
 pytestmark = pytest.mark.unit

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwheel.event_process.memory import Memory
-from tickwheel.event_process.near import NearTimers
-from tickwheel.timers import Kind, Timer, pack, unpack
+from tickwheel.driver.loaded_timers import Memory
+from tickwheel.driver.near_timers import NearTimers
+from tickwheel.storage.timer import Kind, Timer, pack, unpack
 
 pytestmark = pytest.mark.unit
 

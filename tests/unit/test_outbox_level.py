@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwheel.event_process.outbox_level import Level, level
+from tickwheel.relay.outbox_level import Level, level
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tickwheel import EnqueueResult, InvalidArgument, LeaseLost, TickwheelError, Unavailable, errors
-from tickwheel.valkey_process import EmbeddedServerError, ServerEnded
+from tickwheel.embedded.valkey_process import EmbeddedServerError, ServerEnded
 
 pytestmark = pytest.mark.unit
 

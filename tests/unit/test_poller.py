@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tickwheel.config import QueueConfig
-from tickwheel.core import Core
-from tickwheel.operations import readiness
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations import head_cache as readiness
+from tickwheel.operations.context import Core
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.plan import Request, Round
 

@@ -8,8 +8,8 @@ import pytest
 
 from tickwheel import errors
 from tickwheel.errors import TickwheelError
-from tickwheel.remote.methods import METHODS, SERVICES
-from tickwheel.remote.status import reason
+from tickwheel.rpc.methods import METHODS, SERVICES
+from tickwheel.rpc.status import reason
 
 pytestmark = pytest.mark.unit
 

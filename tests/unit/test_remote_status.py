@@ -6,7 +6,7 @@ import pytest
 
 from tickwheel import errors
 from tickwheel.errors import TickwheelError
-from tickwheel.remote.status import DETAILS, DOMAIN, error_of, reason, refusal, refusal_of, status_of
+from tickwheel.rpc.status import DETAILS, DOMAIN, error_of, reason, refusal, refusal_of, status_of
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conditions import eventually
 from tickwheel import InvalidArgument, Unavailable
-from tickwheel.tasks.routes import UNMOVED, Route, Routes
+from tickwheel.tasks.celery_routes import UNMOVED, Route, Routes
 
 pytestmark = pytest.mark.unit
 
@@ -48,7 +48,7 @@ def test_a_share_is_from_0_to_1(share: object) -> None:
 
 def test_a_route_is_read_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("tickwheel.tasks.routes.time.monotonic", lambda: now)
+    monkeypatch.setattr("tickwheel.tasks.celery_routes.time.monotonic", lambda: now)
     texts = {"route:a": '{"to": "tickwheel", "share": 1.0}'}
     asked: list[str] = []
 
@@ -68,7 +68,7 @@ def test_a_route_is_read_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("trouble", ["away", "damaged"])
 def test_what_cannot_be_read_is_what_was_last_known(monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
     now = 100.0
-    monkeypatch.setattr("tickwheel.tasks.routes.time.monotonic", lambda: now)
+    monkeypatch.setattr("tickwheel.tasks.celery_routes.time.monotonic", lambda: now)
     said: list[str] = ['{"to": "tickwheel"}']
 
     def setting(_: str) -> str | None:
@@ -92,7 +92,7 @@ def test_what_cannot_be_read_is_what_was_last_known(monkeypatch: pytest.MonkeyPa
 
 def test_while_one_thread_reads_the_others_go_by_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("tickwheel.tasks.routes.time.monotonic", lambda: now)
+    monkeypatch.setattr("tickwheel.tasks.celery_routes.time.monotonic", lambda: now)
     go_on, reads = threading.Event(), threading.Event()
     texts = ['{"to": "tickwheel"}', '{"to": "celery"}']
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tickwheel import keys, scripts
+from tickwheel.storage import keys, scripts
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from freezegun import freeze_time
 
-from tickwheel.seldom import PAUSE_S, Seldom
+from tickwheel.runtime.log_throttle import PAUSE_S, Seldom
 
 pytestmark = pytest.mark.unit
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.unit
 # The main thread does nothing but what a handler that sets the event would wait for ever in.
 PROGRAM = """
 import signal, threading
-from tickwheel.signals import hear
+from tickwheel.runtime.signals import hear
 
 heard, event = 0, threading.Event()
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from tickwheel.config import QueueConfig, parse
 from tickwheel.errors import InvalidArgument
-from tickwheel.event_process.handed import BYTES, MESSAGES, Handed
-from tickwheel.event_process.kafka_sink import headers, key
-from tickwheel.event_process.sink import Answer, DueMessage, Told
-from tickwheel.record import FIXED, HEAD, OWNED, State, encode_pairs
+from tickwheel.model.queue_config import QueueConfig, parse
+from tickwheel.sinks.in_flight_messages import BYTES, MESSAGES, Handed
+from tickwheel.sinks.kafka_sink import headers, key
+from tickwheel.sinks.sink import Answer, DueMessage, Told
+from tickwheel.storage.record import FIXED, HEAD, OWNED, State, encode_pairs
 
 pytestmark = pytest.mark.unit
 

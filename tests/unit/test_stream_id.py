@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwheel.event_process.stream_id import id_after
+from tickwheel.storage.stream_id import id_after
 
 pytestmark = pytest.mark.unit
 

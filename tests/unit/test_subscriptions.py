@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from redis.exceptions import MovedError
 
-from tickwheel.subscriptions import Subscriptions
-from tickwheel.topology import SLOTS, Topology, slot_of
-from tickwheel.waiting import WaitList
+from tickwheel.redis.subscriptions import Subscriptions
+from tickwheel.redis.topology import SLOTS, Topology, slot_of
+from tickwheel.redis.wait_list import WaitList
 
 pytestmark = pytest.mark.unit
 

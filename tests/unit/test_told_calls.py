@@ -12,14 +12,14 @@ import pytest
 from freezegun import freeze_time
 from redis.exceptions import ConnectionError
 
-from tickwheel.async_io import AsyncIO
-from tickwheel.async_servers import AsyncServerPools
 from tickwheel.errors import Unavailable
 from tickwheel.plan import Command, Request, Round
-from tickwheel.seldom import PAUSE_S, Seldom
-from tickwheel.sync_io import SyncIO
-from tickwheel.topology import SLOTS, Topology
-from tickwheel.transport import Attempts, TryLater
+from tickwheel.redis.asyncio_executor import AsyncIO
+from tickwheel.redis.asyncio_pools import AsyncServerPools
+from tickwheel.redis.blocking_executor import SyncIO
+from tickwheel.redis.replies import Attempts, TryLater
+from tickwheel.redis.topology import SLOTS, Topology
+from tickwheel.runtime.log_throttle import PAUSE_S, Seldom
 
 pytestmark = pytest.mark.unit
 

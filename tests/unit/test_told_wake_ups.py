@@ -11,9 +11,9 @@ import pytest
 from redis.exceptions import ConnectionError
 
 from tests.conditions import eventually, eventually_in_task
-from tickwheel.topology import SLOTS, Topology
-from tickwheel.wake_task import WakeTask
-from tickwheel.wake_thread import WakeThread
+from tickwheel.redis.topology import SLOTS, Topology
+from tickwheel.redis.wakeup_task import WakeTask
+from tickwheel.redis.wakeup_thread import WakeThread
 
 pytestmark = pytest.mark.unit
 
@@ -166,7 +166,7 @@ def test_an_interruption_is_a_warning_once_and_its_end_is_told_once_all_is_confi
 def test_a_subscription_that_does_not_stand_in_time_is_told_of_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tickwheel.wake_task.CONFIRM_S", 0.001)
+    monkeypatch.setattr("tickwheel.redis.wakeup_task.CONFIRM_S", 0.001)
 
     async def watch() -> None:
         servers = AsyncServers(Topology())

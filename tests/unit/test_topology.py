@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwheel.topology import SINGLE, SLOTS, Topology, named, slot_of
+from tickwheel.redis.topology import SINGLE, SLOTS, Topology, named, slot_of
 
 pytestmark = pytest.mark.unit
 

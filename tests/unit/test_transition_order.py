@@ -6,9 +6,9 @@ import pytest
 
 from tickwheel import TickwheelError
 from tickwheel.events import Gap, Transition
+from tickwheel.events.deduplication import Order
 from tickwheel.events.encoding import decode
-from tickwheel.events.order import Order
-from tickwheel.events.partitions import Partitions
+from tickwheel.events.partition_offsets import Partitions
 
 pytestmark = pytest.mark.unit
 

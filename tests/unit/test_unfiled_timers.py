@@ -2,10 +2,10 @@
 
 import pytest
 
-from tickwheel.event_process import ended as event_process_ended
-from tickwheel.event_process.ended import EndedLeases
-from tickwheel.event_process.inbox import HURRY_TIMERS, ROTATE_MS, Entry, Unfiled, to_file
-from tickwheel.timers import Kind, Timer, generation, pack, split
+from tickwheel.driver import finished_leases as event_process_ended
+from tickwheel.driver.finished_leases import EndedLeases
+from tickwheel.driver.inbox_buffer import HURRY_TIMERS, ROTATE_MS, Entry, Unfiled, to_file
+from tickwheel.storage.timer import Kind, Timer, generation, pack, split
 
 pytestmark = pytest.mark.unit
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.urls import abridged, check, of_server, servers, without_password
+from tickwheel.redis.url import abridged, check, of_server, servers, without_password
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tickwheel import TickwheelError, Unauthenticated, Unavailable
-from tickwheel.service.usage import Usage
+from tickwheel.service.token_quota import Usage
 
 pytestmark = pytest.mark.unit
 

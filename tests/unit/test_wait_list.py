@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from tickwheel.waiting import Waiter, WaitList
+from tickwheel.redis.wait_list import Waiter, WaitList
 
 pytestmark = pytest.mark.unit
 

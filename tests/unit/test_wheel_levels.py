@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwheel.event_process.levels import (
+from tickwheel.storage.wheel_levels import (
     HIGHEST,
     LOWEST,
     RADIX,

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tickwheel import InvalidArgument
-from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
 
 pytestmark = pytest.mark.unit
 

@@ -20,7 +20,7 @@ importing   moving it: `tickwheel import celery`
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tickwheel.celery.sending import migrate
+    from tickwheel.celery.router import migrate
 
 __all__ = ["migrate"]
 
@@ -28,7 +28,7 @@ __all__ = ["migrate"]
 def __getattr__(name: str) -> Any:
     # Imported when it is asked for: the importer needs no Celery.
     if name == "migrate":
-        from tickwheel.celery.sending import migrate
+        from tickwheel.celery.router import migrate
 
         return migrate
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,29 +7,29 @@ from typing import Annotated, Any
 import typer
 
 import tickwheel
-from tickwheel.cli import (
+from tickwheel.cli.command import remember, top_signature
+from tickwheel.cli.commands import (
     acl,
     bench,
-    change,
     demo,
     doctor,
     enqueue,
     events,
     import_celery,
-    lease,
     load,
-    look,
-    queues,
-    routes,
     schedules,
     serve,
-    settings,
     shards,
     worker,
 )
-from tickwheel.cli.command import remember, top_signature
-from tickwheel.cli.failures import EXIT_CODES_HELP
-from tickwheel.cli.streams import prepare_streams
+from tickwheel.cli.commands import cancel as change
+from tickwheel.cli.commands import dequeue as lease
+from tickwheel.cli.commands import inspect as look
+from tickwheel.cli.commands import queue as queues
+from tickwheel.cli.commands import route as routes
+from tickwheel.cli.commands import setting as settings
+from tickwheel.cli.exit_codes import EXIT_CODES_HELP
+from tickwheel.cli.standard_streams import prepare_streams
 
 _HELP = f"""A delay scheduler and priority queue: work happens later, in order of urgency, and never twice at once.
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 import typer
 from rich.markup import escape
 
-from tickwheel.cli.failures import failures
-from tickwheel.cli.notation import directory, duration, option
-from tickwheel.cli.place import Place
+from tickwheel.cli.exit_codes import failures
+from tickwheel.cli.parameter_types import directory, duration, option
+from tickwheel.cli.target import Place
 
 P = ParamSpec("P")
 _PANEL = "For every command"

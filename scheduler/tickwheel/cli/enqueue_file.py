@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tickwheel import EnqueueResult, IdConflict, InvalidArgument, NewMessage, Queue, TickwheelError
-from tickwheel.cli.failures import Refusal
-from tickwheel.cli.jsonl import Line, LineRefused, lines
+from tickwheel.cli.exit_codes import Refusal
+from tickwheel.cli.json_lines import Line, LineRefused, lines
 from tickwheel.cli.output import print_json
-from tickwheel.cli.streams import standard_input
+from tickwheel.cli.standard_streams import standard_input
 from tickwheel.operations.enqueue import others
 
 _BATCH = 1_000

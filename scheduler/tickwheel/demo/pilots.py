@@ -16,8 +16,9 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-from tickwheel import LeaseLost, aio, urls
+from tickwheel import LeaseLost, aio
 from tickwheel.demo.logbook import Landing, Logbook
+from tickwheel.redis import url as urls
 
 _WAIT = timedelta(seconds=20)
 

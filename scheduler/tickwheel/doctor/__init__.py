@@ -9,14 +9,14 @@ values      the numbers that no message implies: clock, fence, lateness
 history     the events replay to the states of the records
 """
 
-from tickwheel.core import Core
 from tickwheel.doctor.history import check_history
 from tickwheel.doctor.indexes import check_indexes
 from tickwheel.doctor.keyspace import check_keys
 from tickwheel.doctor.messages import check_messages
-from tickwheel.doctor.reading import Findings, Shard
-from tickwheel.doctor.values import check_values
+from tickwheel.doctor.shard_reader import Findings, Shard
+from tickwheel.doctor.shard_values import check_values
 from tickwheel.doctor.wheel import check_wheel
+from tickwheel.operations.context import Core
 from tickwheel.operations.queues import listed
 from tickwheel.plan import Plan
 

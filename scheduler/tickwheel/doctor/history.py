@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from tickwheel.core import RELAYED
-from tickwheel.doctor.implied import read
-from tickwheel.doctor.reading import PAGE, Shard
+from tickwheel.doctor.expected_entries import read
+from tickwheel.doctor.shard_reader import PAGE, Shard
+from tickwheel.operations.context import RELAYED
 from tickwheel.plan import Plan, pairwise
-from tickwheel.record import State, name
-from tickwheel.transitions import Transition, decode
+from tickwheel.storage.record import State, name
+from tickwheel.storage.transition import Transition, decode
 
 # A history with more transitions than this is not replayed: some hundred bytes of memory each.
 REPLAY_MAX = 1_000_000

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from struct import Struct
 
-from tickwheel.config import QueueConfig
-from tickwheel.doctor.implied import Implied, read
-from tickwheel.doctor.reading import Shard, Walk
+from tickwheel.doctor.expected_entries import Implied, read
+from tickwheel.doctor.shard_reader import Shard, Walk
+from tickwheel.model.queue_config import QueueConfig
 from tickwheel.plan import Plan
-from tickwheel.record import State
+from tickwheel.storage.record import State
 
 _U16 = Struct(">H")
 _ORDER_BYTES, _SIGNATURE_BYTES, _RANK_BYTES, _NUMBER_BYTES = 14, 8, 6, 2

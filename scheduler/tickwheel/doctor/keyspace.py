@@ -2,10 +2,10 @@
 
 import re
 
-from tickwheel import keys
-from tickwheel.core import Core
-from tickwheel.doctor.reading import PAGE, Findings, Queues, ask
+from tickwheel.doctor.shard_reader import PAGE, Findings, Queues, ask
+from tickwheel.operations.context import Core
 from tickwheel.plan import Plan
+from tickwheel.storage import keys
 
 _HOME = {"namespace": "hash", "queues": "hash", "settings": "hash"}
 _SHARD = {

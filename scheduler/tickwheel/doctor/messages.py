@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from tickwheel.doctor.implied import Implied, read
-from tickwheel.doctor.reading import Shard, Walk
+from tickwheel.doctor.expected_entries import Implied, read
+from tickwheel.doctor.shard_reader import Shard, Walk
 from tickwheel.doctor.wheel import Sieve
 from tickwheel.plan import Command, Plan, pairwise
-from tickwheel.record import BODY, State
-from tickwheel.routing import shard_of
+from tickwheel.storage.record import BODY, State
+from tickwheel.storage.sharding import shard_of
 
 Problems = Iterator[tuple[str, str]]
 Judge = Callable[[list[Any]], Problems]

@@ -6,11 +6,11 @@ The wheel is read before the messages, in the direction in which timers move, so
 import re
 from collections.abc import Iterable
 
-from tickwheel.doctor.implied import read
-from tickwheel.doctor.reading import PAGE, Shard
-from tickwheel.event_process.levels import HIGHEST, LOWEST, number, parse, start
+from tickwheel.doctor.expected_entries import read
+from tickwheel.doctor.shard_reader import PAGE, Shard
 from tickwheel.plan import Plan, pairwise
-from tickwheel.timers import Kind, Timer, unpack
+from tickwheel.storage.timer import Kind, Timer, unpack
+from tickwheel.storage.wheel_levels import HIGHEST, LOWEST, number, parse, start
 
 # A list's elements hold up to some hundred timers.
 _CHUNKS = 50

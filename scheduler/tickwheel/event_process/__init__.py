@@ -11,10 +11,10 @@ companion: relay, flight, broker      beside the wheel: the outbox to Kafka,
 hand_off, handed, channels, sink*     and due messages to the sinks of their queues
 """
 
-from tickwheel.event_process.election import Election, Leadership
-from tickwheel.event_process.lockfile import LockFileElection
-from tickwheel.event_process.queues import QueueRef, Queues
-from tickwheel.event_process.stats import WheelStats
+from tickwheel.driver.queue_lookup import QueueRef, Queues
+from tickwheel.driver.stats import WheelStats
+from tickwheel.election.election import Election, Leadership
+from tickwheel.election.lock_file import LockFileElection
 from tickwheel.event_process.supervisor import EventProcess
 
 __all__ = [

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tickwheel.event_process.stats import WheelStats
-from tickwheel.metrics_page import serve_page
+from tickwheel.driver.stats import WheelStats
+from tickwheel.telemetry.metrics_server import serve_page
 
 Health = Callable[[], dict[int, WheelStats]]
 

@@ -9,20 +9,20 @@ from typing import Final
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tickwheel import keys
+from tickwheel.driver.commands import ReadFence, Refused, Steps
+from tickwheel.driver.fenced_shard import Shard
+from tickwheel.driver.queue_lookup import HomeChanged, Queues
+from tickwheel.driver.server_clock import ServerClock, monotonic_ms
+from tickwheel.driver.shard_connection import Link
+from tickwheel.driver.shard_driver import ShardDriver
+from tickwheel.driver.stats import WheelStats
+from tickwheel.election.election import Election, Leadership, owner
 from tickwheel.errors import Fenced, TickwheelError
-from tickwheel.event_process.backoff import Backoff
-from tickwheel.event_process.commands import ReadFence, Refused, Steps
-from tickwheel.event_process.companion import Companion, StartCompanion
-from tickwheel.event_process.driver import ShardDriver
-from tickwheel.event_process.election import Election, Leadership, owner
-from tickwheel.event_process.link import Link
-from tickwheel.event_process.queues import HomeChanged, Queues
-from tickwheel.event_process.server_clock import ServerClock, monotonic_ms
-from tickwheel.event_process.shard import Shard
-from tickwheel.event_process.stats import WheelStats
-from tickwheel.event_process.wake_pipe import WakePipe
-from tickwheel.seldom import Seldom
+from tickwheel.event_process.sidecar import Companion, StartCompanion
+from tickwheel.runtime.backoff import Backoff
+from tickwheel.runtime.log_throttle import Seldom
+from tickwheel.runtime.wake_pipe import WakePipe
+from tickwheel.storage import keys
 from tickwheel.storage.fence import client_name, pack_fence
 
 # Who cannot reach a shard for so long resigns, where another can.

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from threading import Condition, Thread
 
+from tickwheel.driver.queue_lookup import Queues
+from tickwheel.driver.server_clock import ServerClock
+from tickwheel.driver.stats import WheelStats
+from tickwheel.election.election import Election
 from tickwheel.errors import TickwheelError
-from tickwheel.event_process.companion import StartCompanion
-from tickwheel.event_process.election import Election
-from tickwheel.event_process.queues import Queues
-from tickwheel.event_process.server_clock import ServerClock
 from tickwheel.event_process.shard_loop import Connect, ShardLoop
-from tickwheel.event_process.stats import WheelStats
+from tickwheel.event_process.sidecar import StartCompanion
 from tickwheel.limits import CLOCK_GUARD_MS
 
 _log = logging.getLogger("tickwheel.event_process")

@@ -5,9 +5,9 @@ reading, order, partitions          `read`: records to transitions, each once, i
 kafka                               the client library, an extra
 """
 
+from tickwheel.events.deduplication import Gap
 from tickwheel.events.encoding import SCHEMA_VERSION, Transition
-from tickwheel.events.kafka import TOPIC
-from tickwheel.events.order import Gap
-from tickwheel.events.reading import read
+from tickwheel.events.reader import read
+from tickwheel.kafka.library import TOPIC
 
 __all__ = ["SCHEMA_VERSION", "TOPIC", "Gap", "Transition", "read"]

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from json import JSONEncoder
 from typing import Final
 
-from tickwheel import transitions
-from tickwheel.arguments import from_ms
 from tickwheel.errors import TickwheelError
-from tickwheel.record import State
+from tickwheel.model.validation import from_ms
+from tickwheel.storage import transition as transitions
+from tickwheel.storage.record import State
 
 SCHEMA_VERSION: Final = 1
 

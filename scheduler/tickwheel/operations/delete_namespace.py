@@ -1,8 +1,8 @@
 """Delete a namespace with all that is in it. For those who made it themselves: demo, bench, tests."""
 
-from tickwheel.core import Core
-from tickwheel.keys import shard_prefix
+from tickwheel.operations.context import Core
 from tickwheel.plan import Plan, Request, one
+from tickwheel.storage.keys import shard_prefix
 
 
 def delete_namespace(core: Core) -> Plan[None]:

@@ -8,9 +8,7 @@ from datetime import timedelta
 from struct import Struct
 from typing import Any, TypeVar
 
-from tickwheel import arguments, limits, record
-from tickwheel.config import QueueConfig
-from tickwheel.core import Core
+from tickwheel import limits
 from tickwheel.errors import (
     InvalidArgument,
     LeaseLost,
@@ -19,13 +17,17 @@ from tickwheel.errors import (
     SessionExpired,
     TickwheelError,
 )
-from tickwheel.keys import session_key
-from tickwheel.message import LeasedMessage
-from tickwheel.operations.exact import shares
-from tickwheel.operations.finish import fail, shard_of_message
-from tickwheel.operations.readiness import Readiness
+from tickwheel.model import validation as arguments
+from tickwheel.model.message import LeasedMessage
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.context import Core
+from tickwheel.operations.exact_order import shares
+from tickwheel.operations.head_cache import Readiness
+from tickwheel.operations.sessions import Slot, parse_request_id
+from tickwheel.operations.settle import fail, shard_of_message
 from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Watch, one
-from tickwheel.session import Slot, parse_request_id
+from tickwheel.storage import record
+from tickwheel.storage.keys import session_key
 
 _PARAMS = Struct(">HIIIII16s")
 _HEAD = Struct(">BQQ")

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from struct import Struct
 
-from tickwheel import arguments, limits, trace_context
-from tickwheel.config import QueueConfig
-from tickwheel.core import Core
+from tickwheel import limits
 from tickwheel.errors import IdConflict, InvalidArgument, TickwheelError
-from tickwheel.identity import new_id
-from tickwheel.message import EnqueueResult, NewMessage, label
+from tickwheel.model import validation as arguments
+from tickwheel.model.message import EnqueueResult, NewMessage, label
+from tickwheel.model.message_id import new_id
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.context import Core
 from tickwheel.operations.queues import ensure
 from tickwheel.operations.results import CONFLICT, DONE, INVALID
 from tickwheel.plan import Command, Plan, Request
-from tickwheel.record import BIAS, BODY, EXPLICIT, OVERRIDES, PAIRS, name, pairs_section
-from tickwheel.routing import shard_of
+from tickwheel.storage import trace_context
+from tickwheel.storage.record import BIAS, BODY, EXPLICIT, OVERRIDES, PAIRS, name, pairs_section
+from tickwheel.storage.sharding import shard_of
 
 _HEAD = Struct(">BBHI")
 _NUMBER = Struct(">H")

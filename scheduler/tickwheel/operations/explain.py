@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from struct import Struct
 
-from tickwheel import arguments, record
-from tickwheel.core import Core
 from tickwheel.errors import MessageNotFound
-from tickwheel.operations.change import locate
-from tickwheel.operations.look import decoded
+from tickwheel.model import validation as arguments
+from tickwheel.operations.cancel import locate
+from tickwheel.operations.context import Core
+from tickwheel.operations.inspect import decoded
 from tickwheel.plan import Plan, Request, Round
-from tickwheel.record import State
+from tickwheel.storage import record
+from tickwheel.storage.record import State
 
 _PLACE = Struct(">HIHIHI")
 _NONE = 2**48 - 1

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tickwheel import arguments, limits
-from tickwheel.config import QueueConfig, differences, parse
-from tickwheel.core import Core
+from tickwheel import limits
 from tickwheel.errors import QueueConfigConflict, QueueNotFound, TickwheelError
-from tickwheel.keys import namespace_key, queues_key
+from tickwheel.model import validation as arguments
+from tickwheel.model.queue_config import QueueConfig, differences, parse
+from tickwheel.operations.context import Core
 from tickwheel.plan import Plan, Request, one, pairwise
-from tickwheel.scripts import Call, load
+from tickwheel.storage.keys import namespace_key, queues_key
+from tickwheel.storage.scripts import Call, load
 
 
 def create(core: Core, queue: str, given: Mapping[str, Any], *, update: bool = False) -> Plan[QueueConfig]:

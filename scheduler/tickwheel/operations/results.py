@@ -6,9 +6,9 @@ from datetime import datetime
 from struct import Struct
 from typing import TypeVar
 
-from tickwheel import arguments
 from tickwheel.errors import InvalidArgument, InvalidTransition, MessageNotFound, TickwheelError
-from tickwheel.message import label
+from tickwheel.model import validation as arguments
+from tickwheel.model.message import label
 
 T = TypeVar("T")
 RESULT = Struct(">BBIHI")

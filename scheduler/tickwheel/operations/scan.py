@@ -3,14 +3,14 @@
 import re
 from struct import Struct
 
-from tickwheel import arguments
-from tickwheel.core import Core
 from tickwheel.errors import InvalidArgument
-from tickwheel.keys import shard_key
-from tickwheel.message import MessageView
-from tickwheel.operations.look import damage_named, view
+from tickwheel.model import validation as arguments
+from tickwheel.model.message import MessageView
+from tickwheel.operations.context import Core
+from tickwheel.operations.inspect import damage_named, view
 from tickwheel.plan import Plan, Request, one, pairwise
-from tickwheel.record import BODY, State, body_field
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.record import BODY, State, body_field
 
 _NUMBER = Struct(">H")
 _PAGE = 500

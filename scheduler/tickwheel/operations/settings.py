@@ -5,12 +5,13 @@ A reading costs one command; who needs a setting for every message keeps what it
 
 import re
 
-from tickwheel import arguments, limits
-from tickwheel.core import Core
+from tickwheel import limits
 from tickwheel.errors import InvalidArgument, TickwheelError
-from tickwheel.keys import namespace_key, settings_key
+from tickwheel.model import validation as arguments
+from tickwheel.operations.context import Core
 from tickwheel.plan import Plan, Request, one, pairwise
-from tickwheel.scripts import Call, load
+from tickwheel.storage.keys import namespace_key, settings_key
+from tickwheel.storage.scripts import Call, load
 
 _NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.SETTING_NAME_CHARS}}}")
 

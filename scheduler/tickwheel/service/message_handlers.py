@@ -8,24 +8,27 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from tickwheel import limits
-from tickwheel.arguments import at_most, integer, message_id
 from tickwheel.errors import InvalidArgument, LeaseLost, TickwheelError, Unavailable
-from tickwheel.message import EnqueueResult, LeasedMessage
-from tickwheel.operations import change, explain, finish, look
+from tickwheel.model.message import EnqueueResult, LeasedMessage
+from tickwheel.model.validation import at_most, integer, message_id
+from tickwheel.operations import cancel as change
+from tickwheel.operations import explain
+from tickwheel.operations import inspect as look
+from tickwheel.operations import settle as finish
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.enqueue import Refused, enqueue_each, refused
-from tickwheel.operations.leased import check_token, leased
+from tickwheel.operations.resume_lease import check_token, leased
 from tickwheel.operations.scan import Scan
+from tickwheel.operations.sessions import NamedSlots
 from tickwheel.plan import Plan
-from tickwheel.remote import conversion
-from tickwheel.remote.status import refusal_of
-from tickwheel.service.access import CALL
-from tickwheel.service.credit import Credit
-from tickwheel.service.dequeues import Batch, asked_for, response_of
-from tickwheel.service.named import named
+from tickwheel.rpc import message_conversion as conversion
+from tickwheel.rpc.status import refusal_of
+from tickwheel.service.authorization import CALL
+from tickwheel.service.dequeue_batch import Batch, asked_for, response_of
 from tickwheel.service.namespaces import Namespace, Namespaces
-from tickwheel.service.usage import Places
-from tickwheel.session import NamedSlots
+from tickwheel.service.resolve_queue import named
+from tickwheel.service.stream_credit import Credit
+from tickwheel.service.token_quota import Places
 from tickwheel.v1 import message_pb2 as messages
 from tickwheel.v1 import message_service_pb2 as calls
 

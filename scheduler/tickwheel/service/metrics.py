@@ -6,7 +6,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from tickwheel.service.server import Server
-from tickwheel.told import Collected, Samples, Told, one
+from tickwheel.telemetry.metrics import Collected, Samples, Told, one
 
 
 def _moved(done: str) -> Callable[[Server], Samples]:

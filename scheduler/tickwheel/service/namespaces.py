@@ -2,20 +2,20 @@
 
 from typing import TypeVar
 
-from tickwheel import arguments
-from tickwheel.async_servers import AsyncServerPools
-from tickwheel.core import Core
-from tickwheel.message import LeasedMessage
-from tickwheel.namespace import open_namespace
-from tickwheel.opening import Opening
+from tickwheel.client.settings import Opening
+from tickwheel.model import validation as arguments
+from tickwheel.model.message import LeasedMessage
+from tickwheel.operations.context import Core
 from tickwheel.operations.dequeue import Dequeue
+from tickwheel.operations.namespace import open_namespace
+from tickwheel.operations.server_checks import check_server
 from tickwheel.plan import Plan
-from tickwheel.server_checks import check_server
-from tickwheel.service.enqueuing import Enqueuing
-from tickwheel.service.figures import Figures
-from tickwheel.service.polling import Polling
-from tickwheel.service.together import TogetherIO
-from tickwheel.wake_task import WakeTask
+from tickwheel.redis.asyncio_pools import AsyncServerPools
+from tickwheel.redis.wakeup_task import WakeTask
+from tickwheel.service.coalescing_executor import TogetherIO
+from tickwheel.service.counters import Figures
+from tickwheel.service.enqueue_batcher import Enqueuing
+from tickwheel.service.poll_coalescer import Polling
 
 T = TypeVar("T")
 

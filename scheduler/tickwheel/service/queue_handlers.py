@@ -2,10 +2,12 @@
 
 from typing import Final
 
-from tickwheel.operations import look, queues, settings
-from tickwheel.remote import conversion, queue_conversion
-from tickwheel.service.named import check, named
+from tickwheel.operations import inspect as look
+from tickwheel.operations import queues, settings
+from tickwheel.rpc import message_conversion as conversion
+from tickwheel.rpc import queue_conversion
 from tickwheel.service.namespaces import Namespaces
+from tickwheel.service.resolve_queue import check, named
 from tickwheel.v1 import queue_service_pb2 as admin
 
 # What is told of a namespace as it is.

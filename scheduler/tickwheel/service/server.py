@@ -17,23 +17,23 @@ from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha import reflection
 
 from tickwheel import limits
-from tickwheel.async_io import in_thread
-from tickwheel.async_servers import AsyncServerPools
+from tickwheel.client.settings import Opening
 from tickwheel.errors import InvalidArgument, TickwheelError
-from tickwheel.opening import Opening
-from tickwheel.remote.methods import METHODS, SERVICES, Method
-from tickwheel.remote.status import DETAILS, status_of
-from tickwheel.service import intake
-from tickwheel.service.access import CALL, Access
-from tickwheel.service.admission import Admission
-from tickwheel.service.figures import Figures
+from tickwheel.redis.asyncio_executor import in_thread
+from tickwheel.redis.asyncio_pools import AsyncServerPools
+from tickwheel.rpc.methods import METHODS, SERVICES, Method
+from tickwheel.rpc.status import DETAILS, status_of
+from tickwheel.service import server_options as intake
+from tickwheel.service.authentication import Admission
+from tickwheel.service.authorization import CALL, Access
+from tickwheel.service.call_cost import Count, counted
+from tickwheel.service.call_observer import Observing
+from tickwheel.service.counters import Figures
 from tickwheel.service.message_handlers import MessageHandlers
 from tickwheel.service.namespaces import Namespace, Namespaces
-from tickwheel.service.observing import Observing
 from tickwheel.service.queue_handlers import QueueHandlers
-from tickwheel.service.rate import Count, counted
 from tickwheel.service.token_file import TokenFile
-from tickwheel.service.usage import Places, Usage
+from tickwheel.service.token_quota import Places, Usage
 
 _log = logging.getLogger("tickwheel.service")
 _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")

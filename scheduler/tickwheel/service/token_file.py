@@ -24,9 +24,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from tickwheel import arguments, limits
+from tickwheel import limits
 from tickwheel.errors import InvalidArgument
-from tickwheel.service.access import Access, Caller, Role
+from tickwheel.model import validation as arguments
+from tickwheel.service.authorization import Access, Caller, Role
 
 _FIELDS: Final = {
     "name",

@@ -14,14 +14,14 @@ A task runs at least once: one whose worker dies runs again. So it should do no 
 """
 
 from tickwheel.tasks.app import TaskApp
-from tickwheel.tasks.flow import Reject, RetryLater, Skip, TimeLimitExceeded
+from tickwheel.tasks.celery_routes import Route
+from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.middleware import Middleware
-from tickwheel.tasks.queues import TaskQueue
 from tickwheel.tasks.retry import Retry
-from tickwheel.tasks.routes import Route
-from tickwheel.tasks.running import Outcome, Run, current
+from tickwheel.tasks.runner import Outcome, Run, current
 from tickwheel.tasks.schedule import Schedule
 from tickwheel.tasks.task import Task
+from tickwheel.tasks.task_queue import TaskQueue
 
 __all__ = [
     "Middleware",

@@ -12,19 +12,20 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
-from tickwheel import aio, arguments
+from tickwheel import aio
 from tickwheel.client import Queue, Tickwheel
 from tickwheel.errors import Forbidden, InvalidArgument, QueueNotFound
-from tickwheel.message import EnqueueResult, NewMessage
-from tickwheel.tasks import routes
+from tickwheel.model import validation as arguments
+from tickwheel.model.message import EnqueueResult, NewMessage
+from tickwheel.tasks import celery_routes as routes
+from tickwheel.tasks.celery_routes import Route
 from tickwheel.tasks.middleware import Middleware
-from tickwheel.tasks.queues import TaskQueue
 from tickwheel.tasks.retry import Retry
-from tickwheel.tasks.routes import Route
 from tickwheel.tasks.schedule import OCCURRENCES, Policies, Schedule
+from tickwheel.tasks.schedule_times import Cron, Every, Times
 from tickwheel.tasks.signature import ENCODINGS
 from tickwheel.tasks.task import TIME_LIMIT, Call, Defaults, Task
-from tickwheel.tasks.times import Cron, Every, Times
+from tickwheel.tasks.task_queue import TaskQueue
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tickwheel.message import LeasedMessage
+    from tickwheel.model.message import LeasedMessage
     from tickwheel.tasks.app import TaskApp
-    from tickwheel.tasks.running import Outcome, Run
+    from tickwheel.tasks.runner import Outcome, Run
 
 
 class Middleware:

@@ -7,8 +7,9 @@ import random
 from dataclasses import dataclass
 from datetime import timedelta
 
-from tickwheel import arguments, limits
+from tickwheel import limits
 from tickwheel.errors import InvalidArgument
+from tickwheel.model import validation as arguments
 
 # The program is wrong: another attempt is as wrong.
 NEVER: tuple[type[BaseException], ...] = (NotImplementedError, SyntaxError, NameError)

@@ -12,10 +12,11 @@ from typing import Any, Final, Literal, TypedDict, get_args
 
 import msgspec
 
-from tickwheel import arguments, limits
-from tickwheel.message import NewMessage
+from tickwheel import limits
+from tickwheel.model import validation as arguments
+from tickwheel.model.message import NewMessage
+from tickwheel.tasks.schedule_times import Times
 from tickwheel.tasks.task import Call
-from tickwheel.tasks.times import Times
 
 Missed = Literal["last", "all", "skip"]
 GRACE: Final = timedelta(minutes=1)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
 
-from tickwheel import arguments, limits
+from tickwheel import limits
 from tickwheel.errors import InvalidArgument
-from tickwheel.message import EnqueueResult, NewMessage
+from tickwheel.model import validation as arguments
+from tickwheel.model.message import EnqueueResult, NewMessage
 from tickwheel.tasks.retry import Retry
 from tickwheel.tasks.signature import Signature
 

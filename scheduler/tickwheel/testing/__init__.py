@@ -19,8 +19,8 @@ Everything but the clock is real: the server, the scripts, the wheel. Sessions a
 and `wait=` follow the real time.
 """
 
-from tickwheel.testing.clock import VirtualClock
+from tickwheel.testing.private_server import PrivateServer
 from tickwheel.testing.sandbox import sandbox
-from tickwheel.testing.server import PrivateServer
+from tickwheel.testing.virtual_clock import VirtualClock
 
 __all__ = ["PrivateServer", "VirtualClock", "sandbox"]

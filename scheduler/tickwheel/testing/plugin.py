@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tickwheel import Tickwheel, aio
     from tickwheel.tasks import TaskApp
     from tickwheel.testing import PrivateServer, VirtualClock
-    from tickwheel.testing.tasks import TaskTester
+    from tickwheel.testing.task_tester import TaskTester
 
 _MARKER = (
     "tickwheel(shards=1, now=None, history='capped', auto_create=True): settings of the test's namespace; `now` is an"
@@ -65,7 +65,7 @@ def tickwheel_tasks(
     """Call it with a TaskApp: until the test ends the app sends to the test's namespace. The answer is a `TaskTester`:
     ``sent()``, ``run_due()``, ``advance(timedelta)``.
     """
-    from tickwheel.testing.tasks import tasks_of
+    from tickwheel.testing.task_tester import tasks_of
 
     with ExitStack() as testers:
         yield lambda app: testers.enter_context(tasks_of(app, tickwheel, tickwheel_clock))

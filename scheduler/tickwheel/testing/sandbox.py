@@ -7,8 +7,8 @@ from datetime import datetime
 
 from tickwheel import aio
 from tickwheel.client import Tickwheel
-from tickwheel.testing.clock import FRAGMENT, VirtualClock
-from tickwheel.testing.server import PrivateServer
+from tickwheel.testing.private_server import PrivateServer
+from tickwheel.testing.virtual_clock import FRAGMENT, VirtualClock
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from tickwheel.told import Collected, Told, one
+from tickwheel.telemetry.metrics import Collected, Told, one
 from tickwheel.worker.stats import Stats
 
 _C, _G, _H = CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily

@@ -21,19 +21,19 @@ from typing import Any
 import msgspec
 
 from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.runtime.log_fields import fields
 from tickwheel.runtime.log_format import log_to_stderr
-from tickwheel.signals import hear
+from tickwheel.runtime.signals import hear
 from tickwheel.tasks.app import TaskApp
-from tickwheel.tasks.logged import fields
 from tickwheel.tasks.queue_selectors import SELECTORS, QueueSelector
-from tickwheel.tasks.queues import TaskQueue
-from tickwheel.tasks.running import Runner, harmless
-from tickwheel.worker.async_tasks import AsyncTasks
-from tickwheel.worker.board import PAGES, Board
-from tickwheel.worker.finisher import Finisher
-from tickwheel.worker.lane import Lane
-from tickwheel.worker.notes import Notes, Ready, Recurred
-from tickwheel.worker.recurrence import Recurrence
+from tickwheel.tasks.runner import Runner, harmless
+from tickwheel.tasks.task_queue import TaskQueue
+from tickwheel.worker.async_runner import AsyncTasks
+from tickwheel.worker.completer import Finisher
+from tickwheel.worker.consumer import Lane
+from tickwheel.worker.ipc import Notes, Ready, Recurred
+from tickwheel.worker.schedule_runner import Recurrence
+from tickwheel.worker.shared_state import PAGES, Board
 from tickwheel.worker.time_limit import AlarmLimit, ThreadLimits
 
 _log = logging.getLogger("tickwheel.worker")

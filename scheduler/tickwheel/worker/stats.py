@@ -5,8 +5,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from tickwheel.histogram import SECONDS, Histogram
-from tickwheel.worker.notes import Ran, Recurred
+from tickwheel.telemetry.histogram import SECONDS, Histogram
+from tickwheel.worker.ipc import Ran, Recurred
 
 _SECONDS: Final = (*SECONDS, 300.0, 1_800.0)
 Histograms = defaultdict[tuple[str, str], Histogram]

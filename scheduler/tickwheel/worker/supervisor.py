@@ -18,11 +18,11 @@ from typing import Final
 import msgspec
 
 from tickwheel.client import Tickwheel
-from tickwheel.tasks.logged import fields
-from tickwheel.worker.board import Board
-from tickwheel.worker.keeper import Keeper
-from tickwheel.worker.notes import Ready
+from tickwheel.runtime.log_fields import fields
+from tickwheel.worker.ipc import Ready
+from tickwheel.worker.lease_renewer import Keeper
 from tickwheel.worker.process import CANNOT_START, RECYCLE, Orders
+from tickwheel.worker.shared_state import Board
 from tickwheel.worker.stats import Stats
 
 _log = logging.getLogger("tickwheel.worker")

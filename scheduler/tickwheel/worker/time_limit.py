@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Self
 
-from tickwheel.tasks.flow import TimeLimitExceeded
+from tickwheel.tasks.exceptions import TimeLimitExceeded
 
 _TICK_S = 0.1
 

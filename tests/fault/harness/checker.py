@@ -13,7 +13,7 @@ from tests.fault.harness import ending, leases
 from tests.fault.harness.evidence import Evidence, Fence, Violation
 from tests.fault.harness.lives import Life, lives
 from tests.fault.harness.load import MAX_ATTEMPTS, POISON_ATTEMPTS, VALUE_KEY, Afterwards, planned
-from tickwheel.record import State
+from tickwheel.storage.record import State
 
 # What the clocks of two processes of a host may differ by, and what rounding to whole ms makes.
 CLOCKS_S = 0.005

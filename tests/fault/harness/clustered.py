@@ -9,7 +9,7 @@ from redis.crc import key_slot
 from services.redis_cluster import RedisCluster
 from services.valkey import ValkeyServer
 from tests.fault.harness.place import Place
-from tickwheel.keys import shard_key
+from tickwheel.storage.keys import shard_key
 
 NODE_TIMEOUT_MS = 2_000
 

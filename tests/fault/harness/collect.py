@@ -8,11 +8,12 @@ from tests.fault.harness.evidence import Evidence
 from tests.fault.harness.history import read
 from tests.fault.harness.leftovers import of_ended_messages
 from tests.fault.harness.world import NAMESPACE, World
-from tickwheel import Queue, Tickwheel, TickwheelError, transitions
+from tickwheel import Queue, Tickwheel, TickwheelError
 from tickwheel.doctor import audit
-from tickwheel.keys import shard_key
 from tickwheel.plan import Request, one, pairwise
-from tickwheel.transitions import Transition
+from tickwheel.storage import transition as transitions
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.transition import Transition
 
 _PAGE = 1_000
 

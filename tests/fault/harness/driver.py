@@ -12,9 +12,9 @@ from itertools import takewhile
 from pathlib import Path
 
 from tickwheel.cli import main
-from tickwheel.event_process.flight import Flight
-from tickwheel.event_process.link import Link
-from tickwheel.event_process.relay import Relay
+from tickwheel.driver.shard_connection import Link
+from tickwheel.relay.in_flight_windows import Flight
+from tickwheel.relay.relay import Relay
 
 _cut = Relay._cut
 

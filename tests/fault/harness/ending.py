@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tests.fault.harness.evidence import Evidence, Violation
 from tests.fault.harness.history import FAIL, OK, Call
 from tests.fault.harness.lives import Life
-from tickwheel.record import State
+from tickwheel.storage.record import State
 
 _TERMINAL = {State.COMPLETED, State.CANCELLED, State.ERRORED, None}
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from tests.fault.harness.history import Call
 from tests.fault.harness.load import Load
-from tickwheel.transitions import Transition
+from tickwheel.storage.transition import Transition
 
 # (epoch, connection number)
 Fence = tuple[int, int]

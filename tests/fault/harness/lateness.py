@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
-from tickwheel.record import State
-from tickwheel.transitions import Transition
+from tickwheel.storage.record import State
+from tickwheel.storage.transition import Transition
 
 # In time, on a machine of two cores that does other things too: campaigns beside other work had up to 1.8 s with
 # nothing amiss. Where nobody drives much is later than that, as nobody follows a lost session of 4 s sooner.

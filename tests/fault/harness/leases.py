@@ -7,7 +7,7 @@ from itertools import pairwise
 from tests.fault.harness.evidence import Evidence, Violation
 from tests.fault.harness.history import OK
 from tests.fault.harness.lives import Life
-from tickwheel.record import State
+from tickwheel.storage.record import State
 
 
 def one_at_a_time(evidence: Evidence, _: dict[str, Life]) -> Iterator[Violation]:

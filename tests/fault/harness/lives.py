@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from tests.fault.harness.evidence import Evidence
-from tickwheel.transitions import Transition
+from tickwheel.storage.transition import Transition
 
 
 @dataclass(slots=True)

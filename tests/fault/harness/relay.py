@@ -9,8 +9,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from services.kafka import Kafka
 from tickwheel import events
-from tickwheel.record import State
-from tickwheel.transitions import Transition
+from tickwheel.storage.record import State
+from tickwheel.storage.transition import Transition
 
 _PARTITIONS, _ANSWER_S = 4, 30.0
 _IDLE = timedelta(seconds=3)

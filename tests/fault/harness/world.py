@@ -16,8 +16,8 @@ from tests.fault.harness.plan import RunPlan
 from tests.fault.harness.relay import Relay
 from tests.fault.harness.settings import Settings
 from tickwheel import Tickwheel
-from tickwheel.keys import shard_key
 from tickwheel.plan import Request, one
+from tickwheel.storage.keys import shard_key
 
 NAMESPACE = "faults"
 DRIVERS = 2

@@ -14,7 +14,7 @@ from services.valkey import ValkeyServer
 from tests.conditions import eventually
 from tests.integration.cli.running import Run, document
 from tickwheel import Tickwheel
-from tickwheel.keys import queue_key, shard_key
+from tickwheel.storage.keys import queue_key, shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration

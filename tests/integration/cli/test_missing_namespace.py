@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.cli.running import Run
 from tickwheel import NamespaceNotFound, Tickwheel, aio
-from tickwheel.keys import namespace_key
+from tickwheel.storage.keys import namespace_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration

@@ -18,9 +18,9 @@ from services.process import free_port
 from tests.conditions import eventually
 from tests.integration.cli.running import ENDS_S, TICKWHEEL, ended_at_the_end, wait_for_line
 from tickwheel import Tickwheel
-from tickwheel.datadir_lock import is_free
-from tickwheel.keys import shard_key
+from tickwheel.embedded.file_lock import is_free
 from tickwheel.plan import Request, one
+from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration

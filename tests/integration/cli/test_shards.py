@@ -14,10 +14,10 @@ from tests.conditions import eventually
 from tests.event_process_thread import running
 from tests.integration.cli.running import Run, document
 from tickwheel import Tickwheel
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.event_process import EventProcess
-from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
-from tickwheel.keys import queue_key, shard_key
-from tickwheel.operations.shards import views
+from tickwheel.operations.shard_status import views
+from tickwheel.storage.keys import queue_key, shard_key
 
 pytestmark = pytest.mark.integration
 

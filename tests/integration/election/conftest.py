@@ -8,7 +8,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from services.zookeeper import ZooKeeper
-from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
 
 
 @pytest.fixture

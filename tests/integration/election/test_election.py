@@ -11,9 +11,9 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from tests.conditions import eventually
 from tests.election_members import Member, candidates, expire, settle
-from tickwheel.event_process import zookeeper as zookeeper_election
-from tickwheel.event_process.ensemble import Ensemble
-from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
+from tickwheel.election import zookeeper as zookeeper_election
+from tickwheel.election.zookeeper_session import Ensemble
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
 
 pytestmark = pytest.mark.integration
 

@@ -8,11 +8,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from tests.election_members import opened
-from tickwheel.event_process import roll
-from tickwheel.event_process.assignment import Assignment, assign, pack
-from tickwheel.event_process.ensemble import Ensemble
-from tickwheel.event_process.root import Root
-from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
+from tickwheel.election import membership as roll
+from tickwheel.election.assignment import Assignment, assign, pack
+from tickwheel.election.znodes import Root
+from tickwheel.election.zookeeper_session import Ensemble
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
 
 pytestmark = pytest.mark.integration
 

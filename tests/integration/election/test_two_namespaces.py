@@ -6,9 +6,9 @@ from kazoo.exceptions import BadVersionError
 
 from tests.conditions import eventually
 from tests.election_members import Member, expire, opened, settle
+from tickwheel.election.znodes import Root
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.errors import TickwheelError
-from tickwheel.event_process.root import Root
-from tickwheel.event_process.zookeeper_url import ZooKeeperUrl
 
 pytestmark = pytest.mark.integration
 

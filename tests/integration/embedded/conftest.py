@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.embedded.programs import Program, StartProgram
-from tickwheel.valkey_process import ValkeyProcess
+from tickwheel.embedded.valkey_process import ValkeyProcess
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any
 import redis
 
 import tickwheel
-from tickwheel.datadir_lock import is_free
 from tickwheel.embedded import EmbeddedServer
+from tickwheel.embedded.file_lock import is_free
 
 PROGRAM = Path(__file__).with_name("program.py")
 

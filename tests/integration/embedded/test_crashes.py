@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.embedded.programs import StartProgram, all_at_once, client, is_server_alive, kill_server, starts
-from tickwheel import valkey_process
-from tickwheel.embedded import EmbeddedServer, EmbeddedServerError
-from tickwheel.valkey_process import ValkeyProcess
+from tickwheel.embedded import EmbeddedServer, EmbeddedServerError, valkey_process
+from tickwheel.embedded.valkey_process import ValkeyProcess
 
 pytestmark = pytest.mark.integration
 

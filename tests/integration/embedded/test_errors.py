@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.embedded.programs import client, is_server_alive
-from tickwheel import valkey_process
-from tickwheel.embedded import EmbeddedServer, EmbeddedServerError
+from tickwheel.embedded import EmbeddedServer, EmbeddedServerError, valkey_process
 
 pytestmark = pytest.mark.integration
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.integration.embedded.programs import StartProgram, all_at_once, client, is_server_alive, starts
 from tickwheel import embedded
-from tickwheel.datadir_lock import FileLock
 from tickwheel.embedded import EmbeddedServer, EmbeddedServerError
+from tickwheel.embedded.file_lock import FileLock
 
 pytestmark = pytest.mark.integration
 

@@ -1,0 +1,116 @@
+"""Moves what waits in Celery's Redis to Tickwheel: `tickwheel import celery`. Interrupted anywhere, it is called again.
+
+A message is taken (`broker`), enqueued under Celery's id for it, and let go. What is taken and not let go is enqueued
+again, which changes nothing where it was enqueued before. What cannot be moved stays in Celery, and is told by name.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from itertools import chain
+
+from tickwheel import limits
+from tickwheel.celery.source_queue import Broker, Waiting
+from tickwheel.client import Queue
+from tickwheel.errors import IdConflict, InvalidArgument
+from tickwheel.model.message import NewMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message that stays in Celery."""
+
+    id: str
+    task: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of the messages of a queue."""
+
+    queue: str
+    moved: int = 0
+    there_before: int = 0
+    """Moved as well: Tickwheel had them from an import that was interrupted, or as another copy of the same call."""
+    refused: list[Refused] = field(default_factory=list)
+
+
+class Import:
+    """From one queue of Celery to one of Tickwheel."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        queue: Queue,
+        timezone: tzinfo,
+        *,
+        max_attempts: int | None = None,
+        payload_limit: int = limits.PAYLOAD_BYTES_MAX,
+    ) -> None:
+        """``timezone`` is that of ETAs that name none, ``payload_limit`` that of the queue."""
+        self._broker = broker
+        self._queue = queue
+        self._timezone = timezone
+        self._max_attempts = max_attempts
+        self._payload_limit = payload_limit
+        self.report = Report(broker.queue)
+
+    def run(self, *, unacked: bool = False) -> Report:
+        """Move all that can be. With ``unacked`` also what workers had taken: none of them may be at work."""
+        for page in self._pages(unacked):
+            movable = []
+            for each in page:
+                if self._may_move(each):
+                    movable.append(each)
+                elif self._broker.holds(each):
+                    self._broker.put_back(each)
+            self._move(movable)
+        return self.report
+
+    def look(self, *, unacked: bool = False) -> Report:
+        """The same, and nothing is moved."""
+        for page in self._pages(unacked):
+            self.report.moved += sum(self._may_move(each) for each in page)
+        return self.report
+
+    def _pages(self, unacked: bool) -> Iterator[list[Waiting]]:
+        return chain([self._broker.held()], self._broker.listed(), self._broker.unacked() if unacked else ())
+
+    def _may_move(self, waiting: Waiting) -> bool:
+        reason = waiting.refusal
+        if reason is None:
+            try:
+                size = len(self._message(waiting).payload)
+                if size > self._payload_limit:
+                    reason = f"it has {size:,} bytes, and the queue takes {self._payload_limit:,}"
+            except InvalidArgument as error:
+                reason = str(error)
+        if reason is not None:
+            self._refuse(waiting, reason)
+        return reason is None
+
+    def _message(self, waiting: Waiting) -> NewMessage:
+        return waiting.call.message(self._timezone, self._max_attempts)
+
+    def _move(self, page: Sequence[Waiting]) -> None:
+        taken = self._broker.take(page)
+        # A call may wait twice; Celery would run it twice, and here it is one.
+        new = {each.call.id: each for each in taken}
+        conflicting: set[str] = set()
+        try:
+            results = self._queue.enqueue_many(self._message(each) for each in new.values())
+        except IdConflict as error:
+            conflicting = {id_ for id_, result in zip(new, error.results, strict=True) if result is None}
+            results = [result for result in error.results if result is not None]
+        for each in taken:
+            if each.call.id in conflicting:
+                self._refuse(each, "Tickwheel has another message of this id")
+                self._broker.put_back(each)
+        self._broker.done([each for each in taken if each.call.id not in conflicting])
+        created = sum(result.created for result in results)
+        self.report.moved += created
+        self.report.there_before += len(taken) - created - sum(each.call.id in conflicting for each in taken)
+
+    def _refuse(self, waiting: Waiting, reason: str) -> None:
+        self.report.refused.append(Refused(waiting.call.id, waiting.call.task, reason))

@@ -1,0 +1,131 @@
+"""A Celery app whose calls go to Celery or to Tickwheel, as the route of their task says, when they are made.
+
+It stands where Celery hands a finished message to its broker: so `delay`, `apply_async`, `send_task`, beat and retries
+all go through it, and `AsyncResult` is what it always was. What Tickwheel cannot do stays with Celery, and is logged.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+from celery import signals
+from kombu.common import Broadcast
+from kombu.utils.imports import symbol_by_name
+from kombu.utils.json import dumps
+
+from tickwheel.celery import task_adapter as running
+from tickwheel.celery.celery_message import CeleryCall
+from tickwheel.errors import InvalidArgument, PayloadTooLarge
+from tickwheel.runtime.log_throttle import Seldom
+from tickwheel.tasks.app import TaskApp
+from tickwheel.tasks.celery_routes import TICKWHEEL, Routes
+
+_log = logging.getLogger("tickwheel.celery")
+_Send = Callable[..., Any]
+
+
+def migrate(celery: Any, app: TaskApp, *, queues: Mapping[str, str] | None = None) -> None:
+    """Send the calls of a Celery app's tasks where `TaskApp.route` says, and have the app run those that come to it.
+
+    Call it where the Celery app is made, in producers and workers alike. Nothing is connected or imported by it.
+    ``queues`` names Tickwheel's queue for a queue of Celery's; by default they have the same name.
+    """
+    names = dict(queues or {})
+    base: Any = symbol_by_name(celery.amqp_cls)
+
+    class RoutedAMQP(base):  # type: ignore[misc]  # whatever the app has
+        @cached_property
+        def send_task_message(self) -> "Sender":
+            return Sender(celery, app, names, super().send_task_message)
+
+    celery.amqp_cls = RoutedAMQP
+    if "amqp" in vars(celery):
+        celery.amqp.__class__ = RoutedAMQP
+        vars(celery.amqp).pop("send_task_message", None)
+    app.on_load(lambda: running.declare(celery, app, names))
+
+
+class Sender:
+    """Called in place of Celery's own ``send_task_message``, with what it is called with."""
+
+    def __init__(self, celery: Any, app: TaskApp, queues: Mapping[str, str], send: _Send) -> None:
+        self._celery = celery
+        self._app = app
+        self._queues = queues
+        self._send = send
+        self._routes = Routes(lambda name: app.tickwheel.setting(name))
+        self._seldom = Seldom()
+
+    def __call__(self, producer: Any, name: str, message: Any, **options: Any) -> Any:
+        """Raises what `Queue.enqueue` raises: nothing is sent to Celery then."""
+        if running.is_retry(message):
+            return None
+        id_ = message.headers.get("id")
+        if id_ is None or self._routes.of(name).target(id_) != TICKWHEEL:
+            return self._send(producer, name, message, **options)
+        try:
+            queue = self._queue_of(options)
+            self._enqueue(name, queue, message, options)
+        except _Stays as reason:
+            text = f"a call of {name} stays with Celery: {reason}"
+            _log.log(self._seldom.level(text), "%s", text)
+            return self._send(producer, name, message, **options)
+        return None
+
+    def _queue_of(self, options: Mapping[str, Any]) -> str:
+        """Tickwheel's queue for the one that Celery's router chose."""
+        chosen = options.get("queue")
+        if chosen is None and (options.get("exchange") or options.get("routing_key")):
+            raise _Stays("it names an exchange or a routing key instead of a queue")
+        if isinstance(chosen, Broadcast):
+            raise _Stays("its queue is a broadcast")
+        if chosen is None:
+            chosen = self._celery.amqp.default_queue
+        try:
+            return running.queue_name(getattr(chosen, "name", chosen), self._queues)
+        except InvalidArgument as error:
+            raise _Stays(str(error)) from error
+
+    def _enqueue(self, name: str, queue: str, message: Any, options: Mapping[str, Any]) -> None:
+        headers = {**message.headers, **(options.get("headers") or {})}
+        properties = {**message.properties, "priority": options.get("priority")}
+        body = self._body(name, message.body, headers, options)
+        about = {"exchange": "", "routing_key": queue, "headers": headers, "properties": properties}
+        signals.before_task_publish.send(sender=name, body=message.body, declare=[], retry_policy={}, **about)
+        # What was just added to the headers goes along.
+        call = CeleryCall(json.loads(dumps(headers)), body, properties.get("reply_to") or "", properties["priority"])
+        most = running.most_attempts(self._celery._tasks.get(name), call.retries)
+        try:
+            new = call.message(self._celery.timezone, most, lowest_first=self._lowest_first)
+            running.declare_queue(self._app, queue)
+            self._app.declared(queue).enqueue_many([new])
+        except (InvalidArgument, PayloadTooLarge) as error:
+            # Nothing was added: of one message these say no more.
+            raise _Stays(str(error)) from error
+        signals.after_task_publish.send(sender=name, body=message.body, exchange="", routing_key=queue, headers=headers)
+
+    def _body(self, name: str, body: tuple[Any, ...], headers: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+        """The arguments as JSON. Raises _Stays for what Celery alone can do."""
+        if obstacle := CeleryCall(headers, "").obstacle(body[2]):
+            raise _Stays(obstacle)
+        task, limit = self._celery._tasks.get(name), headers.get("timelimit")
+        if limit and any(limit) and (task is None or list(limit) != [task.time_limit, task.soft_time_limit]):
+            raise _Stays("it has a time limit of its own; give it to the task")
+        serializer = options.get("serializer") or self._celery.conf.task_serializer
+        if serializer != "json":
+            # Others tell a tuple from a list, and 1 from "1" as a key.
+            raise _Stays(f"its serializer is {serializer}, and Tickwheel's is json")
+        try:
+            return str(dumps(body))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise _Stays(f"its arguments cannot be written as JSON: {error}") from error
+
+    @cached_property
+    def _lowest_first(self) -> bool:
+        return str(self._celery.conf.broker_write_url or "").startswith(("redis", "sentinel"))
+
+
+class _Stays(Exception):
+    """Why a call is sent to Celery although its route says otherwise."""

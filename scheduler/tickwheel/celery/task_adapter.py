@@ -1,0 +1,198 @@
+"""Celery's tasks as tasks of a TaskApp: a worker of Tickwheel runs them by Celery's own tracer.
+
+So bound tasks, `self.request`, signals, handlers, autoretry and the result backend are as in a worker of Celery.
+`self.retry` fails the message with its countdown; an error that is not retried is final, as it is there.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+from celery import signals, states
+from celery.app.trace import build_tracer
+from celery.backends.base import DisabledBackend
+from celery.exceptions import TimeLimitExceeded as CeleryTimeLimitExceeded
+from kombu.utils.json import dumps, loads
+
+from tickwheel import limits
+from tickwheel.celery.celery_message import moment
+from tickwheel.errors import InvalidArgument
+from tickwheel.model import validation as arguments
+from tickwheel.tasks.app import TaskApp
+from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
+from tickwheel.tasks.middleware import Middleware
+from tickwheel.tasks.retry import Retry
+from tickwheel.tasks.runner import current
+
+# An error that Celery's tracer lets through was not retried, so it is final.
+_FINAL = Retry(never=(BaseException,))
+_NO_TIME_LIMIT = timedelta(days=7)
+_BUILT_IN = "celery."
+
+
+@dataclass(slots=True)
+class _Running:
+    """The call that runs here, and when its task asked to be tried again."""
+
+    id: str
+    retries: int
+    arguments: list[Any]
+    again: datetime | None = None
+
+
+_running: ContextVar[_Running | None] = ContextVar("tickwheel_celery_call", default=None)
+
+
+def is_retry(message: Any) -> bool:
+    """Whether a message that is about to be sent is the retry of the call that runs here: it is noted, and not sent."""
+    call = _running.get()
+    if call is None or message.headers.get("id") != call.id or message.headers.get("retries") != call.retries + 1:
+        return False
+    if json.loads(dumps(message.body[:2])) != call.arguments:
+        raise InvalidArgument(
+            f"task {call.id} was retried with other arguments than it has: a message cannot be changed; send a new one"
+        )
+    eta = message.headers.get("eta")
+    call.again = datetime.now(UTC) if eta is None else moment("eta", eta, UTC)
+    return True
+
+
+def declare(celery: Any, app: TaskApp, queues: Mapping[str, str]) -> None:
+    """Make tasks of all that the Celery app has, as its own worker finds them, and queues of its queues."""
+    celery.loader.init_worker()
+    celery.set_current()
+    for name in celery.amqp.queues:
+        declare_queue(app, queue_name(name, queues))
+    celery_names = {mine: theirs for theirs, mine in queues.items()}
+    for name, task in sorted(celery.tasks.items()):
+        if name.startswith(_BUILT_IN) or name in app.tasks:
+            continue
+        own = {"queue": task.queue} if getattr(task, "queue", None) else {}
+        routed = celery.amqp.router.route(own, name, (), {}, task)["queue"]
+        queue = queue_name(getattr(routed, "name", routed), queues)
+        declare_queue(app, queue)
+        limit = task.time_limit or celery.conf.task_time_limit
+        limit = limit or task.soft_time_limit or celery.conf.task_soft_time_limit
+        app.task(
+            name=name,
+            queue=queue,
+            time_limit=timedelta(seconds=limit) if limit else _NO_TIME_LIMIT,
+            retry=_FINAL,
+        )(_function(celery, task, celery_names))
+    app.add_middleware(_WorkerSignals(celery))
+
+
+def declare_queue(app: TaskApp, name: str) -> None:
+    """A queue of Celery's, unless the app says itself what it is like."""
+    if name not in app.queues:
+        app.queue(name, payload_limit=limits.PAYLOAD_BYTES_MAX)
+
+
+def queue_name(celery_name: str, queues: Mapping[str, str]) -> str:
+    """Tickwheel's name for a queue of Celery's. Raises InvalidArgument."""
+    name = queues.get(celery_name, celery_name)
+    try:
+        return arguments.plain_name("a queue's name", name)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{error}; name another: migrate(…, queues={{{celery_name!r}: …}})") from error
+
+
+def most_attempts(task: Any, retries: int) -> int | None:
+    """How often a call is delivered before it is Errored: Celery's first time, and its retries."""
+    if task is None:
+        return None
+    most = limits.MAX_ATTEMPTS_MAX if task.max_retries is None else task.max_retries + 1 - retries
+    return max(1, min(limits.MAX_ATTEMPTS_MAX, most))
+
+
+def _function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> Callable[..., Any]:
+    hostname = f"tickwheel@{socket.gethostname()}"
+    tracer = build_tracer(task.name, task, hostname=hostname, app=celery)
+
+    def run(headers: dict[str, Any], body: str, reply_to: str = "", priority: int | None = None) -> Any:
+        message = current().message
+        stores = not (headers.get("ignore_result") or task.ignore_result)
+        if expires := headers.get("expires"):
+            _check_not_expired(celery, task, message.id, expires, stores)
+        args, kwargs, embedded = loads(body)
+        call = _Running(message.id, int(headers.get("retries") or 0) + message.attempt - 1, json.loads(body)[:2])
+        delivery = {
+            "exchange": "",
+            "routing_key": celery_names.get(message.queue, message.queue),
+            "priority": priority,
+            "redelivered": message.attempt > 1,
+        }
+        request = {
+            **headers,
+            **(embedded or {}),
+            "id": message.id,
+            "task": task.name,
+            "retries": call.retries,
+            "hostname": hostname,
+            "reply_to": reply_to,
+            "correlation_id": message.id,
+            "delivery_info": delivery,
+            "args": args,
+            "kwargs": kwargs,
+            "is_eager": False,
+        }
+        token = _running.set(call)
+        try:
+            value, info, *_ = tracer(message.id, args, kwargs, request)
+        except TimeLimitExceeded as error:
+            over = CeleryTimeLimitExceeded(current().task.time_limit.total_seconds())
+            task.backend.mark_as_failure(message.id, over, store_result=stores)
+            raise over from error
+        finally:
+            _running.reset(token)
+        return _ended(task, call, value, info)
+
+    return run
+
+
+def _ended(task: Any, call: _Running, value: Any, info: Any) -> Any:
+    """What the tracer tells, as a task of a TaskApp tells it: a value, or what it raises."""
+    state = states.SUCCESS if info is None else info.state
+    # Asked without raising, the task is done and has to be done again.
+    if state == states.RETRY or (state == states.SUCCESS and call.again is not None):
+        wait = timedelta(0) if call.again is None else call.again - datetime.now(UTC)
+        raise RetryLater(max(wait, timedelta(0)), "retried" if info is None else str(info.retval))
+    if state == states.SUCCESS:
+        # What Celery keeps need not be kept twice.
+        return value if isinstance(task.backend, DisabledBackend) else None
+    if state == states.IGNORED:
+        raise Skip
+    if state == states.REJECTED:
+        if info.retval.requeue:
+            raise RetryLater(timedelta(0), f"rejected: {info.retval.reason}")
+        raise Reject(str(info.retval.reason))
+    raise info.retval
+
+
+def _check_not_expired(celery: Any, task: Any, id_: str, expires: str, stores: bool) -> None:
+    if datetime.now(UTC) > moment("expires", expires, celery.timezone):
+        task.backend.mark_as_revoked(id_, "expired", store_result=stores)
+        raise Skip(f"it expired at {expires}")
+
+
+class _WorkerSignals(Middleware):
+    """What Celery's worker tells those who prepare for it: of a process that begins, and one that ends."""
+
+    def __init__(self, celery: Any) -> None:
+        self._celery = celery
+        self._hostname = f"tickwheel@{socket.gethostname()}"
+
+    def startup(self, app: TaskApp) -> None:
+        worker = SimpleNamespace(app=self._celery, hostname=self._hostname, pool_cls="solo")
+        signals.worker_init.send(sender=worker)
+        self._celery.loader.init_worker_process()
+        signals.worker_process_init.send(sender=self._hostname)
+
+    def shutdown(self, app: TaskApp) -> None:
+        signals.worker_process_shutdown.send(sender=self._hostname, pid=os.getpid(), exitcode=0)

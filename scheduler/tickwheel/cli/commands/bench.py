@@ -1,0 +1,78 @@
+"""`tickwheel bench`: a short measurement of the server at hand, for those who have only the installed package."""
+
+import os
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from tickwheel import InvalidArgument, NewMessage, Queue
+from tickwheel.cli.command import command
+from tickwheel.cli.output import print_json, print_table
+from tickwheel.cli.target import Place
+from tickwheel.operations.delete_namespace import delete_namespace
+
+commands = typer.Typer()
+_BATCH = 100
+_PAYLOAD_BYTES = 200
+
+
+@command(
+    commands,
+    "bench",
+    "tickwheel bench",
+    "tickwheel bench --url redis://localhost:6379 --messages 100000 --json",
+    panel="Processes",
+)
+def bench(
+    place: Place,
+    messages: Annotated[int, typer.Option(min=_BATCH, max=1_000_000, help="How many messages.")] = 20_000,
+) -> None:
+    """Measure enqueue, dequeue and complete from this one process, in batches of 100 and one by one.
+
+    Immediate messages of 200 bytes in a namespace of its own, which is deleted afterwards. To measure all that the
+    project promises, clone its repository and run `make bench`.
+    """
+    if place.namespace is not None:
+        raise InvalidArgument("bench works in a namespace of its own, which it deletes: leave --namespace out")
+    own = Place(place.itself("bench").url, place.data_dir, f"bench-{os.urandom(4).hex()}", place.timeout)
+    with own.open(makes=True) as tickwheel:
+        try:
+            queue = tickwheel.create_queue("bench", lease=timedelta(hours=1))
+            rates = _measure(queue, messages // _BATCH * _BATCH)
+        finally:
+            tickwheel._run(delete_namespace(tickwheel._core))
+    if place.json:
+        print_json({"messages": messages, "payload_bytes": _PAYLOAD_BYTES, "per_second": rates})
+    else:
+        columns = ("operation", "batches of 100", "one by one")
+        print_table(columns, [(name, *each.values()) for name, each in rates.items()], right=columns[1:])
+
+
+def _measure(queue: Queue, count: int) -> dict[str, dict[str, int]]:
+    """Messages per second by operation: in batches, and each with a call of its own for a hundredth of them."""
+    singly = count // 100
+    batch = [NewMessage(os.urandom(_PAYLOAD_BYTES)) for _ in range(_BATCH)]
+    rounds = range(count // _BATCH)
+    taken = []
+
+    def take(size: int) -> None:
+        taken.append(queue.dequeue(size))
+
+    rates: dict[str, dict[str, int]] = {}
+    for kind, size, times in (("batches", _BATCH, rounds), ("singly", 1, range(singly))):
+        taken.clear()
+        steps: dict[str, Callable[[int], object]] = {
+            "enqueue": lambda n, size=size: queue.enqueue_many(batch[:size]),  # type: ignore[misc]
+            "dequeue": lambda n, size=size: take(size),  # type: ignore[misc]
+            "complete": lambda n: queue.complete_many(taken[n]),
+        }
+        for name, step in steps.items():
+            started = time.perf_counter()
+            for n in times:
+                step(n)
+            seconds = time.perf_counter() - started
+            rates.setdefault(name, {})[kind] = round(len(times) * size / seconds)
+    return rates

@@ -1,0 +1,91 @@
+"""`tickwheel enqueue`: one message from the command line, or many from JSON lines."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tickwheel import InvalidArgument, NewMessage
+from tickwheel.cli import parameter_types as notation
+from tickwheel.cli.command import command
+from tickwheel.cli.commands.queue import Name
+from tickwheel.cli.enqueue_file import enqueue_file, print_result
+from tickwheel.cli.parameter_types import duration, moment, option, pairs
+from tickwheel.cli.standard_streams import standard_input
+from tickwheel.cli.target import Place
+
+commands = typer.Typer()
+
+
+@command(
+    commands,
+    "enqueue",
+    "tickwheel enqueue orders 'order 17' --delay 15m --meta customer=42",
+    "tickwheel enqueue reminders 'standup' --due 2026-05-18T09:25:00+02:00",
+    "generate-report | tickwheel enqueue reports -",
+    "tickwheel enqueue orders --from orders.jsonl",
+    "zcat orders.jsonl.gz | tickwheel enqueue orders --from - --json | jq -r .id",
+    panel="Messages",
+)
+def enqueue(
+    place: Place,
+    queue: Name,
+    payload: Annotated[str, typer.Argument(help="The payload; - reads it from standard input.")] = "",
+    id: Annotated[
+        str | None, typer.Option(help="The same id and content again changes nothing. Default: made.")
+    ] = None,
+    delay: Annotated[
+        timedelta | None,
+        typer.Option(parser=option(duration), metavar="DURATION", help="Deliver after so long: 15m, 30s, 2h30m."),
+    ] = None,
+    due: Annotated[
+        datetime | None,
+        typer.Option(parser=option(moment), metavar="TIME", help="Deliver at this ISO time; local without offset."),
+    ] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option(metavar="TIME|DURATION", help="Its urgency: the earliest goes first; -10d is ten days ago."),
+    ] = None,
+    meta: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Metadata; may be repeated.")] = None,
+    lease: Annotated[
+        timedelta | None,
+        typer.Option(parser=option(duration), metavar="DURATION", help="How long a worker has; default: the queue's."),
+    ] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="Deliveries before Errored; default: the queue's.")] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="Many messages, a JSON object a line; - is standard input. Fields: payload or payload_base64, id,"
+            " delay, due, deadline, metadata, lease, max_attempts.",
+        ),
+    ] = None,
+) -> None:
+    """Add a message, or with --from many.
+
+    Prints the id. With --json: id, state, and created, which is false where the same message was there before.
+    """
+    if source is not None:
+        if payload or any(given is not None for given in (id, delay, due, deadline, meta, lease, max_attempts)):
+            raise InvalidArgument("with --from, payload and fields are those of the lines: give nothing else")
+        with place.open(makes=True) as tickwheel:
+            enqueue_file(tickwheel.queue(queue), source, json=place.json)
+        return
+    new = NewMessage(
+        standard_input().read() if payload == "-" else payload.encode(errors="surrogateescape"),
+        id,
+        delay,
+        due,
+        None if deadline is None else notation.deadline(deadline),
+        pairs(meta) if meta else None,
+        lease,
+        max_attempts,
+    )
+    with place.open(makes=True) as tickwheel:
+        [result] = tickwheel.queue(queue).enqueue_many([new])
+    if place.json:
+        print_result(result)
+    else:
+        print(result.id)

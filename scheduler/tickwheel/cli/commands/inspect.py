@@ -1,0 +1,221 @@
+"""What only reads: `tickwheel get`, `messages`, `explain`, `counts`, `depth`, `forecast`."""
+
+from dataclasses import asdict
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from tickwheel import Lateness, MessageView, Queue
+from tickwheel.cli.command import command
+from tickwheel.cli.commands.dequeue import ExclusiveValue, Id
+from tickwheel.cli.commands.queue import Name
+from tickwheel.cli.exit_codes import ExitCode, Refusal
+from tickwheel.cli.output import (
+    moment,
+    note,
+    pairs_text,
+    payload_fields,
+    payload_text,
+    print_fields,
+    print_json,
+    print_table,
+)
+from tickwheel.cli.parameter_types import pairs
+from tickwheel.cli.target import Place
+
+commands = typer.Typer()
+_UNTIL = {"invisible": "invisible until", "running": "leased until"}
+
+
+@command(commands, "get", "tickwheel get orders order-17", panel="Looking")
+def get(place: Place, queue: Name, id: Id, exclusive_value: ExclusiveValue = None) -> None:
+    """Show a message as it stands."""
+    with place.open() as tickwheel:
+        found = tickwheel.queue(queue).get(id, exclusive_value)
+    if place.json:
+        _print_view(found)
+        return
+    print_fields(
+        [
+            ("  state", found.state),
+            (f"  {_UNTIL.get(found.state, 'kept until')}", moment(found.until) if found.until else ""),
+            ("  due", moment(found.due)),
+            ("  deadline", moment(found.deadline) if found.deadline != found.due else ""),
+            ("  attempt", found.attempt or ""),
+            ("  worker", found.worker),
+            ("  error", found.error),
+            ("  result", found.result),
+            ("  exclusive value", found.exclusive_value),
+            ("  metadata", pairs_text(found.metadata)),
+            ("  payload", payload_text(found.payload) if found.payload else ""),
+            ("  version", found.version),
+        ],
+        title=found.id,
+    )
+
+
+@command(
+    commands,
+    "messages",
+    "tickwheel messages orders --state errored",
+    "tickwheel messages orders --limit 20 --json",
+    "tickwheel messages orders --state errored --json | jq -r .id | xargs -r -n 1 tickwheel redrive orders",
+    panel="Looking",
+)
+def messages(
+    place: Place,
+    queue: Name,
+    state: Annotated[
+        str | None,
+        typer.Option(help="Only these: invisible, pending, running, completed, cancelled or errored. Default: all."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="So many at most. Default: all.")] = None,
+) -> None:
+    """List the messages of a queue, in no order.
+
+    Reads every message of the namespace: for people and tools, not for workers. With --json a line each, as `get`
+    prints it.
+    """
+    with place.open() as tickwheel:
+        asked = tickwheel.queue(queue)
+        found = islice(asked.messages(state), limit)
+        if place.json:
+            for view in found:
+                _print_view(view)
+            return
+        rows = [_row(view) for view in found]
+        exclusive = asked.config().exclusive_key is not None
+    if rows:
+        columns = ("id", "state", "due", "attempt", "error", *(["exclusive value"] if exclusive else []))
+        print_table(columns, (row[: len(columns)] for row in rows), right=("attempt",))
+    else:
+        note(f"queue {queue!r} has no {f'{state} ' if state else ''}messages")
+
+
+@command(
+    commands,
+    "explain",
+    "tickwheel explain orders order-17",
+    "tickwheel explain encode film-3 --exclusive-value project-9",
+    panel="Looking",
+)
+def explain(place: Place, queue: Name, id: Id, exclusive_value: ExclusiveValue = None) -> None:
+    """Say why a message is not running, and when it will."""
+    with place.open() as tickwheel:
+        found = tickwheel.queue(queue).explain(id, exclusive_value)
+    if place.json:
+        print_json(asdict(found))
+    else:
+        print_fields([(found.state, found.reason)])
+
+
+@command(commands, "counts", "tickwheel counts", "tickwheel counts orders --json", panel="Looking")
+def counts(
+    place: Place,
+    queue: Annotated[str | None, typer.Argument(help="One queue; by default all.", metavar="[QUEUE]")] = None,
+) -> None:
+    """Count messages by state, and how late they were.
+
+    Late: from due to deliverable, of those that waited on the wheel; upper end of the bucket, in ms. Missed: delivered
+    after a deadline that was given.
+    """
+    with place.open() as tickwheel:
+        asked = tickwheel.queues() if queue is None else [tickwheel.queue(queue)]
+        found = [(each, each.counts(), each.lateness()) for each in asked]
+    if place.json:
+        documents = [_counted(*each) for each in found]
+        print_json(documents if queue is None else documents[0])
+        return
+    rows = [
+        (each.name, *n.values(), *_percentiles(late), f"{sum(late.missed.values()):,} of {late.deadlines:,}")
+        for each, n, late in found
+    ]
+    if rows:
+        states = tuple(found[0][1])
+        columns = ("queue", *states, "late p50", "late p99", "deadlines missed")
+        print_table(columns, rows, right=columns[1:])
+    else:
+        note("no queues")
+
+
+@command(
+    commands,
+    "depth",
+    "tickwheel depth orders",
+    "tickwheel depth encode --where gpu=a100 --where region=eu",
+    panel="Looking",
+)
+def depth(
+    place: Place,
+    queue: Name,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only messages with this pair; may be repeated.")
+    ] = None,
+) -> None:
+    """Count the messages that wait for a worker."""
+    filters = pairs(where or ())
+    with place.open() as tickwheel:
+        pending = tickwheel.queue(queue).depth(filters or None)
+    if place.json:
+        print_json({"queue": queue, "where": filters, "pending": pending})
+    else:
+        print(pending)
+
+
+@command(
+    commands,
+    "forecast",
+    "tickwheel forecast reminders --minutes 120",
+    "tickwheel forecast reminders --json | jq 'map(.due) | add'",
+    panel="Looking",
+)
+def forecast(
+    place: Place, queue: Name, minutes: Annotated[int, typer.Option(help="How far ahead, 1 to 1440.")] = 60
+) -> None:
+    """Show what falls due in each of the coming minutes, of a queue created with --forecast."""
+    with place.open() as tickwheel:
+        asked = tickwheel.queue(queue)
+        if not asked.config().forecast:
+            raise Refusal(
+                f"queue {queue!r} keeps no forecast: create it with `tickwheel queue create --forecast`", ExitCode.USAGE
+            )
+        coming = asked.forecast(minutes)
+    if place.json:
+        print_json([asdict(minute) for minute in coming])
+        return
+    most = max((minute.due for minute in coming), default=0)
+    rows = [
+        (f"{minute.start:%Y-%m-%d %H:%M} UTC", minute.due, "▇" * -(-40 * minute.due // most))
+        for minute in coming
+        if minute.due
+    ]
+    if rows:
+        print_table(("minute", "due", ""), rows, right=("due",))
+    else:
+        print(f"nothing falls due in the coming {minutes} minutes")
+
+
+def _print_view(view: MessageView) -> None:
+    fields = asdict(view)
+    del fields["payload"]
+    print_json(fields | payload_fields(view.payload))
+
+
+def _row(view: MessageView) -> tuple[object, ...]:
+    return view.id, view.state, moment(view.due), view.attempt, view.error, view.exclusive_value
+
+
+def _counted(queue: Queue, states: dict[str, int], late: Lateness) -> dict[str, object]:
+    p50, p99 = (late.percentile(share) for share in (0.5, 0.99))
+    return {
+        "queue": queue.name,
+        **states,
+        "lateness_ms": {"p50": p50, "p99": p99, "buckets": late.promoted},
+        "deadlines": {"given": late.deadlines, "missed": sum(late.missed.values()), "buckets": late.missed},
+    }
+
+
+def _percentiles(late: Lateness) -> tuple[str, str]:
+    p50, p99 = (f"{late.percentile(share):,} ms" if late.promoted else "" for share in (0.5, 0.99))
+    return p50, p99

@@ -1,0 +1,246 @@
+"""`tickwheel load`: production load simulated, what the server makes of it, and how many workers it needs."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tickwheel import InvalidArgument, aio
+from tickwheel.cli.command import command
+from tickwheel.cli.exit_codes import ExitCode, Refusal
+from tickwheel.cli.load_progress import View, chosen, print_report
+from tickwheel.cli.output import note, print_json
+from tickwheel.cli.parameter_types import duration, option
+from tickwheel.cli.scratch_namespace import delete_scratch
+from tickwheel.cli.target import Place
+from tickwheel.rpc.url import is_service
+
+if TYPE_CHECKING:
+    from tickwheel.load.capacity.capacity import Target
+    from tickwheel.load.run.run import Settings
+    from tickwheel.load.run.run_result import Outcome
+    from tickwheel.load.scenario.source import Source
+
+commands = typer.Typer()
+_NEEDED = ("hdrh", "jinja2", "matplotlib")
+
+
+@command(
+    commands,
+    "load",
+    "tickwheel load order-timeouts --scale 0.01 --speed-up 2880",
+    "tickwheel load media-encoding --simulate-only --start 20h --length 2h",
+    "tickwheel load recorded.csv --speed-up 60 --url redis://localhost:6379",
+    panel="Processes",
+)
+def load(
+    place: Place,
+    scenario: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO",
+            help="order-timeouts, media-encoding, timestone, a .toml file, or a recording, a .csv file.",
+        ),
+    ],
+    scale: Annotated[
+        float,
+        typer.Option(min=1e-6, max=1e6, help="So many times the messages and workers; below 1 for small machines."),
+    ] = 1.0,
+    speed_up: Annotated[
+        float | None,
+        typer.Option(min=0.001, max=1e6, help="How much faster than the scenario's day; 60: a minute an hour."),
+    ] = None,
+    start: Annotated[
+        timedelta | None,
+        typer.Option(parser=option(duration), metavar="DURATION", help="Begin at this time of the day, as 8h."),
+    ] = None,
+    length: Annotated[
+        timedelta | None,
+        typer.Option(parser=option(duration), metavar="DURATION", help="So much of the day, as 2h."),
+    ] = None,
+    seconds: Annotated[
+        timedelta | None,
+        typer.Option("--for", parser=option(duration), metavar="DURATION", help="End after this real time, as 30s."),
+    ] = None,
+    messages: Annotated[
+        int | None, typer.Option(min=1, max=10**9, help="Enqueue at most so many (of the whole, before --scale).")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, max=100_000, help="So many workers in all.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Plan another day of the same kind.")] = None,
+    shards: Annotated[int, typer.Option(min=1, max=64, help="Shards of the namespace that is made.")] = 1,
+    wait_target: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=option(duration),
+            metavar="DURATION",
+            help="Workers needed so that waits are no longer; by default as the scenario says, else 5s.",
+        ),
+    ] = None,
+    percentile: Annotated[
+        float, typer.Option(min=0.5, max=0.999, help="For so large a share of the messages of every queue.")
+    ] = 0.95,
+    simulate_only: Annotated[
+        bool, typer.Option("--simulate-only", help="Only the workers needed, from the simulator: nothing is run.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="HTML", help="The page to write, and beside it the same as JSON.")
+    ] = None,
+) -> None:
+    """Put a server under a production load, and learn how many workers it needs.
+
+    A scenario says what arrives over a day, how long work takes, and who works. It is run against the server in a
+    namespace of its own, which is deleted at the end; with --namespace in that one, which an event process must drive.
+    Ctrl-C ends it with a report of what ran so far.
+    """
+    for name in _NEEDED:
+        if find_spec(name) is None:
+            raise InvalidArgument(f"load needs {name}: install tickwheel[load]")
+    if report is not None and not report.parent.is_dir():
+        raise InvalidArgument(f"--report {report}: there is no folder {report.parent}")
+    from tickwheel.load.capacity.capacity import Target
+    from tickwheel.load.scenario.source import Source
+
+    source = Source(
+        scenario,
+        scale,
+        speed_up,
+        seed,
+        None if start is None else start.total_seconds(),
+        None if length is None else length.total_seconds(),
+        None if seconds is None else seconds.total_seconds(),
+        messages,
+        workers,
+    )
+    target = Target(None if wait_target is None else wait_target.total_seconds(), percentile)
+    source.scenario()
+    with chosen(json=place.json) as view:
+        outcome = None if simulate_only else _run(place, source, shards, view)
+        found, is_whole = _advised(source, target, outcome, view)
+    if report is None and not simulate_only and not place.json:
+        report = Path("load-report.html")
+    if report is not None:
+        from tickwheel.load.report.report import page
+
+        report.write_text(page(found))
+        report.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+    if place.json:
+        print_json(found)
+    else:
+        print_report(found)
+    if report is not None:
+        note(f"report: {report} and {report.with_suffix('.json')}")
+    if not is_whole or (outcome is not None and outcome.interrupted):
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if outcome is not None and outcome.troubles:
+        raise Refusal(f"the load did not run as planned: {'; '.join(outcome.troubles)}")
+
+
+def _run(place: Place, source: "Source", shards: int, view: View) -> "Outcome":
+    with _settled(place, source) as settings:
+        try:
+            return asyncio.run(_run_in(settings, shards, view))
+        except asyncio.CancelledError as error:
+            raise KeyboardInterrupt from error
+
+
+async def _run_in(settings: "Settings", shards: int, view: View) -> "Outcome":
+    from tickwheel.load.run.run import cancel_the_rest, run
+
+    # Of a namespace that is there the event process is somebody else's; of ours it is a child of this program.
+    drives = settings.is_ours or settings.url is None
+    made = {"shards": shards} if settings.is_ours else {}
+    tickwheel = aio.Tickwheel(
+        settings.url,
+        namespace=settings.namespace,
+        data_dir=settings.data_dir,
+        drive=True if drives else None,
+        timeout=settings.timeout,
+        **made,  # type: ignore[arg-type]  # the number of shards alone
+    )
+    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+    if (task := asyncio.current_task()) is not None:
+        # Until there is a server nothing runs that could be told of.
+        loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    async with tickwheel:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        outcome = await run(settings, tickwheel, stopping, view.show_run)
+        if not settings.is_ours:
+            count = await cancel_the_rest(tickwheel, outcome.scenario, settings.prefix)
+            outcome.left = (
+                f"The namespace stays; {count} messages that nobody had finished were cancelled, and what was finished"
+                " goes when its retention is over."
+            )
+    # From here a signal ends the program as ever.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+    return outcome
+
+
+@contextmanager
+def _settled(place: Place, source: "Source") -> Iterator["Settings"]:
+    """Where the load runs; what was made for it is deleted at the end, however that comes."""
+    from tickwheel.load.run.run import Settings
+
+    if place.url is not None and is_service(place.url) and place.namespace is None:
+        raise InvalidArgument(
+            "over grpc:// name the --namespace: one that an event process drives, and where what is finished may stay"
+            " until its retention is over"
+        )
+    run_id = os.urandom(4).hex()
+    # Without a server or a directory of theirs it has a server of its own, in a folder of its own.
+    folder = Path(tempfile.mkdtemp(prefix="tickwheel-load-")) if place.url is None and place.data_dir is None else None
+    settings = Settings(
+        source,
+        place.namespace or f"load-{run_id}",
+        place.url,
+        place.data_dir if folder is None else folder / "data",
+        is_ours=place.namespace is None,
+        timeout=place.timeout,
+        prefix=f"load-{run_id}",
+    )
+    try:
+        yield settings
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        elif settings.is_ours:
+            delete_scratch(replace(place, namespace=settings.namespace))
+
+
+def _advised(
+    source: "Source", target: "Target", outcome: "Outcome | None", view: View
+) -> tuple[dict[str, object], bool]:
+    """The report's document, and whether its table is whole: a signal ends it.
+
+    The table is for the scenario in full where it was run smaller.
+    """
+    from tickwheel.load.capacity.advice import advised
+    from tickwheel.load.report import report
+
+    whole = replace(source, scale=max(1.0, source.scale), workers=None).scenario()
+    # Who has wanted the run to end does not wait for the table.
+    stopping = outcome is not None and outcome.interrupted
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal stopping
+        stopping = True
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        found = report.made(outcome, advised(whole, target, outcome, view.show_hour, lambda: stopping))
+        return found, not stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,162 @@
+"""`tickwheel queue create|list|show|block|unblock`."""
+
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+
+from tickwheel import Queue, QueueConfigConflict, Tickwheel
+from tickwheel.cli.command import command
+from tickwheel.cli.exit_codes import Refusal
+from tickwheel.cli.output import note, print_fields, print_json, print_table, printable
+from tickwheel.cli.parameter_types import duration, option, written
+from tickwheel.cli.target import Place
+from tickwheel.model.queue_config import QueueConfig
+
+commands = typer.Typer(no_args_is_help=True, help="Create, list, show, block and unblock queues.")
+
+Name = Annotated[str, typer.Argument(help="The queue's name.", metavar="QUEUE", show_default=False)]
+_COUNTED = ("invisible", "pending", "running", "completed", "cancelled", "errored")
+
+
+def _duration(flag: str, text: str) -> Any:
+    return typer.Option(flag, parser=option(duration), metavar="DURATION", help=text, show_default=False)
+
+
+@command(
+    commands,
+    "create",
+    "tickwheel queue create orders --lease 30s --max-attempts 5",
+    "tickwheel queue create encode --exclusive-key project --indexed gpu --indexed region",
+    "tickwheel queue create mail --sink kafka://mail",
+)
+def create(
+    place: Place,
+    queue: Name,
+    exclusive_key: Annotated[
+        str | None, typer.Option(help="Metadata key of which at most one message per value is Running.")
+    ] = None,
+    indexed: Annotated[
+        list[str] | None, typer.Option(help="A metadata key that --where may name; may be repeated. Default: all.")
+    ] = None,
+    lease: Annotated[timedelta | None, _duration("--lease", "How long a worker has; default 30s.")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="Deliveries before Errored; default 5.")] = None,
+    backoff: Annotated[timedelta | None, _duration("--backoff", "First wait after a failure; default 1s.")] = None,
+    backoff_max: Annotated[timedelta | None, _duration("--backoff-max", "Longest such wait; default 10m.")] = None,
+    retention: Annotated[
+        timedelta | None, _duration("--retention", "How long finished messages are kept; default 10m.")
+    ] = None,
+    errored_retention: Annotated[
+        timedelta | None, _duration("--errored-retention", "How long errored ones are kept; default 7d.")
+    ] = None,
+    payload_limit: Annotated[int | None, typer.Option(help="Bytes of a payload at most; default 32768.")] = None,
+    forecast: Annotated[bool, typer.Option("--forecast", help="Count what falls due in each minute.")] = False,
+    sink: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Hand due messages to kafka://topic instead of to workers; '' gives them back to workers.",
+            show_default=False,
+        ),
+    ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Change a queue that exists; what is not given stays as it is.")
+    ] = False,
+    shards: Annotated[int | None, typer.Option(help="Shards of a new namespace; checked where it exists.")] = None,
+) -> None:
+    """Create a queue. One that exists with the same configuration is fine, with another it is refused."""
+    config = {
+        "exclusive_key": exclusive_key,
+        "indexed": indexed or None,
+        "lease": lease,
+        "max_attempts": max_attempts,
+        "backoff": backoff,
+        "backoff_max": backoff_max,
+        "retention": retention,
+        "errored_retention": errored_retention,
+        "payload_limit": payload_limit,
+        "forecast": forecast or None,
+        "sink": sink,
+    }
+    with place.open(makes=True, shards=shards) as tickwheel:
+        try:
+            created = tickwheel.create_queue(queue, update=update, **config)
+        except QueueConfigConflict as error:
+            # Said as it is done here.
+            raise Refusal(str(error).replace("pass update=True to change it", "give --update to change it")) from error
+        _show(place, created)
+
+
+@command(commands, "list", "tickwheel queue list", "tickwheel queue list --json | jq -r '.[].queue'")
+def list_(place: Place) -> None:
+    """List the queues with their messages by state."""
+    with place.open() as tickwheel:
+        found = [(queue, queue.config(), queue.counts()) for queue in tickwheel.queues()]
+    if place.json:
+        print_json([{"queue": queue.name, "blocked": _blocked(config), "counts": n} for queue, config, n in found])
+    elif not found:
+        note("no queues")
+    else:
+        rows = [(queue.name, *n.values(), ", ".join(_blocked(config))) for queue, config, n in found]
+        print_table(("queue", *_COUNTED, "blocked"), rows, right=_COUNTED)
+
+
+@command(commands, "show", "tickwheel queue show orders")
+def show(place: Place, queue: Name) -> None:
+    """Show a queue's configuration and its messages by state."""
+    with place.open() as tickwheel:
+        _show(place, tickwheel.queue(queue))
+
+
+_Enqueue = Annotated[bool, typer.Option("--enqueue", help="Only enqueue.")]
+_Dequeue = Annotated[bool, typer.Option("--dequeue", help="Only dequeue.")]
+
+
+@command(commands, "block", "tickwheel queue block orders --dequeue")
+def block(place: Place, queue: Name, enqueue: _Enqueue = False, dequeue: _Dequeue = False) -> None:
+    """Refuse enqueue, dequeue, or without an option both, until `unblock`."""
+    with place.open() as tickwheel:
+        blocked = _existing(tickwheel, queue)
+        blocked.block(enqueue=enqueue or not dequeue, dequeue=dequeue or not enqueue)
+        _show(place, blocked)
+
+
+@command(commands, "unblock", "tickwheel queue unblock orders")
+def unblock(place: Place, queue: Name, enqueue: _Enqueue = False, dequeue: _Dequeue = False) -> None:
+    """Lift the block of enqueue, dequeue, or without an option both."""
+    with place.open() as tickwheel:
+        blocked = _existing(tickwheel, queue)
+        blocked.unblock(enqueue=enqueue or not dequeue, dequeue=dequeue or not enqueue)
+        _show(place, blocked)
+
+
+def _existing(tickwheel: Tickwheel, name: str) -> Queue:
+    queue = tickwheel.queue(name)
+    queue.config()
+    return queue
+
+
+def _blocked(config: QueueConfig) -> list[str]:
+    return [name for name in ("enqueue", "dequeue") if getattr(config, f"{name}_blocked")]
+
+
+def _word(value: object) -> object:
+    return ("yes" if value else "") if isinstance(value, bool) else value
+
+
+def _show(place: Place, queue: Queue) -> None:
+    config, counts = queue.config(), queue.counts()
+    if place.json:
+        print_json({"queue": queue.name, **config.settings(), "version": config.version, "counts": counts})
+        return
+    shown: list[tuple[str, object]] = []
+    for name, value in config.settings().items():
+        if name.endswith("_ms"):
+            shown.append((name.removesuffix("_ms").replace("_", " "), written(value)))
+        elif name == "indexed":
+            shown.append((name, "all keys" if value is None else ", ".join(value) or "none"))
+        elif not name.endswith("_blocked"):
+            shown.append((name.replace("_", " "), _word(value)))
+    shown.append(("blocked for", ", ".join(_blocked(config))))
+    shown += [(state, f"{count:,}") for state, count in counts.items()]
+    print_fields(shown, title=printable(queue.name))

@@ -1,0 +1,329 @@
+"""`tickwheel serve`: the gRPC service, for programs that do not go to the server themselves."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import stat
+import sys
+import threading
+from contextlib import AsyncExitStack, suppress
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tickwheel import limits
+from tickwheel.cli.command import command
+from tickwheel.cli.listen_address import is_loopback, joined, parse_address, wait_until_served
+from tickwheel.cli.metrics_option import metrics_address, serving_metrics
+from tickwheel.cli.output import note, print_json
+from tickwheel.cli.parameter_types import duration, option
+from tickwheel.cli.target import TIMEOUT, Place
+from tickwheel.client.settings import Opening
+from tickwheel.errors import InvalidArgument
+from tickwheel.runtime.gc_freeze import leave_what_is_there
+from tickwheel.runtime.log_format import log_to_stderr
+from tickwheel.runtime.signals import hear
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
+    from tickwheel.service.server import Server
+
+commands = typer.Typer()
+_LISTEN = "127.0.0.1:7400"
+_DRAIN = timedelta(seconds=10)
+_log = logging.getLogger("tickwheel.service")
+
+
+@command(
+    commands,
+    "serve",
+    "tickwheel serve --url redis://localhost:6379",
+    "tickwheel serve --url redis+cluster://redis1,redis2 --listen 127.0.0.1:7400",
+    panel="Processes",
+)
+def serve(
+    place: Place,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 is any that is free, which the log names.")
+    ] = _LISTEN,
+    durability: Annotated[
+        str | None,
+        typer.Option(help="What an answered call has reached: memory, fsync or replica:N. By default memory."),
+    ] = None,
+    drain: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=option(duration),
+            metavar="DURATION",
+            help="How long calls under way may take to end after SIGTERM (default 10s).",
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="The server's certificate, in PEM, with those that vouch for it.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The key of the certificate, in PEM.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Answer only to clients with a certificate of these authorities, in PEM.")
+    ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(help="Answer only to the tokens of this file, each for what it says there (`tickwheel token`)."),
+    ] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, max=256, help="How many processes share the port; each is worth a core.")
+    ] = 1,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Serve figures to Prometheus, under /metrics; of several processes their sum."
+        ),
+    ] = None,
+    max_connections: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="How many connections each process takes; some 15 KB each.")
+    ] = limits.CONNECTIONS,
+    max_waiting: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=1_000_000,
+            help="How many calls of each process may wait: dequeues with a wait, and streams; some 30 KB each.",
+        ),
+    ] = limits.WAITING_CALLS,
+    part: Annotated[
+        bool, typer.Option("--part", hidden=True, help="One of several, until standard input ends.")
+    ] = False,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", hidden=True, help="Of a part: the socket where it tells its figures.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond this machine, though nothing is encrypted.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log what is of use to debug.")] = False,
+) -> None:
+    """Serve the gRPC API of proto/tickwheel/v1: any number of such processes before one Redis.
+
+    It keeps nothing: where one ends, its clients go on with another. The log goes to stderr. SIGTERM and SIGINT end it
+    once the calls under way are answered; those that wait for messages are answered at once.
+    """
+    host, port = _address(listen, shared=part)
+    if tls_cert is None and not is_loopback(host):
+        if tokens is not None:
+            raise InvalidArgument(f"--tokens would be sent to {listen} for all to read: it needs --tls-cert there")
+        if not insecure:
+            raise InvalidArgument(
+                f"--listen {listen} is reached from other machines, and nothing would be encrypted: give --tls-cert and"
+                " --tls-key, or accept it by --insecure"
+            )
+    page = None if metrics is None else metrics_address(metrics)
+    if page is not None and not is_loopback(page[0]) and not insecure:
+        raise InvalidArgument(
+            f"--metrics {metrics} is reached from other machines, and is not encrypted: accept it by --insecure"
+        )
+    for name, file in (("--tls-key", tls_key), ("--tokens", tokens)):
+        _check_private(name, file)
+    log_to_stderr(json=place.json, verbose=verbose)
+    # Of several processes, too: what is wrong is told here, once.
+    opening = _opening(place, durability)
+    server = _server(
+        opening,
+        host,
+        port,
+        tokens,
+        (tls_cert, tls_key, tls_client_ca),
+        shares_port=part,
+        connections=max_connections,
+        waiting=max_waiting,
+    )
+    drain_s = (_DRAIN if drain is None else drain).total_seconds()
+    if processes == 1:
+        with serving_metrics(page, lambda: _figures_of(server), _log):
+            asyncio.run(_serve(server, host, drain_s, until_eof=part, figures=figures))
+        return
+    given = {"durability": durability, "tls-cert": tls_cert, "tls-key": tls_key, "tls-client-ca": tls_client_ca}
+    options = [f"--{name}={value}" for name, value in (given | {"tokens": tokens}).items() if value is not None]
+    options += [f"--drain={round(1_000 * drain_s)}ms"]
+    options += [f"--max-connections={max_connections}", f"--max-waiting={max_waiting}"]
+    options += [
+        f"--{name}" for name, said in (("insecure", insecure), ("verbose", verbose), ("json", place.json)) if said
+    ]
+    _serve_by_several(place, server.scheme, host, port, processes, options, drain_s, page)
+
+
+def _serve_by_several(
+    place: Place,
+    scheme: str,
+    host: str,
+    port: int,
+    processes: int,
+    options: list[str],
+    drain_s: float,
+    page: tuple[str, int] | None,
+) -> None:
+    from tickwheel.service.multiprocess import reserved, running
+
+    stopping = threading.Event()
+    hear((signal.SIGTERM, signal.SIGINT), stopping.set)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with reserved(host, port) as shared, TemporaryDirectory(prefix="tickwheel-") as folder:
+        command = [sys.executable, "-m", "tickwheel", "serve", "--part", "--listen", joined(host, shared), *options]
+        sockets = [Path(folder, str(n)) for n in range(processes)] if page is not None else None
+        with (
+            running(command, place.environment(), processes, drain_s, sockets),
+            serving_metrics(page, lambda: _figures_together(sockets or []), _log),
+        ):
+            wait_until_served(host, shared, stopping)
+            note(f"serving {scheme}://{host}:{shared}")
+            stopping.wait()
+            _log_ending(drain_s)
+    _log_ended()
+
+
+@command(commands, "dev", "tickwheel dev", "tickwheel dev --data-dir ./data --listen 127.0.0.1:7401", panel="Processes")
+def dev(
+    place: Place,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the service listens.")] = _LISTEN,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log what is of use to debug.")] = False,
+) -> None:
+    """Everything in one program, for a laptop: an embedded server, its event process, and the gRPC service.
+
+    Messages stay in the data directory when it ends.
+    """
+    if place.url is not None:
+        raise InvalidArgument("dev has a server of its own, which it starts: leave --url out")
+    host, port = _address(listen)
+    if not is_loopback(host):
+        raise InvalidArgument(f"dev is for this machine alone, and --listen {listen} is reached from others")
+    log_to_stderr(json=place.json, verbose=verbose)
+    server = _server(_opening(place, None), host, port)
+    with place.open(makes=True, drives=True):
+        asyncio.run(_serve(server, host, _DRAIN.total_seconds()))
+
+
+def _address(listen: str, *, shared: bool = False) -> tuple[str, int]:
+    use, cannot = "--listen must be HOST:PORT, as 127.0.0.1:7400", "--listen: nothing can listen on"
+    return parse_address(listen, use, cannot, shared=shared)
+
+
+def _opening(place: Place, durability: str | None) -> Opening:
+    timeout = TIMEOUT if place.timeout is None else place.timeout
+    opening = Opening(place.url, place.namespace or "tw", place.data_dir, durability, False, timeout)
+    if opening.is_service:
+        raise InvalidArgument("--url is where messages are kept, not another server of this product")
+    return opening
+
+
+def _server(
+    opening: Opening,
+    host: str,
+    port: int,
+    tokens: Path | None = None,
+    tls: tuple[Path | None, Path | None, Path | None] = (None, None, None),
+    *,
+    shares_port: bool = False,
+    connections: int = limits.CONNECTIONS,
+    waiting: int = limits.WAITING_CALLS,
+) -> "Server":
+    try:
+        from tickwheel.service.server import Server
+        from tickwheel.service.server_options import allow_files
+        from tickwheel.service.tls import credentials
+        from tickwheel.service.token_file import TokenFile
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(f"the service needs {error.name}: install tickwheel[grpc]") from error
+    return Server(
+        opening,
+        joined(host, port),
+        tokens=None if tokens is None else TokenFile(tokens),
+        credentials=credentials(*tls),
+        shares_port=shares_port,
+        connections=allow_files(connections),
+        waiting=waiting,
+    )
+
+
+def _figures_of(server: "Server") -> "Collector":
+    from tickwheel.service.metrics import ServiceMetrics
+
+    return ServiceMetrics(server)
+
+
+def _figures_together(sockets: list[Path]) -> "Collector":
+    from tickwheel.service.multiprocess_metrics import Together
+
+    return Together(sockets)
+
+
+def _check_private(name: str, path: Path | None) -> None:
+    """Refuse a file that any user of this machine can read or change. Whether it is there at all is found elsewhere."""
+    with suppress(OSError):
+        if path is not None and path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
+            raise InvalidArgument(f"{name} {path} is open to every user of this machine: chmod o-rwx {path}")
+
+
+async def _serve(
+    server: "Server", host: str, drain_s: float, *, until_eof: bool = False, figures: Path | None = None
+) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    # The tokens' file is looked at each second anyway.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if until_eof:
+        threading.Thread(target=_stop_at_eof, args=(loop, stopping), daemon=True).start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await server.start()
+    leave_what_is_there()
+    if not until_eof:
+        note(f"serving {server.scheme}://{host}:{server.port}")
+    try:
+        async with AsyncExitStack() as telling_figures:
+            if figures is not None:
+                from tickwheel.service.multiprocess_metrics import telling
+
+                await telling_figures.enter_async_context(telling(figures, _figures_of(server)))
+            await stopping.wait()
+            _log_ending(drain_s)
+    finally:
+        await server.stop(drain_s)
+    _log_ended()
+
+
+def _log_ending(drain_s: float) -> None:
+    fields = {"event": "ending", "drain_s": drain_s}
+    _log.info("ending: %g s for the calls under way", drain_s, extra={"fields": fields})
+
+
+def _log_ended() -> None:
+    _log.info("ended", extra={"fields": {"event": "ended"}})
+
+
+def _stop_at_eof(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    # The program that started this one has ended, or says so.
+    while os.read(0, 1024):
+        pass
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(stopping.set)
+
+
+@command(commands, "token", "tickwheel token shop", panel="Processes")
+def token(
+    place: Place,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, for the log.")],
+) -> None:
+    """Make a token, and print it with what the file of `serve --tokens` is to say of it."""
+    from tickwheel.service.authorization import digest_of, new_token
+
+    made = new_token()
+    if place.json:
+        print_json({"token": made, "name": name, "sha256": digest_of(made).hex()})
+        return
+    print(
+        f'{made}\n\n[[token]]\nname = {json.dumps(name)}\nsha256 = "{digest_of(made).hex()}"\n'
+        'roles = ["produce", "consume"]\nqueues = ["*"]'
+    )

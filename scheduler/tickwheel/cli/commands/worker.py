@@ -1,0 +1,123 @@
+"""`tickwheel worker`: processes that run the tasks of an app."""
+
+import logging
+import re
+import signal
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tickwheel.cli.command import command
+from tickwheel.cli.metrics_option import metrics_address, serving_metrics
+from tickwheel.cli.parameter_types import duration, option
+from tickwheel.cli.target import Place
+from tickwheel.errors import InvalidArgument
+from tickwheel.runtime.log_format import log_to_stderr
+from tickwheel.runtime.signals import hear
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
+commands = typer.Typer()
+_log = logging.getLogger("tickwheel.worker")
+# Kubernetes gives 30 s before it kills.
+_DRAIN = timedelta(seconds=25)
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+_SIZE = re.compile(r"([0-9]+)(?:([KMG])i?B?|B)?")
+
+
+def size(text: str) -> int:
+    """``512MiB`` and the like, in bytes."""
+    found = _SIZE.fullmatch(text)
+    if found is None or int(found[1]) == 0:
+        raise InvalidArgument(f"a size is written like 512MiB or 2GiB, not {text!r:.80}")
+    return int(found[1]) * _UNITS[found[2] or ""]
+
+
+@command(
+    commands,
+    "worker",
+    "tickwheel worker shop:app",
+    "tickwheel worker shop:app --processes 4 --queue mail --queue default",
+    panel="Processes",
+)
+def worker(
+    place: Place,
+    app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The TaskApp, from this directory or installed.")],
+    processes: Annotated[int, typer.Option(min=1, max=1024, help="How many processes, each independent.")] = 1,
+    threads: Annotated[
+        int, typer.Option(min=1, max=1024, help="How many tasks a process runs at a time; async ones share a loop.")
+    ] = 1,
+    queue: Annotated[
+        list[str] | None, typer.Option(help="A queue to take from; may be repeated. By default all of the app.")
+    ] = None,
+    selector: Annotated[
+        str,
+        typer.Option(
+            help="How a process selects its next queue: reduced-lottery, lottery, highest-priority-first,"
+            " highest-priority-lottery, random, or module:Class."
+        ),
+    ] = "reduced-lottery",
+    drain: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=option(duration), metavar="DURATION", help="How long a task may run on after SIGTERM (default 25s)."
+        ),
+    ] = None,
+    memory_limit: Annotated[
+        int | None,
+        typer.Option(
+            parser=option(size), metavar="SIZE", help="A process that has more, as 512MiB, makes place for a new one."
+        ),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve figures to Prometheus, under /metrics.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug level.")] = False,
+) -> None:
+    """Run the tasks of an app, by processes that take them from its queues by lot, weighted.
+
+    Leases are renewed for as long as a task runs. SIGTERM and SIGINT: what runs may end, what has not begun is given
+    back; a second one ends all at once. The log goes to stderr.
+    """
+    try:
+        from tickwheel.worker.process import Orders
+        from tickwheel.worker.stats import Stats
+        from tickwheel.worker.supervisor import Supervisor
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(f"the worker needs {error.name}: install tickwheel[worker]") from error
+    page = None if metrics is None else metrics_address(metrics)
+    log_to_stderr(json=place.json, verbose=verbose)
+    # What the environment says is for the app to heed, where it does not say better itself.
+    said, default = place.environment(), Place.of_environment().environment()
+    given = {
+        name: said[variable]
+        for name in ("url", "namespace", "data_dir")
+        if said[variable := f"TICKWHEEL_{name.upper()}"] and said[variable] != default[variable]
+    }
+    orders = Orders(
+        app=app,
+        board_fd=-1,
+        notes_fd=-1,
+        lanes=threads,
+        selector=selector,
+        queues=queue or None,
+        where=given,
+        memory_limit=memory_limit,
+        drain_s=(_DRAIN if drain is None else drain).total_seconds(),
+        json=place.json,
+        verbose=verbose,
+    )
+    stats = Stats()
+    supervisor = Supervisor(orders, processes, stats)
+    hear((signal.SIGTERM, signal.SIGINT), supervisor.stop)
+
+    def figures() -> "Collector":
+        from tickwheel.worker.metrics import figures
+
+        return figures(stats)
+
+    with serving_metrics(page, figures, _log):
+        code = supervisor.run()
+    raise typer.Exit(code)

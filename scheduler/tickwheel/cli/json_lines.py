@@ -1,0 +1,109 @@
+"""Messages as JSON lines: the fields of NewMessage, durations and times as on the command line."""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tickwheel.cli.parameter_types import deadline, duration, moment
+from tickwheel.errors import InvalidArgument
+from tickwheel.model.message import NewMessage
+from tickwheel.model.message_id import new_id
+from tickwheel.model.validation import known, shown
+
+FIELDS = (
+    "payload",
+    "payload_base64",
+    "id",
+    "delay",
+    "due",
+    "deadline",
+    "metadata",
+    "lease",
+    "max_attempts",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a file: its number from 1, and its message."""
+
+    number: int
+    message: NewMessage
+
+
+class LineRefused(InvalidArgument):
+    """A line is not a message. ``number`` says which."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(f"line {number}: {text}")
+        self.number = number
+
+
+def lines(source: Iterable[bytes]) -> Iterator[Line]:
+    """Each line's message; empty lines are passed over. Messages without an id get theirs here.
+
+    So a batch may be sent again: it is known by its ids, whoever chose them.
+    """
+    for number, line in enumerate(source, 1):
+        if not line.strip():
+            continue
+        try:
+            message = parse(line)
+        except InvalidArgument as error:
+            raise LineRefused(number, str(error)) from error
+        if message.id is None:
+            message.id = new_id()
+        yield Line(number, message)
+
+
+def parse(line: bytes) -> NewMessage:
+    """One message. Raises InvalidArgument; what the client checks is left to it."""
+    try:
+        given = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_once)
+    except InvalidArgument:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"not JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise InvalidArgument(f"a line must hold a JSON object, not {shown(given)}")
+    known("a message", given, FIELDS)
+    values: dict[str, Any] = {name: given.get(name) for name in ("id", "metadata", "max_attempts")}
+    values |= {
+        name: read(given[name])
+        for name, read in (("delay", duration), ("due", moment), ("deadline", deadline), ("lease", duration))
+        if given.get(name) is not None
+    }
+    return NewMessage(_payload(given), **values)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys come once each: of two, nobody knows which was meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise InvalidArgument(f"{shown(next(name for name in names if names.count(name) > 1))} is given twice")
+    return found
+
+
+def _payload(given: dict[str, Any]) -> bytes:
+    text, encoded = given.get("payload"), given.get("payload_base64")
+    if text is not None and encoded is not None:
+        raise InvalidArgument("give payload or payload_base64, not both")
+    if encoded is not None:
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (TypeError, ValueError, binascii.Error) as error:
+            raise InvalidArgument(f"payload_base64 is not base64: {shown(encoded)}") from error
+    if text is None:
+        return b""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"payload must be a string, and JSON within it be quoted, not {shown(text)}")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"payload must be valid Unicode text, or be given as payload_base64: {shown(text)}"
+        ) from error

@@ -1,0 +1,111 @@
+"""How a load looks while it runs, and the tables at its end. Without a terminal there is no progress bar."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tickwheel.cli.output import print_table
+
+if TYPE_CHECKING:
+    from tickwheel.load.run.run import Progress as RunProgress
+
+_CALLS = ("count", "p50_ms", "p95_ms", "p99_ms", "max_ms")
+
+
+class View:
+    """Shows nothing: for programs, and where there is no terminal."""
+
+    def show_run(self, progress: "RunProgress") -> None: ...
+    def show_hour(self, hour: int) -> None: ...
+
+
+class Bar(View):
+    """A bar on standard error, so that standard output is the report's alone."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._run = bar.add_task("enqueued", total=None, said="")
+
+    def show_run(self, progress: "RunProgress") -> None:
+        counts = progress.counts
+        said = "  ".join(
+            f"{name} {counts.get(name, 0):,}" for name in ("delivered", "completed", "cancelled") if counts.get(name)
+        )
+        self._bar.update(self._run, total=progress.planned or 1, completed=progress.sent, said=said)
+
+    def show_hour(self, hour: int) -> None:
+        self._bar.update(self._run, description="workers needed", total=24, completed=hour % 24, said="")
+
+
+@contextmanager
+def chosen(*, json: bool) -> Iterator[View]:
+    """The view that fits standard error."""
+    if json or not sys.stderr.isatty():
+        yield View()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, TextColumn("{task.fields[said]}"), console=Console(stderr=True), transient=True
+    ) as progress:
+        yield Bar(progress)
+
+
+def print_report(found: Mapping[str, Any]) -> None:
+    """The tables that say most; the page has all."""
+    run, capacity = found["run"], found["capacity"]
+    if run is not None:
+        print(f"{run['counts'].get('enqueued', 0):,} messages in {run['seconds']:.1f} s; ended because {run['ended']}")
+        rows = [(name, *(_shown(each[key]) for key in _CALLS)) for name, each in run["calls"].items()]
+        print_table(
+            ("call", *(name.replace("_", " ") for name in _CALLS)), rows, right=[n.replace("_", " ") for n in _CALLS]
+        )
+        columns = ("queue", "wait p50 s", "wait p95 s", "start p95 s", "lateness p99 ms")
+        print_table(columns, [_queue(name, each) for name, each in run["queues"].items()], right=columns[1:])
+        for kind, error in run["errors"].items():
+            print(f"errors: {error['count']} {kind}: {error['first']}")
+        for text in run["troubles"]:
+            print(f"trouble: {text}")
+        if run["harness"]["was_the_bottleneck"]:
+            print(f"the harness itself was the bottleneck: {'; '.join(run['harness']['why'])}")
+    if not capacity["hours"]:
+        print("workers needed: not looked for, as it was interrupted (--simulate-only makes the table without a run)")
+        return
+    targets = ", ".join(f"{name} within {wait:g} s" for name, wait in capacity["wait_targets_s"].items())
+    print(
+        f"workers needed, so that {100 * capacity['share']:g} % of every queue begin in time ({targets});"
+        f" scale {capacity['scale']:g}, and the scenario has {capacity['workers_now']}:"
+    )
+    hours = ("hour", "due/s", "busy", "workers", "utilisation", "longest wait s")
+    print_table(hours, [_hour(each) for each in capacity["hours"]], right=hours)
+    for each in capacity["agreement"]:
+        print(
+            f"{each['queue']}: {100 * each['share']:g} % began within {each['measured_s']:g} s measured,"
+            f" {each['simulated_s']:g} s simulated"
+        )
+
+
+def _queue(name: str, queue: Mapping[str, Any]) -> tuple[object, ...]:
+    waits, starts = queue["wait_s"], queue["start_s"]
+    return (name, _shown(waits["p50"]), _shown(waits["p95"]), _shown(starts["p95"]), queue["lateness_ms"]["p99"])
+
+
+def _hour(each: Mapping[str, Any]) -> tuple[object, ...]:
+    workers = "no number" if each["workers"] is None else each["workers"]
+    longest = max(each["waits_s"].values(), default=0.0)
+    hour = f"{each['hour']:02d}:00"
+    return (
+        hour,
+        f"{each['due_per_s']:.3g}",
+        f"{each['busy']:.3g}",
+        workers,
+        f"{each['utilisation']:.0%}",
+        _shown(longest),
+    )
+
+
+def _shown(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,41 @@
+"""The option --metrics of the commands that run until they are stopped."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tickwheel.cli.listen_address import parse_address
+from tickwheel.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
+
+def metrics_address(text: str) -> tuple[str, int]:
+    """Where the figures are to be served. Raises InvalidArgument."""
+    use, cannot = "metrics are served on HOST:PORT, as 127.0.0.1:9464", "metrics cannot be served on"
+    return parse_address(text, use, cannot, least_port=1)
+
+
+@contextmanager
+def serving_metrics(
+    address: tuple[str, int] | None, collector: Callable[[], "Collector"], log: logging.Logger
+) -> Iterator[None]:
+    """Serve what ``collector`` makes, which is asked for where there is an address. Raises InvalidArgument."""
+    if address is None:
+        yield
+        return
+    try:
+        from tickwheel.telemetry.metrics_server import serve_page
+
+        collects = collector()
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(f"metrics need {error.name}: install tickwheel[metrics]") from error
+    host, port = address
+    log.info("metrics on http://%s:%d/metrics", host, port, extra={"fields": {"event": "metrics", "port": port}})
+    stop = serve_page(*address, collects)
+    try:
+        yield
+    finally:
+        stop()

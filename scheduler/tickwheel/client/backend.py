@@ -1,0 +1,112 @@
+"""All that a client can do with queues and messages, each as a plan: `direct` does it on the shards, `remote` asks a
+server of this product to.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.explain import Explanation
+from tickwheel.operations.inspect import ForecastMinute, Lateness
+from tickwheel.operations.results import Change
+from tickwheel.plan import Plan
+
+M = TypeVar("M", bound=LeasedMessage)
+
+
+class Pages(Protocol):
+    """A walk over all messages of a queue, page by page."""
+
+    ended: bool
+
+    def next(self) -> Plan[list[MessageView]]:
+        """The next page; it may be empty before the end."""
+
+
+class Operations(Protocol):
+    """What the methods of `Queue`, `Message` and `Tickwheel` do; see there."""
+
+    def open(
+        self,
+        shards: int | None,
+        history: str | None,
+        auto_create: bool | None,
+        clock_guard: timedelta | None,
+        outbox_limit: int | None,
+        outbox_full: str | None,
+        existing: bool,
+    ) -> Plan[None]:
+        """Make the namespace where it is new, check it where it is not, and fill the core."""
+
+    def enqueue_many(self, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]: ...
+
+    def dequeue(
+        self,
+        queue: str,
+        limit: int,
+        where: Mapping[str, str] | None,
+        lease: timedelta | None,
+        wait: timedelta | None,
+        worker: str | None,
+        request_id: str | None,
+        consistency: str,
+        kind: type[M],
+    ) -> Plan[list[M]]: ...
+
+    def leased(self, queue: str, id_: str, token: bytes, exclusive_value: str | None, kind: type[M]) -> Plan[M]: ...
+
+    def complete(
+        self, messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None
+    ) -> Plan[None]: ...
+
+    def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None, final: bool) -> Plan[str]: ...
+
+    def release(self, messages: Sequence[LeasedMessage]) -> Plan[None]: ...
+
+    def extend(self, messages: Sequence[LeasedMessage], duration: timedelta) -> Plan[None]: ...
+
+    def cancel_many(
+        self, queue: str, ids: Sequence[str], exclusive_value: str | None, release: bool
+    ) -> Plan[list[Change]]: ...
+
+    def reschedule(
+        self,
+        queue: str,
+        id_: str,
+        exclusive_value: str | None,
+        delay: timedelta | None,
+        due: datetime | None,
+        deadline: datetime | timedelta | None,
+    ) -> Plan[Change]: ...
+
+    def redrive(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Change]: ...
+
+    def get(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]: ...
+
+    def explain(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Explanation]: ...
+
+    def pages(self, queue: str, state: str | None) -> Pages: ...
+
+    def counts(self, queue: str) -> Plan[dict[str, int]]: ...
+
+    def lateness(self, queue: str) -> Plan[Lateness]: ...
+
+    def depth(self, queue: str, where: Mapping[str, str] | None) -> Plan[int]: ...
+
+    def forecast(self, queue: str, minutes: int) -> Plan[list[ForecastMinute]]: ...
+
+    def create(self, queue: str, given: Mapping[str, Any], *, update: bool) -> Plan[QueueConfig]: ...
+
+    def block(self, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]: ...
+
+    def config(self, queue: str) -> Plan[QueueConfig]: ...
+
+    def queues(self) -> Plan[dict[str, QueueConfig]]: ...
+
+    def settings(self) -> Plan[dict[str, str]]: ...
+
+    def setting(self, name: str) -> Plan[str | None]: ...
+
+    def set_setting(self, name: str, value: str | None) -> Plan[None]: ...

@@ -1,0 +1,323 @@
+"""The blocking client: `Tickwheel`, `Queue`, `Message`. Every decision is in the core; here plans are run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from tickwheel.client import connect as ways
+from tickwheel.client.settings import Opening
+from tickwheel.model import validation as arguments
+from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations import explain
+from tickwheel.operations import inspect as look
+from tickwheel.operations.context import Core
+from tickwheel.operations.results import Change
+from tickwheel.plan import Plan
+
+T = TypeVar("T")
+
+
+class Message(LeasedMessage):
+    """A message that this worker holds the lease of."""
+
+    __slots__ = ("_tickwheel",)
+    _tickwheel: "Tickwheel"
+
+    def complete(self, result: str | None = None) -> None:
+        """Done. ``result``, up to 1 KiB, is kept for the retention. Raises LeaseLost, InvalidArgument."""
+        results = None if result is None else [result]
+        self._tickwheel._run(self._tickwheel._operations.complete([self], results))
+
+    def fail(self, error: str | None = None, retry_in: timedelta | None = None, *, final: bool = False) -> str:
+        """Give it back; answers its new state: ``invisible``, ``pending`` or, with its attempts used up, ``errored``.
+
+        ``retry_in`` is the back-off before the next attempt, by default the queue's: exponential with full jitter.
+        ``error`` is kept with the message, up to 1 KiB. ``final``: errored, whatever attempts are left.
+        Raises LeaseLost, InvalidArgument.
+        """
+        return self._tickwheel._run(self._tickwheel._operations.fail(self, error, retry_in, final))
+
+    def release(self) -> None:
+        """Give it back as if it had not been delivered: pending at once, the attempt not counted. Raises LeaseLost."""
+        self._tickwheel._run(self._tickwheel._operations.release([self]))
+
+    def extend(self, duration: timedelta) -> datetime:
+        """Hold the lease until ``duration`` from now, if that is later; answers when it ends. Raises LeaseLost."""
+        self._tickwheel._run(self._tickwheel._operations.extend([self], duration))
+        return self.lease_until
+
+
+class Queue:
+    """A queue of a namespace. Cheap to make, safe to share between threads."""
+
+    def __init__(self, tickwheel: "Tickwheel", name: str) -> None:
+        self._tickwheel = tickwheel
+        self._operations = tickwheel._operations
+        self.name = arguments.plain_name("a queue's name", name)
+
+    def enqueue(
+        self,
+        payload: bytes = b"",
+        *,
+        id: str | None = None,
+        delay: timedelta | None = None,
+        due: datetime | None = None,
+        deadline: datetime | timedelta | None = None,
+        metadata: Mapping[str, str] | None = None,
+        lease: timedelta | None = None,
+        max_attempts: int | None = None,
+    ) -> EnqueueResult:
+        """Add a message; the same again (same id and content) changes nothing.
+
+        ``delay`` or ``due`` is when it may first be delivered, by default now. ``deadline`` is its urgency, by default
+        `due`: the earliest is delivered first. ``lease`` and ``max_attempts`` override the queue's.
+        Raises InvalidArgument, PayloadTooLarge, IdConflict, QueueBlocked, QueueNotFound, OutOfMemory, Unavailable.
+        """
+        new = NewMessage(payload, id, delay, due, deadline, metadata, lease, max_attempts)
+        return self._tickwheel._run(self._operations.enqueue_many(self.name, [new]))[0]
+
+    def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
+        """Add many, a round trip for each 250 messages of a shard; fewer with many pairs, or beyond 1 MiB.
+
+        One that is wrong in itself ends it before its part is sent; parts sent before stay. What only the server can
+        tell (IdConflict; InvalidArgument for a ``due`` more than five years ahead) comes after all others are added,
+        and the error's ``results`` say which. Any other error leaves open which are in; the same again is safe.
+        """
+        return self._tickwheel._run(self._operations.enqueue_many(self.name, messages))
+
+    def dequeue(
+        self,
+        limit: int = 1,
+        *,
+        where: Mapping[str, str] | None = None,
+        lease: timedelta | None = None,
+        wait: timedelta | None = None,
+        worker: str | None = None,
+        request_id: str | None = None,
+        consistency: str = "heads",
+    ) -> list[Message]:
+        """Lease up to ``limit`` messages, earliest deadline first, of those that carry every pair of ``where``.
+
+        ``wait`` is how long to sleep for the first one; without it an empty queue answers at once. ``worker`` names
+        the holder in `explain` and events. The same ``request_id`` (``slot:sequence``, the sequence growing with each
+        call of the slot) again within five minutes answers the same messages, as far as they are still held.
+        Over several shards the order is by heads at most 100 ms old, ``where`` or not; ``consistency="exact"`` asks all
+        of them first for the most urgent that match, which takes a round trip more.
+        Raises InvalidArgument, QueueBlocked, QueueConfigConflict (it has a sink), QueueNotFound, Unavailable.
+        """
+        asked = self._operations.dequeue(self.name, limit, where, lease, wait, worker, request_id, consistency, Message)
+        return self._tickwheel._ours(self._tickwheel._run(asked))
+
+    def leased(self, id: str, token: bytes, exclusive_value: str | None = None) -> Message:
+        """A message that was dequeued elsewhere, by the token of its lease: to finish or extend it from here.
+
+        Raises LeaseLost where the token no longer owns it, MessageNotFound, InvalidArgument.
+        """
+        asked = self._operations.leased(self.name, id, token, exclusive_value, Message)
+        return self._tickwheel._ours([self._tickwheel._run(asked)])[0]
+
+    def complete_many(self, messages: Sequence[Message], results: Sequence[str | None] | None = None) -> None:
+        """Complete all, with a result for each. Raises LeaseLost, whose ``lost`` names those no longer held, after the
+        others are done.
+        """
+        self._tickwheel._run(self._operations.complete(messages, results))
+
+    def release_many(self, messages: Sequence[Message]) -> None:
+        """Release all; as `complete_many` where some are no longer held."""
+        self._tickwheel._run(self._operations.release(messages))
+
+    def extend_many(self, messages: Sequence[Message], duration: timedelta) -> None:
+        """Extend all, whose ``lease_until`` is the new one then; as `complete_many` where some are no longer held."""
+        self._tickwheel._run(self._operations.extend(messages, duration))
+
+    def cancel(self, id: str, exclusive_value: str | None = None, *, release: bool = False) -> Change:
+        """Cancel a message that is not finished; again changes nothing.
+
+        A running one of an exclusive queue holds its value until its worker's next call or the end of its lease;
+        ``release`` frees it at once. Raises MessageNotFound, InvalidTransition, InvalidArgument.
+        """
+        return self.cancel_many([id], exclusive_value, release=release)[0]
+
+    def cancel_many(
+        self, ids: Sequence[str], exclusive_value: str | None = None, *, release: bool = False
+    ) -> list[Change]:
+        """Cancel all, of one exclusive value where the queue is exclusive; raises for the first that was refused."""
+        return self._tickwheel._run(self._operations.cancel_many(self.name, ids, exclusive_value, release))
+
+    def reschedule(
+        self,
+        id: str,
+        exclusive_value: str | None = None,
+        *,
+        delay: timedelta | None = None,
+        due: datetime | None = None,
+        deadline: datetime | timedelta | None = None,
+    ) -> Change:
+        """Give a message that is not delivered yet a new due time, a new deadline, or both.
+
+        Raises MessageNotFound, InvalidTransition, InvalidArgument.
+        """
+        return self._tickwheel._run(self._operations.reschedule(self.name, id, exclusive_value, delay, due, deadline))
+
+    def redrive(self, id: str, exclusive_value: str | None = None) -> Change:
+        """Errored -> Pending, with attempts from zero. Raises MessageNotFound, InvalidTransition."""
+        return self._tickwheel._run(self._operations.redrive(self.name, id, exclusive_value))
+
+    def get(self, id: str, exclusive_value: str | None = None) -> MessageView:
+        """The message as it stands. Raises MessageNotFound."""
+        return self._tickwheel._run(self._operations.get(self.name, id, exclusive_value))
+
+    def explain(self, id: str, exclusive_value: str | None = None) -> explain.Explanation:
+        """Why the message is not running, and when it will. Raises MessageNotFound."""
+        return self._tickwheel._run(self._operations.explain(self.name, id, exclusive_value))
+
+    def messages(self, state: str | None = None) -> Iterable[MessageView]:
+        """Walk over all messages of the queue, of one state if asked; reads every message of the namespace."""
+        page = self._operations.pages(self.name, state)
+        while not page.ended:
+            yield from self._tickwheel._run(page.next())
+
+    def counts(self) -> dict[str, int]:
+        """How many messages are invisible, pending, running, completed, cancelled and errored."""
+        return self._tickwheel._run(self._operations.counts(self.name))
+
+    def lateness(self) -> look.Lateness:
+        """How late messages became deliverable, and how many missed their deadline."""
+        return self._tickwheel._run(self._operations.lateness(self.name))
+
+    def depth(self, where: Mapping[str, str] | None = None) -> int:
+        """How many messages are Pending, of those that carry every pair of ``where``."""
+        return self._tickwheel._run(self._operations.depth(self.name, where))
+
+    def forecast(self, minutes: int = 60) -> list[look.ForecastMinute]:
+        """What falls due in each of the coming minutes; the queue must have been created with ``forecast=True``."""
+        return self._tickwheel._run(self._operations.forecast(self.name, minutes))
+
+    def block(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
+        """Block enqueue, dequeue, or both: they raise QueueBlocked, a dequeue that waits already within seconds."""
+        return self._tickwheel._run(self._operations.block(self.name, True, enqueue=enqueue, dequeue=dequeue))
+
+    def unblock(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
+        """Lift the block of enqueue, dequeue, or both."""
+        return self._tickwheel._run(self._operations.block(self.name, False, enqueue=enqueue, dequeue=dequeue))
+
+    def config(self) -> QueueConfig:
+        """The queue's configuration, read from its home. Raises QueueNotFound."""
+        return self._tickwheel._run(self._operations.config(self.name))
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r} of {self._tickwheel!r}>"
+
+
+class Tickwheel:
+    """A delay scheduler and priority queue.
+
+    ``url`` says where: none is an embedded server on ``data_dir`` (default: the platform's folder for user data),
+    ``redis://``, ``rediss://`` and ``unix://`` a server that is there, ``redis+cluster://host:port,host:port`` and
+    ``rediss+cluster://`` a Redis Cluster. ``shards`` is fixed when the namespace is first used (default 1) and checked
+    after. ``durability`` is ``memory``, ``fsync`` (embedded default) or ``replica:N``. ``drive`` says whether this
+    program also runs the event process, in a child: by default where embedded. Fixed with the namespace are
+    ``history`` (``capped``, ``relay``, ``off``), ``auto_create``, ``clock_guard`` (by how much the server's clock may
+    step forward before promotion is held: 1 s), ``outbox_limit`` (bytes of events a shard keeps for the relay: 256 MiB;
+    what is beyond whole KiB is left off) and ``outbox_full``: at the limit ``block`` refuses new messages, ``drop``
+    drops events. ``existing`` makes no namespace: NamespaceNotFound where it is not there. ``timeout`` is how long a
+    call goes on trying, by default 30 s. ``clock`` is for tests that turn the time.
+
+    Safe to share between threads. A process that is forked opens a client of its own. Close it, or use it in a
+    ``with`` statement: calls under way, waiting ones too, end with an error then.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "tw",
+        shards: int | None = None,
+        data_dir: str | Path | None = None,
+        durability: str | None = None,
+        drive: bool | None = None,
+        history: str | None = None,
+        auto_create: bool | None = None,
+        clock_guard: timedelta | None = None,
+        outbox_limit: int | None = None,
+        outbox_full: str | None = None,
+        existing: bool = False,
+        timeout: timedelta | None = None,
+        clock: str = "_clock",
+    ) -> None:
+        self._opening = opening = Opening(url, namespace, data_dir, durability, drive, timeout)
+        self._core = Core(opening.namespace, clock=clock)
+        self._operations = ways.operations(opening, self._core)
+        where = opening.open()
+        try:
+            self._io = ways.blocking(opening, self._core, where)
+            self._run(
+                self._operations.open(shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
+            )
+            opening.start_driving(self._core)
+        except BaseException:
+            opening.close()
+            raise
+
+    def queue(self, name: str) -> Queue:
+        """A queue by name; nothing is sent."""
+        return Queue(self, name)
+
+    def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
+        """Create a queue, or check that it has this configuration; with ``update`` change those that are named.
+
+        ``exclusive_key``: the metadata key of which at most one message per value is Running. ``indexed``: the metadata
+        keys that ``where`` may name (default: all). ``lease`` (30 s), ``max_attempts`` (5), ``backoff`` (1 s) and
+        ``backoff_max`` (10 min), ``retention`` of completed and cancelled messages (10 min) and ``errored_retention``
+        (7 days), ``payload_limit`` (32 KiB), ``forecast`` (False). ``sink``: where due messages are handed to instead
+        of to workers, ``kafka://topic``; ``""`` gives them back. Raises QueueConfigConflict, InvalidArgument.
+        """
+        queue = Queue(self, name)
+        self._run(self._operations.create(queue.name, config, update=update))
+        return queue
+
+    def queues(self) -> list[Queue]:
+        """All queues of the namespace, by name."""
+        return [Queue(self, name) for name in self._run(self._operations.queues())]
+
+    def settings(self) -> dict[str, str]:
+        """All settings of the namespace, by name: small texts that programs read while they run; no secrets."""
+        return self._run(self._operations.settings())
+
+    def setting(self, name: str) -> str | None:
+        """One setting, read from its home; None where it is not set."""
+        return self._run(self._operations.setting(name))
+
+    def set_setting(self, name: str, value: str | None) -> None:
+        """Set it, up to 1 KiB, or with None remove it. Raises InvalidArgument."""
+        self._run(self._operations.set_setting(name, value))
+
+    def close(self) -> None:
+        """Let go of the server; messages stay. May be called twice."""
+        try:
+            self._io.close()
+        finally:
+            self._opening.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Tickwheel {self._opening.shown} namespace={self._core.namespace!r} shards={self._core.shards}>"
+
+    def _run(self, plan: Plan[T]) -> T:
+        result: T = self._io.run(plan)
+        return result
+
+    def _ours(self, messages: list[Message]) -> list[Message]:
+        for message in messages:
+            message._tickwheel = self
+        return messages

@@ -1,0 +1,79 @@
+"""What a client of a grpc:// URL is made of. Needs the extra `grpc`."""
+
+from typing import TYPE_CHECKING, Any
+
+from tickwheel.client.backend import Operations
+from tickwheel.client.grpc.handshake_probe import Handshake
+from tickwheel.client.settings import Opening
+from tickwheel.errors import InvalidArgument
+from tickwheel.operations.context import Core
+from tickwheel.rpc.url import ServiceUrl
+
+if TYPE_CHECKING:
+    from tickwheel.client.grpc.asyncio_executor import AsyncChannelIO
+    from tickwheel.client.grpc.blocking_executor import BlockingChannelIO
+
+# An answer may hold 1,000 payloads; a connection that is dead is noticed while a call waits. `Calling` tries again, and
+# says so in the request: the library does not. A service that is back is found within a second or so, and at another
+# address of its name within 5: by itself the library waits up to two minutes, and leases end meanwhile.
+_OPTIONS = [
+    ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.dns_min_time_between_resolutions_ms", 5_000),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+]
+
+
+def blocking(opening: Opening) -> "BlockingChannelIO":
+    """A channel for any threads. Raises InvalidArgument where a file of the URL cannot be read."""
+    grpc = _library()
+    from tickwheel.client.grpc.blocking_executor import BlockingChannelIO
+
+    url = ServiceUrl.parse(opening.url or "")
+    if url.encrypted:
+        channel = grpc.secure_channel(url.target, _credentials(grpc, url), options=_OPTIONS)
+    else:
+        channel = grpc.insecure_channel(url.target, options=_OPTIONS)
+    return BlockingChannelIO(channel, opening.shown, opening.seconds, Handshake(url, opening.shown), _metadata(url))
+
+
+def on_this_loop(opening: Opening) -> "AsyncChannelIO":
+    """A channel for the tasks of the running event loop. Raises as `blocking`."""
+    grpc = _library()
+    from tickwheel.client.grpc.asyncio_executor import AsyncChannelIO
+
+    url = ServiceUrl.parse(opening.url or "")
+    if url.encrypted:
+        channel = grpc.aio.secure_channel(url.target, _credentials(grpc, url), options=_OPTIONS)
+    else:
+        channel = grpc.aio.insecure_channel(url.target, options=_OPTIONS)
+    return AsyncChannelIO(channel, opening.shown, opening.seconds, Handshake(url, opening.shown), _metadata(url))
+
+
+def operations(core: Core) -> Operations:
+    """What is asked of the server."""
+    _library()
+    from tickwheel.client.grpc.grpc_backend import Remote
+
+    return Remote(core)
+
+
+def _credentials(grpc: Any, url: ServiceUrl) -> Any:
+    return grpc.ssl_channel_credentials(url.read("tls_ca"), url.read("tls_key"), url.read("tls_cert"))
+
+
+def _metadata(url: ServiceUrl) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {url.token}"),) if url.token else ()
+
+
+def _library() -> Any:
+    try:
+        import grpc
+        import grpc.aio
+    except ImportError as error:
+        raise InvalidArgument("a grpc:// url needs the extra: pip install 'tickwheel[grpc]'") from error
+    return grpc

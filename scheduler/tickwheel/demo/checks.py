@@ -1,0 +1,231 @@
+"""The checks at the end of the day, from the event stream and the workers' logbooks alone.
+
+Nothing is asked of the scheduler: each claim is computed from what was written down when it happened. Pure, so that a
+test can hand in a day that went wrong.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from tickwheel.demo.flight_board import percentile
+from tickwheel.demo.logbook import Landing
+from tickwheel.demo.timetable import Departure
+from tickwheel.storage.record import State
+from tickwheel.storage.transition import Transition
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One claim, whether it holds, and the figures that say so."""
+
+    claim: str
+    holds: bool
+    figures: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A distribution in ms; None where there is nothing to speak of."""
+
+    p50: int | None
+    p99: int | None
+    worst: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The checked table. ``ready_late`` is from due to deliverable, ``taken_late`` from due to a worker's hands."""
+
+    flights: int
+    completed: int
+    cancelled: int
+    checks: list[Check]
+    ready_late: Spread
+    taken_late: Spread
+
+    @property
+    def passed(self) -> bool:
+        return all(check.holds for check in self.checks)
+
+    def document(self) -> dict[str, Any]:
+        """The same for JSON."""
+        found = asdict(self)
+        return {"passed": self.passed} | found
+
+
+Interval = tuple[int, int, str]
+
+
+def judge(
+    departures: Sequence[Departure],
+    history: Iterable[Transition],
+    landings: Sequence[Landing],
+    refused: Sequence[str],
+) -> Verdict:
+    """Look at everything. ``refused`` are the flights that the exclusive queue would not take."""
+    lives: dict[str, list[Transition]] = defaultdict(list)
+    for transition in history:
+        lives[transition.id].append(transition)
+    for life in lives.values():
+        life.sort(key=lambda transition: (transition.incarnation, transition.version))
+    ends = {departure.flight.id: _end(lives[departure.flight.id]) for departure in departures}
+    completed = sum(end is State.COMPLETED for end in ends.values())
+    cancelled = sum(end is State.CANCELLED for end in ends.values())
+    taken = [
+        (departure, transition)
+        for departure in departures
+        for transition in lives[departure.flight.id]
+        if transition.to_state is State.RUNNING
+    ]
+    checks = [
+        Check(
+            f"completed + cancelled = {len(departures)}",
+            completed + cancelled == len(departures),
+            f"{completed} + {cancelled} = {completed + cancelled}",
+        ),
+        _as_scheduled(departures, ends),
+        _nothing_lost(departures, lives, ends, landings),
+        _none_early(taken),
+        _cancelled_in_time(departures, lives),
+        _one_place_by_logbooks(landings),
+        _one_place_by_events(departures, lives),
+        _without_tail_number_refused(departures, refused),
+    ]
+    ready_late = [
+        transition.time_ms - departure.due_ms
+        for departure in departures
+        for transition in lives[departure.flight.id]
+        if transition.from_state is State.INVISIBLE and transition.to_state is State.PENDING
+    ]
+    taken_late = [transition.time_ms - departure.due_ms for departure, transition in taken if transition.attempt == 1]
+    return Verdict(len(departures), completed, cancelled, checks, _spread(ready_late), _spread(taken_late))
+
+
+def _end(life: Sequence[Transition]) -> State | None:
+    return life[-1].to_state if life else None
+
+
+def _as_scheduled(departures: Sequence[Departure], ends: dict[str, State | None]) -> Check:
+    wrong = [
+        departure.flight.id
+        for departure in departures
+        if ends[departure.flight.id] is not (State.CANCELLED if departure.flight.cancelled else State.COMPLETED)
+    ]
+    flew = sum(not departure.flight.cancelled for departure in departures)
+    return Check(
+        "what flew that day flew, the rest was cancelled",
+        not wrong,
+        f"{flew} flew, {len(departures) - flew} did not" if not wrong else f"{len(wrong)} otherwise: {_some(wrong)}",
+    )
+
+
+def _nothing_lost(
+    departures: Sequence[Departure],
+    lives: dict[str, list[Transition]],
+    ends: dict[str, State | None],
+    landings: Sequence[Landing],
+) -> Check:
+    """Every flight's events are without a gap, and each that was completed is in a logbook exactly once."""
+    written: dict[str, int] = defaultdict(int)
+    for landing in landings:
+        written[landing.flight] += landing.completed
+    broken = [d.flight.id for d in departures if not _is_unbroken(lives[d.flight.id])]
+    differing = [d.flight.id for d in departures if written[d.flight.id] != (ends[d.flight.id] is State.COMPLETED)]
+    faults = []
+    if broken:
+        faults.append(f"{len(broken)} with gaps in their events: {_some(broken)}")
+    if differing:
+        faults.append(f"{len(differing)} whose landings differ: {_some(differing)}")
+    events = sum(len(life) for life in lives.values())
+    figures = f"{events} events without a gap, {sum(written.values())} landings in logbooks"
+    return Check("nothing lost, nothing twice", not faults, "; ".join(faults) or figures)
+
+
+def _is_unbroken(life: Sequence[Transition]) -> bool:
+    if not life or life[0].from_state is not None:
+        return False
+    return all(
+        after.incarnation == before.incarnation
+        and after.version == before.version + 1
+        and after.from_state is before.to_state
+        and after.time_ms >= before.time_ms
+        for before, after in pairwise(life)
+    )
+
+
+def _none_early(taken: Sequence[tuple[Departure, Transition]]) -> Check:
+    margins = [transition.time_ms - departure.due_ms for departure, transition in taken]
+    early = [departure.flight.id for (departure, _), margin in zip(taken, margins, strict=True) if margin < 0]
+    figures = f"the soonest {min(margins)} ms after its time" if margins else "none departed"
+    return Check(
+        "none departed before its time, by the server's clock",
+        not early,
+        figures if not early else f"{len(early)} early: {_some(early)}, {-min(margins)} ms at most",
+    )
+
+
+def _cancelled_in_time(departures: Sequence[Departure], lives: dict[str, list[Transition]]) -> Check:
+    margins = {
+        departure.flight.id: departure.due_ms - transition.time_ms
+        for departure in departures
+        for transition in lives[departure.flight.id]
+        if transition.to_state is State.CANCELLED
+    }
+    late = [flight for flight, margin in margins.items() if margin <= 0]
+    figures = f"the last {min(margins.values())} ms before its time" if margins else "none was cancelled"
+    return Check("cancelled before their time", not late, figures if not late else f"{len(late)} late: {_some(late)}")
+
+
+def _one_place_by_logbooks(landings: Sequence[Landing]) -> Check:
+    flown: dict[str, list[Interval]] = defaultdict(list)
+    for landing in landings:
+        if landing.aircraft is not None:
+            flown[landing.aircraft].append((landing.off_ns, landing.on_ns, landing.flight))
+    return _one_place("no aircraft in two places, by the logbooks", flown)
+
+
+def _one_place_by_events(departures: Sequence[Departure], lives: dict[str, list[Transition]]) -> Check:
+    flown: dict[str, list[Interval]] = defaultdict(list)
+    for departure in departures:
+        aircraft, off_ms = departure.flight.aircraft, None
+        for transition in lives[departure.flight.id] if aircraft else ():
+            if transition.to_state is State.RUNNING:
+                off_ms = transition.time_ms
+            elif transition.from_state is State.RUNNING and off_ms is not None:
+                flown[aircraft or ""].append((off_ms, transition.time_ms, departure.flight.id))
+    return _one_place("no aircraft in two places, by the events", flown)
+
+
+def _one_place(claim: str, flown: dict[str, list[Interval]]) -> Check:
+    """Sorted by their start, no two flights of an aircraft overlap."""
+    overlaps = []
+    for aircraft, intervals in flown.items():
+        until, holder = 0, ""
+        for off, on, flight in sorted(intervals):
+            if off < until:
+                overlaps.append(f"{aircraft} on {holder} and {flight}")
+            if on > until:
+                until, holder = on, flight
+    several = sum(len(intervals) > 1 for intervals in flown.values())
+    figures = f"{len(flown)} aircraft, {several} of them with several flights"
+    return Check(claim, not overlaps, figures if not overlaps else f"{len(overlaps)} overlaps: {_some(overlaps)}")
+
+
+def _without_tail_number_refused(departures: Sequence[Departure], refused: Sequence[str]) -> Check:
+    without = {departure.flight.id for departure in departures if departure.flight.aircraft is None}
+    return Check(
+        "without a tail number refused by the exclusive queue",
+        without == set(refused),
+        f"{len(refused)} of {len(without)}, and then taken by a plain one",
+    )
+
+
+def _spread(values: Sequence[int]) -> Spread:
+    return Spread(percentile(values, 0.5), percentile(values, 0.99), max(values, default=None))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

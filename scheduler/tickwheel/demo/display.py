@@ -1,0 +1,160 @@
+"""How the day looks: a live board on a terminal, plain lines elsewhere, and the table at the end."""
+
+import sys
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tickwheel.demo.checks import Spread, Verdict
+from tickwheel.demo.flight_board import Board, percentile
+from tickwheel.storage.record import State
+
+_STYLES = {"departed": "cyan", "landed": "green", "cancelled": "yellow"}
+_BAR_FLIGHTS = 40
+# A plain line for each so many minutes of the compressed day.
+_LINE_MINUTES = 60
+
+
+class View(Protocol):
+    """Shows how far the day has come."""
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+
+    def show(self, board: Board, now_ms: int) -> None:
+        """How things stand."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Silence:
+    """Shows nothing: for programs, which want the verdict alone."""
+
+    def say(self, text: str) -> None: ...
+    def show(self, board: Board, now_ms: int) -> None: ...
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class PlainLines(Silence):
+    """A line for every hour of the day, without colour."""
+
+    def __init__(self) -> None:
+        self._shown = (-1, False)
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+    def show(self, board: Board, now_ms: int) -> None:
+        stage = (board.timetable.minute(now_ms) // _LINE_MINUTES, board.complete)
+        if stage == self._shown:
+            return
+        self._shown = stage
+        counts = "  ".join(f"{name} {count:>4}" for name, count in _counts(board))
+        late = (
+            f"  late p50 {_ms(percentile(board.taken_late_ms, 0.5))}, p99 {_ms(percentile(board.taken_late_ms, 0.99))}"
+        )
+        print(f"{board.timetable.clock(now_ms)}  {counts}{late if board.taken_late_ms else ''}", flush=True)
+
+
+class LiveBoard:
+    """A board that is drawn anew ten times a second."""
+
+    def __init__(self) -> None:
+        self._live = Live(console=Console(highlight=False), auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def say(self, text: str) -> None:
+        self._live.console.print(Text(text, style="dim"))
+
+    def show(self, board: Board, now_ms: int) -> None:
+        self._live.update(_drawn(board, now_ms), refresh=True)
+
+
+def chosen(*, json: bool) -> View:
+    """The view that fits standard output."""
+    if json:
+        return Silence()
+    return LiveBoard() if sys.stdout.isatty() else PlainLines()
+
+
+def print_verdict(verdict: Verdict) -> None:
+    """The checked table."""
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    table = Table(box=box.SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False)
+    for column in ("", "claim", "figures"):
+        table.add_column(column, overflow="fold")
+    for check in verdict.checks:
+        mark = Text("holds", style="green") if check.holds else Text("FAILS", style="bold red")
+        table.add_row(mark, Text(check.claim), Text(check.figures))
+    for name, spread in (("from due to deliverable", verdict.ready_late), ("from due to flying", verdict.taken_late)):
+        table.add_row("", Text(name), Text(_spread(spread)))
+    console.print(table)
+    failed = sum(not check.holds for check in verdict.checks)
+    text = f"{failed} of {len(verdict.checks)} checks fail" if failed else f"all {len(verdict.checks)} checks hold"
+    console.print(Text(text, style="bold red" if failed else "bold green"))
+
+
+def _drawn(board: Board, now_ms: int) -> RenderableType:
+    total = len(board.timetable.departures)
+    # In a grid of its own: by itself a bar does not end its line.
+    bar = Table.grid(expand=True)
+    bar.add_row(ProgressBar(total=total, completed=board.finished))
+    counts = Table.grid(padding=(0, 3))
+    counts.add_row(*(Text.assemble((f"{count:>4} ", "bold"), (name, "dim")) for name, count in _counts(board)))
+    workers = Table.grid(padding=(0, 2))
+    for name in sorted(board.airborne | board.landed):
+        flying = board.airborne[name]
+        row = (name, "✈" * min(flying, _BAR_FLIGHTS), f"{flying} in the air", f"{board.landed[name]} landed")
+        workers.add_row(*map(Text, row))
+    recent = Table.grid(padding=(0, 2))
+    for what, departure, pilot in reversed(board.recent):
+        flight = departure.flight
+        route = f"{flight.origin} → {flight.destination}"
+        recent.add_row(Text(what, style=_STYLES[what]), *map(Text, (flight.name, route, flight.aircraft or "", pilot)))
+    late = Text(
+        f"late, from due to flying: p50 {_ms(percentile(board.taken_late_ms, 0.5))},"
+        f" p99 {_ms(percentile(board.taken_late_ms, 0.99))}",
+        style="dim",
+    )
+    clock = Text(f"{board.timetable.clock(now_ms)} in New York", style="bold")
+    return Group(clock, bar, counts, late, workers, recent)
+
+
+def _counts(board: Board) -> list[tuple[str, int]]:
+    return [
+        ("scheduled", board.count(State.INVISIBLE)),
+        ("waiting", board.count(State.PENDING)),
+        ("in the air", board.count(State.RUNNING)),
+        ("landed", board.count(State.COMPLETED)),
+        ("cancelled", board.count(State.CANCELLED)),
+    ]
+
+
+def _spread(spread: Spread) -> str:
+    return f"p50 {_ms(spread.p50)}, p99 {_ms(spread.p99)}, at most {_ms(spread.worst)}"
+
+
+def _ms(value: int | None) -> str:
+    return "-" if value is None else f"{value} ms"

@@ -1,0 +1,79 @@
+"""What is known of every flight while the day goes on: from the event stream, transition by transition."""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+
+from tickwheel.demo.timetable import Departure, Timetable
+from tickwheel.storage.record import State
+from tickwheel.storage.transition import Transition
+
+FINAL = (State.COMPLETED, State.CANCELLED, State.ERRORED)
+_RECENT = 8
+
+
+class Board:
+    """The state of each flight, and figures of all. ``history`` is every transition seen, in the order they came."""
+
+    def __init__(self, timetable: Timetable) -> None:
+        self.timetable = timetable
+        self.history: list[Transition] = []
+        self.states: dict[str, State] = {}
+        self.airborne: Counter[str] = Counter()
+        self.landed: Counter[str] = Counter()
+        self.ready_late_ms: list[int] = []
+        self.taken_late_ms: list[int] = []
+        self.recent: deque[tuple[str, Departure, str]] = deque(maxlen=_RECENT)
+        self._departures = {departure.flight.id: departure for departure in timetable.departures}
+        self._pilots: dict[str, str] = {}
+
+    @property
+    def finished(self) -> int:
+        """How many flights will not change any more."""
+        return sum(state in FINAL for state in self.states.values())
+
+    @property
+    def complete(self) -> bool:
+        return self.finished == len(self._departures)
+
+    def count(self, *states: State) -> int:
+        """How many flights are in one of these states."""
+        return sum(state in states for state in self.states.values())
+
+    def take(self, transitions: Iterable[Transition]) -> None:
+        """What happened since."""
+        for transition in transitions:
+            departure = self._departures.get(transition.id)
+            if departure is None:
+                continue
+            self.history.append(transition)
+            self._follow(transition, departure)
+
+    def _follow(self, transition: Transition, departure: Departure) -> None:
+        flight, state = transition.id, transition.to_state
+        if state is None:
+            return
+        self.states[flight] = state
+        if transition.from_state is State.RUNNING:
+            pilot = self._pilots.pop(flight, "")
+            self.airborne[pilot] -= 1
+            if state is State.COMPLETED:
+                self.landed[pilot] += 1
+                self.recent.append(("landed", departure, pilot))
+        if state is State.PENDING and transition.from_state is State.INVISIBLE:
+            self.ready_late_ms.append(transition.time_ms - departure.due_ms)
+        elif state is State.RUNNING:
+            self._pilots[flight] = transition.worker
+            self.airborne[transition.worker] += 1
+            if transition.attempt == 1:
+                self.taken_late_ms.append(transition.time_ms - departure.due_ms)
+            self.recent.append(("departed", departure, transition.worker))
+        elif state is State.CANCELLED:
+            self.recent.append(("cancelled", departure, ""))
+
+
+def percentile(values: Sequence[int], share: float) -> int | None:
+    """The value below or at which ``share`` (0 to 1) of all lie, by nearest rank; None of none."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[max(0, -(-int(share * 1000) * len(ordered) // 1000) - 1)]

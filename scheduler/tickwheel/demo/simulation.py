@@ -1,0 +1,201 @@
+"""The day itself: enqueue every flight, cancel in time, watch the events until all is over, and judge."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from tickwheel import InvalidArgument, NewMessage, Tickwheel, TickwheelError
+from tickwheel.demo import logbook
+from tickwheel.demo.checks import Verdict, judge
+from tickwheel.demo.display import View
+from tickwheel.demo.flight_board import Board
+from tickwheel.demo.flights import Flight
+from tickwheel.demo.timetable import FLIGHTS, UNASSIGNED, Departure, Timetable, most_airborne
+from tickwheel.model.validation import from_ms
+from tickwheel.operations.outbox_reader import History
+from tickwheel.plan import Request, one
+from tickwheel.redis import url as urls
+from tickwheel.storage.record import State
+
+EXCLUSIVE_KEY = "aircraft"
+# From the first enqueue to the first departure; and how long before its time a flight is cancelled, at least.
+_LEAD_MS = 4_000
+_CANCEL_MS = 3_000
+_CANCEL_MINUTES = 60
+# What a worker has beyond the flight's time before its lease ends.
+_LEASE_SPARE_MS = 1_000
+_SPARE_PILOTS = 1.25
+_TICK_S = 0.1
+_CANCELS_A_TICK = 50
+_START_S = 30.0
+_STOP_S = 10.0
+# How long after the last landing the day is given up: leases that a dead worker left run out by then.
+_GIVE_UP_MS = 15_000
+_LAST_PAGE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the day is run. ``url`` or ``data_dir`` is where; ``folder`` is for the logbooks."""
+
+    seconds: float
+    workers: int
+    namespace: str
+    url: str | None
+    data_dir: Path | None
+    folder: Path
+
+
+def run(tickwheel: Tickwheel, flights: Sequence[Flight], settings: Settings, view: View) -> Verdict:
+    """Run the day; the verdict at the end of it."""
+    tickwheel.create_queue(FLIGHTS, exclusive_key=EXCLUSIVE_KEY, indexed=["carrier", "origin"])
+    tickwheel.create_queue(UNASSIGNED)
+    # How many are in the air at once does not depend on when the day starts.
+    planned = Timetable(flights, settings.seconds, 0).departures
+    with _workers(settings, planned, view) as workers:
+        clock = ServerClock(tickwheel)
+        timetable = Timetable(flights, settings.seconds, clock.now_ms() + _LEAD_MS)
+        refused = _enqueue(tickwheel, timetable.departures, view)
+        board = Board(timetable)
+        _watch(tickwheel, board, clock, workers, view)
+        landings = _landings(settings, board)
+    return judge(timetable.departures, board.history, landings, refused)
+
+
+class ServerClock:
+    """The server's time, asked once and then followed by this host's monotonic clock."""
+
+    def __init__(self, tickwheel: Tickwheel) -> None:
+        seconds, micros = tickwheel._run(one(Request(0, command=("TIME",)))).value
+        self._ahead = int(seconds) * 1000 + int(micros) // 1000 - time.monotonic() * 1000
+
+    def now_ms(self) -> int:
+        return round(self._ahead + time.monotonic() * 1000)
+
+
+def _enqueue(tickwheel: Tickwheel, departures: Sequence[Departure], view: View) -> list[str]:
+    """Every flight into the exclusive queue; those that it refuses, for want of a tail number, into a plain one."""
+    flights = tickwheel.queue(FLIGHTS)
+    flights.enqueue_many(_message(departure) for departure in departures if departure.flight.aircraft)
+    refused: list[Departure] = []
+    for departure in departures:
+        if departure.flight.aircraft is None:
+            try:
+                flights.enqueue_many([_message(departure)])
+            except InvalidArgument as error:
+                if not refused:
+                    view.say(f"refused: {error}")
+                refused.append(departure)
+    tickwheel.queue(UNASSIGNED).enqueue_many(map(_message, refused))
+    view.say(f"{len(departures) - len(refused)} flights are scheduled, and {len(refused)} without a tail number")
+    return [departure.flight.id for departure in refused]
+
+
+def _message(departure: Departure) -> NewMessage:
+    flight = departure.flight
+    metadata = {"carrier": flight.carrier, "origin": flight.origin}
+    if flight.aircraft is not None:
+        metadata[EXCLUSIVE_KEY] = flight.aircraft
+    return NewMessage(
+        json.dumps({"flight": flight.name, "to": flight.destination, "flight_ms": departure.flight_ms}).encode(),
+        id=flight.id,
+        due=from_ms(departure.due_ms),
+        deadline=from_ms(departure.deadline_ms),
+        metadata=metadata,
+        lease=timedelta(milliseconds=departure.flight_ms + _LEASE_SPARE_MS),
+    )
+
+
+def _watch(
+    tickwheel: Tickwheel, board: Board, clock: ServerClock, workers: Sequence[subprocess.Popen[bytes]], view: View
+) -> None:
+    """Cancel in time and follow the events, until every flight is at its end, or it is clear that one never will be."""
+    timetable, history = board.timetable, History(tickwheel._core)
+    lead_ms = max(_CANCEL_MS, _CANCEL_MINUTES * timetable.ms_per_minute)
+    cancelled = sorted((d for d in timetable.departures if d.flight.cancelled), key=lambda d: -d.due_ms)
+    alive = list(workers)
+    while not board.complete and clock.now_ms() < timetable.end_ms + _GIVE_UP_MS:
+        for _ in range(_CANCELS_A_TICK):
+            if cancelled and cancelled[-1].due_ms <= clock.now_ms() + lead_ms:
+                departure = cancelled.pop()
+                tickwheel.queue(departure.queue).cancel(departure.flight.id, departure.flight.aircraft)
+        while page := tickwheel._run(history.next()):
+            board.take(page)
+        for worker in [worker for worker in alive if worker.poll() is not None]:
+            alive.remove(worker)
+            view.say(f"a worker ended with exit code {worker.returncode}: its flights come back when their leases end")
+        view.show(board, clock.now_ms())
+        time.sleep(_TICK_S)
+    view.show(board, clock.now_ms())
+
+
+def _landings(settings: Settings, board: Board) -> list[logbook.Landing]:
+    """All logbooks. A worker writes a landing once it has the answer, a moment after the event."""
+    until = time.monotonic() + _LAST_PAGE_S
+    while True:
+        found = [landing for number in _numbers(settings) for landing in logbook.read(_path(settings, number))]
+        if sum(landing.completed for landing in found) >= board.count(State.COMPLETED) or time.monotonic() > until:
+            return found
+        time.sleep(_TICK_S)
+
+
+@contextmanager
+def _workers(settings: Settings, planned: Sequence[Departure], view: View) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The worker processes, with pilots enough for the busiest minute. They end with this program, however it ends."""
+    crews = {}
+    for queue in (FLIGHTS, UNASSIGNED):
+        most = most_airborne(departure for departure in planned if departure.queue == queue)
+        crews[queue] = max(1, -(-int(_SPARE_PILOTS * most) // settings.workers))
+    view.say(
+        f"{settings.workers} workers, each with {crews[FLIGHTS]} pilots, for up to"
+        f" {most_airborne(planned)} flights in the air at once"
+    )
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for number in _numbers(settings):
+            command = [sys.executable, "-m", "tickwheel.demo.pilots", "--worker", f"worker-{number}"]
+            command += ["--namespace", settings.namespace, "--logbook", str(_path(settings, number))]
+            command += [] if settings.url else ["--data-dir", str(settings.data_dir)]
+            command += [f"--crew={queue}={pilots}" for queue, pilots in crews.items()]
+            # In a session of its own, so that a Ctrl-C is this program's to deal with.
+            started.append(
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    start_new_session=True,
+                    env=os.environ | {urls.VARIABLE: settings.url or ""},
+                )
+            )
+        for worker in started:
+            assert worker.stdout is not None
+            if worker.stdout.readline() != b"ready\n":
+                raise TickwheelError(f"a worker ended with exit code {worker.wait(_START_S)} before it was ready")
+        yield started
+    finally:
+        for worker in started:
+            assert worker.stdin is not None
+            worker.stdin.close()
+        for worker in started:
+            try:
+                worker.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+            assert worker.stdout is not None
+            worker.stdout.close()
+
+
+def _numbers(settings: Settings) -> range:
+    return range(1, settings.workers + 1)
+
+
+def _path(settings: Settings, number: int) -> Path:
+    return settings.folder / f"worker-{number}.jsonl"

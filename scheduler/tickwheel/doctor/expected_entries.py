@@ -1,0 +1,121 @@
+"""What one record implies: the entries that scripts keep for it in each index (`lua/_pending.lua`)."""
+
+from dataclasses import dataclass
+from struct import Struct
+
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.storage import record, trace_context
+from tickwheel.storage.record import BIAS, PAIRS, Record, State
+from tickwheel.storage.timer import Kind, generation
+
+_ORDER = Struct(">QHI")
+_RANK = Struct(">HI")
+_U16 = Struct(">H")
+NOT_EXPLICIT = 2**47
+
+
+@dataclass(frozen=True, slots=True)
+class Implied:
+    """A record of a queue, and the members of indexes that it would have."""
+
+    queue: str
+    config: QueueConfig
+    name: bytes
+    record: Record
+
+    @property
+    def exclusive(self) -> bool:
+        return self.config.exclusive_key is not None
+
+    @property
+    def label(self) -> str:
+        """The message in words that stay the same as long as it stays in its state."""
+        id_, value = record.split_name(self.name, self.exclusive)
+        of = "" if value is None else f" of {value!r}"
+        return f"queue {self.queue}, message {id_!r}{of} version {self.record.version}"
+
+    @property
+    def rank(self) -> int:
+        return self.record.incarnation + (0 if self.record.explicit_deadline else NOT_EXPLICIT)
+
+    @property
+    def order(self) -> bytes:
+        return _ORDER.pack(self.record.deadline_ms + BIAS, *divmod(self.rank, 2**32))
+
+    @property
+    def ready(self) -> bytes:
+        """The member of `ready`; its score is the deadline."""
+        return _RANK.pack(*divmod(self.rank, 2**32)) + _U16.pack(self.config.number) + self.name
+
+    @property
+    def prefix(self) -> bytes:
+        """The exclusive value with its length, as names and `waiting` start with it."""
+        return self.name[: 2 + _U16.unpack_from(self.name)[0]]
+
+    @property
+    def id(self) -> bytes:
+        """The id in an exclusive queue."""
+        return self.name[len(self.prefix) :]
+
+    @property
+    def waiting(self) -> bytes:
+        return self.prefix + self.order + self.id
+
+    @property
+    def head_lock(self) -> bytes:
+        """The value's entry in `locks` while this is the head of it."""
+        return b"H" + self.order + self.id
+
+    @property
+    def leased_lock(self) -> bytes:
+        """The value's entry in `locks` while this has the lease of it."""
+        return b"R" + self.id
+
+    @property
+    def holds_value(self) -> bool:
+        return self.record.state is State.RUNNING or self.record.held
+
+    def pairs(self) -> list[bytes]:
+        """The indexed pairs, as indexes start with them."""
+        indexed = self.config.indexed_keys
+        return [
+            record.pair(key, value)[0]
+            for key, value in trace_context.without(self.record.metadata).items()
+            if indexed is None or key in indexed
+        ]
+
+    @property
+    def signature(self) -> bytes:
+        return record.pairs_section(self.record.metadata, self.config.indexed_keys)[:8]
+
+    def pair_entry(self, pair: bytes) -> bytes:
+        """The member of `pairs`."""
+        return pair + self.order + self.signature + self.name
+
+    def value_pair_entry(self, pair: bytes) -> bytes:
+        """The member of `vpairs`."""
+        return self.prefix + pair + self.order + self.signature + self.id
+
+    def timer(self) -> tuple[Kind, int] | None:
+        """The kind and generation of the timer that the message waits for, if it waits for a time."""
+        state = self.record.state
+        if state is State.PENDING:
+            return None
+        late = Kind.EXPIRE if self.holds_value else Kind.RETIRE
+        kind = Kind.PROMOTE if state is State.INVISIBLE else late
+        return kind, generation(self.record.incarnation, self.record.version)
+
+
+def read(queue: str, config: QueueConfig, name: bytes, stored: bytes) -> Implied:
+    """Take a record apart. Raises ValueError where it is not one that the scripts write."""
+    try:
+        found = record.decode(stored)
+        same = record.encode(found, config.indexed_keys)[0] == stored
+        record.split_name(name, config.exclusive_key is not None)
+    except Exception as error:
+        raise ValueError(f"its record cannot be read ({error!r}): {stored.hex()}") from error
+    if not same:
+        raise ValueError(f"its record is not as the scripts write it: {stored.hex()}")
+    if bool(found.flags & PAIRS) != bool(found.metadata):
+        raise ValueError(f"its record has an empty section of pairs: {stored.hex()}")
+    return Implied(queue, config, name, found)

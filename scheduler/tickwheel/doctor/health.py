@@ -1,0 +1,291 @@
+"""What a server and a namespace say of themselves, read without changing anything, and what is to be thought of it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from tickwheel.doctor.wheel import slot_of
+from tickwheel.errors import TickwheelError
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.context import RELAYED, Core, outbox_of
+from tickwheel.operations.server_checks import VERSION_MIN
+from tickwheel.operations.shard_status import followed
+from tickwheel.plan import Plan, Request, Round, Servers
+from tickwheel.storage.fence import FENCE_BYTES, epoch_of
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.wheel_levels import length, start
+
+Verdict = Literal["ok", "warning", "bad"]
+# A driver files a new timer two seconds after reading it at most, and drops a slot of the wheel soon after its end. But
+# what it finds when it starts may be as old as its absence was long: age alone does not say that nobody is at work.
+_INBOX_MS = 5_000
+_SLOT_MS = 10_000
+_MEMORY_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    verdict: Verdict
+    text: str
+
+
+@dataclass(slots=True)
+class ServerFacts:
+    """INFO and the settings that matter, as text; what the server does not tell is missing."""
+
+    info: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    now_ms: int = 0
+    followed: frozenset[int] = frozenset()
+    """Shards whose inbox an event process follows."""
+
+
+@dataclass(slots=True)
+class ShardFacts:
+    """One shard. ``locked``: a process of this host holds its election's lock. ``served``: it was seen at work."""
+
+    number: int
+    fence: bytes
+    election: str
+    high_ms: int
+    inbox: int
+    oldest_new: bytes
+    oldest_slot_end_ms: int | None
+    outbox: int
+    locked: bool
+    served: bool = False
+    outbox_bytes: int = 0
+    dropped: int = 0
+
+    @property
+    def epoch(self) -> int:
+        return epoch_of(self.fence) if self.fence else 0
+
+    def waiting_ms(self, now_ms: int) -> int | None:
+        """How long work has waited that a driver would have done; None where none has."""
+        waits = []
+        if self.oldest_new and now_ms - _ms(self.oldest_new) > _INBOX_MS:
+            waits.append(now_ms - _ms(self.oldest_new))
+        if self.oldest_slot_end_ms is not None and now_ms - self.oldest_slot_end_ms > _SLOT_MS:
+            waits.append(now_ms - self.oldest_slot_end_ms)
+        return max(waits, default=None)
+
+    def has_moved(self, before: "ShardFacts") -> bool:
+        """Whether a driver has done anything since: claimed, fired, dropped a slot, or filed. Nobody else does."""
+        acts = [(each.fence, each.high_ms, each.oldest_slot_end_ms) for each in (before, self)]
+        # Into an empty inbox the first enqueue comes.
+        return acts[0] != acts[1] or (before.oldest_new != b"" and before.oldest_new != self.oldest_new)
+
+
+def read_server(core: Core, shard: int) -> Plan[ServerFacts]:
+    """What the server of a shard says; a setting that this user may not read is left out."""
+    facts = ServerFacts()
+    [time, info] = yield Round([Request(shard, command=("TIME",)), Request(shard, command=("INFO",))])
+    facts.now_ms = int(time.value[0]) * 1000 + int(time.value[1]) // 1000
+    facts.info = dict(line.split(":", 1) for line in info.value.decode().splitlines() if ":" in line)
+    for name in ("appendonly", "appendfsync", "maxmemory-policy"):
+        try:
+            [reply] = yield Round([Request(shard, command=("CONFIG", "GET", name))])
+        except TickwheelError:
+            continue
+        if reply.value:
+            facts.settings[name] = reply.value[1].decode()
+    with suppress(TickwheelError):
+        facts.followed = frozenset((yield from followed(core, shard)))
+    return facts
+
+
+def read_shard(core: Core, number: int, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
+    """What one shard says. Raises ValueError where what it says has not the shape that scripts write."""
+
+    def key(name: str) -> str:
+        return shard_key(core.namespace, number, name)
+
+    replies = yield Round(
+        [
+            Request(number, command=("HMGET", key("clock"), "fence", "election", "high", "outbox", "dropped")),
+            Request(number, command=("XLEN", key("inbox"))),
+            Request(number, command=("XRANGE", key("inbox"), "-", "+", "COUNT", 1)),
+            Request(number, command=("ZRANGE", key("slots"), 0, 0)),
+            Request(number, command=("XLEN", key("events"))),
+        ]
+    )
+    (fence, election, high, *counted), inbox, oldest, slots, outbox = (reply.value for reply in replies)
+    if fence is not None and len(fence) != FENCE_BYTES:
+        raise ValueError(f"the fence of its clock is {fence!r}, not {FENCE_BYTES} bytes")
+    if high is not None and not high.isdigit():
+        raise ValueError(f"the field 'high' of its clock is {high!r}, not a whole number")
+    slot_end = None
+    if slots:
+        level, slot = slot_of(slots[0])
+        slot_end = start(level, slot) + length(level)
+    return ShardFacts(
+        number=number,
+        fence=fence or b"",
+        election=election.decode() if election else "",
+        high_ms=int(high or 0),
+        inbox=inbox,
+        oldest_new=oldest[0][0] if oldest else b"",
+        oldest_slot_end_ms=slot_end,
+        outbox=outbox,
+        outbox_bytes=int(counted[0] or 0),
+        dropped=int(counted[1] or 0),
+        locked=is_locked(number),
+    )
+
+
+def which_servers() -> Plan[dict[str, int]]:
+    """The servers there are, a shard for each; a single one has no name."""
+    servers: dict[str, int] = yield Servers()
+    return servers
+
+
+def unserved(shards: list[ShardFacts], now_ms: int) -> list[ShardFacts]:
+    """Those with work that waits, and that were not seen at work."""
+    return [shard for shard in shards if not shard.served and shard.waiting_ms(now_ms) is not None]
+
+
+def look_again(core: Core, shard: ShardFacts, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
+    """What the shard says now, with ``served`` where a driver has moved anything since."""
+    now = yield from read_shard(core, shard.number, is_locked)
+    return replace(now, served=True) if now.has_moved(shard) else shard
+
+
+def judge_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms: int) -> Iterator[Finding]:
+    """Version, memory, durability, role, clock."""
+    info = facts.info
+    name, version = info.get("server_name", "redis").capitalize(), info.get("redis_version", "0")
+    shown = f"{name} {info.get('valkey_version', version)}, answers in {answered_ms:.1f} ms"
+    recent = tuple(int(part) for part in version.split(".")[:2]) >= VERSION_MIN
+    yield Finding("server", "ok" if recent else "bad", shown + ("" if recent else ": 7.0 is the least"))
+    if info.get("role", "master") != "master":
+        yield Finding("role", "bad", "it is a replica: give the URL of the primary")
+    yield _memory(facts)
+    yield _durability(facts)
+    apart = facts.now_ms - host_ms
+    near = abs(apart) <= guard_ms
+    yield Finding(
+        "clock",
+        "ok" if near else "warning",
+        f"the server's is {abs(apart)} ms {'ahead of' if apart >= 0 else 'behind'} this host's"
+        + ("" if near else f"; more than the clock guard, {guard_ms} ms: see to NTP on both"),
+    )
+
+
+def judge_shards(core: Core, shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> Iterator[Finding]:
+    """Who drives, what waits, how far the clock had come; nothing where no shard could be read."""
+    if not shards:
+        return
+    yield _driver(shards, facts, embedded=embedded)
+    inbox = sum(shard.inbox for shard in shards)
+    yield Finding("inbox", "ok", f"entries of new timers that wait to be filed: {inbox:,}")
+    yield _outbox(core, shards)
+    back = max(shard.high_ms for shard in shards) - facts.now_ms
+    if back > core.guard_ms:
+        yield Finding(
+            "clock mark",
+            "bad",
+            f"the wheel has already been driven to {back:,} ms after the server's present time: its clock was set back,"
+            " and what is due will be late by as much",
+        )
+
+
+def _outbox(core: Core, shards: list[ShardFacts]) -> Finding:
+    text = f"entries of events: {sum(shard.outbox for shard in shards):,}"
+    if core.history < RELAYED:
+        kept = f"the last {core.history:,} of each shard are kept" if core.history else "history is off"
+        return Finding("outbox", "ok", f"{text}; {kept}")
+    limit, drops = outbox_of(core.history)
+    fullest, dropped = max(shard.outbox_bytes for shard in shards), sum(shard.dropped for shard in shards)
+    text += f", kept until relayed; the fullest shard has {fullest:,} of {limit:,} bytes"
+    if dropped:
+        text += f"; {dropped:,} events were dropped: what is read from Kafka has gaps"
+    if fullest >= limit and not drops:
+        return Finding("outbox", "bad", f"{text}: new messages are refused there until Kafka has taken some")
+    full = 2 * fullest >= limit
+    return Finding("outbox", "warning" if full or dropped else "ok", text + (": see to the relay" if full else ""))
+
+
+def judge_queues(configs: dict[str, QueueConfig]) -> Iterator[Finding]:
+    """How many there are, which are blocked, and which have a sink."""
+    blocked = [
+        f"{name} ({' and '.join(w for w in ('enqueue', 'dequeue') if getattr(config, f'{w}_blocked'))})"
+        for name, config in configs.items()
+        if config.enqueue_blocked or config.dequeue_blocked
+    ]
+    text = f"{len(configs):,} in all" + (f"; blocked: {', '.join(blocked)}" if blocked else "")
+    yield Finding("queues", "warning" if blocked else "ok", text)
+    sinks = ", ".join(f"{name} to {config.sink}" for name, config in configs.items() if config.sink is not None)
+    if sinks:
+        yield Finding("sinks", "ok", f"{sinks}; handed over by event processes with --kafka")
+
+
+def _memory(facts: ServerFacts) -> Finding:
+    used, most = int(facts.info.get("used_memory", 0)), int(facts.info.get("maxmemory", 0))
+    policy = facts.settings.get("maxmemory-policy") or facts.info.get("maxmemory_policy", "unknown")
+    text = f"{used / 2**20:,.0f} MiB used, " + (f"of {most / 2**20:,.0f}, {policy}" if most else "no limit set")
+    if most and policy != "noeviction":
+        return Finding("memory", "bad", f"{text}: messages would be evicted; set maxmemory-policy noeviction")
+    if most and used > _MEMORY_SHARE * most:
+        return Finding("memory", "warning", f"{text}: enqueue is refused when it is full")
+    return Finding("memory", "ok", text)
+
+
+def _durability(facts: ServerFacts) -> Finding:
+    if facts.info.get("aof_enabled") == "1" and facts.info.get("aof_last_write_status", "ok") != "ok":
+        return Finding("durability", "bad", "the server cannot write its append-only file: is its disk full?")
+    appendonly = facts.settings.get("appendonly")
+    if appendonly is None:
+        return Finding("durability", "warning", "the server does not tell its settings: this user may not CONFIG GET")
+    replicas = facts.info.get("connected_slaves", "0")
+    levels = [
+        *(["fsync"] if (appendonly, facts.settings.get("appendfsync")) == ("yes", "always") else []),
+        *([f"replica:{replicas}"] if replicas != "0" else []),
+    ]
+    aof = f"appendfsync {facts.settings.get('appendfsync')}" if appendonly == "yes" else "no append-only file"
+    can = f"can give durability {' and '.join(levels)}" if levels else "gives durability memory only"
+    return Finding("durability", "ok", f"{can} ({aof}, {replicas} replicas)")
+
+
+def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> Finding:
+    late = unserved(shards, facts.now_ms)
+    unlocked = [shard for shard in shards if not shard.locked]
+    epochs = f"epoch {max(shard.epoch for shard in shards)}"
+    if embedded and not any(shard.locked for shard in late) and unlocked:
+        # That is how it is meant: an embedded wheel turns while a program has the directory open.
+        return Finding(
+            "driver",
+            "ok",
+            "no program has the directory open to drive it: what falls due waits for one, or for `tickwheel events`",
+        )
+    if late:
+        longest = max(shard.waiting_ms(facts.now_ms) or 0 for shard in late)
+        which = ", ".join(str(shard.number) for shard in late)
+        text = (
+            f"timers of shard {which} have waited for {longest / 1000:,.0f} s, and its wheel stood still while it was"
+            " looked at"
+        )
+        if any(shard.locked for shard in late):
+            text += ": a process of this host holds its lock, and is frozen or stuck; look into its log"
+            return Finding("driver", "warning", text)
+        return Finding("driver", "bad", f"{text}: no event process drives it; run `tickwheel events`")
+    if not unlocked:
+        return Finding("driver", "ok", f"a process of this host drives every shard, {epochs}")
+    if not any(shard.epoch for shard in shards):
+        return Finding("driver", "warning", "no event process has ever driven it; run `tickwheel events`")
+    if any(shard.served for shard in unlocked):
+        by = "elected on ZooKeeper" if shards[0].election == "zookeeper" else "with another lock file than this host's"
+        return Finding("driver", "ok", f"an event process drives it, {by}; {epochs}")
+    missing = [str(shard.number) for shard in unlocked if shard.number not in facts.followed]
+    if not missing:
+        return Finding("driver", "ok", f"event processes follow every shard's inbox; {epochs}")
+    which = f" of shard {', '.join(missing)}" if len(missing) < len(shards) else ""
+    return Finding("driver", "warning", f"no event process{which} is in sight, and nothing waits for one; {epochs}")
+
+
+def _ms(entry_id: bytes) -> int:
+    return int(entry_id.partition(b"-")[0])

@@ -1,0 +1,61 @@
+"""One shard as its driver addresses it: names of keys, scripts, the fence, and calls under it."""
+
+import re
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from tickwheel.driver.commands import Command, Refused
+from tickwheel.errors import Fenced, TickwheelError
+from tickwheel.storage import keys, scripts
+
+# As `claim.lua` says it.
+_HELD = re.compile(r"by epoch ([0-9]+)$")
+
+
+class Shard:
+    """A shard under one fence."""
+
+    def __init__(self, namespace: str, number: int, clock_fragment: str = "_clock") -> None:
+        self.number = number
+        self.keys = {name: keys.shard_key(namespace, number, name) for name in keys.SHARD_KEYS}
+        self.fence = b""
+        self._namespace = namespace
+        self._clock_fragment = clock_fragment
+        self._queue_keys: dict[str, dict[str, str]] = {}
+
+    def script(self, name: str) -> scripts.Script:
+        return scripts.load(name, self._clock_fragment)
+
+    def slot_key(self, level: int, number: int) -> str:
+        return keys.slot_key(self._namespace, self.number, level, number)
+
+    def queue_keys(self, queue: str) -> dict[str, str]:
+        """All keys that a script of a queue may declare."""
+        found = self._queue_keys.get(queue)
+        if found is None:
+            named = {name: keys.queue_key(self._namespace, self.number, queue, name) for name in keys.QUEUE_KEYS}
+            found = self._queue_keys[queue] = self.keys | named
+        return found
+
+    def ask(
+        self,
+        script: scripts.Script,
+        args: Sequence[bytes | int | str],
+        slot: str = "",
+        rest: Sequence[str] = (),
+    ) -> Generator[Command, Any, Any]:
+        """Call one of the wheel's own scripts under the fence. They are never refused but for the fence."""
+        try:
+            return (yield scripts.bind(script, self.keys | {"slot": slot}, [self.fence, *args], rest))
+        except Refused as refusal:
+            raise self.refusal(refusal) from refusal
+
+    def refusal(self, refused: Refused) -> TickwheelError:
+        """The error of ours for a script's."""
+        text = f"shard {self.number}: {refused}"
+        if refused.code == "ELECTION":
+            text += "; to change it end all event processes, and run `tickwheel shards reset-epoch`"
+        if refused.code != "FENCED":
+            return TickwheelError(text)
+        held = _HELD.search(text)
+        return Fenced(text, int(held[1]) if held else None)

@@ -1,0 +1,39 @@
+"""Which timers go into which slots: the content of one call of `file.lua`."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tickwheel.storage.timer import split
+from tickwheel.storage.wheel_levels import level_for, name, number, start
+
+# Lists keep elements of up to 8 KB together: two chunks of this many timers share a node, and a chunk is what a
+# cascade reads at least.
+CHUNK_TIMERS = 100
+
+
+@dataclass(slots=True)
+class Filing:
+    """Timers by slot; a slot is (level, number)."""
+
+    slots: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
+
+    def add(self, pieces: Iterable[bytes], now_ms: int) -> None:
+        """Sort pieces of packed timers into the slots that their times belong to."""
+        slots = self.slots
+        for piece in pieces:
+            for time_ms, _, _, timer in split(piece):
+                level = level_for(time_ms, now_ms)
+                slot = level, number(level, time_ms)
+                timers = slots.get(slot)
+                if timers is None:
+                    slots[slot] = [timer]
+                else:
+                    timers.append(timer)
+
+    def arguments(self) -> list[bytes | int | str]:
+        """What `file.lua` wants to know of each slot, in the order of `slots`."""
+        args: list[bytes | int | str] = []
+        for (level, slot_number), timers in self.slots.items():
+            chunks = [b"".join(timers[first : first + CHUNK_TIMERS]) for first in range(0, len(timers), CHUNK_TIMERS)]
+            args += [name(level, slot_number), start(level, slot_number), len(chunks), *chunks]
+        return args

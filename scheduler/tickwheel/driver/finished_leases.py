@@ -1,0 +1,41 @@
+"""Leases that are known to be over because their messages are finished: their timers need not ask the server.
+
+A message that is completed, cancelled while it runs or out of attempts leaves a retention timer, which the inbox brings
+here, and a lease timer that is stale from then on. What is known here saves filing it, or a look at the message when it
+fires. Nothing depends on it: a lease that is not known here is looked at.
+
+A timer names its lease by 16 bits of its message's incarnation and version, so in 65,536 enqueues the same comes again.
+The inbox tells them apart: it brings a lease before the end of its message, so one that comes after is another.
+"""
+
+from typing import Final
+
+from tickwheel.storage.timer import lease_before, lease_of
+
+# Two sets of so many leases, of about 110 bytes each; the older is forgotten when the younger is full.
+ENDED_LEASES: Final = 150_000
+
+
+class EndedLeases:
+    """The leases that the last retention timers say are over."""
+
+    def __init__(self) -> None:
+        self._young: set[bytes] = set()
+        self._older: set[bytes] = set()
+
+    def finished(self, retention_timer: bytes) -> None:
+        """The message of this timer is finished: the lease of the version before is over, if there was one."""
+        if len(self._young) >= ENDED_LEASES:
+            self._older, self._young = self._young, set()
+        self._young.add(lease_before(retention_timer))
+
+    def begun(self, lease_timer: bytes) -> None:
+        """The inbox brought this lease timer: its lease is not one that ended before."""
+        lease = lease_of(lease_timer)
+        self._young.discard(lease)
+        self._older.discard(lease)
+
+    def has(self, lease_timer: bytes) -> bool:
+        """Whether the lease of this timer is over."""
+        lease = lease_of(lease_timer)
+        return lease in self._young or lease in self._older

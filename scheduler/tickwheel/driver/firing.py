@@ -1,0 +1,169 @@
+"""Due timers go to the scripts that look at the messages: promote, expire and retire.
+
+A timer is answered only by the script's final answer. Everything else (not yet due, not handled in this call, refused,
+no answer at all) leaves it open, and the inbox or its slot keeps it.
+"""
+
+import logging
+from collections import Counter
+from struct import Struct
+from typing import Final
+
+from tickwheel.driver.clock import Clock
+from tickwheel.driver.commands import Duty, Refused, Steps
+from tickwheel.driver.fenced_shard import Shard
+from tickwheel.driver.inbox_buffer import Unfiled
+from tickwheel.driver.loaded_timers import Memory, time_of
+from tickwheel.driver.queue_lookup import Queues
+from tickwheel.driver.stats import WheelStats
+from tickwheel.limits import CALL_ENTRIES, STALE_MOST
+from tickwheel.storage.scripts import bind
+from tickwheel.storage.timer import Kind
+
+# A call of this many takes the server about a millisecond. More would save next to nothing for each message, and every
+# other client of the server would wait longer.
+FIRE_BATCH: Final = 200
+# After an error that is neither the fence nor the configuration, a batch waits this long.
+POSTPONE_MS: Final = 1_000
+# Timers of a queue that home does not know wait this long for it.
+UNKNOWN_MS: Final = 10_000
+
+_BOUND = Struct(">HII")
+_TIME_BYTES: Final = 6
+_FINAL, _EARLY, _UNHANDLED = 0, 1, 2
+
+_log = logging.getLogger("tickwheel.event_process")
+
+
+class Firing:
+    """Fires what is due of one shard."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        queues: Queues,
+        clock: Clock,
+        memory: Memory,
+        unfiled: Unfiled,
+        stats: WheelStats,
+    ) -> None:
+        self._shard = shard
+        self._queues = queues
+        self._clock = clock
+        self._memory = memory
+        self._unfiled = unfiled
+        self._stats = stats
+        self._scripts = {kind: shard.script(kind.name.lower()) for kind in Kind}
+        # How often a queue's configuration was renewed since it answered.
+        self._renewed: Counter[int] = Counter()
+        # Timers to a call, by queue, where the last one did not get through as many: the server works by a budget.
+        self._batches: dict[int, int] = {}
+
+    def fire(self, kind: Kind, calls: int) -> Duty:
+        """Send up to ``calls`` batches of due timers; whether there were any."""
+        near = self._memory.near[kind]
+        for sent in range(calls):
+            taken = near.take(self._clock.now(), self._batch)
+            if taken is None:
+                return sent > 0
+            queue_number, timers = taken
+            timers = self._without_ended(timers) if kind is Kind.EXPIRE else timers
+            if timers:
+                yield from self._fire_batch(kind, queue_number, timers)
+        return True
+
+    def _batch(self, queue_number: int) -> int:
+        return self._batches.get(queue_number, FIRE_BATCH)
+
+    def _learn(self, queue_number: int, sent: int, unhandled: int) -> None:
+        """So that the next call brings about as many timers as it gets through."""
+        if unhandled:
+            self._batches[queue_number] = max(1, sent - unhandled)
+        elif sent == self._batches.get(queue_number):
+            self._batches[queue_number] = min(2 * sent, FIRE_BATCH)
+
+    def _without_ended(self, timers: list[bytes]) -> list[bytes]:
+        """Of due lease timers those whose lease may not be over; the others are answered."""
+        over: list[bytes] = []
+        left: list[bytes] = []
+        for timer in timers:
+            (over if self._memory.ended.has(timer) else left).append(timer)
+        self._answered(over)
+        return left
+
+    def _fire_batch(self, kind: Kind, queue_number: int, timers: list[bytes]) -> Steps:
+        queue = self._queues.lookup(queue_number)
+        if queue is None:
+            self._unknown(kind, queue_number, timers)
+            return
+        bound = self._clock.now()
+        limits = _BOUND.pack(*divmod(bound, 2**32), CALL_ENTRIES)
+        args = [self._shard.fence, limits, queue.context, b"".join(timers)]
+        try:
+            reply = yield bind(self._scripts[kind], self._shard.queue_keys(queue.name), args)
+        except Refused as refusal:
+            self._refused(refusal, kind, queue_number, timers)
+            return
+        self._renewed.pop(queue_number, None)
+        # The smaller of the server's time and the bound: only a server behind the bound shows its own clock here. One
+        # ahead of it need not: the bound goes on with the monotonic clock, and the next look finds the step.
+        server_ms = int.from_bytes(reply[:_TIME_BYTES], "big")
+        if server_ms < bound:
+            self._clock.observe(server_ms)
+        self._settle(kind, queue_number, timers, reply[_TIME_BYTES:])
+        if kind is Kind.PROMOTE:
+            late = max(0, server_ms - time_of(timers[0]))
+            self._stats.lateness_ms = late
+            self._stats.lateness_max_ms = max(late, self._stats.lateness_max_ms)
+
+    def _settle(self, kind: Kind, queue_number: int, timers: list[bytes], answers: bytes) -> None:
+        near = self._memory.near[kind]
+        final = timers
+        if any(answers):
+            by_answer: tuple[list[bytes], list[bytes], list[bytes]] = [], [], []
+            for timer, answer in zip(timers, answers, strict=True):
+                by_answer[answer].append(timer)
+            final = by_answer[_FINAL]
+            near.give_back(queue_number, by_answer[_UNHANDLED])
+            self._learn(queue_number, len(timers), len(by_answer[_UNHANDLED]))
+            for timer in by_answer[_EARLY]:
+                near.add(time_of(timer), timer)
+            self._stats.early_answers += len(by_answer[_EARLY])
+        else:
+            self._learn(queue_number, len(timers), 0)
+        self._answered(final)
+
+    def _answered(self, timers: list[bytes]) -> None:
+        self._unfiled.unanswered.difference_update(timers)
+        self._memory.answered(timers)
+        self._stats.fired_timers += len(timers)
+
+    def _refused(self, refusal: Refused, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
+        near = self._memory.near[kind]
+        if refusal.code == "FENCED":
+            raise self._shard.refusal(refusal) from refusal
+        if refusal.code == "STALECONFIG" and self._renewed[queue_number] < STALE_MOST:
+            self._renewed[queue_number] += 1
+            self._queues.renew(queue_number, self._shard.number)
+            near.give_back(queue_number, timers)
+            return
+        _log.error(
+            "shard %d: %s of %d timers of queue %d was refused, again in %d ms: %s",
+            *(self._shard.number, kind.name.lower(), len(timers), queue_number, POSTPONE_MS, refusal),
+        )
+        self._renewed.pop(queue_number, None)
+        self._postpone(kind, timers, POSTPONE_MS)
+
+    def _postpone(self, kind: Kind, timers: list[bytes], ms: int) -> None:
+        again_at = self._clock.now() + ms
+        for timer in timers:
+            self._memory.near[kind].add(again_at, timer)
+
+    def _unknown(self, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
+        # Home has lost its state, or a part of it. The messages may be there, and home may be restored: they are kept.
+        _log.error(
+            "shard %d: %d %s timers are of queue %d, which home does not know; again in %d s",
+            *(self._shard.number, len(timers), kind.name.lower(), queue_number, UNKNOWN_MS // 1_000),
+        )
+        self._stats.unknown_queue_timers += len(timers)
+        self._postpone(kind, timers, UNKNOWN_MS)

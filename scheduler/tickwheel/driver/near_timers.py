@@ -1,0 +1,98 @@
+"""The timers of one kind that are held in memory until they are due: levels 0 and 1 of the wheel.
+
+The wheel holds one timer a tick; the tick's timers are packed one after the other in a bytearray (37 B a timer in all,
+where a list of bytes objects takes 140 B).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from tickwheel.storage.timer import Kind, split
+from timing_wheel import TimingWheel
+
+# How many due timers are taken apart at once: a tick may hold a hundred thousand.
+_READY_MAX = 2_000
+
+
+class NearTimers:
+    """Timers by tick; those that are due, by queue."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now = now_ms
+        self._wheel: TimingWheel[int] = TimingWheel(now_ms)
+        self._ticks: dict[int, bytearray] = {}
+        self._due: Iterator[tuple[int, int, Kind, bytes]] = iter(())
+        self._ready: dict[int, deque[bytes]] = {}
+        self._ready_count = 0
+        # Whether nothing more is due at `_now`: the driver asks several times a tick.
+        self._drained = False
+        self.count = 0
+
+    def add(self, at_ms: int, timer: bytes) -> None:
+        """Hold a timer until ``at_ms``, which is its own time, or later where it has to wait."""
+        if at_ms <= self._now:
+            self._drained = False
+        packed = self._ticks.get(at_ms)
+        if packed is None:
+            self._ticks[at_ms] = bytearray(timer)
+            self._wheel.add(at_ms, at_ms)
+        else:
+            packed += timer
+        self.count += 1
+
+    def take(self, now_ms: int, most: Callable[[int], int]) -> tuple[int, list[bytes]] | None:
+        """Take due timers of one queue: its number, and as many as ``most`` says of it. The queues take turns.
+
+        Who takes them answers for them: what has no final answer is given back by `add` or `give_back`.
+        """
+        self._pull(now_ms)
+        if not self._ready:
+            return None
+        queue_number = next(iter(self._ready))
+        waiting = self._ready.pop(queue_number)
+        taken = [waiting.popleft() for _ in range(min(most(queue_number), len(waiting)))]
+        if waiting:
+            self._ready[queue_number] = waiting
+        self._ready_count -= len(taken)
+        self.count -= len(taken)
+        return queue_number, taken
+
+    def give_back(self, queue_number: int, timers: list[bytes]) -> None:
+        """Due timers that were taken and not handled; they are the next of their queue."""
+        if not timers:
+            return
+        self._ready.setdefault(queue_number, deque()).extendleft(reversed(timers))
+        self._ready_count += len(timers)
+        self.count += len(timers)
+
+    def next_expiry(self) -> int | None:
+        """The earliest tick that is held; one that has passed, if due timers wait to be taken."""
+        return self._now if self._ready else self._wheel.next_expiry()
+
+    def _pull(self, now_ms: int) -> None:
+        if self._drained and now_ms == self._now:
+            return
+        if now_ms < self._now:
+            self._rewind(now_ms)
+        self._now = now_ms
+        while self._ready_count < _READY_MAX:
+            for _, queue_number, _, timer in self._due:
+                waiting = self._ready.get(queue_number)
+                if waiting is None:
+                    self._ready[queue_number] = deque((timer,))
+                else:
+                    waiting.append(timer)
+                self._ready_count += 1
+                if self._ready_count >= _READY_MAX:
+                    return
+            reached = self._wheel.advance(now_ms, limit=1)
+            self._drained = not reached
+            if not reached:
+                return
+            self._due = split(bytes(self._ticks.pop(reached[0])))
+
+    def _rewind(self, now_ms: int) -> None:
+        """The clock went back: a wheel never does, so a new one takes over what is not yet due."""
+        self._wheel = TimingWheel(now_ms)
+        for tick in sorted(self._ticks):
+            self._wheel.add(tick, tick)

@@ -1,0 +1,118 @@
+"""A shard's clock in production: its server's, as far as the clock guard believes it."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from tickwheel.driver.clock_guard import ClockGuard
+from tickwheel.limits import CLOCK_GUARD_MS
+
+# The server is asked the time after so long: while held; while timers in memory wait; and in any case, so that slow
+# drift is followed.
+LOOK_HELD_MS = 250
+LOOK_WAITING_MS = 5_000
+LOOK_MS = 60_000
+# An idle shard is looked at within LOOK_MS, and answers.
+_ALIKE_MS = 2 * LOOK_MS
+
+# A clock that counts the time a machine sleeps, or its waking up would look like a step of the server's clock.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def monotonic_ms() -> float:
+    """Time that only passes, in ms."""
+    return time.clock_gettime_ns(_CLOCK) / 1e6
+
+
+def wall_ms() -> float:
+    """This host's idea of the time, in ms since 1970: a witness, never more."""
+    return time.time_ns() / 1e6
+
+
+class ServerClock:
+    """The `Clock` of a shard's driver. Whoever sends its commands says by `around` when a reply came."""
+
+    def __init__(
+        self,
+        limit_ms: int = CLOCK_GUARD_MS,
+        monotonic: Callable[[], float] = monotonic_ms,
+        wall: Callable[[], float] = wall_ms,
+        what: str = "the server's clock",
+    ) -> None:
+        self.guard = ClockGuard(limit_ms, what)
+        self.monotonic = monotonic
+        self._wall = wall
+        self._limit = limit_ms
+        self._started = self._accepting = False
+        self._accepted = self._kept = 0
+        self._sent = self._received = self._looked_at = 0.0
+        # Steps that were accepted of others, and until when.
+        self._alike: Sequence[int] = ()
+        self._alike_until = 0.0
+
+    def around(self, sent: float, received: float) -> None:
+        """The last command was sent and answered at these moments."""
+        self._sent, self._received = sent, received
+
+    def now(self) -> int:
+        return int(self.guard.now(self.monotonic()))
+
+    def when(self, time_ms: int) -> float:
+        return self._looked_at + LOOK_HELD_MS if self.guard.held else self.guard.when(time_ms)
+
+    def accept(self) -> None:
+        """An operator says that the server's clock is right. From any thread; it counts from the next look on."""
+        self._accepting = self.guard.held
+
+    def accept_alike(self, steps_ms: Sequence[int]) -> None:
+        """An operator has accepted such steps of other shards' clocks. From any thread.
+
+        This one may have made the same, and not have been looked at since: then there is nothing to accept twice.
+        """
+        self._alike_until = self.monotonic() + _ALIKE_MS
+        self._alike = steps_ms
+
+    @property
+    def to_keep(self) -> int | None:
+        return None if self._accepted == self._kept else self._accepted
+
+    def claimed(self, server_ms: int, high_ms: int | None, accepted_ms: int) -> None:
+        self._kept = accepted_ms
+        if not self._started:
+            self._started = True
+            self._accepted = accepted_ms
+            self.guard.start(server_ms, self._received, self._wall() + accepted_ms, high_ms)
+        self.observe(server_ms)
+
+    def observe(self, server_ms: int) -> None:
+        self._looked_at = self._received
+        self.guard.observe(server_ms, self._sent, self._received)
+        if self._accepting or self._is_alike():
+            self._accepting = False
+            if self.guard.held:
+                self.guard.accept()
+                self._accepted = self._ahead_of_this_host(server_ms)
+        elif self._accepted and not self.guard.held and self._received - self._sent < self._limit / 4:
+            self._follow_accepted(self._ahead_of_this_host(server_ms))
+
+    def wants_look(self, waiting: bool) -> bool:
+        return self.monotonic() >= self.next_look(waiting)
+
+    def next_look(self, waiting: bool) -> float:
+        if self.guard.held:
+            return self._looked_at + LOOK_HELD_MS
+        return self._looked_at + (LOOK_WAITING_MS if waiting else LOOK_MS)
+
+    def _is_alike(self) -> bool:
+        if not self._alike or self.monotonic() > self._alike_until:
+            return False
+        return self.guard.held and any(abs(self.guard.ahead_ms - step) <= self._limit for step in self._alike)
+
+    def _follow_accepted(self, ahead: int) -> None:
+        """Drift moves what was accepted; it is forgotten when the server's clock and this host's agree again."""
+        if ahead <= self._limit:
+            self._accepted = 0
+        elif abs(ahead - self._accepted) > self._limit / 2:
+            self._accepted = ahead
+
+    def _ahead_of_this_host(self, server_ms: int) -> int:
+        return round(server_ms - self._wall() + self.monotonic() - self._received)

@@ -1,0 +1,301 @@
+"""The wheel of one shard over memory and Redis, without I/O: a generator of commands that is sent their replies.
+
+Everything that can go wrong falls between two commands: a crash is a generator that is dropped, a deposed leader one
+that goes on. Nothing in memory outlives the connection: a new one means a new driver, which claims the shard and reads
+the inbox from its start and every slot that has started. Reading again is always right, for all here is idempotent.
+"""
+
+from math import inf
+from typing import Final
+
+from tickwheel.driver.batch_size import Portion
+from tickwheel.driver.clock import Clock
+from tickwheel.driver.commands import Duty, Moving, ReadFence, ReadSlot, ReadSlots, ReadStream, Steps
+from tickwheel.driver.fenced_shard import Shard
+from tickwheel.driver.filing import CHUNK_TIMERS, Filing
+from tickwheel.driver.firing import Firing
+from tickwheel.driver.inbox_buffer import Entry, Unfiled, to_file
+from tickwheel.driver.loaded_timers import Memory
+from tickwheel.driver.queue_lookup import Queues
+from tickwheel.driver.slots import Slot, Slots
+from tickwheel.driver.stats import WheelStats
+from tickwheel.errors import TickwheelError
+from tickwheel.storage.fence import epoch_of, pack_fence
+from tickwheel.storage.stream_id import id_after
+from tickwheel.storage.timer import Kind, split
+from tickwheel.storage.wheel_levels import LOWEST, RADIX, is_near, name, parse, start
+
+# Timers moved by one command of each duty: a millisecond or two of the server's time or of ours.
+READ_TIMERS: Final = 2_000
+FILE_TIMERS: Final = 2_000
+CASCADE_TIMERS: Final = 1_000
+# Calls of each duty in a turn. Promotion has its share before each of the other duties.
+PROMOTE_CALLS, EXPIRE_CALLS, RETIRE_CALLS, SLOT_CALLS, DROP_CALLS = 4, 4, 2, 8, 8
+# A slot that starts later than this is cascaded without hurry, a piece every so often: it has minutes or hours, and
+# millions of timers would keep the server busy for seconds.
+URGENT_MS, UNHURRIED_MS = 10_000, 5.0
+# With so many timers in memory no more slots are read, and with more than the second, new timers wait in slots, too.
+MEMORY_TIMERS_FROM_SLOTS: Final = 500_000
+MEMORY_TIMERS: Final = 1_000_000
+# With so many timers read and not filed, filing comes before reading more of the inbox.
+UNFILED_TIMERS: Final = 100_000
+SLOT_NAMES: Final = 1_000
+
+
+class ShardDriver:
+    """Drives one shard under one fence, until somebody newer does (`Fenced`)."""
+
+    def __init__(
+        self,
+        namespace: str,
+        shard: int,
+        *,
+        epoch: int | None,
+        connection: int,
+        election: str,
+        queues: Queues,
+        clock: Clock,
+        stats: WheelStats,
+        owner: str = "",
+        clock_fragment: str = "_clock",
+    ) -> None:
+        """``epoch`` None takes the one after the shard's; ``owner`` names the process for people; ``clock_fragment`` is
+        another in tests only.
+        """
+        self.epoch = epoch
+        self.claimed = self.refused = False
+        self._connection = connection
+        self._election = election
+        self._owner = owner
+        self._queues = queues
+        self._clock = clock
+        self._stats = stats
+        self._shard = Shard(namespace, shard, clock_fragment)
+        self._file, self._cascade, self._drop_slot, self._claim = map(
+            self._shard.script, ("file", "cascade", "drop_slot", "claim")
+        )
+        self._inbox_portion = Portion(READ_TIMERS)
+        self._more_in_inbox = False
+        self._slot_portion = Portion(READ_TIMERS)
+        self._slots = Slots()
+        self._unhurried_at = 0.0
+        self._unfiled = Unfiled()
+
+    def run(self) -> Steps:
+        """Claim the shard, take its wheel over, and turn it for ever."""
+        yield from self.claim()
+        yield from self.take_over()
+        while True:
+            yield from self.read_inbox(until_ms=self.next_wake())
+            yield from self.work()
+
+    def claim(self) -> Steps:
+        """Make this driver's fence the shard's."""
+        if self.epoch is None:
+            held = yield ReadFence(self._shard.keys["clock"])
+            self.epoch = epoch_of(held) + 1 if held else 1
+        self._shard.fence = pack_fence(self.epoch, self._connection)
+        try:
+            to_keep = self._clock.to_keep
+            args = [self._election, "" if to_keep is None else to_keep, self._owner]
+            now, high, accepted = yield from self._shard.ask(self._claim, args)
+        except TickwheelError:
+            self.refused = True
+            raise
+        self._clock.claimed(int(now), int(high) if high else None, int(accepted or 0))
+        self.claimed = True
+        self._stats.epoch = self.epoch
+
+    def take_over(self) -> Steps:
+        """Start with nothing in memory: all slots are there to be read, and the inbox from its start."""
+        self._memory = Memory(self._clock.now())
+        self._firing = Firing(self._shard, self._queues, self._clock, self._memory, self._unfiled, self._stats)
+        first = 0
+        while True:
+            names = yield ReadSlots(self._shard.keys["slots"], first, SLOT_NAMES)
+            for slot_name in names:
+                self._slots.touch(*parse(slot_name), length=None)
+            first += len(names)
+            if len(names) < SLOT_NAMES:
+                return
+
+    def turn(self) -> Duty:
+        """Read what is in the inbox, and do a bounded share of what there is to do; whether there was anything."""
+        news = yield from self.read_inbox()
+        done = yield from self.work()
+        return news or done
+
+    def work(self) -> Duty:
+        """A bounded share of every duty but reading the inbox, promotion first; whether there was anything to do."""
+        fire, busy = self._firing.fire, False
+        for duty in (
+            self.file(),
+            self.serve_slots(),
+            self.drop_slots(),
+            fire(Kind.EXPIRE, EXPIRE_CALLS),
+            fire(Kind.RETIRE, RETIRE_CALLS),
+        ):
+            promoted = yield from fire(Kind.PROMOTE, PROMOTE_CALLS)
+            done = yield from duty
+            busy = busy or promoted or done
+        if self._clock.to_keep is not None:
+            # The same fence again: what an operator has accepted outlives this process.
+            yield from self.claim()
+        self._stats.in_memory = self._memory.count
+        self._stats.unfiled = self._unfiled.count
+        self._stats.slots = len(self._slots)
+        return busy
+
+    def next_wake(self) -> float:
+        """When there is something to do without news from the inbox, on the monotonic clock; past, if there is now."""
+        if self._more_in_inbox or self._memory.quiet:
+            return 0.0
+        moments = [self._unfiled.next_rotation(), self._clock.next_look(self._memory.count > 0)]
+        times = [near.next_expiry() for near in self._memory.near.values()]
+        slot = self._slots.next_to_serve(self._clock.now(), self._lowest_to_serve())
+        if slot is None:
+            times.append(self._slots.next_start(self._lowest_to_serve()))
+        else:
+            moments.append(self._may_serve_at(slot))
+        moments += (self._clock.when(time_ms) for time_ms in times if time_ms is not None)
+        return min((moment for moment in moments if moment is not None), default=inf)
+
+    def read_inbox(self, until_ms: float | None = None) -> Duty:
+        """Read new timers; near ones into memory. ``until_ms``: wait for some until then."""
+        if self._unfiled.count >= UNFILED_TIMERS:
+            return False
+        count = self._inbox_portion.count
+        entries = yield ReadStream(self._shard.keys["inbox"], self._unfiled.read_up_to, count, until_ms)
+        timers = 0
+        for entry_id, packed in entries:
+            entry = self._admit(entry_id, packed)
+            self._unfiled.add(entry, self._clock.monotonic())
+            timers += entry.count
+        self._more_in_inbox = self._inbox_portion.took(len(entries), timers)
+        self._stats.inbox_timers += timers
+        return bool(entries)
+
+    def file(self) -> Duty:
+        """File the next prefix of what was read, and cut it from the inbox. With none, ask the time if it is due."""
+        self._unfiled.rotate(self._clock.monotonic())
+        prefix = self._unfiled.prefix(FILE_TIMERS)
+        if prefix:
+            yield from self._file_prefix(prefix)
+        elif self._clock.wants_look(self._memory.count > 0):
+            [now] = yield from self._shard.ask(self._file, [b""])
+            self._clock.observe(now)
+        return bool(prefix)
+
+    def serve_slots(self) -> Duty:
+        """Cascade or read the slots that are next: one piece, or several small ones."""
+        moved = 0
+        for served in range(SLOT_CALLS):
+            slot = self._slots.next_to_serve(self._clock.now(), self._lowest_to_serve())
+            if slot is None or moved >= CASCADE_TIMERS or self._clock.monotonic() < self._may_serve_at(slot):
+                return served > 0
+            moved += yield from self._cascade_slot(slot) if slot.level > LOWEST else self._read_slot(slot)
+        return True
+
+    def drop_slots(self) -> Duty:
+        """Drop slots that were read to their end and have no open timer."""
+        for dropped in range(DROP_CALLS):
+            slot = self._next_to_drop()
+            if slot is None:
+                return dropped > 0
+            key = self._shard.slot_key(slot.level, slot.number)
+            length = yield from self._shard.ask(self._drop_slot, [name(slot.level, slot.number), slot.position], key)
+            if length:
+                self._slots.touch(slot.level, slot.number, length)
+            else:
+                self._slots.gone(slot)
+        return True
+
+    def _admit(self, entry_id: bytes, packed: bytes) -> Entry:
+        now = self._clock.now()
+        near: list[bytes] = []
+        far: list[bytes] = []
+        for time_ms, _, kind, timer in split(packed):
+            if is_near(time_ms, now) and self._memory.count < MEMORY_TIMERS:
+                self._memory.hold_one(time_ms, kind, timer)
+                near.append(timer)
+            else:
+                far.append(timer)
+            if kind is Kind.EXPIRE:
+                self._memory.ended.begun(timer)
+            elif kind is Kind.RETIRE:
+                self._memory.ended.finished(timer)
+        return Entry(entry_id, b"".join(far), near, len(near) + len(far))
+
+    def _file_prefix(self, prefix: list[Entry]) -> Steps:
+        filing = Filing()
+        filing.add(self._to_file(prefix), self._clock.now())
+        lists = [self._shard.slot_key(*slot) for slot in filing.slots]
+        args = [self._cut_before(prefix), *filing.arguments()]
+        now, *lengths = yield from self._shard.ask(self._file, args, rest=lists)
+        self._clock.observe(now)
+        for (slot, timers), length in zip(filing.slots.items(), lengths, strict=True):
+            self._pushed(*slot, timers, length)
+            self._stats.filed_timers += len(timers)
+        self._unfiled.filed(prefix)
+
+    def _to_file(self, prefix: list[Entry]) -> list[bytes]:
+        """Near timers, too, where they are not answered: they must outlive the process."""
+        return list(to_file(prefix, self._unfiled.unanswered, self._memory.ended))
+
+    def _cut_before(self, prefix: list[Entry]) -> bytes:
+        """Exactly the prefix goes from the inbox."""
+        return id_after(prefix[-1].id)
+
+    def _pushed(self, level: int, number: int, timers: list[bytes], length: int) -> None:
+        """A slot has grown by these. Its position passes them if it was at the end and all of them are in memory."""
+        if level > LOWEST:
+            self._slots.touch(level, number, None)
+            return
+        slot = self._slots.touch(level, number, length)
+        chunks = -(-len(timers) // CHUNK_TIMERS)
+        if slot.position != length - chunks or not is_near(start(level, number), self._clock.now()):
+            return
+        missing = [timer for timer in timers if timer not in self._unfiled.unanswered]
+        if self._memory.count + len(missing) <= MEMORY_TIMERS:
+            self._memory.hold(b"".join(missing))
+            slot.position = length
+
+    def _read_slot(self, slot: Slot) -> Moving:
+        key = self._shard.slot_key(slot.level, slot.number)
+        chunks = yield ReadSlot(key, slot.position, self._slot_portion.count)
+        timers = sum(self._memory.hold(chunk) for chunk in chunks)
+        slot.position += len(chunks)
+        if not self._slot_portion.took(len(chunks), timers):
+            slot.length = slot.position
+        if slot.read_to_end and not self._memory.is_open(slot.number):
+            self._memory.quiet.add(slot.number)
+        return timers
+
+    def _cascade_slot(self, slot: Slot) -> Moving:
+        below, first = slot.level - 1, slot.number * RADIX
+        self._unhurried_at = self._clock.monotonic() + UNHURRIED_MS
+        key = self._shard.slot_key(slot.level, slot.number)
+        children = [self._shard.slot_key(below, first + place) for place in range(RADIX)]
+        args = [slot.level, slot.number, CASCADE_TIMERS, CHUNK_TIMERS]
+        left, *grown = yield from self._shard.ask(self._cascade, args, key, children)
+        for place, length in zip(grown[::2], grown[1::2], strict=True):
+            self._slots.touch(below, first + place, length if below == LOWEST else None)
+        if left:
+            return CASCADE_TIMERS
+        self._slots.gone(slot)
+        return 0
+
+    def _may_serve_at(self, slot: Slot) -> float:
+        """The moment on the monotonic clock from which a slot that is due to be served may be."""
+        return self._unhurried_at if slot.start_ms > self._clock.now() + URGENT_MS else 0.0
+
+    def _next_to_drop(self) -> Slot | None:
+        while self._memory.quiet:
+            number = self._memory.quiet.pop()
+            slot = self._slots.get(LOWEST, number)
+            if slot is not None and slot.read_to_end and not self._memory.is_open(number):
+                return slot
+        return None
+
+    def _lowest_to_serve(self) -> int:
+        return LOWEST if self._memory.count < MEMORY_TIMERS_FROM_SLOTS else LOWEST + 1

@@ -1,0 +1,98 @@
+"""The leader's copy of the shard's slots, and which of them is to be served next.
+
+The leader is the only writer of the sorted set `slots`, so it reads it at takeover and follows its own changes.
+"""
+
+from heapq import heappop, heappush
+
+from tickwheel.storage.wheel_levels import HIGHEST, LOWEST, ahead, start
+
+
+class Slot:
+    """A slot in use. ``position`` and ``length`` count chunks; both matter on level 2 only.
+
+    Invariant: the chunks before ``position`` are in memory or answered.
+    """
+
+    __slots__ = ("length", "level", "number", "position", "queued")
+
+    def __init__(self, level: int, number: int, length: int | None) -> None:
+        self.level = level
+        self.number = number
+        self.length = length
+        self.position = 0
+        self.queued = False
+
+    @property
+    def start_ms(self) -> int:
+        return start(self.level, self.number)
+
+    @property
+    def read_to_end(self) -> bool:
+        return self.position == self.length
+
+    @property
+    def has_work(self) -> bool:
+        """A slot of level 2 has to be read, one above has to be cascaded until it is gone."""
+        return self.level > LOWEST or not self.read_to_end
+
+
+class Slots:
+    """All slots in use."""
+
+    def __init__(self) -> None:
+        self._slots: dict[tuple[int, int], Slot] = {}
+        # By level, the numbers of the slots that have work, and of some that had.
+        self._work: dict[int, list[int]] = {level: [] for level in range(LOWEST, HIGHEST + 1)}
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def get(self, level: int, number: int) -> Slot | None:
+        return self._slots.get((level, number))
+
+    def touch(self, level: int, number: int, length: int | None) -> Slot:
+        """A slot that is in use, and its length where that is known."""
+        slot = self._slots.get((level, number))
+        if slot is None:
+            slot = self._slots[level, number] = Slot(level, number, length)
+        else:
+            slot.length = length
+        self._queue(slot)
+        return slot
+
+    def gone(self, slot: Slot) -> None:
+        """The slot was cascaded or dropped. Its position dies with it."""
+        del self._slots[slot.level, slot.number]
+
+    def next_to_serve(self, now_ms: int, lowest: int = LOWEST) -> Slot | None:
+        """The slot with work that is due: smallest start first, on a tie the higher level (depth first)."""
+        found: Slot | None = None
+        for level in range(HIGHEST, lowest - 1, -1):
+            slot = self._head(level)
+            if slot is None or slot.start_ms > now_ms + ahead(level):
+                continue
+            if found is None or slot.start_ms < found.start_ms:
+                found = slot
+        return found
+
+    def next_start(self, lowest: int = LOWEST) -> int | None:
+        """When the next slot with work is due to be served, in ms of the shard's clock."""
+        heads = (self._head(level) for level in range(lowest, HIGHEST + 1))
+        return min((slot.start_ms - ahead(slot.level) for slot in heads if slot), default=None)
+
+    def _head(self, level: int) -> Slot | None:
+        work = self._work[level]
+        while work:
+            slot = self._slots.get((level, work[0]))
+            if slot is not None and slot.has_work:
+                return slot
+            heappop(work)
+            if slot is not None:
+                slot.queued = False
+        return None
+
+    def _queue(self, slot: Slot) -> None:
+        if slot.has_work and not slot.queued:
+            slot.queued = True
+            heappush(self._work[slot.level], slot.number)

@@ -1,0 +1,62 @@
+"""Where an ensemble of ZooKeeper servers is, as zk://host:2181,host2,[::1]:2182/path, and how long sessions live."""
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Self
+
+from tickwheel.errors import InvalidArgument
+from tickwheel.model.validation import shown
+
+DEFAULT_PATH: Final = "/tickwheel"
+DEFAULT_PORT: Final = 2181
+SESSION_TIMEOUT: Final = timedelta(seconds=4)
+_SESSION_TIMEOUTS: Final = (timedelta(seconds=1), timedelta(minutes=1))
+_HOST: Final = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?")
+_PATH: Final = re.compile(r"(/[A-Za-z0-9._-]+)+")
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperUrl:
+    """``hosts`` are written host:port, ``path`` is the node under which everything is kept.
+
+    A process that was killed or cut off is followed after ``session_timeout_s``, which the servers may raise or lower.
+    """
+
+    hosts: tuple[str, ...]
+    path: str = DEFAULT_PATH
+    session_timeout_s: float = SESSION_TIMEOUT.total_seconds()
+
+    @classmethod
+    def parse(cls, url: str, session_timeout: timedelta = SESSION_TIMEOUT) -> Self:
+        """Raises InvalidArgument. Without a port it is 2181, without a path /tickwheel."""
+        if not isinstance(url, str) or not url.startswith("zk://"):
+            raise InvalidArgument(f"an election's URL is written zk://host:2181,host2,host3/path, not {shown(url)}")
+        least, most = _SESSION_TIMEOUTS
+        if not least <= session_timeout <= most:
+            raise InvalidArgument(
+                f"a session's time-out is from {least.total_seconds():g} to {most.total_seconds():g} s, not"
+                f" {session_timeout.total_seconds():g} s"
+            )
+        listed, slash, rest = url.removeprefix("zk://").partition("/")
+        path = f"/{rest.rstrip('/')}" if rest.strip("/") else DEFAULT_PATH
+        if not _PATH.fullmatch(path) or {".", "..", "zookeeper"} & set(path.split("/")):
+            raise InvalidArgument(
+                f"the path {shown(slash + rest)} of {shown(url)} is not one that ZooKeeper can keep nodes under: names"
+                " of letters, digits, '.', '_' and '-', with '/' between them"
+            )
+        hosts = tuple(_host(each, url) for each in listed.split(","))
+        return cls(hosts, path, session_timeout.total_seconds())
+
+    def __str__(self) -> str:
+        return f"zk://{','.join(self.hosts)}{self.path}"
+
+
+def _host(written: str, url: str) -> str:
+    found = _HOST.fullmatch(written)
+    if found is None or not 0 < int(found["port"] or DEFAULT_PORT) < 65_536:
+        raise InvalidArgument(
+            f"{shown(written)} in {shown(url)} is not a server of ZooKeeper: write host or host:port, with ',' between"
+            " them, IPv6 as [::1]:2181"
+        )
+    return f"{found['host']}:{found['port'] or DEFAULT_PORT}"

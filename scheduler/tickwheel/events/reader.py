@@ -1,0 +1,138 @@
+"""Reads the topic of transitions: each once, in order for each message."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from tickwheel.errors import TickwheelError, Unavailable
+from tickwheel.events.deduplication import REMEMBERED, Gap, Order
+from tickwheel.events.encoding import Transition, decode
+from tickwheel.events.partition_offsets import Partitions
+from tickwheel.kafka.library import TOPIC, kafka_library, library_log, settings
+from tickwheel.model import validation as arguments
+
+STARTS: Final = ("earliest", "latest")
+_POLL_S: Final = 0.2
+_ANSWER_S: Final = 10.0
+_IDLE_MS_MAX: Final = 365 * 86_400_000
+_MESSAGES_MAX: Final = 10**9
+
+_log = logging.getLogger("tickwheel.events")
+
+
+def read(
+    bootstrap: str,
+    *,
+    topic: str = TOPIC,
+    group: str | None = None,
+    start: str = "earliest",
+    idle: timedelta | None = None,
+    on_gap: Callable[[Gap], None] | None = None,
+    remembered: int = REMEMBERED,
+    kafka: Mapping[str, str] | None = None,
+) -> Iterator[Transition]:
+    """Transitions as the relay publishes them, each once, in order for each message; for ever, or until ``idle``.
+
+    ``start`` is ``earliest`` or ``latest``, for who reads without a ``group`` or with a new one. A ``group`` shares the
+    partitions among its readers and goes on where it was: one that was killed may read its last transitions again. A
+    transition is done with when the next one is asked for. ``idle`` ends it once nothing has come for so long, counted
+    from when the group has met; by default it waits for ever.
+
+    ``on_gap`` is called before a transition whose predecessor is missing (events were dropped at the outbox's limit);
+    it is logged, too. What went to another reader of the group is not missing: a partition that comes back after
+    others read of it is read as if for the first time. ``remembered`` is of how many messages the last transition is
+    kept to know what came before.
+
+    ``kafka`` are librdkafka's own settings. Raises TickwheelError where confluent-kafka or the topic is missing or a
+    record is none of ours, InvalidArgument, Unavailable where no broker answers at the start.
+    """
+    arguments.one_of("start", start, STARTS)
+    idle_ms = None if idle is None else arguments.duration_ms("idle", idle, 1, _IDLE_MS_MAX)
+    arguments.integer("remembered", remembered, 1, _MESSAGES_MAX)
+    library = kafka_library()
+    given = settings(bootstrap, kafka or {}) | {
+        "group.id": group or "tickwheel-events-read",
+        "auto.offset.reset": start,
+        "enable.auto.commit": str(group is not None).lower(),
+        "enable.auto.offset.store": "false",
+    }
+    # Refused here and now, and not where the first transition is asked for.
+    partitions = Partitions()
+    consumer = _consumer(library, given, topic, group, start, partitions)
+    return _read(consumer, group, partitions, idle_ms, on_gap, Order(remembered))
+
+
+def _read(
+    consumer: Any,
+    group: str | None,
+    partitions: Partitions,
+    idle_ms: int | None,
+    on_gap: Callable[[Gap], None] | None,
+    order: Order,
+) -> Iterator[Transition]:
+    heard = time.monotonic()
+    try:
+        while True:
+            # One by one: of a batch, some may be of partitions that were revoked while it was gathered.
+            record = consumer.poll(_POLL_S)
+            now = time.monotonic()
+            if record is None:
+                if not partitions.met:
+                    heard = now
+                elif idle_ms is not None and now - heard > idle_ms / 1000:
+                    return
+                continue
+            heard = now
+            if record.error() is not None:
+                # Brokers that are away come back; the library goes on by itself.
+                _log.warning("Kafka: %s", record.error().str())
+                continue
+            partition = record.partition()
+            if partitions.skipped(partition, record.offset()):
+                order.forget(partition)
+            transition = decode(record.value())
+            if order.is_new(transition):
+                gap = order.take(transition, partition)
+                if gap is not None:
+                    _log.warning("transitions are missing between version %d and %s", gap.last, transition)
+                    if on_gap is not None:
+                        on_gap(gap)
+                yield transition
+                heard = time.monotonic()
+            if group is not None:
+                # Done with: the caller has come back for the next.
+                consumer.store_offsets(message=record)
+    finally:
+        consumer.close()
+
+
+def _consumer(
+    library: Any, given: dict[str, str], topic: str, group: str | None, start: str, partitions: Partitions
+) -> Any:
+    """A consumer that reads; ``partitions`` hears of what it is assigned, which takes a new group some seconds."""
+    try:
+        consumer = library.Consumer(given, logger=library_log)
+    except library.KafkaException as error:
+        raise TickwheelError(f"Kafka's client refuses its settings: {error.args[0].str()}") from error
+    try:
+        if group is not None:
+            # First: the group meets meanwhile.
+            consumer.subscribe([topic], on_assign=lambda _, given: partitions.assign(one.partition for one in given))
+        found = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+        if found.error is not None:
+            raise TickwheelError(f"topic {topic!r} cannot be read: {found.error.str()}")
+        if group is not None:
+            return consumer
+        # Without a group all partitions are read, and nobody keeps count.
+        offset = library.OFFSET_BEGINNING if start == "earliest" else library.OFFSET_END
+        consumer.assign([library.TopicPartition(topic, partition, offset) for partition in found.partitions])
+        partitions.met = True
+        return consumer
+    except library.KafkaException as error:
+        consumer.close()
+        raise Unavailable(f"no broker answered: {error.args[0].str()}", may_have_happened=False) from error
+    except BaseException:
+        consumer.close()
+        raise

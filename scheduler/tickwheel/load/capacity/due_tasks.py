@@ -1,0 +1,78 @@
+"""The tasks that are due in a stretch of a scenario's day, for the simulator: drawn by when they are due.
+
+Messages of a Poisson process that are delayed independently of each other are due by a Poisson process again (the
+displacement theorem), with the rate of the time before the delay; those that are cancelled in time thin it out.
+"""
+
+from collections.abc import Iterable, Iterator
+from random import Random
+
+from tickwheel.load.capacity.ready_queue import Task
+from tickwheel.load.scenario.arrivals import Arrival, drawn, planned
+from tickwheel.load.scenario.scenario import QueueLoad, Scenario
+
+_DRAWS = 64
+
+
+def of_run(scenario: Scenario) -> list[Task]:
+    """The tasks of a run as its producer plans them, from its start."""
+    count = scenario.most_messages
+    found = []
+    for n, arrival in enumerate(planned(scenario)):
+        if n == count:
+            break
+        if not arrival.is_cancelled:
+            found.append(_task(scenario.queue(arrival.queue), arrival, arrival.due_s))
+    return sorted(found, key=lambda task: task.due_s)
+
+
+def of_stretch(scenario: Scenario, since_s: float, until_s: float, seed: object) -> list[Task]:
+    """Tasks that are due between two times of the day."""
+    found: list[Task] = []
+    for queue in scenario.queues:
+        found += _of_queue(scenario, queue, since_s, until_s, Random(f"{seed}/{queue.name}"))
+    return sorted(found, key=lambda task: task.due_s)
+
+
+def rate(scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float) -> float:
+    """How many tasks of a queue are due a second, in the mean of a time."""
+    if scenario.recording:
+        rows = [row for row in scenario.recording if row.queue == queue.name and since_s <= row.arrival_s < until_s]
+        return len(rows) / (until_s - since_s)
+    if queue.arrivals is None:
+        return 0.0
+    random, total = Random(f"{scenario.seed}/{queue.name}/rate"), 0.0
+    for n in range(_DRAWS):
+        arrival = drawn(queue, 0.0, random)
+        if not arrival.is_cancelled:
+            # Evenly over the time, and at random within each part, so that no burst falls in step with it.
+            time_s = since_s + (n + random.random()) * (until_s - since_s) / _DRAWS
+            total += queue.arrivals.at(time_s - arrival.delay_s)
+    return total / _DRAWS
+
+
+def _of_queue(scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float, random: Random) -> Iterator[Task]:
+    if scenario.recording:
+        yield from (_recorded(scenario, queue, since_s, until_s))
+        return
+    if queue.arrivals is None:
+        return
+    most, time_s = queue.arrivals.most, since_s
+    while most and (time_s := time_s + random.expovariate(most)) < until_s:
+        arrival = drawn(queue, time_s, random)
+        if not arrival.is_cancelled and random.random() * most <= queue.arrivals.at(time_s - arrival.delay_s):
+            yield _task(queue, arrival, time_s)
+
+
+def _recorded(scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float) -> Iterable[Task]:
+    for row in scenario.recording:
+        if row.queue == queue.name and since_s <= row.arrival_s < until_s:
+            yield Task(row.arrival_s, row.queue, row.run_s, row.arrival_s)
+
+
+def _task(queue: QueueLoad, arrival: Arrival, due_s: float) -> Task:
+    value = None
+    if queue.exclusive is not None and arrival.metadata is not None:
+        value = arrival.metadata[queue.exclusive.key]
+    deadline_s = due_s + (arrival.deadline_s or 0.0)
+    return Task(due_s, queue.name, arrival.run_s, deadline_s, arrival.failures, value, arrival.metadata)

@@ -1,0 +1,14 @@
+"""How a group's workers choose a queue: the selectors of real workers, drawing by the weights of the scenario."""
+
+from collections.abc import Iterable
+from random import Random
+from typing import cast
+
+from tickwheel.load.scenario.scenario import QueueLoad, WorkerGroup
+from tickwheel.tasks.queue_selectors import SELECTORS, QueueSelector
+
+
+def selector(group: WorkerGroup, queues: Iterable[QueueLoad], random: Random | None = None) -> QueueSelector[QueueLoad]:
+    """A selector of the group's kind over its queues."""
+    chosen = cast(type[QueueSelector[QueueLoad]], SELECTORS[group.selector])
+    return chosen([queue for queue in queues if queue.name in group.queues], random)

@@ -1,0 +1,131 @@
+"""A run as JSON: what the HTML report shows, for programs, and every figure that the plots are drawn from."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tickwheel.load.capacity.advice import Advice
+from tickwheel.load.run.run_result import Outcome
+from tickwheel.load.scenario.scenario import Scenario
+
+# Of what is measured of calls, in the order of a message's life.
+CALLS = ("enqueue", "cancel", "dequeue", "dequeue empty", "complete", "fail")
+HARNESS = ("lag", "poll lag", "overrun")
+SHARES = (0.5, 0.9, 0.95, 0.99)
+
+
+def of_scenario(scenario: Scenario) -> dict[str, Any]:
+    """What was asked for."""
+    return {
+        "name": scenario.name,
+        "about": scenario.about,
+        "seed": scenario.seed,
+        "scale": scenario.scale,
+        "speed_up": scenario.speed_up,
+        "start_hour": scenario.start_s / 3600,
+        "hours": scenario.length_s / 3600,
+        "queues": [queue.name for queue in scenario.queues],
+        "workers": {group.name: group.count for group in scenario.workers},
+    }
+
+
+def of_run(outcome: Outcome) -> dict[str, Any]:
+    """What came of it."""
+    meter = outcome.meter
+    return {
+        "server": outcome.where,
+        "namespace": outcome.namespace,
+        "ended": outcome.ended,
+        "interrupted": outcome.interrupted,
+        "seconds": round(outcome.seconds, 3),
+        "planned": outcome.planned,
+        "counts": {name: n for name, n in sorted(meter.counts.items()) if "/" not in name},
+        "calls": _summaries(outcome, CALLS),
+        "queues": {queue.name: _queue(outcome, queue.name) for queue in outcome.scenario.queues},
+        "harness": {
+            "cpu": {name: round(used, 3) for name, used in outcome.cpu.items()},
+            "late": _summaries(outcome, HARNESS),
+            "was_the_bottleneck": bool(outcome.bottlenecks),
+            "why": outcome.bottlenecks,
+        },
+        "errors": {kind: {"count": n, "first": meter.error_texts.get(kind, "")} for kind, n in meter.errors.items()},
+        "troubles": outcome.troubles,
+        "left": outcome.left,
+        "over_time": _over_time(outcome),
+    }
+
+
+def _summaries(outcome: Outcome, names: Sequence[str]) -> dict[str, Any]:
+    found = {name: outcome.meter.summary(name) for name in names}
+    return {name: summary for name, summary in found.items() if summary is not None}
+
+
+def _queue(outcome: Outcome, name: str) -> dict[str, Any]:
+    lateness = outcome.lateness(name)
+    return {
+        # Of the scenario's own time: what was measured, times the speed-up.
+        "wait_s": {f"p{100 * share:g}": outcome.waits_s("wait", name, share) for share in SHARES},
+        "start_s": {f"p{100 * share:g}": outcome.waits_s("start", name, share) for share in SHARES},
+        "measured": {"wait": outcome.meter.summary(f"wait/{name}"), "start": outcome.meter.summary(f"start/{name}")},
+        "lateness_ms": {
+            "p50": lateness.percentile(0.5),
+            "p99": lateness.percentile(0.99),
+            "buckets": {str(end): count for end, count in lateness.promoted.items()},
+        },
+        "deadlines": lateness.deadlines,
+        "deadlines_missed": sum(lateness.missed.values()),
+        "at_the_end": dict(outcome.samples[-1].counts[name]) if outcome.samples else {},
+    }
+
+
+def _over_time(outcome: Outcome) -> dict[str, Any]:
+    """Lists of [real seconds since the start, value]."""
+    meter, scenario = outcome.meter, outcome.scenario
+    found: dict[str, Any] = {"enqueued_per_s": meter.rate("enqueued")}
+    for queue in scenario.queues:
+        found[f"backlog/{queue.name}"] = [(s.moment_s, s.counts[queue.name]["pending"]) for s in outcome.samples]
+        found[f"wait_p95_s/{queue.name}"] = [
+            (moment, seconds * scenario.speed_up) for moment, seconds in meter.series(f"wait/{queue.name}", 0.95)
+        ]
+        found[f"lateness_p99_ms/{queue.name}"] = outcome.lateness_over_time(queue.name, 0.99)
+    for group in scenario.workers:
+        found[f"utilisation/{group.name}"] = [
+            (moment, busy / group.count) for moment, busy in meter.rate(f"busy/{group.name}")
+        ]
+    return found
+
+
+def of_advice(advice: Advice) -> dict[str, Any]:
+    """The capacity table, and how far it can be believed."""
+    return {
+        "scale": advice.scenario.scale,
+        "wait_targets_s": {queue.name: advice.target.of(queue) for queue in advice.scenario.queues},
+        "share": advice.target.share,
+        "overheads": {
+            "fetch_ms": round(1e3 * advice.overheads.fetch_s, 3),
+            "finish_ms": round(1e3 * advice.overheads.finish_s, 3),
+            "are_measured": advice.is_measured,
+        },
+        "workers_now": advice.scenario.worker_count,
+        "hours": [
+            {
+                "hour": each.hour,
+                "due_per_s": round(each.due_per_s, 4),
+                "busy": round(each.busy, 3),
+                "workers": each.workers,
+                "utilisation": round(each.utilisation, 4),
+                "waits_s": {name: round(wait, 4) for name, wait in each.waits_s.items()},
+            }
+            for each in advice.needs
+        ],
+        "agreement": [
+            {
+                "queue": each.queue,
+                "share": each.share,
+                "measured_s": round(each.measured_s, 4),
+                "simulated_s": round(each.simulated_s, 4),
+                "apart_s": round(each.apart_s, 4),
+            }
+            for each in advice.agreement
+        ],
+        "not_compared": advice.not_compared,
+    }

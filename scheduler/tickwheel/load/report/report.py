@@ -1,0 +1,59 @@
+"""The report of a load: one JSON document, and an HTML page that shows it with its plots and needs no other file."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+import tickwheel
+from tickwheel.load.capacity.advice import Advice
+from tickwheel.load.report import document
+from tickwheel.load.report.plots import drawn
+from tickwheel.load.run.run_result import Outcome
+
+_PAGE = "report.html.jinja"
+
+
+def made(outcome: Outcome | None, advice: Advice) -> dict[str, Any]:
+    """The document."""
+    scenario = advice.scenario if outcome is None else outcome.scenario
+    return {
+        "tickwheel": tickwheel.__version__,
+        "scenario": document.of_scenario(scenario),
+        "run": None if outcome is None else document.of_run(outcome),
+        "capacity": document.of_advice(advice),
+    }
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The document as HTML."""
+    return template().render(**found, plots=list(drawn(dict(found))))
+
+
+def template() -> Template:
+    """Everything that is put into it is text, and is escaped."""
+    environment = Environment(
+        loader=PackageLoader(__package__ or "", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"ms": _milliseconds, "s": _seconds, "count": _count, "percent": _percent}
+    return environment.get_template(_PAGE)
+
+
+def _count(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def _milliseconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.3f}" if value < 10 else f"{value:,.1f}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.0f} %"

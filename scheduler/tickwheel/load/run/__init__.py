@@ -1,0 +1,1 @@
+"""A load run: producers and workers in processes, and what they measured."""

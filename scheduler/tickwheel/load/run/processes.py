@@ -1,0 +1,117 @@
+"""The processes of a run, from here: started, told when it begins and ends, and heard."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+from tickwheel.errors import TickwheelError
+
+_READY_S, _STOP_S = 60.0, 30.0
+# A result is one line.
+_LINE_BYTES = 256 * 1024 * 1024
+
+
+class Children:
+    """Use it in an ``async with`` statement: at its end all have ended, however that came."""
+
+    def __init__(self, jobs: list[dict[str, Any]], environment: Mapping[str, str]) -> None:
+        self._jobs = jobs
+        self._environment = os.environ | dict(environment)
+        self._processes: list[asyncio.subprocess.Process] = []
+        self._hearing: list[asyncio.Task[None]] = []
+        self._ready = 0
+        self._all_ready = asyncio.Event()
+        self.told: dict[str, dict[str, Any]] = {}
+        """What each said last of how far it is, by its name."""
+        self.results: dict[str, dict[str, Any]] = {}
+        self.troubles: list[str] = []
+
+    async def __aenter__(self) -> Self:
+        for job in self._jobs:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tickwheel.load.run.process"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=self._environment,
+                limit=_LINE_BYTES,
+                # A Ctrl-C is this program's to deal with.
+                start_new_session=True,
+            )
+            self._processes.append(process)
+            self._write(process, json.dumps(job))
+            self._hearing.append(asyncio.create_task(self._hear(process, job["name"])))
+        try:
+            await asyncio.wait_for(self._all_ready.wait(), _READY_S)
+        except TimeoutError as error:
+            self.troubles.append(f"not ready within {_READY_S:.0f} s")
+            raise TickwheelError(f"the processes of the load: {'; '.join(self.troubles)}") from error
+        finally:
+            if self.troubles:
+                await self._end()
+        if self.troubles:
+            raise TickwheelError(f"the processes of the load: {'; '.join(self.troubles)}")
+        return self
+
+    def begin(self, start: float) -> None:
+        """All begin at a moment of this host's monotonic clock."""
+        for process in self._processes:
+            self._write(process, repr(start))
+
+    async def results_of_all(self) -> None:
+        """Tell all to stop, and wait for what they measured; who does not answer is given up."""
+        for process in self._processes:
+            self._write(process, "stop")
+        until = monotonic() + _STOP_S
+        await asyncio.wait(self._hearing, timeout=max(0.0, until - monotonic()))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end()
+
+    async def _hear(self, process: asyncio.subprocess.Process, name: str) -> None:
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            document = json.loads(line)
+            if "ready" in document:
+                self._ready += 1
+                if self._ready == len(self._jobs):
+                    self._all_ready.set()
+            elif "result" in document:
+                self.results[name] = document["result"]
+            else:
+                self.told[name] = document
+        code = await process.wait()
+        if name not in self.results:
+            self.troubles.append(f"{name} ended with {_exit(code)} before it told what it measured")
+            self._all_ready.set()
+
+    @staticmethod
+    def _write(process: asyncio.subprocess.Process, line: str) -> None:
+        assert process.stdin is not None
+        # One that has ended is heard of by its output.
+        with suppress(ConnectionError, RuntimeError):
+            process.stdin.write(f"{line}\n".encode())
+
+    async def _end(self) -> None:
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.close()
+        if self._hearing:
+            await asyncio.wait(self._hearing, timeout=_STOP_S)
+        for process in self._processes:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        await asyncio.gather(*self._hearing, return_exceptions=True)
+
+
+def _exit(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -1,0 +1,1 @@
+"""What load is simulated: scenario files, and the plan made of one."""

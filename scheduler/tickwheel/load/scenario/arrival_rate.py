@@ -1,0 +1,98 @@
+"""How many messages a second arrive, over the hours of a day: straight lines between points, and bursts on top.
+
+The day repeats. Arrivals are a Poisson process of that rate: many producers who know nothing of each other.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from random import Random
+
+from tickwheel.errors import InvalidArgument
+from tickwheel.load.scenario.toml_fields import Table, items, number
+
+HOUR_S, DAY_S = 3_600.0, 86_400.0
+RATE_MOST = 1e6
+# For the mean over a time. A prime, so that no burst falls in step with it.
+_STEPS = 10_007
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Every so often the rate is another for a while."""
+
+    every_s: float
+    length_s: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """``times_s`` are of the day, and ascend; ``rates`` are messages a second."""
+
+    times_s: tuple[float, ...]
+    rates: tuple[float, ...]
+    burst: Burst | None = None
+
+    @property
+    def most(self) -> float:
+        """The highest rate there is."""
+        return max(*self.rates, 0.0 if self.burst is None else self.burst.rate)
+
+    def at(self, time_s: float) -> float:
+        """The rate at a time."""
+        if self.burst is not None and time_s % self.burst.every_s < self.burst.length_s:
+            return self.burst.rate
+        return self._steady(time_s % DAY_S)
+
+    def count(self, since_s: float, until_s: float) -> float:
+        """How many are to be expected in a time."""
+        step = (until_s - since_s) / _STEPS
+        return sum(self.at(since_s + (n + 0.5) * step) for n in range(_STEPS)) * step
+
+    def draw(self, since_s: float, until_s: float, random: Random) -> Iterator[float]:
+        """The times of arrivals, in order: of those at the highest rate, each kept by its chance (thinning)."""
+        most, time_s = self.most, since_s
+        while most and (time_s := time_s + random.expovariate(most)) < until_s:
+            if random.random() * most <= self.at(time_s):
+                yield time_s
+
+    def scaled(self, scale: float) -> "Curve":
+        """The same day with more or fewer messages."""
+        burst = None if self.burst is None else replace(self.burst, rate=self.burst.rate * scale)
+        return Curve(self.times_s, tuple(rate * scale for rate in self.rates), burst)
+
+    def _steady(self, time_s: float) -> float:
+        # From the last point of the day the line goes on to the first of the next.
+        last = len(self.times_s) - 1
+        n = bisect_right(self.times_s, time_s) - 1
+        begin, end = (n, n + 1) if 0 <= n < last else (last, 0)
+        rate, next_rate = self.rates[begin], self.rates[end]
+        if rate == next_rate:
+            return rate
+        length = (self.times_s[end] - self.times_s[begin]) % DAY_S
+        return rate + (next_rate - rate) * ((time_s - self.times_s[begin]) % DAY_S) / length
+
+
+def parse(table: Table) -> Curve:
+    """``arrivals`` and ``bursts`` of a queue: a rate, or points [hour, rate]."""
+    what, given = table.path("arrivals"), table.take("arrivals")
+    if isinstance(given, int | float):
+        times, rates = [0.0], [number(what, given, 0, RATE_MOST)]
+    else:
+        points = [items(f"{what}[{n}]", each, 2) for n, each in enumerate(items(what, given), 1)]
+        times = [number(f"{what}[{n}][1]", each[0], 0, 24) * HOUR_S for n, each in enumerate(points, 1)]
+        rates = [number(f"{what}[{n}][2]", each[1], 0, RATE_MOST) for n, each in enumerate(points, 1)]
+        if any(later <= earlier for earlier, later in pairwise(times)):
+            raise InvalidArgument(f"{what} must be points [hour, messages a second] of ascending hours, not {given}")
+    return Curve(tuple(times), tuple(rates), _burst(table.table("bursts")))
+
+
+def _burst(table: Table | None) -> Burst | None:
+    if table is None:
+        return None
+    every_s = table.seconds("every", 1, DAY_S)
+    found = Burst(every_s, table.seconds("length", 0.001, every_s), table.number("rate", 0, RATE_MOST))
+    table.done()
+    return found

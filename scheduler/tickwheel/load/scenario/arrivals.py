@@ -1,0 +1,96 @@
+"""The plan of a load: what is enqueued when, with its delay, run time and fate. All of it follows from the seed."""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from tickwheel.load.scenario.scenario import QueueLoad, Scenario
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A message that is to be enqueued. Times are seconds of the scenario, ``at_s`` since the start of the run."""
+
+    at_s: float
+    queue: str
+    delay_s: float
+    run_s: float
+    failures: int = 0
+    """How many attempts fail before one succeeds."""
+    cancel_s: float | None = None
+    """So long after it was enqueued it is cancelled."""
+    deadline_s: float | None = None
+    """From when it is due; None is the default, which is the due time."""
+    metadata: dict[str, str] | None = None
+
+    @property
+    def due_s(self) -> float:
+        return self.at_s + self.delay_s
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether no worker is to get it."""
+        return self.cancel_s is not None and self.cancel_s < self.delay_s
+
+
+def planned(scenario: Scenario) -> Iterator[Arrival]:
+    """All arrivals of the run, in order of time."""
+    if scenario.recording:
+        return _recorded(scenario)
+    streams = [_of_queue(scenario, queue) for queue in scenario.queues]
+    return heapq.merge(*streams, key=lambda arrival: arrival.at_s)
+
+
+def expected(scenario: Scenario) -> int:
+    """How many arrivals are to be expected, bounds included."""
+    if scenario.recording:
+        count = sum(_is_in(scenario, row.arrival_s) for row in scenario.recording)
+    else:
+        until_s = scenario.start_s + scenario.length_s
+        count = round(sum(q.arrivals.count(scenario.start_s, until_s) for q in scenario.queues if q.arrivals))
+    return count if scenario.most_messages is None else min(count, scenario.most_messages)
+
+
+def drawn(queue: QueueLoad, at_s: float, random: Random) -> Arrival:
+    """What arrives in a queue at a time."""
+    delay_s = queue.delay.draw(random)
+    found = Arrival(at_s, queue.name, delay_s, queue.run.draw(random), _failures(queue, random))
+    if queue.cancel is not None and random.random() < queue.cancel.share:
+        found.cancel_s = queue.cancel.after.draw(random)
+    if queue.urgency:
+        found.deadline_s = random.choices(queue.urgency, [each.share for each in queue.urgency])[0].offset_s
+    if queue.exclusive is not None or queue.metadata:
+        found.metadata = {each.key: each.draw(random) for each in queue.metadata}
+        if queue.exclusive is not None:
+            found.metadata[queue.exclusive.key] = queue.exclusive.draw(random)
+    return found
+
+
+def _of_queue(scenario: Scenario, queue: QueueLoad) -> Iterator[Arrival]:
+    if queue.arrivals is None:
+        return
+    # Two streams, so that what arrives is the same however often a curve of another height draws.
+    times, contents = Random(f"{scenario.seed}/{queue.name}/times"), Random(f"{scenario.seed}/{queue.name}")
+    until_s = scenario.start_s + scenario.length_s
+    for time_s in queue.arrivals.draw(scenario.start_s, until_s, times):
+        yield drawn(queue, time_s - scenario.start_s, contents)
+
+
+def _recorded(scenario: Scenario) -> Iterator[Arrival]:
+    random = {queue.name: Random(f"{scenario.seed}/{queue.name}") for queue in scenario.queues}
+    for row in scenario.recording:
+        if _is_in(scenario, row.arrival_s):
+            failures = _failures(scenario.queue(row.queue), random[row.queue])
+            yield Arrival(row.arrival_s - scenario.start_s, row.queue, 0.0, row.run_s, failures)
+
+
+def _is_in(scenario: Scenario, time_s: float) -> bool:
+    return scenario.start_s <= time_s < scenario.start_s + scenario.length_s
+
+
+def _failures(queue: QueueLoad, random: Random) -> int:
+    count = 0
+    while queue.failures and count < queue.max_attempts and random.random() < queue.failures:
+        count += 1
+    return count

@@ -1,0 +1,141 @@
+"""How long things take, drawn at random: delays, run times, and when an order is cancelled. All in seconds.
+
+Written in a scenario as a duration, or as a table with one of these:
+
+    "15m"                                               always that
+    { uniform = ["1m", "10m"] }                         evenly between two
+    { exponential = "30s" }                             by its mean
+    { lognormal = { median = "2m", sigma = 0.8 } }      skewed to the right, as most run times are
+    { list = ["1s", "2s", "8s"] }                       one of those that were seen, as often as it stands there
+    { mix = [[0.9, "15m"], [0.1, { exponential = "1h" }]] }     one of several, by weight
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from tickwheel.errors import InvalidArgument
+from tickwheel.load.scenario.toml_fields import Table, items, number, seconds
+
+KINDS = ("uniform", "exponential", "lognormal", "list", "mix")
+_SIGMA_MOST = 5.0
+
+
+class Distribution(Protocol):
+    """What is drawn from."""
+
+    @property
+    def mean(self) -> float: ...
+
+    def draw(self, random: Random) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    mean: float
+
+    def draw(self, random: Random) -> float:
+        return self.mean
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    least: float
+    most: float
+
+    @property
+    def mean(self) -> float:
+        return (self.least + self.most) / 2
+
+    def draw(self, random: Random) -> float:
+        return random.uniform(self.least, self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    mean: float
+
+    def draw(self, random: Random) -> float:
+        return random.expovariate(1) * self.mean
+
+
+@dataclass(frozen=True, slots=True)
+class Lognormal:
+    median: float
+    sigma: float
+
+    @property
+    def mean(self) -> float:
+        return self.median * math.exp(self.sigma**2 / 2)
+
+    def draw(self, random: Random) -> float:
+        return self.median * math.exp(random.gauss(0, self.sigma))
+
+
+@dataclass(frozen=True, slots=True)
+class Empirical:
+    values: Sequence[float]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.values) / len(self.values)
+
+    def draw(self, random: Random) -> float:
+        return random.choice(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    weights: Sequence[float]
+    parts: Sequence[Distribution]
+
+    @property
+    def mean(self) -> float:
+        return sum(w * part.mean for w, part in zip(self.weights, self.parts, strict=True)) / sum(self.weights)
+
+    def draw(self, random: Random) -> float:
+        return random.choices(self.parts, self.weights)[0].draw(random)
+
+
+ZERO = Constant(0.0)
+
+
+def parse(what: str, value: object) -> Distribution:
+    """A distribution as a scenario writes it. Raises InvalidArgument, which names the field."""
+    if not isinstance(value, dict):
+        return Constant(seconds(what, value))
+    table = Table(what, value)
+    if len(value) != 1 or next(iter(value)) not in KINDS:
+        raise InvalidArgument(
+            f"{what} must be a duration like '15m', or a table with one of {', '.join(KINDS)}, not {value}"
+        )
+    return _parsed(table, next(iter(value)))
+
+
+def _parsed(table: Table, kind: str) -> Distribution:
+    what = table.path(kind)
+    if kind == "lognormal":
+        inner = table.table(kind)
+        assert inner is not None
+        found = Lognormal(seconds(inner.path("median"), inner.take("median")), inner.number("sigma", 0, _SIGMA_MOST))
+        inner.done()
+        return found
+    given = table.take(kind)
+    if kind == "exponential":
+        return Exponential(seconds(what, given))
+    if kind == "list":
+        return Empirical(tuple(seconds(f"{what}[{n}]", each) for n, each in enumerate(items(what, given), 1)))
+    if kind == "uniform":
+        ends = items(what, given, 2)
+        least, most = (seconds(f"{what}[{n}]", each) for n, each in enumerate(ends[:2], 1))
+        if len(ends) != 2 or least > most:
+            raise InvalidArgument(f"{what} must be two durations, the shorter one first, not {given}")
+        return Uniform(least, most)
+    weights, parts = [], []
+    for n, each in enumerate(items(what, given), 1):
+        pair = items(f"{what}[{n}]", each, 2)
+        weights.append(number(f"{what}[{n}][1]", pair[0], 1e-9, 1e9))
+        parts.append(parse(f"{what}[{n}][2]", pair[1]))
+    return Mix(tuple(weights), tuple(parts))

@@ -1,0 +1,128 @@
+"""A recorded load, as CSV: `queue,arrival,run seconds`, a line for each message, checked line by line.
+
+``arrival`` is in seconds, from midnight or any other moment, or a time like 2026-05-17T18:00:00Z; all lines alike.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.resources.abc import Traversable
+
+from tickwheel.errors import InvalidArgument
+from tickwheel.load.scenario.arrival_rate import DAY_S
+from tickwheel.load.scenario.distributions import Empirical
+from tickwheel.load.scenario.scenario import QueueLoad, Row, Scenario, default_workers
+from tickwheel.model.validation import plain_name, shown
+
+COLUMNS = ("queue", "arrival", "run seconds")
+_RUN_MOST_S = 86_400.0
+_LENGTH_MOST_S = 7 * DAY_S
+
+
+def scenario(file: Traversable) -> Scenario:
+    """A recording by itself, with the settings that queues have by default, and one worker."""
+    rows = read(file)
+    queues = completed([], rows)
+    return Scenario(
+        name=file.name.rpartition(".")[0] or file.name,
+        queues=queues,
+        workers=default_workers(queues),
+        start_s=rows[0].arrival_s,
+        length_s=length_s(rows),
+        recording=rows,
+    )
+
+
+def read(file: Traversable) -> list[Row]:
+    """The lines of a file, by arrival. Raises InvalidArgument, which names file and line."""
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{file.name} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    rows, stamped = [], set()
+    for line, row in _lines(text, file.name):
+        try:
+            rows.append(_row(row))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{file.name} line {line}: {error}") from error
+        stamped.add(not _is_number(row[1]))
+        if len(stamped) > 1:
+            raise InvalidArgument(f"{file.name} line {line}: arrival must be written as on the lines before")
+    if not rows:
+        raise InvalidArgument(f"{file.name} has no messages")
+    rows.sort(key=lambda row: row.arrival_s)
+    # Of times of day the hour is kept; of a long count of seconds, too.
+    first = rows[0].arrival_s // DAY_S * DAY_S
+    if rows[-1].arrival_s - rows[0].arrival_s > _LENGTH_MOST_S:
+        raise InvalidArgument(f"{file.name} goes over more than 7 days, from its first arrival to its last")
+    return [Row(row.queue, row.arrival_s - first, row.run_s) for row in rows]
+
+
+def length_s(rows: Sequence[Row]) -> float:
+    """From the first arrival until just after the last."""
+    return rows[-1].arrival_s - rows[0].arrival_s + 0.001
+
+
+def completed(queues: Iterable[QueueLoad], rows: Iterable[Row]) -> list[QueueLoad]:
+    """A queue for each name that was recorded: as the scenario has it, or by default, with the run times recorded."""
+    runs: dict[str, list[float]] = {}
+    for row in rows:
+        runs.setdefault(row.queue, []).append(row.run_s)
+    by_name = {queue.name: queue for queue in queues}
+    for name in by_name:
+        if name not in runs:
+            raise InvalidArgument(f"queue {name!r} is not in the recording, which has {', '.join(sorted(runs))}")
+    return [_with_runs(by_name.get(name, QueueLoad(name)), seen) for name, seen in sorted(runs.items())]
+
+
+def _with_runs(queue: QueueLoad, seen: list[float]) -> QueueLoad:
+    return replace(queue, run=Empirical(seen))
+
+
+def _lines(text: str, name: str) -> Iterable[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = tuple(each.strip().lower().replace("_", " ") for each in next(reader, []))
+        if header != COLUMNS:
+            raise InvalidArgument(
+                f"{name} line 1: the header must be {','.join(COLUMNS)}, not {shown(','.join(header))}"
+            )
+        for row in reader:
+            if len(row) != len(COLUMNS):
+                raise InvalidArgument(f"{name} line {reader.line_num}: it should have 3 fields, not {len(row)}")
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise InvalidArgument(f"{name} line {reader.line_num}: {error}") from error
+
+
+def _row(row: list[str]) -> Row:
+    queue, arrival, run = row
+    run_s = float(run) if _is_number(run) else math.nan
+    if not 0 <= run_s <= _RUN_MOST_S:
+        raise InvalidArgument(f"run seconds must be a number from 0 to {_RUN_MOST_S:,.0f}, not {shown(run)}")
+    return Row(plain_name("queue", queue), _arrival(arrival), run_s)
+
+
+def _arrival(text: str) -> float:
+    if _is_number(text) and 0 <= float(text) <= 1e11:
+        return float(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"arrival must be seconds, 0 or more, or a time like 2026-05-17T18:00:00Z, not {shown(text)}"
+        ) from error
+    # The hour is that of the clock on the wall there, which is what a day's load goes by.
+    return at.replace(tzinfo=UTC).timestamp()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -1,0 +1,177 @@
+"""What a load is made of: queues and what arrives in them, and the workers. Times are seconds of the scenario's day.
+
+A run divides them by ``speed_up``: an hour takes a minute at 60. Nothing here knows of files, or of a server.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+
+from tickwheel import limits
+from tickwheel.load.scenario.arrival_rate import Curve
+from tickwheel.load.scenario.distributions import ZERO, Distribution
+from tickwheel.load.scenario.metadata_values import Values
+
+# Of a server that answers in its own time, however fast the day goes by.
+_LONG_POLL_LEAST_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """So large a share is cancelled, so long after it was enqueued."""
+
+    share: float
+    after: Distribution
+
+
+@dataclass(frozen=True, slots=True)
+class Urgency:
+    """A priority class: the deadline of so large a share is so far from its due time, before it if negative."""
+
+    share: float
+    offset_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Polls:
+    """Dequeue calls at fixed times, whoever is free, besides those of the workers; each for up to ``batch``.
+
+    So many come ``together``, as of a host that asks for all of its idle workers at once.
+    """
+
+    per_s: float
+    batch: int
+    together: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLoad:
+    """One queue. ``name`` and ``weight`` are what the workers' lottery draws by."""
+
+    name: str
+    weight: int = 40
+    arrivals: Curve | None = None
+    delay: Distribution = ZERO
+    run: Distribution = ZERO
+    batch: int = 10
+    iterations: int = 5
+    lease_s: float = limits.LEASE_MS / 1_000
+    long_poll_s: float = 1.0
+    failures: float = 0.0
+    max_attempts: int = limits.MAX_ATTEMPTS
+    backoff_s: float = limits.BACKOFF_MS / 1_000
+    cancel: Cancel | None = None
+    exclusive: Values | None = None
+    metadata: Sequence[Values] = ()
+    urgency: Sequence[Urgency] = ()
+    payload_bytes: int = 200
+    polls: Polls | None = None
+    wait_target_s: float = 5.0
+    """How long its messages may wait, where the workers needed are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerGroup:
+    """Workers that are alike: hosts x processes, each of which takes from ``queues`` what matches ``where``."""
+
+    name: str
+    queues: Sequence[str]
+    hosts: int = 1
+    processes: int = 1
+    where: Mapping[str, str] = field(default_factory=dict)
+    selector: str = "reduced-lottery"
+    scale: float = 1.0
+
+    @property
+    def count(self) -> int:
+        return max(1, ceil(self.hosts * self.processes * self.scale - 1e-9))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of a recording."""
+
+    queue: str
+    arrival_s: float
+    run_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A load, ready to be planned from its seed."""
+
+    name: str
+    queues: Sequence[QueueLoad]
+    workers: Sequence[WorkerGroup]
+    about: str = ""
+    seed: int = 1
+    start_s: float = 0.0
+    length_s: float = 86_400.0
+    drain_s: float = 3_600.0
+    speed_up: float = 1.0
+    scale: float = 1.0
+    producer_batch: int = 1
+    linger_s: float = 0.0
+    """Of the real time, as are the bounds that follow."""
+    most_seconds: float | None = None
+    most_messages: int | None = None
+    warm_up_s: float = 0.0
+    """Latencies count from then on: a start is not what a day is like."""
+    recording: Sequence[Row] = ()
+
+    @property
+    def worker_count(self) -> int:
+        return sum(group.count for group in self.workers)
+
+    def queue(self, name: str) -> QueueLoad:
+        return next(queue for queue in self.queues if queue.name == name)
+
+    def of_queue(self, name: str) -> "list[WorkerGroup]":
+        """The groups of workers that take from a queue."""
+        return [group for group in self.workers if name in group.queues]
+
+    def real(self, seconds: float) -> float:
+        """A time of the scenario as the run has it."""
+        return seconds / self.speed_up
+
+    def long_poll(self, queue: QueueLoad) -> float:
+        """How long a worker of the run waits at an empty queue, in real seconds."""
+        return max(_LONG_POLL_LEAST_S, self.real(queue.long_poll_s))
+
+    def scaled(self, scale: float) -> "Scenario":
+        """The same with so many times the messages, workers, exclusive values and calls, as one day is like another."""
+        if scale == 1:
+            return self
+        return replace(
+            self,
+            scale=self.scale * scale,
+            queues=[_scaled(queue, scale) for queue in self.queues],
+            workers=[replace(group, scale=group.scale * scale) for group in self.workers],
+            most_messages=None if self.most_messages is None else max(1, round(self.most_messages * scale)),
+        )
+
+
+def _scaled(queue: QueueLoad, scale: float) -> QueueLoad:
+    return replace(
+        queue,
+        arrivals=None if queue.arrivals is None else queue.arrivals.scaled(scale),
+        exclusive=None if queue.exclusive is None else queue.exclusive.scaled(scale),
+        polls=None if queue.polls is None else replace(queue.polls, per_s=queue.polls.per_s * scale),
+    )
+
+
+def default_workers(queues: Sequence[QueueLoad]) -> list[WorkerGroup]:
+    """One worker for all queues but those that calls at planned times are made for."""
+    names = [queue.name for queue in queues if queue.polls is None]
+    return [WorkerGroup("workers", names)] if names else []
+
+
+def with_workers(groups: Sequence[WorkerGroup], count: int) -> list[WorkerGroup]:
+    """So many workers in all, each group with its share of them, and one at least."""
+    total, found, left = sum(group.count for group in groups), [], count
+    for n, group in enumerate(groups):
+        others = len(groups) - n - 1
+        share = left if not others else max(1, min(left - others, round(count * group.count / total)))
+        found.append(replace(group, hosts=1, processes=share, scale=1.0))
+        left -= share
+    return found

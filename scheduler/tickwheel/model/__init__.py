@@ -1,0 +1,1 @@
+"""Values of the domain, and their validation; no I/O."""

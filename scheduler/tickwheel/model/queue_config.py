@@ -1,0 +1,190 @@
+"""A queue's configuration: its settings, their limits, and the bytes in which scripts get what they need of it.
+
+The home of every configuration is shard 0, with a version, and a stamp that no other queue has, not even one of its
+name in a namespace that has lost its state. Each shard has a copy of both, and a script called under others answers
+STALECONFIG before it writes.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import timedelta
+from struct import Struct
+from struct import error as CutShort
+from typing import Any, Self
+
+from tickwheel import limits
+from tickwheel.errors import InvalidArgument, QueueConfigConflict, TickwheelError
+from tickwheel.model import sink_url
+from tickwheel.model import validation as arguments
+from tickwheel.storage import trace_context
+
+_CONTEXT = Struct(">I4sHBI")
+_LEADER = Struct(">HHIHI")
+_VERSION = Struct(">I4s")
+_HOME = Struct(">I4sH")
+EXCLUSIVE, FORECAST, BLOCKED, HEADS = 1, 2, 4, 8
+FIXED = ("exclusive_key", "indexed", "forecast")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueConfig:
+    """The settings of a queue. Times in ms; see `create_queue` for what each means."""
+
+    exclusive_key: str | None = None
+    indexed: tuple[str, ...] | None = None
+    lease_ms: int = limits.LEASE_MS
+    max_attempts: int = limits.MAX_ATTEMPTS
+    backoff_ms: int = limits.BACKOFF_MS
+    backoff_max_ms: int = limits.BACKOFF_MS_MAX
+    retention_ms: int = limits.RETENTION_MS
+    errored_retention_ms: int = limits.ERRORED_RETENTION_MS
+    payload_limit: int = limits.PAYLOAD_BYTES
+    forecast: bool = False
+    sink: str | None = None
+    enqueue_blocked: bool = False
+    dequeue_blocked: bool = False
+    number: int = 0
+    version: int = 0
+    stamp: bytes = bytes(4)
+    indexed_keys: frozenset[str] | None = field(init=False, compare=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.indexed is not None:
+            object.__setattr__(self, "indexed_keys", frozenset(self.indexed))
+
+    @property
+    def packed_version(self) -> bytes:
+        """Version and stamp as shards keep them."""
+        return _VERSION.pack(self.version, self.stamp)
+
+    def context(self, history: int, options: int = 0) -> bytes:
+        """What a client's script call says of the queue (`lua/_context.lua`)."""
+        return _CONTEXT.pack(self.version, self.stamp, self.number, self._options() | options, history)
+
+    def leader_context(self, history: int) -> bytes:
+        """What an event process's script call says of the queue (`lua/_leader.lua`)."""
+        return self.context(history) + _LEADER.pack(
+            self.max_attempts, *divmod(self.retention_ms, 2**32), *divmod(self.errored_retention_ms, 2**32)
+        )
+
+    def _options(self) -> int:
+        return (EXCLUSIVE if self.exclusive_key is not None else 0) | (FORECAST if self.forecast else 0)
+
+    def settings(self) -> dict[str, Any]:
+        """What a user set, without number, version and stamp."""
+        found = asdict(self)
+        for name in ("number", "version", "stamp", "indexed_keys"):
+            del found[name]
+        return found
+
+    def stored(self) -> bytes:
+        """The settings as their home keeps them, behind version, stamp and number."""
+        return json.dumps(self.settings(), sort_keys=True).encode()
+
+    @classmethod
+    def restored(cls, queue: str, stored: bytes) -> Self:
+        """What was `stored`. Raises TickwheelError where it is damaged."""
+        try:
+            version, stamp, number = _HOME.unpack_from(stored)
+            settings = json.loads(stored[_HOME.size :])
+            if settings["indexed"] is not None:
+                settings["indexed"] = tuple(settings["indexed"])
+            known = {item.name for item in fields(cls)}
+            return cls(**{k: v for k, v in settings.items() if k in known}, number=number, version=version, stamp=stamp)
+        except (CutShort, ValueError, TypeError, LookupError) as error:
+            raise TickwheelError(f"the configuration of queue {queue!r} is damaged: {stored!r:.80}") from error
+
+    def check_fixed(self, queue: str, wanted: "QueueConfig") -> None:
+        """Raises QueueConfigConflict where a setting differs that never changes."""
+        for name in FIXED:
+            if getattr(self, name) != getattr(wanted, name):
+                raise QueueConfigConflict(
+                    f"queue {queue!r} has {name}={getattr(self, name)!r}, which never changes;"
+                    f" {getattr(wanted, name)!r} needs a queue of another name"
+                )
+
+    def updated(self, queue: str, wanted: "QueueConfig") -> "QueueConfig":
+        """``wanted`` as the successor of this one; QueueConfigConflict where a fixed setting would change."""
+        self.check_fixed(queue, wanted)
+        return replace(
+            wanted,
+            enqueue_blocked=self.enqueue_blocked,
+            dequeue_blocked=self.dequeue_blocked,
+            number=self.number,
+            version=self.version,
+            stamp=self.stamp,
+        )
+
+
+def differences(ours: QueueConfig, wanted: QueueConfig) -> str:
+    """What differs between two configurations of a queue, for an error; empty where nothing does."""
+    skip = {"enqueue_blocked", "dequeue_blocked"}
+    mine, theirs = ours.settings(), wanted.settings()
+    return ", ".join(
+        f"{name} is {mine[name]!r}, not {theirs[name]!r}"
+        for name in mine
+        if name not in skip and mine[name] != theirs[name]
+    )
+
+
+def parse(given: Mapping[str, Any], base: QueueConfig | None = None) -> QueueConfig:
+    """Settings as `create_queue` takes them, checked; what is not named is as in ``base``, or the default."""
+    arguments.known("a queue", given, SETTINGS)
+    values: dict[str, Any] = {}
+    key = given.get("exclusive_key")
+    if key is not None:
+        _check_key("exclusive_key", key)
+        values["exclusive_key"] = arguments.plain(key)
+    indexed = given.get("indexed")
+    if indexed is not None:
+        if not isinstance(indexed, list | tuple | set | frozenset):
+            raise InvalidArgument(f"indexed must be a list, tuple or set of str, not {arguments.shown(indexed)}")
+        for name in indexed:
+            _check_key("a key of indexed", name)
+        names = sorted({arguments.plain(name) for name in indexed})
+        arguments.integer("the number of keys in indexed", len(names), 0, limits.PAIRS_MAX)
+        values["indexed"] = tuple(names)
+    for name, (least, most) in _DURATIONS.items():
+        if given.get(name) is not None:
+            values[f"{name}_ms"] = arguments.duration_ms(name, given[name], least, most)
+    for name, (least, most) in _NUMBERS.items():
+        if given.get(name) is not None:
+            values[name] = arguments.integer(name, given[name], least, most)
+    if given.get("forecast") is not None:
+        values["forecast"] = arguments.boolean("forecast", given["forecast"])
+    if given.get("sink") is not None:
+        # Empty takes it away: None is what was not named.
+        values["sink"] = None if given["sink"] == "" else sink_url.checked(given["sink"])
+    config = replace(base or QueueConfig(), **values)
+    if config.backoff_ms > config.backoff_max_ms:
+        raise InvalidArgument(
+            f"backoff {timedelta(milliseconds=config.backoff_ms)} must not be longer than"
+            f" backoff_max {timedelta(milliseconds=config.backoff_max_ms)}"
+        )
+    # Retention never ends before the session in which a call may be repeated.
+    return replace(
+        config,
+        retention_ms=max(config.retention_ms, limits.SESSION_MS),
+        errored_retention_ms=max(config.errored_retention_ms, limits.SESSION_MS),
+    )
+
+
+def _check_key(what: str, key: object) -> None:
+    arguments.text(what, key, limits.PAIR_KEY_BYTES, least=1)
+    if key in trace_context.KEYS:
+        raise InvalidArgument(f"{what} cannot be {key!r}: it says which trace a message is of, and is never indexed")
+
+
+_DURATIONS = {
+    "lease": (limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
+    "backoff": (0, limits.RETENTION_MS_MAX),
+    "backoff_max": (0, limits.RETENTION_MS_MAX),
+    "retention": (0, limits.RETENTION_MS_MAX),
+    "errored_retention": (0, limits.RETENTION_MS_MAX),
+}
+_NUMBERS = {
+    "max_attempts": (1, limits.MAX_ATTEMPTS_MAX),
+    "payload_limit": (1, limits.PAYLOAD_BYTES_MAX),
+}
+SETTINGS = ("exclusive_key", "indexed", "forecast", "sink", *_DURATIONS, *_NUMBERS)

@@ -1,0 +1,50 @@
+"""Where a queue's due messages go instead of to workers, as a URL: which there are, and what each may look like.
+
+`event_process/sinks.py` opens them. Another kind is a line here and one there.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tickwheel.errors import InvalidArgument
+from tickwheel.model.validation import plain, shown
+
+# org.apache.kafka.common.internals.Topic
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+TOPIC_NAMES: Final = "1 to 249 letters, digits, '.', '_' and '-', neither '.' nor '..'"
+
+
+def checked(url: object) -> str:
+    """The URL, if it is one of a sink. Raises InvalidArgument."""
+    if not isinstance(url, str):
+        raise InvalidArgument(f"sink must be a URL as 'kafka://topic', not {shown(url)}")
+    scheme, separator, name = url.partition("://")
+    check = _SCHEMES.get(scheme)
+    if not separator or check is None:
+        known = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
+        raise InvalidArgument(f"sink {url!r:.80} is not supported: a sink is one of {known}")
+    check(url, name)
+    return plain(url)
+
+
+def parts(url: str) -> tuple[str, str]:
+    """Scheme and name of a URL that was checked."""
+    scheme, _, name = url.partition("://")
+    return scheme, name
+
+
+def is_topic(name: object) -> bool:
+    """Whether Kafka can have a topic of that name."""
+    return isinstance(name, str) and _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def _check_kafka(url: str, topic: str) -> None:
+    if not is_topic(topic):
+        raise InvalidArgument(
+            f"sink {url!r:.80} must be kafka:// and the name of a topic: {TOPIC_NAMES}; where the brokers are is the"
+            " event process's to know (--kafka)"
+        )
+
+
+_SCHEMES: Final[Mapping[str, Callable[[str, str], None]]] = {"kafka": _check_kafka}

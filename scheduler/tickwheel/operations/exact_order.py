@@ -1,0 +1,44 @@
+"""Exact order over shards: which of them hold the most urgent messages, and how many of those each."""
+
+from collections import Counter
+from struct import Struct
+
+from tickwheel import limits
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.context import Core
+from tickwheel.plan import Plan, Request
+
+_ASKED = Struct(">HI")
+_ORDER = Struct(">QHI")
+
+
+def shares(core: Core, queue: str, where: bytes, limit: int) -> Plan[tuple[Counter[int], bool]]:
+    """How many of the ``limit`` most urgent messages each shard has, the most urgent shard first; whether that is all.
+
+    Every shard is asked for its first orders, in rounds of bounded work, and they are merged. A shard whose bound ends
+    before it has said as many as were asked for is believed up to the last that it said.
+    """
+    orders: list[tuple[int, int, int, int]] = []
+    cursors = dict.fromkeys(range(core.shards), b"")
+    known_up_to: list[tuple[int, int, int, int]] = []
+    while cursors:
+
+        def build(config: QueueConfig, shard: int) -> Request:
+            asked = _ASKED.pack(limit, limits.CALL_ENTRIES)
+            args = [config.context(core.history), asked, cursors[shard], where]
+            return Request(shard, core.call("peek", shard, queue, args))
+
+        shards = list(cursors)
+        replies = yield from core.on_shards(queue, shards, build)
+        for shard, reply in zip(shards, replies, strict=True):
+            said, cursors[shard], short = reply.value
+            if cursors[shard]:
+                continue
+            del cursors[shard]
+            orders += [(*order, shard) for order in _ORDER.iter_unpack(said)]
+            if short:
+                known_up_to.append(orders[-1])
+    orders.sort()
+    certain = [order for order in orders if not known_up_to or order <= min(known_up_to)]
+    chosen = certain[:limit]
+    return Counter(shard for *_, shard in chosen), not known_up_to and len(orders) <= limit

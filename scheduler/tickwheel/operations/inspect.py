@@ -1,0 +1,217 @@
+"""What only reads: get, counts, lateness, depth, forecast, and a walk over all messages."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from struct import Struct
+from struct import error as StructError
+
+from tickwheel import limits
+from tickwheel.errors import InvalidArgument, MessageNotFound, TickwheelError
+from tickwheel.model import validation as arguments
+from tickwheel.model.message import MessageView
+from tickwheel.operations.cancel import locate
+from tickwheel.operations.context import Core
+from tickwheel.plan import Plan, Request, Round, pairwise
+from tickwheel.storage import record
+from tickwheel.storage.record import State
+
+_TIME = Struct(">HI")
+# The fields of a queue's histograms: powers of two in ms, and how many had a deadline.
+BUCKET = re.compile(rb"(late|missed):[0-9]{1,2}|deadlines")
+_STATES = [state.label for state in State]
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """How late messages became deliverable, and how many deadlines were missed, since the queue was created.
+
+    The buckets count by powers of two: ``{1: 5}`` are five of less than 1 ms, ``{8: 2}`` two of 4 to under 8 ms.
+    """
+
+    promoted: dict[int, int]
+    """(dequeueable - due) in ms, of messages that waited on the wheel: bucket's upper end -> how many."""
+    missed: dict[int, int]
+    """(dequeued - deadline) in ms, of those dequeued after the deadline they were given: upper end -> how many."""
+    deadlines: int
+    """How many messages with a deadline of their own were dequeued."""
+
+    def percentile(self, share: float) -> int:
+        """The upper end, in ms, of the bucket up to which ``share`` (0 to 1) of the promoted lie; 0 for none."""
+        if not 0 <= share <= 1:
+            raise InvalidArgument(f"share must be from 0 to 1, as 0.99 for the 99th percentile, not {share!r}")
+        wanted = share * sum(self.promoted.values())
+        passed = 0
+        for end, count in sorted(self.promoted.items()):
+            passed += count
+            if passed >= wanted > 0:
+                return end
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastMinute:
+    """How many messages fall due in the minute that starts at ``start``."""
+
+    start: datetime
+    due: int
+
+
+def get(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
+    """One message as it stands."""
+    shard, raw = yield from locate(core, queue, id_, exclusive_value)
+    reply = yield from core.read(queue, shard, "get", [raw])
+    _, stored, body = reply.value
+    if not stored:
+        raise MessageNotFound(
+            f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over"
+        )
+    return view(queue, raw, stored, body, exclusive_value is not None)
+
+
+@contextmanager
+def damage_named(queue: str, raw_name: bytes) -> Iterator[None]:
+    """Whatever is wrong with the record of a message raises TickwheelError."""
+    try:
+        yield
+    except (ValueError, IndexError, StructError) as error:
+        raise TickwheelError(
+            f"message {raw_name!r} of queue {queue!r} is damaged: {error}; `tickwheel doctor` names all damage"
+        ) from error
+
+
+def decoded(queue: str, raw_name: bytes, stored: bytes, body: bytes = b"") -> record.Record:
+    """The record of a message. Raises TickwheelError where it is damaged."""
+    with damage_named(queue, raw_name):
+        return record.decode(stored, body)
+
+
+def view(queue: str, raw_name: bytes, stored: bytes, body: bytes, exclusive: bool) -> MessageView:
+    """A record as callers see it. Raises TickwheelError where it is damaged."""
+    with damage_named(queue, raw_name):
+        id_, value = record.split_name(raw_name, exclusive)
+    found = decoded(queue, raw_name, stored, body)
+    completed = found.state is State.COMPLETED
+    return MessageView(
+        id=id_,
+        queue=queue,
+        state=found.state.label,
+        payload=found.payload,
+        metadata=found.metadata,
+        due=arguments.from_ms(found.due_ms),
+        deadline=arguments.from_ms(found.deadline_ms),
+        attempt=found.attempts,
+        version=found.version,
+        exclusive_value=value,
+        worker=found.worker,
+        error="" if completed else found.error,
+        until=None if found.state is State.PENDING else arguments.from_ms(found.until_ms),
+        result=found.error if completed and found.flags & record.ERROR else None,
+    )
+
+
+def counts(core: Core, queue: str) -> Plan[dict[str, int]]:
+    """How many messages are in each state, over all shards (not a snapshot where there are several)."""
+    return (yield from counts_and_lateness(core, queue))[0]
+
+
+def lateness(core: Core, queue: str) -> Plan[Lateness]:
+    """The histograms of lateness and missed deadlines, over all shards."""
+    return (yield from counts_and_lateness(core, queue))[1]
+
+
+def counts_and_lateness(core: Core, queue: str) -> Plan[tuple[dict[str, int], Lateness]]:
+    """Both, which one call reads."""
+    totals = dict.fromkeys(_STATES, 0)
+    counted = yield from _counted(core, queue)
+    for states, _ in counted:
+        for state, count in states.items():
+            totals[state.label] += count
+    return totals, _summed(each for _, late in counted for each in late.items())
+
+
+def histogram(fields: Iterable[tuple[bytes, bytes]]) -> Lateness:
+    """The sum of the stored histograms that these fields and values are of. Raises ValueError for others."""
+    return _summed((_bucket(field), int(count)) for field, count in fields)
+
+
+def depth(core: Core, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
+    """How many messages are Pending, of those that carry every pair of ``where``; locked values count too."""
+    filters = {} if where is None else arguments.filters(where)
+    if not filters:
+        return (yield from counts(core, queue))["pending"]
+    config = yield from core.config(queue)
+    for key in filters:
+        if config.indexed is not None and key not in config.indexed:
+            raise InvalidArgument(
+                f"queue {queue!r} does not index {key!r}: it was created with indexed={list(config.indexed)}"
+            )
+    asked, total = record.where(filters), 0
+    for shard in range(core.shards):
+        cursor = b""
+        while True:
+            reply = yield from core.read(queue, shard, "depth", [asked, limits.CALL_ENTRIES, cursor])
+            part, cursor = reply.value
+            total += part
+            if not cursor:
+                break
+    return total
+
+
+def forecast(core: Core, queue: str, minutes: int) -> Plan[list[ForecastMinute]]:
+    """What falls due in each of the coming minutes, this one first."""
+    minutes = arguments.integer("minutes", minutes, 1, limits.FORECAST_MINUTES_MAX)
+    config = yield from core.config(queue)
+    if not config.forecast:
+        raise InvalidArgument(
+            f"queue {queue!r} keeps no forecast: create it with forecast=True, which counts messages per minute"
+        )
+    requests = [Request(shard, core.call("forecast", shard, queue, [minutes])) for shard in range(core.shards)]
+    replies = yield Round(requests)
+    high, low = _TIME.unpack(replies[0].value[0])
+    first = (high << 32 | low) // 60_000
+    totals = [sum(column) for column in zip(*(reply.value[1:] for reply in replies), strict=True)]
+    return [ForecastMinute(arguments.from_ms((first + n) * 60_000), count) for n, count in enumerate(totals)]
+
+
+def _summed(buckets: Iterable[tuple[tuple[bytes, int], int]]) -> Lateness:
+    promoted: dict[int, int] = {}
+    missed: dict[int, int] = {}
+    deadlines = 0
+    for (kind, exponent), count in buckets:
+        if kind == b"deadlines":
+            deadlines += count
+        else:
+            by_end = promoted if kind == b"late" else missed
+            by_end[2**exponent] = by_end.get(2**exponent, 0) + count
+    return Lateness(dict(sorted(promoted.items())), dict(sorted(missed.items())), deadlines)
+
+
+def _counted(core: Core, queue: str) -> Plan[list[tuple[dict[State, int], dict[tuple[bytes, int], int]]]]:
+    """Of each shard: state -> how many; kind and exponent of a bucket -> how many."""
+    yield from core.config(queue)
+    requests = [Request(shard, core.call("counts", shard, queue, [])) for shard in range(core.shards)]
+    found = []
+    for shard, reply in enumerate((yield Round(requests))):
+        _, states, late = reply.value
+        try:
+            found.append(
+                (
+                    {State(int(state)): int(count) for state, count in pairwise(states)},
+                    {_bucket(field): int(count) for field, count in pairwise(late)},
+                )
+            )
+        except ValueError as error:
+            raise TickwheelError(
+                f"counters of queue {queue!r} are damaged on shard {shard}: {error}; `tickwheel doctor` names them all"
+            ) from error
+    return found
+
+
+def _bucket(field: bytes) -> tuple[bytes, int]:
+    if not BUCKET.fullmatch(field):
+        raise ValueError(f"there is no bucket {field!r}")
+    kind, _, exponent = field.partition(b":")
+    return kind, int(exponent or 0)

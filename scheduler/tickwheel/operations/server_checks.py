@@ -1,0 +1,82 @@
+"""What a server must be before it is trusted with messages: recent, never evicting, and as durable as asked for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tickwheel.errors import Forbidden, InvalidArgument, NotDurable, TickwheelError
+from tickwheel.model import validation as arguments
+from tickwheel.plan import Plan, Reply, Request, Round, Servers, one
+from tickwheel.storage.keys import queue_key, shard_key
+from tickwheel.storage.scripts import Call, load
+
+# Sharded publish/subscribe and `#!lua` script flags came with Redis 7.0; Valkey reports 7.2.4 there.
+VERSION_MIN = (7, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """What an acknowledged call has reached: the server's ``memory``, its disk (``fsync``), or n replicas."""
+
+    name: str
+    replicas: int = 0
+
+
+def parse_durability(value: object) -> Durability:
+    """``memory``, ``fsync`` or ``replica:N``."""
+    if value in ("memory", "fsync"):
+        return Durability(str(value))
+    if isinstance(value, str) and value.startswith("replica:"):
+        number = value.removeprefix("replica:")
+        if number.isascii() and number.isdigit() and 1 <= int(number) <= 16:
+            return Durability("replica", int(number))
+    raise InvalidArgument(
+        f"durability must be 'memory', 'fsync' or 'replica:N' with N from 1 to 16, not {arguments.shown(value)}"
+    )
+
+
+def check_server(durability: Durability, namespace: str) -> Plan[None]:
+    """Refuse a server that would lose or evict what it acknowledged, and a user who may not do what scripts do.
+
+    In a cluster every primary is looked at. What a replica becomes when it takes over is for the operator to see to.
+    """
+    servers: dict[str, int] = yield Servers()
+    for shard in servers.values():
+        yield from _check(durability, namespace, shard)
+
+
+def _check(durability: Durability, namespace: str, shard: int) -> Plan[None]:
+    """The same for the server that holds the shard."""
+    asked = [Request(shard, command=("INFO", section)) for section in ("server", "memory")]
+    replies: list[Reply] = yield Round(asked)
+    server, memory = (_fields(reply.value) for reply in replies)
+    version = tuple(int(part) for part in server["redis_version"].split(".")[:2])
+    if version < VERSION_MIN:
+        raise TickwheelError(f"the server is Redis {server['redis_version']}; Redis 7.0 or Valkey 7.2 is the least")
+    policy = memory.get("maxmemory_policy", "noeviction")
+    if memory.get("maxmemory", "0") != "0" and policy != "noeviction":
+        raise NotDurable(
+            f"the server evicts keys when its memory is full (maxmemory-policy {policy}), messages among them:"
+            " set it to noeviction"
+        )
+    keys = [shard_key(namespace, shard, "clock"), queue_key(namespace, shard, "", "wake")]
+    reply = yield from one(Request(shard, Call(load("rights"), keys, [])))
+    if reply.value:
+        denied = ", ".join(name.decode() for name in reply.value)
+        raise Forbidden(
+            f"the server's user may not run {denied} on the keys and channels of namespace {namespace!r}, which scripts"
+            " need: docs/operations.md names all rights"
+        )
+    if durability.name == "fsync":
+        asked = [Request(shard, command=("CONFIG", "GET", name)) for name in ("appendonly", "appendfsync")]
+        replies = yield Round(asked)
+        appendonly, appendfsync = (reply.value[1].decode() if reply.value else "unknown" for reply in replies)
+        if (appendonly, appendfsync) != ("yes", "always"):
+            raise NotDurable(
+                "durability 'fsync' needs a server with appendonly yes and appendfsync always; this one has"
+                f" {appendonly} and {appendfsync}"
+            )
+
+
+def _fields(info: Any) -> dict[str, str]:
+    text: str = info.decode()
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

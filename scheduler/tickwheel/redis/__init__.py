@@ -1,0 +1,1 @@
+"""Carries plans out on Redis, Valkey and clusters."""

@@ -1,0 +1,119 @@
+"""Connections to the servers of a URL, for asyncio: the same as `servers`, with `await`."""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from redis.asyncio.connection import ConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import BusyLoadingError, RedisError
+
+from tickwheel.redis import url as urls
+from tickwheel.redis.pools import in_turn, settings
+from tickwheel.redis.replies import LOST_CONNECTION, UNANSWERED, raise_refused
+from tickwheel.redis.topology import Topology
+
+
+class AsyncServerPools:
+    """The connections of one client, in one event loop."""
+
+    def __init__(self, url: str, answer_s: float) -> None:
+        """``answer_s`` is how long a server may take for one answer, at most `servers.ANSWER_S`."""
+        self.topology = Topology(urls.servers(url))
+        self._url = url
+        self._settings = settings(answer_s)
+        self._answer_s = self._settings["socket_timeout"]
+        self._pools: dict[str, Any] = {}
+        self._reading = asyncio.Lock()
+
+    def pool(self, server: str) -> Any:
+        """The connections to one server."""
+        found = self._pools.get(server)
+        if found is None:
+            url = urls.of_server(self._url, server)
+            found = ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **self._settings)
+            self._pools[server] = found
+        return found
+
+    async def take(self, server: str) -> Any:
+        """A connection to a server; `give` it back."""
+        connection = await self.pool(server).get_connection()
+        # Its own limit for sending is a task for every call; to connect anew it needs one.
+        connection.socket_timeout = None
+        return connection
+
+    async def give(self, server: str, connection: Any) -> None:
+        """It is free, or closed."""
+        connection.socket_timeout = self._answer_s
+        await self.pool(server).release(connection)
+
+    async def send(self, connection: Any, packed: Any) -> None:
+        """Send commands. Raises TimeoutError where the server takes nothing more."""
+        async with asyncio.timeout(self._answer_s):
+            await connection.send_packed_command(packed)
+
+    async def answer(self, connection: Any) -> object:
+        """The next answer; an error is a value here, unless it is the connection that is lost, or its time is up."""
+        async with asyncio.timeout(self._answer_s):
+            return await read_answer(connection)
+
+    async def listening(self, server: str) -> Any:
+        """A connection of one's own to listen on, for as long as it takes."""
+        found = self.pool(server)
+        connection = found.connection_class(**found.connection_kwargs)
+        await connection.connect()
+        # To connect has its time; what comes then takes as long as it does.
+        connection.socket_timeout = None
+        return connection
+
+    async def read_map(self, silent: Collection[str] = ()) -> None:
+        """Read the cluster's map from a server that answers, of those that were not ``silent`` first.
+
+        Raises what keeps the last of them from answering.
+        """
+        version = self.topology.version
+        async with self._reading:
+            # Another task was faster: its map is as new.
+            if self.topology.version != version:
+                return
+            failed: Exception | None = None
+            for server in in_turn(self.topology, silent):
+                try:
+                    self.topology.learn(await self._ask(server, "CLUSTER", "SLOTS"), server)
+                    return
+                except UNANSWERED as error:
+                    raise_refused(error)
+                    failed = error
+            assert failed is not None
+            raise failed
+
+    async def close(self) -> None:
+        for found in self._pools.values():
+            await found.disconnect()
+
+    async def _ask(self, server: str, *command: str) -> object:
+        found = self.pool(server)
+        connection = await found.get_connection()
+        done = False
+        try:
+            await connection.send_command(*command)
+            answer = await connection.read_response()
+            done = True
+            return answer
+        finally:
+            if not done:
+                await connection.disconnect(nowait=True)
+            await found.release(connection)
+
+
+async def read_answer(connection: Any) -> object:
+    """The next answer; an error is a value here, unless it is the connection that is lost."""
+    try:
+        return await connection.read_response(disconnect_on_error=False)
+    except BusyLoadingError as error:
+        return error
+    except LOST_CONNECTION:
+        raise
+    except RedisError as error:
+        return error

@@ -1,0 +1,1 @@
+"""From the outbox of a shard to Kafka."""

@@ -1,0 +1,108 @@
+"""Queues and their figures as the messages of the service, and back; both sides use it. Times are ms there."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tickwheel.model import validation as arguments
+from tickwheel.model.queue_config import SETTINGS, QueueConfig, parse
+from tickwheel.model.validation import MsFor
+from tickwheel.operations.inspect import ForecastMinute, Lateness
+from tickwheel.rpc.message_conversion import given
+from tickwheel.v1 import queue_service_pb2 as admin
+
+# Settings whose names in the service say their unit.
+_FIELDS: Final = {
+    name: f"{name}_ms" for name in ("lease", "backoff", "backoff_max", "retention", "errored_retention")
+} | {"payload_limit": "payload_limit_bytes"}
+
+
+def lateness(found: admin.GetCountsResponse) -> Lateness:
+    """How late messages became deliverable."""
+    return Lateness(
+        dict(sorted(found.promoted_late_ms.items())), dict(sorted(found.missed_by_ms.items())), found.deadlines
+    )
+
+
+def forecast(found: admin.GetForecastResponse) -> list[ForecastMinute]:
+    """What falls due."""
+    return [ForecastMinute(arguments.from_ms(minute.start_ms), minute.due) for minute in found.minutes]
+
+
+def settings_of(config: QueueConfig) -> admin.QueueSettings:
+    """A queue's settings."""
+    return admin.QueueSettings(
+        exclusive_key=config.exclusive_key,
+        indexed=None if config.indexed is None else admin.QueueSettings.Keys(keys=config.indexed),
+        lease_ms=config.lease_ms,
+        max_attempts=config.max_attempts,
+        backoff_ms=config.backoff_ms,
+        backoff_max_ms=config.backoff_max_ms,
+        retention_ms=config.retention_ms,
+        errored_retention_ms=config.errored_retention_ms,
+        payload_limit_bytes=config.payload_limit,
+        forecast=config.forecast,
+        sink=config.sink or "",
+    )
+
+
+def queue_of(name: str, config: QueueConfig) -> admin.Queue:
+    """A queue as it is."""
+    return admin.Queue(
+        name=name,
+        settings=settings_of(config),
+        enqueue_blocked=config.enqueue_blocked,
+        dequeue_blocked=config.dequeue_blocked,
+        number=config.number,
+        version=config.version,
+    )
+
+
+def config(found: admin.Queue) -> QueueConfig:
+    """A queue as it is."""
+    settings = found.settings
+    return QueueConfig(
+        exclusive_key=given(settings, "exclusive_key"),
+        indexed=tuple(settings.indexed.keys) if settings.HasField("indexed") else None,
+        lease_ms=settings.lease_ms,
+        max_attempts=settings.max_attempts,
+        backoff_ms=settings.backoff_ms,
+        backoff_max_ms=settings.backoff_max_ms,
+        retention_ms=settings.retention_ms,
+        errored_retention_ms=settings.errored_retention_ms,
+        payload_limit=settings.payload_limit_bytes,
+        forecast=settings.forecast,
+        sink=settings.sink or None,
+        enqueue_blocked=found.enqueue_blocked,
+        dequeue_blocked=found.dequeue_blocked,
+        number=found.number,
+        version=found.version,
+    )
+
+
+def settings(named: Mapping[str, Any]) -> admin.QueueSettings:
+    """Settings as `create_queue` takes them: those that are named. Raises InvalidArgument."""
+    checked = settings_of(parse(named))
+    made = admin.QueueSettings()
+    for name, value in named.items():
+        if value is None:
+            continue
+        if name == "indexed":
+            made.indexed.CopyFrom(checked.indexed)
+        else:
+            field = _FIELDS.get(name, name)
+            setattr(made, field, getattr(checked, field))
+    return made
+
+
+def given_settings(asked: admin.QueueSettings) -> dict[str, Any]:
+    """Settings as `create_queue` takes them: those that are set."""
+    found: dict[str, Any] = {}
+    for name in SETTINGS:
+        field = _FIELDS.get(name, name)
+        if not asked.HasField(field):
+            continue
+        value = getattr(asked, field)
+        if name == "indexed":
+            value = list(value.keys)
+        found[name] = MsFor(value) if field.endswith("_ms") else value
+    return found

@@ -1,0 +1,120 @@
+"""Errors as the status of a call, and back: the code for everybody, google.rpc.ErrorInfo for who wants to know which.
+
+https://google.aip.dev/193
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+
+from tickwheel import errors
+from tickwheel.errors import TickwheelError
+from tickwheel.rpc import message_conversion as conversion
+from tickwheel.v1.message_pb2 import Refusal
+
+DOMAIN: Final = "tickwheel"
+# Where a status stands in the trailing metadata of a call.
+DETAILS: Final = "grpc-status-details-bin"
+_Code = grpc.StatusCode
+# The first that an error is one of.
+_CODES: Final[tuple[tuple[type[TickwheelError], grpc.StatusCode], ...]] = (
+    (errors.InvalidArgument, _Code.INVALID_ARGUMENT),
+    (errors.NamespaceNotFound, _Code.NOT_FOUND),
+    (errors.QueueNotFound, _Code.NOT_FOUND),
+    (errors.MessageNotFound, _Code.NOT_FOUND),
+    (errors.IdConflict, _Code.ALREADY_EXISTS),
+    (errors.QueueConfigConflict, _Code.FAILED_PRECONDITION),
+    (errors.QueueBlocked, _Code.FAILED_PRECONDITION),
+    (errors.InvalidTransition, _Code.FAILED_PRECONDITION),
+    (errors.LeaseLost, _Code.FAILED_PRECONDITION),
+    (errors.Unauthenticated, _Code.UNAUTHENTICATED),
+    (errors.Forbidden, _Code.PERMISSION_DENIED),
+    (errors.OutOfMemory, _Code.RESOURCE_EXHAUSTED),
+    (errors.OutboxFull, _Code.RESOURCE_EXHAUSTED),
+    (errors.LimitExceeded, _Code.RESOURCE_EXHAUSTED),
+    (errors.NotDurable, _Code.ABORTED),
+    (errors.SessionExpired, _Code.ABORTED),
+    (errors.Unavailable, _Code.UNAVAILABLE),
+    (TickwheelError, _Code.INTERNAL),
+)
+# The attributes that errors have beside their text, as ErrorInfo's metadata has them.
+_READ: Final[Mapping[str, Any]] = {
+    "state": str,
+    "size": int,
+    "limit": int,
+    "retry_after_ms": int,
+    "may_have_happened": lambda text: text == "true",
+}
+
+
+def reason(kind: type[TickwheelError]) -> str:
+    """The name of an error as ErrorInfo has it: ID_CONFLICT for IdConflict."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).upper()
+
+
+_KINDS: Final = {
+    reason(kind): kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, TickwheelError) and kind is not errors.Fenced
+}
+
+
+def status_of(error: TickwheelError) -> Status:
+    """The status that a call ends with for this error."""
+    code = next(code for kind, code in _CODES if isinstance(error, kind))
+    info = ErrorInfo(reason=reason(type(error)), domain=DOMAIN)
+    for name in _READ:
+        value = getattr(error, name, None)
+        if value is not None:
+            info.metadata[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    details: list[Any] = [info]
+    if isinstance(error, errors.LimitExceeded):
+        again = RetryInfo()
+        again.retry_delay.FromMilliseconds(error.retry_after_ms)
+        details.append(again)
+    return Status(code=code.value[0], message=str(error), details=map(_packed, details))
+
+
+def _packed(detail: Any) -> AnyMessage:
+    packed = AnyMessage()
+    packed.Pack(detail)
+    return packed
+
+
+def refusal_of(error: TickwheelError) -> Refusal:
+    """Why one message of a call was refused."""
+    state = conversion.state(getattr(error, "state", None))
+    return Refusal(reason=reason(type(error)), text=str(error), state=state)
+
+
+def refusal(found: Refusal) -> TickwheelError:
+    """The error that a refusal stands for."""
+    kind = _KINDS.get(found.reason, TickwheelError)
+    if kind is errors.InvalidTransition:
+        return errors.InvalidTransition(found.text, conversion.label(found.state))
+    return kind(found.text)
+
+
+def error_of(call: Any) -> TickwheelError | None:
+    """The error that a call's status stands for; None where it is none of this product's: the way there is broken."""
+    for key, value in call.trailing_metadata() or ():
+        if key == DETAILS:
+            return _of_status(Status.FromString(value))
+    return None
+
+
+def _of_status(status: Status) -> TickwheelError | None:
+    for detail in status.details:
+        info = ErrorInfo()
+        if not detail.Unpack(info) or info.domain != DOMAIN:
+            continue
+        kind = _KINDS.get(info.reason, TickwheelError)
+        return kind(
+            status.message, **{name: _READ[name](value) for name, value in info.metadata.items() if name in _READ}
+        )
+    return None

@@ -1,0 +1,39 @@
+"""Who comes in: a call is looked at when its headers are there, and refused before its request is read.
+
+So nobody makes the service hold requests who has no token, and no call is without its caller.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import grpc
+
+from tickwheel.errors import TickwheelError
+from tickwheel.service.authorization import CALL, NOBODY, ROLES, Access, Role
+
+
+class Admission(grpc.GenericRpcHandler):
+    """The methods of the service by path, for who may call them."""
+
+    def __init__(
+        self, access: Access, methods: Mapping[str, Any], refusing: Callable[[str, TickwheelError], Any]
+    ) -> None:
+        """``refusing`` is the method that answers calls of that name with an error."""
+        self._access = access
+        self._methods = methods
+        self._refusing = refusing
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """The method that the call names; None where it is none of these. The call's task knows its caller then."""
+        method = self._methods.get(handler_call_details.method)
+        if method is None:
+            return None
+        name = handler_call_details.method.rpartition("/")[2]
+        try:
+            caller = self._access.caller(handler_call_details.invocation_metadata)
+        except TickwheelError as error:
+            # Or it would be told as of whoever called before it.
+            CALL.set((NOBODY, Role.LOOK))
+            return self._refusing(name, error)
+        CALL.set((caller, ROLES.get(name, Role.LOOK)))
+        return method

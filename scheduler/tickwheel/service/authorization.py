@@ -1,0 +1,159 @@
+"""Who may do what: each call carries a token, and a token has roles on queues whose names match a pattern."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Final
+
+from tickwheel.errors import Forbidden, Unauthenticated
+from tickwheel.service.token_quota import Places, Usage
+
+PREFIX: Final = "tw_"
+_BYTES = 32
+
+
+class Role(StrEnum):
+    """What a token is for. Whoever has one on a queue may also look at it."""
+
+    PRODUCE = "produce"
+    CONSUME = "consume"
+    ADMIN = "admin"
+    LOOK = "look"
+
+
+# What is not named is to look.
+ROLES: Final[Mapping[str, Role]] = {
+    **dict.fromkeys(("Enqueue", "EnqueueBatch", "EnqueueStream", "Cancel", "Reschedule"), Role.PRODUCE),
+    **dict.fromkeys(("Dequeue", "DequeueBatch", "DequeueStream"), Role.CONSUME),
+    **dict.fromkeys(("Complete", "Fail", "Release", "Extend", "GetLease"), Role.CONSUME),
+    **dict.fromkeys(("CreateQueue", "BlockQueue", "Redrive", "SetSetting"), Role.ADMIN),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and what may be done then. What its ``usage`` may be stays with the token when the file changes."""
+
+    name: str
+    digest: bytes = b""
+    roles: frozenset[Role] = frozenset(Role)
+    queues: tuple[str, ...] = ("*",)
+    namespaces: tuple[str, ...] = ("*",)
+    expires: datetime | None = None
+    messages_per_second: int | None = None
+    burst: int | None = None
+    waiting: int | None = None
+    usage: Usage = field(default_factory=lambda: Usage("anybody"), compare=False, repr=False)
+
+    @property
+    def rights(self) -> tuple[object, ...]:
+        """What a call that is under way was allowed by."""
+        return self.roles, self.queues, self.namespaces, self.expires
+
+    def check(self, role: Role, namespace: str, queue: str | None) -> None:
+        """Raises Forbidden where the caller may not."""
+        if not _fits(namespace, self.namespaces):
+            raise Forbidden(f"token {self.name!r} is not for namespace {namespace!r}")
+        if role is not Role.LOOK and role not in self.roles:
+            raise Forbidden(f"token {self.name!r} has the roles {_named(self.roles)}; this call needs {role.value!r}")
+        if queue is not None and not _fits(queue, self.queues):
+            raise Forbidden(f"token {self.name!r} is not for queue {queue!r}")
+
+    @asynccontextmanager
+    async def waiting_at(self, places: Places) -> AsyncIterator[None]:
+        """A call that waits, or a stream: it has a place of all and one of its token's, as long as the token is good.
+
+        Others are over soon anyway.
+        """
+        with places.one(), self.usage.places.one():
+            async with self.as_long_as_it_is_good():
+                yield
+
+    @asynccontextmanager
+    async def as_long_as_it_is_good(self) -> AsyncIterator[None]:
+        """A call that ends with its token."""
+        if not self.digest:
+            yield
+            return
+        async with self.usage.under_way(self.rights, self.expires_in_s()):
+            yield
+
+    def expires_in_s(self) -> float | None:
+        """How long the token is good, 0 or less where it is no more; None for ever."""
+        return None if self.expires is None else (self.expires - datetime.now(UTC)).total_seconds()
+
+
+ANYBODY: Final = Caller("anybody")
+NOBODY: Final = Caller("nobody", roles=frozenset(), queues=(), namespaces=())
+# Of the call that is answered now, and what it needs.
+CALL: ContextVar[tuple[Caller, Role]] = ContextVar("call", default=(ANYBODY, Role.LOOK))
+
+
+class Access:
+    """The tokens that are good now. Without any, anybody may do all."""
+
+    def __init__(self, callers: Sequence[Caller] | None = None) -> None:
+        self._callers: Sequence[Caller] | None = None
+        if callers is not None:
+            self.replace(callers)
+
+    def replace(self, callers: Sequence[Caller]) -> None:
+        """These and no others from now on. Calls that wait end where their token is not among them, and where it has
+        other rights than before: those are made again by their clients.
+        """
+        before = {caller.digest: caller for caller in self._callers or ()}
+        now = []
+        for caller in callers:
+            was = before.pop(caller.digest, None)
+            kept = replace(caller, usage=Usage(caller.name) if was is None else was.usage)
+            kept.usage.allow(caller.rights, caller.messages_per_second, caller.burst, caller.waiting)
+            now.append(kept)
+        self._callers = tuple(now)
+        for gone in before.values():
+            gone.usage.withdraw()
+
+    def caller(self, metadata: Sequence[tuple[str, str | bytes]] | None) -> Caller:
+        """Whose token a call carries, as ``authorization: Bearer …``. Raises Unauthenticated."""
+        if self._callers is None:
+            return ANYBODY
+        given = next((value for key, value in metadata or () if key == "authorization"), "")
+        scheme, _, token = str(given).partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise Unauthenticated("this server answers to tokens: give one, as grpc://:TOKEN@host:port")
+        digest = digest_of(token)
+        found = None
+        # All of them, however early one fits.
+        for caller in self._callers:
+            if hmac.compare_digest(caller.digest, digest):
+                found = caller
+        if found is None:
+            raise Unauthenticated("this server does not know the token")
+        left_s = found.expires_in_s()
+        if left_s is not None and left_s <= 0:
+            raise Unauthenticated(f"token {found.name!r} expired at {found.expires:%FT%TZ}")
+        return found
+
+
+def new_token() -> str:
+    """A token, which nobody can guess."""
+    return PREFIX + secrets.token_urlsafe(_BYTES)
+
+
+def digest_of(token: str) -> bytes:
+    """What a file holds of a token."""
+    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+
+
+def _fits(name: str, patterns: Sequence[str]) -> bool:
+    return "*" in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _named(roles: frozenset[Role]) -> str:
+    return ", ".join(sorted(role.value for role in roles))

@@ -1,0 +1,101 @@
+"""One page of figures for several processes of the service: each tells its own on a socket, and their sum is served."""
+
+import asyncio
+import os
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from prometheus_client import generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from tickwheel.telemetry.metrics_server import registry_of
+
+_ANSWER_S: Final = 2.0
+# The names of a metric and of its sample, and the sample's labels.
+_Key = tuple[str, str, tuple[tuple[str, str], ...]]
+
+
+@asynccontextmanager
+async def telling(path: Path, collector: Collector) -> AsyncIterator[None]:
+    """Tell the figures, and whose they are, to whoever connects to the socket at ``path``."""
+    registry = registry_of(collector)
+
+    async def tell(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            writer.write(b"%d\n" % os.getpid() + generate_latest(registry))
+            await writer.drain()
+        except ConnectionError:
+            # It did not wait for the answer.
+            pass
+        finally:
+            writer.close()
+
+    # One that was killed has left it behind.
+    path.unlink(missing_ok=True)
+    async with await asyncio.start_unix_server(tell, path):
+        yield
+
+
+@dataclass(slots=True)
+class _Process:
+    """What a process counted when it was asked last."""
+
+    path: Path
+    pid: str = ""
+    counted: Counter[_Key] = field(default_factory=Counter)
+
+
+class Together(Collector):
+    """The sum over processes. What was counted by one that has died stays in it: counters do not fall."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._processes = [_Process(path) for path in paths]
+        self._gone: Counter[_Key] = Counter()
+        self._kinds: dict[str, Metric] = {}
+        self._lock = Lock()
+
+    def collect(self) -> Iterator[Metric]:
+        """Each figure."""
+        with self._lock:
+            sums: Counter[_Key] = Counter()
+            for process in self._processes:
+                sums.update(self._ask(process))
+                sums.update(process.counted)
+            sums.update(self._gone)
+            told = {name: Metric(name, kind.documentation, kind.type) for name, kind in self._kinds.items()}
+        for (name, sample, labels), value in sums.items():
+            told[name].add_sample(sample, dict(labels), value)
+        yield from told.values()
+
+    def _ask(self, process: _Process) -> Counter[_Key]:
+        """Note what the process has counted; answers how it stands now."""
+        stands: Counter[_Key] = Counter()
+        try:
+            pid, _, page = _read(process.path).partition("\n")
+        except OSError:
+            return stands
+        if pid != process.pid:
+            self._gone.update(process.counted)
+        process.pid, process.counted = pid, Counter()
+        for metric in text_string_to_metric_families(page):
+            self._kinds.setdefault(metric.name, metric)
+            into = stands if metric.type == "gauge" else process.counted
+            for sample in metric.samples:
+                into[metric.name, sample.name, tuple(sample.labels.items())] = sample.value  # type: ignore[assignment]
+        return stands
+
+
+def _read(path: Path) -> str:
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.settimeout(_ANSWER_S)
+        asked.connect(str(path))
+        with asked.makefile("rb") as answer:
+            return answer.read().decode()

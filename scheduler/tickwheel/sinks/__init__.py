@@ -1,0 +1,1 @@
+"""Due messages to Kafka topics, Redis lists and channels."""

@@ -1,0 +1,212 @@
+"""A message's record as bytes: the twin of `lua/_record.lua`, where the layout is described.
+
+Also the names that tell messages apart within a queue, and the signatures that filters test first.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from struct import Struct
+
+from tickwheel.storage import trace_context
+
+EXPLICIT, OWNED, OVERRIDES, ERROR, PAIRS, BODY, BORN_PENDING, HELD = (1 << n for n in range(8))
+BIAS = 2**52
+
+HEAD = Struct(">BBIHHI")
+FIXED = Struct(">HIHI8sI")
+_OVERRIDES = Struct(">IH")
+_U16 = Struct(">H")
+_U64 = Struct(">Q")
+
+
+class State(IntEnum):
+    """Where a message stands. GONE and the absent message are 0 in events."""
+
+    INVISIBLE = 1
+    PENDING = 2
+    RUNNING = 3
+    COMPLETED = 4
+    CANCELLED = 5
+    ERRORED = 6
+
+    @property
+    def label(self) -> str:
+        """The lower-case name, as counts, events and the CLI print it."""
+        return self.name.lower()
+
+
+@dataclass(slots=True)
+class Record:
+    """A record taken apart; times in ms since 1970. ``until_ms``: Invisible, leased or kept until then."""
+
+    state: State
+    flags: int
+    version: int
+    attempts: int
+    incarnation: int
+    due_ms: int
+    until_ms: int
+    digest: bytes
+    nonce: int
+    deadline_ms: int
+    token: bytes
+    worker: str
+    lease_ms: int
+    max_attempts: int
+    error: str
+    metadata: dict[str, str]
+    payload: bytes
+
+    @property
+    def explicit_deadline(self) -> bool:
+        return bool(self.flags & EXPLICIT)
+
+    @property
+    def held(self) -> bool:
+        """Cancelled while Running, and its exclusive value not yet free."""
+        return bool(self.flags & HELD)
+
+
+def decode(record: bytes, body: bytes = b"") -> Record:
+    """Take a record apart; ``body`` is its entry in `bodies`, under `body_field`, if it has one."""
+    state, flags, version, attempts, u1, u2 = HEAD.unpack_from(record)
+    at = HEAD.size
+    token, worker, lease, most, error = b"", "", 0, 0, ""
+    metadata: dict[str, str] = {}
+    if flags & OWNED:
+        end = at + 17 + record[at + 16]
+        token, worker = record[at : at + 16], record[at + 17 : end].decode()
+        at = end
+    i1, i2, d1, d2, digest, nonce = FIXED.unpack_from(record, at)
+    at += FIXED.size
+    due = deadline = d1 << 32 | d2
+    if flags & EXPLICIT:
+        deadline = _U64.unpack_from(record, at)[0] - BIAS
+        at += 8
+    if flags & OVERRIDES:
+        lease, most = _OVERRIDES.unpack_from(record, at)
+        at += 6
+    if flags & ERROR:
+        end = at + 2 + _U16.unpack_from(record, at)[0]
+        error = record[at + 2 : end].decode()
+        at = end
+    if flags & PAIRS:
+        end = at + 11 + _U16.unpack_from(record, at + 9)[0]
+        metadata = decode_pairs(record[at + 11 : end])
+        at = end
+    return Record(
+        State(state), flags, version, attempts, i1 << 32 | i2, due, u1 << 32 | u2, digest, nonce, deadline,
+        token, worker, lease, most, error, metadata, body if flags & BODY else record[at:],
+    )  # fmt: skip
+
+
+def body_field(field: bytes, record: bytes) -> bytes:
+    """Where `bodies` has the payload of a record with BODY."""
+    at = HEAD.size + FIXED.size - 12 + (17 + record[HEAD.size + 16] if record[1] & OWNED else 0)
+    return field + record[at : at + 8]
+
+
+def encode(record: Record, indexed: frozenset[str] | None = None) -> tuple[bytes, bytes]:
+    """The record as the scripts write it, and its body; what `decode` takes apart. For tests and repair tools."""
+    parts = [HEAD.pack(record.state, record.flags, record.version, record.attempts, *divmod(record.until_ms, 2**32))]
+    if record.flags & OWNED:
+        worker = record.worker.encode()
+        parts += record.token, bytes([len(worker)]), worker
+    times = (*divmod(record.incarnation, 2**32), *divmod(record.due_ms, 2**32))
+    parts.append(FIXED.pack(*times, record.digest, record.nonce))
+    if record.flags & EXPLICIT:
+        parts.append(_U64.pack(record.deadline_ms + BIAS))
+    if record.flags & OVERRIDES:
+        parts.append(_OVERRIDES.pack(record.lease_ms, record.max_attempts))
+    if record.flags & ERROR:
+        text = record.error.encode()
+        parts += _U16.pack(len(text)), text
+    if record.flags & PAIRS:
+        parts.append(pairs_section(record.metadata, indexed))
+    inline = not record.flags & BODY
+    return b"".join([*parts, record.payload if inline else b""]), b"" if inline else record.payload
+
+
+@lru_cache(maxsize=16_384)
+def pair(key: str, value: str) -> tuple[bytes, int]:
+    """A pair as records and indexes hold it, and its three bits of the 64-bit signature.
+
+    The bits come from BLAKE2b of the pair, so that every language can make the same (a Bloom filter: Bloom, 1970).
+    """
+    packed = _packed(key, value)
+    hashed = int.from_bytes(hashlib.blake2b(packed[2:], digest_size=3).digest())
+    bits = 1 << (hashed & 63) | 1 << (hashed >> 6 & 63) | 1 << (hashed >> 12 & 63)
+    return packed, bits
+
+
+def _packed(key: str, value: str) -> bytes:
+    raw_key, raw_value = key.encode(), value.encode()
+    return _U16.pack(len(raw_key) + len(raw_value) + 1) + bytes([len(raw_key)]) + raw_key + raw_value
+
+
+def pairs_section(metadata: Mapping[str, str], indexed: frozenset[str] | None) -> bytes:
+    """Signature, number of indexed pairs, and pairs, the indexed ones first. ``indexed`` None: all but the trace's.
+
+    Sorted by key: the same pairs in another order are the same content.
+    """
+    first, others, signature = [], [], 0
+    for key, value in sorted(metadata.items()):
+        if key in trace_context.KEYS:
+            # Hardly ever the same twice: nothing to cache.
+            others.append(_packed(key, value))
+            continue
+        packed, bits = pair(key, value)
+        if indexed is None or key in indexed:
+            first.append(packed)
+            signature |= bits
+        else:
+            others.append(packed)
+    blob = b"".join(first + others)
+    return _U64.pack(signature) + bytes([len(first)]) + _U16.pack(len(blob)) + blob
+
+
+def encode_pairs(metadata: Mapping[str, str]) -> bytes:
+    """The pairs of a record or event; what `decode_pairs` takes apart."""
+    return b"".join(
+        _packed(key, value) if key in trace_context.KEYS else pair(key, value)[0] for key, value in metadata.items()
+    )
+
+
+def decode_pairs(blob: bytes) -> dict[str, str]:
+    """The pairs of a record or event."""
+    found = {}
+    at = 0
+    while at < len(blob):
+        end = at + 2 + _U16.unpack_from(blob, at)[0]
+        split = at + 3 + blob[at + 2]
+        found[blob[at + 3 : split].decode()] = blob[split:end].decode()
+        at = end
+    return found
+
+
+def where(filters: Mapping[str, str]) -> bytes:
+    """What dequeue and depth ask for: signature and pairs."""
+    signature, packed = 0, []
+    for key, value in filters.items():
+        raw, bits = pair(key, value)
+        packed.append(raw)
+        signature |= bits
+    return _U64.pack(signature) + b"".join(packed)
+
+
+def name(id_: bytes, exclusive_value: bytes | None) -> bytes:
+    """What tells a message within its queue: its id, behind its exclusive value where the queue has such a key."""
+    if exclusive_value is None:
+        return id_
+    return _U16.pack(len(exclusive_value)) + exclusive_value + id_
+
+
+def split_name(name_: bytes, exclusive: bool) -> tuple[str, str | None]:
+    """The id and the exclusive value of a name."""
+    if not exclusive:
+        return name_.decode(), None
+    end = 2 + _U16.unpack_from(name_)[0]
+    return name_[end:].decode(), name_[2:end].decode()

@@ -1,0 +1,111 @@
+"""The outbox: every transition of a shard, in order, as the scripts wrote it (`lua/_transition.lua`).
+
+An entry of the stream `events` is one script call; its field `e` holds
+
+    format B (3 plain, 4 exclusive queue), time I6, queue number I2, worker Bc0
+    then for each transition
+        mark     until I6, low halves of incarnation and version I2 I2, kind and length I2, queue number and name: the
+                 bytes of the timer that the message waits for in its new state, if it waits for one (`timers.py`)
+        tail     high parts of incarnation I4 and version I2, attempt I2, parts B: bits 0-2 to, 3-5 from (0: not there)
+        64       due I6, deadline I8 + 2^52 and pairs I2c0 follow. Of a new message without it, due time and deadline
+                 are `until`, and it has no pairs
+        128      lateness in ms I6 follows
+
+(queue, name, incarnation, version) names one transition for ever.
+"""
+
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as CutShort
+
+from tickwheel.storage.record import BIAS, State, decode_pairs, split_name
+
+_ENTRY = Struct(">BHIHB")
+_MARK = Struct(">HIHHHH")
+_TAIL = Struct(">IHHB")
+_DETAIL = Struct(">HIQH")
+_TIME = Struct(">HI")
+_DETAILED, _LATE = 64, 128
+_PLAIN, _EXCLUSIVE = 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One state change. ``from_state`` is None for a new message, ``to_state`` for one that is gone."""
+
+    queue_number: int
+    id: str
+    exclusive_value: str | None
+    incarnation: int
+    version: int
+    from_state: State | None
+    to_state: State | None
+    time_ms: int
+    until_ms: int
+    attempt: int
+    worker: str = ""
+    lateness_ms: int | None = None
+    due_ms: int | None = None
+    deadline_ms: int | None = None
+    metadata: dict[str, str] | None = None
+
+
+def decode(entry: bytes) -> list[Transition]:
+    """The transitions of one entry's field `e`. Raises ValueError where it is none: damaged, or of another version."""
+    if entry[:1] not in (bytes([_PLAIN]), bytes([_EXCLUSIVE])):
+        raise ValueError(f"not an event of this version, which reads formats {_PLAIN} and {_EXCLUSIVE}: {entry[:16]!r}")
+    try:
+        return _decode(entry)
+    except (CutShort, IndexError) as error:
+        raise ValueError(f"an event that is cut short: {len(entry)} bytes") from error
+
+
+def _decode(entry: bytes) -> list[Transition]:
+    kind, high, low, number, length = _ENTRY.unpack_from(entry)
+    at = _ENTRY.size + length
+    worker = entry[_ENTRY.size : at].decode()
+    time_ms = high << 32 | low
+    found = []
+    while at < len(entry):
+        u1, u2, incarnation, version, length, _ = _MARK.unpack_from(entry, at)
+        end = at + _MARK.size - 2 + (length & 0x3FFF)
+        id_, value = split_name(entry[at + _MARK.size : end], kind == _EXCLUSIVE)
+        above, older, attempt, parts = _TAIL.unpack_from(entry, end)
+        at = end + _TAIL.size
+        until = u1 << 32 | u2
+        before, after = parts >> 3 & 7, parts & 7
+        due = deadline = late = metadata = None
+        if not before:
+            due, deadline, metadata = until, until, {}
+        if parts & _DETAILED:
+            d1, d2, biased, length = _DETAIL.unpack_from(entry, at)
+            at += _DETAIL.size
+            due, deadline = d1 << 32 | d2, biased - BIAS
+            metadata = decode_pairs(entry[at : at + length])
+            at += length
+        if parts & _LATE:
+            l1, l2 = _TIME.unpack_from(entry, at)
+            late = l1 << 32 | l2
+            at += _TIME.size
+        found.append(
+            Transition(
+                number,
+                id_,
+                value,
+                above << 16 | incarnation,
+                older << 16 | version,
+                State(before) if before else None,
+                State(after) if after else None,
+                time_ms,
+                until,
+                attempt,
+                worker,
+                late,
+                due,
+                deadline,
+                metadata,
+            )
+        )
+    if not found or at > len(entry):
+        raise ValueError(f"an event that is cut short: {len(entry)} bytes")
+    return found

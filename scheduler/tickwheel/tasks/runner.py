@@ -1,0 +1,228 @@
+"""One message run as the task that it asks for: what comes of it is an `Outcome`, for the caller to tell the server."""
+
+import inspect
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tickwheel import limits, tracing
+from tickwheel.errors import TickwheelError
+from tickwheel.model.message import LeasedMessage
+from tickwheel.runtime.log_fields import fields
+from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
+from tickwheel.tasks.retry import NEVER
+from tickwheel.tasks.signature import ArgumentsRefused, read_envelope
+
+if TYPE_CHECKING:
+    from tickwheel.tasks.app import TaskApp
+    from tickwheel.tasks.task import Task
+
+_log = logging.getLogger("tickwheel.worker")
+_UNKNOWN = "?"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a task ended: ``error`` is None where it is done. ``retry_in`` None is the queue's own back-off."""
+
+    task: str
+    seconds: float = 0.0
+    result: str | None = None
+    error: str | None = None
+    retry_in: timedelta | None = None
+    final: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """A task while it runs."""
+
+    task: "Task[..., Any]"
+    message: LeasedMessage
+    arguments: dict[str, Any] = field(default_factory=dict)
+    is_lost: Callable[[], bool] = field(default=lambda: False)
+    """Whether the lease is no longer ours: the message was cancelled, say. A long task may look, and stop."""
+
+
+_current: ContextVar[Run | None] = ContextVar("tickwheel_run", default=None)
+# What brings an async task to its end, or raises TimeLimitExceeded after so many seconds.
+Await = Callable[[Awaitable[Any], float], Any]
+Limit = Callable[[float], AbstractContextManager[None]]
+
+
+def current() -> Run:
+    """The run that this code is part of: the message with its id and attempt, the task. Raises outside of a task."""
+    run = _current.get()
+    if run is None:
+        raise TickwheelError("no task is running here")
+    return run
+
+
+class Runner:
+    """Runs messages of an app in the calling thread. ``awaits`` brings async tasks to their end; ``limited`` makes what
+    runs inside of it end by TimeLimitExceeded after so many seconds.
+    """
+
+    def __init__(
+        self,
+        app: "TaskApp",
+        awaits: Await,
+        limited: Limit = lambda seconds: nullcontext(),
+        rng: random.Random | None = None,
+    ) -> None:
+        self._app = app
+        self._awaits = awaits
+        self._limited = limited
+        self._rng = random.Random() if rng is None else rng
+
+    def run(
+        self,
+        message: LeasedMessage,
+        is_lost: Callable[[], bool] = lambda: False,
+        begins: Callable[[float], None] = lambda limit_s: None,
+    ) -> Outcome:
+        """Run it. Raises nothing that a task, its arguments or a middleware can be to blame for.
+
+        ``begins`` is called with its time limit before any code of the app is, unless it is no task of the app.
+        """
+        began = time.perf_counter()
+        try:
+            return self._run(message, is_lost, begins, began)
+        except BaseException as error:
+            # Of an argument's own class, say, or a middleware's. A lane goes on, whatever a message does to it.
+            extra = fields("task failed", message, attempt=message.attempt)
+            _log.exception("%s/%s: what runs it has failed", message.queue, message.id, extra=extra)
+            return Outcome(_UNKNOWN, time.perf_counter() - began, error=cut(_said(error)))
+
+    def _run(
+        self, message: LeasedMessage, is_lost: Callable[[], bool], begins: Callable[[float], None], began: float
+    ) -> Outcome:
+        name = _UNKNOWN
+        try:
+            envelope = read_envelope(message.payload)
+            name = envelope.task
+            task = self._app.tasks.get(name)
+            if task is None:
+                raise ArgumentsRefused(f"this worker's app has no task {name!r}; it has {', '.join(self._app.tasks)}")
+            limit_s = task.time_limit.total_seconds()
+            begins(limit_s)
+            run = Run(task, message, task.signature.read(envelope.args), is_lost)
+        except ArgumentsRefused as error:
+            # Not for ever: during a release workers of both versions are there.
+            extra = fields("task refused", message, attempt=message.attempt, task=name)
+            _log.warning("%s/%s: %s", message.queue, message.id, error, extra=extra)
+            return Outcome(name, time.perf_counter() - began, error=cut(str(error)))
+        return self._after(run, self._ended(run, began, limit_s))
+
+    def _ended(self, run: Run, began: float, limit_s: float) -> Outcome:
+        outcome = Outcome(run.task.name)
+        token = _current.set(run)
+        try:
+            for middleware in self._app.middleware:
+                middleware.before_task(run)
+            with tracing.processing(run.message):
+                with self._limited(limit_s):
+                    value = run.task.function(**run.arguments)
+                if value is not None and inspect.isawaitable(value):
+                    value = self._awaits(value, limit_s)
+            outcome.result = _text_of(run, value)
+        except Skip:
+            pass
+        except Reject as error:
+            outcome.error, outcome.final = cut(f"rejected: {error}"), True
+        except RetryLater as error:
+            outcome.error, outcome.retry_in = cut(str(error)), error.delay
+        except TimeLimitExceeded:
+            _failed(run, outcome, self._rng, f"over its time limit of {run.task.time_limit}")
+        except (Exception, SystemExit) as error:
+            _failed(run, outcome, self._rng, _said(error), error)
+        finally:
+            _current.reset(token)
+            outcome.seconds = time.perf_counter() - began
+        return outcome
+
+    def _after(self, run: Run, outcome: Outcome) -> Outcome:
+        for middleware in reversed(self._app.middleware):
+            with harmless("after_task"):
+                middleware.after_task(run, outcome)
+        return outcome
+
+
+@contextmanager
+def harmless(what: str) -> Iterator[None]:
+    """An error in there is logged, and that is all."""
+    try:
+        yield
+    except Exception:
+        _log.exception("an error in %s of a middleware", what, extra=fields("middleware failed", hook=what))
+
+
+def before_batch(app: "TaskApp", queue: str, messages: Sequence[LeasedMessage]) -> None:
+    for middleware in app.middleware:
+        with harmless("before_batch"):
+            middleware.before_batch(queue, messages)
+
+
+def after_batch(app: "TaskApp", queue: str, outcomes: Sequence[Outcome]) -> None:
+    for middleware in reversed(app.middleware):
+        with harmless("after_batch"):
+            middleware.after_batch(queue, outcomes)
+
+
+def cut(text: str, most: int = limits.ERROR_BYTES) -> str:
+    """The text as far as the server keeps it."""
+    raw = text.encode(errors="replace")
+    return raw.decode() if len(raw) <= most else raw[: most - 3].decode(errors="ignore") + "…"
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}, which cannot say what it is about"
+
+
+def _failed(run: Run, outcome: Outcome, rng: random.Random, text: str, error: BaseException | None = None) -> None:
+    retry = run.task.retry
+    never = NEVER if retry is None else retry.never
+    outcome.error, outcome.final = cut(text), isinstance(error, never)
+    if retry is not None and not outcome.final:
+        outcome.retry_in = retry.delay(run.message.attempt, rng)
+    _log.warning(
+        "%s %s/%s, attempt %d: %s", run.task.name, run.message.queue, run.message.id, run.message.attempt, text,
+        exc_info=error, extra=_of(run, "task failed", error=text),
+    )  # fmt: skip
+
+
+def _text_of(run: Run, value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        text = msgspec.json.encode(value).decode()
+    except Exception as error:
+        # What the task did is done: it is not to be done again for its result.
+        _log.warning(
+            "%s %s/%s: its result is not kept: %s", run.task.name, run.message.queue, run.message.id, error,
+            extra=_of(run, "result not kept"),
+        )  # fmt: skip
+        return None
+    if len(text.encode()) > limits.ERROR_BYTES:
+        _log.warning(
+            "%s %s/%s: its result is not kept: it has %d bytes, at most %d are",
+            run.task.name, run.message.queue, run.message.id, len(text.encode()), limits.ERROR_BYTES,
+            extra=_of(run, "result not kept"),
+        )  # fmt: skip
+        return None
+    return text
+
+
+def _of(run: Run, event: str, **more: str) -> dict[str, Any]:
+    return fields(event, run.message, attempt=run.message.attempt, task=run.task.name, **more)

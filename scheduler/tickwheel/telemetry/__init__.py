@@ -1,0 +1,1 @@
+"""Metric specifications, histograms and spans."""

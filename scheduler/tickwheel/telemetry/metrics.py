@@ -1,0 +1,53 @@
+"""Figures as Prometheus is told of them: each is described once, in a table that the operations page shows as well.
+
+Needs the extra `metrics`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tickwheel.telemetry.histogram import Histogram
+
+S = TypeVar("S")
+Samples = Iterator[tuple[tuple[str, ...], float | Histogram]]
+
+
+@dataclass(frozen=True, slots=True)
+class Told(Generic[S]):
+    """How a figure of a source is told: a sample for each set of values of its labels."""
+
+    name: str
+    help: str
+    family: type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]
+    labels: tuple[str, ...]
+    samples: Callable[[S], Samples]
+
+
+def one(value: Callable[[S], float | Histogram]) -> Callable[[S], Samples]:
+    """The samples of a figure without labels."""
+    return lambda source: iter([((), value(source))])
+
+
+class Collected(Collector, Generic[S]):
+    """Collects the figures of one source."""
+
+    def __init__(self, source: S, told: Sequence[Told[S]]) -> None:
+        self._source = source
+        self._told = told
+
+    def collect(self) -> Iterator[Metric]:
+        """Each figure."""
+        for told in self._told:
+            metric = told.family(f"tickwheel_{told.name}", told.help, labels=told.labels)
+            for labels, value in told.samples(self._source):
+                if isinstance(metric, HistogramMetricFamily):
+                    assert isinstance(value, Histogram)
+                    metric.add_metric(labels, value.buckets(), value.total)
+                else:
+                    assert not isinstance(value, Histogram)
+                    metric.add_metric(labels, value)
+            yield metric

@@ -1,0 +1,159 @@
+"""Spans by OpenTelemetry's conventions for messaging and for calls over the network. Import it where `tracing` is on.
+
+A message carries the context of the span that enqueued it. What is done with it later is linked to that, and belongs to
+its trace where there is one to belong to: no span is open, and all messages at hand were enqueued by one.
+https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from tickwheel import limits
+from tickwheel.model import validation as arguments
+from tickwheel.model.message import LeasedMessage, NewMessage
+from tickwheel.storage.trace_context import KEYS, TRACEPARENT, TRACESTATE
+
+_W3C: Final = TraceContextTextMapPropagator()
+# Of a call's codes, those that are the server's fault: https://opentelemetry.io/docs/specs/semconv/rpc/grpc/
+_FAULTS: Final = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+
+
+@contextmanager
+def sending(queue: str) -> Iterator[Span]:
+    """Messages are enqueued; they carry its context."""
+    with _open("send", "send", queue, SpanKind.PRODUCER) as span:
+        yield span
+
+
+@contextmanager
+def settling(how: str, queue: str, messages: Sequence[LeasedMessage]) -> Iterator[None]:
+    """Messages are completed, failed or released."""
+    parent, links = _origin(messages)
+    with _open(how, "settle", queue, SpanKind.CLIENT, parent, links) as span:
+        count(span, [message.id for message in messages])
+        yield
+
+
+@contextmanager
+def processing(message: LeasedMessage) -> Iterator[None]:
+    """A worker works on a message."""
+    parent, links = _origin([message])
+    with _open("process", "process", message.queue, SpanKind.CONSUMER, parent, links) as span:
+        count(span, [message.id])
+        yield
+
+
+def received(queue: str, messages: Sequence[LeasedMessage], since_ns: int) -> None:
+    """Messages were dequeued by a call that began then: not opened before, as most calls find nothing."""
+    parent, links = _origin(messages)
+    span = _tracer().start_span(
+        f"receive {queue}",
+        parent,
+        SpanKind.CLIENT,
+        _attributes("receive", "receive", queue),
+        links,
+        start_time=since_ns,
+    )
+    count(span, [message.id for message in messages])
+    span.end()
+
+
+@contextmanager
+def serving(method: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> Iterator[Span]:
+    """A call over the network is answered. ``method`` is as in its path; ``metadata`` may name the caller's span."""
+    attributes = {"rpc.system.name": "grpc", "rpc.method": method}
+    parent = _W3C.extract({key: value for key, value in metadata or () if key in KEYS})
+    with _tracer().start_as_current_span(
+        method, parent, SpanKind.SERVER, attributes, record_exception=False, set_status_on_exception=False
+    ) as span:
+        yield span
+
+
+def answered(span: Span, code: str) -> None:
+    """The call has been answered with this code."""
+    span.set_attribute("rpc.response.status_code", code)
+    if code in _FAULTS:
+        span.set_attribute("error.type", code)
+        span.set_status(Status(StatusCode.ERROR))
+
+
+def delivered(span: Span, metadata: Iterable[Mapping[str, str]]) -> None:
+    """The call delivers messages with this metadata."""
+    for each in _carried(metadata):
+        span.add_link(each)
+
+
+def count(span: Span, ids: Sequence[str]) -> None:
+    """Which message, or how many."""
+    if len(ids) == 1:
+        span.set_attribute("messaging.message.id", ids[0])
+    else:
+        span.set_attribute("messaging.batch.message_count", len(ids))
+
+
+def pairs() -> dict[str, str]:
+    """The span that is open now, as a message carries it: without vendors' state that is too large for a pair."""
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier)
+    if len(carrier.get(TRACESTATE, "").encode()) > limits.PAIR_VALUE_BYTES:
+        del carrier[TRACESTATE]
+    return carrier
+
+
+def carrying(new: NewMessage, carried: dict[str, str]) -> NewMessage:
+    """The message with these pairs, unless it was given a trace already. Raises InvalidArgument for wrong metadata."""
+    metadata = {} if new.metadata is None else arguments.metadata(new.metadata)
+    return new if TRACEPARENT in metadata else replace(new, metadata=metadata | carried)
+
+
+def _origin(messages: Sequence[LeasedMessage]) -> tuple[Context | None, list[Link]]:
+    """What a span that has to do with these messages belongs to, and is linked to."""
+    known = _carried(message.metadata for message in messages)
+    links = [Link(each) for each in known]
+    if len(known) != 1 or trace.get_current_span().get_span_context().is_valid:
+        return None, links
+    return trace.set_span_in_context(trace.NonRecordingSpan(known[0])), links
+
+
+def _carried(metadata: Iterable[Mapping[str, str]]) -> list[SpanContext]:
+    """The spans that enqueued messages with this metadata, each once."""
+    found = {}
+    for pairs in metadata:
+        if TRACEPARENT in pairs:
+            given = {key: pairs[key] for key in KEYS if key in pairs}
+            found[given[TRACEPARENT]] = trace.get_current_span(_W3C.extract(given)).get_span_context()
+    return [each for each in found.values() if each.is_valid]
+
+
+@contextmanager
+def _open(
+    name: str, kind: str, queue: str, role: SpanKind, parent: Context | None = None, links: Sequence[Link] = ()
+) -> Iterator[Span]:
+    with _tracer().start_as_current_span(
+        f"{name} {queue}", parent, role, _attributes(name, kind, queue), links
+    ) as span:
+        try:
+            yield span
+        except Exception as error:
+            span.set_attribute("error.type", type(error).__qualname__)
+            raise
+
+
+def _attributes(name: str, kind: str, queue: str) -> dict[str, Any]:
+    return {
+        "messaging.system": "tickwheel",
+        "messaging.destination.name": queue,
+        "messaging.operation.name": name,
+        "messaging.operation.type": kind,
+    }
+
+
+def _tracer() -> trace.Tracer:
+    return trace.get_tracer("tickwheel")

@@ -1,0 +1,106 @@
+"""The wheel of one shard, turned by hand: the event process's own driver, without its threads and waiting."""
+
+import os
+from typing import Any
+
+from tickwheel.driver.clock import TurnedClock
+from tickwheel.driver.commands import Command, ReadStream, Refused
+from tickwheel.driver.queue_lookup import Queues
+from tickwheel.driver.shard_connection import Link
+from tickwheel.driver.shard_driver import ShardDriver
+from tickwheel.driver.stats import WheelStats
+from tickwheel.errors import Fenced, TickwheelError
+from tickwheel.event_process.shard_loop import Connect
+
+ELECTION = "testing"
+# What the driver deals with by itself. Every other refusal is a bug, and the test should hear of it.
+_EXPECTED = ("FENCED", "STALECONFIG")
+
+
+class HandWheel:
+    """Drives one shard of a namespace on the test clock, as far as it is told."""
+
+    def __init__(self, connect: Connect, namespace: str, shard: int, queues: Queues, clock: TurnedClock) -> None:
+        self._connect = connect
+        self._namespace = namespace
+        self._shard = shard
+        self._queues = queues
+        self._clock = clock
+        # A link waits on this; nobody ever writes to it, for by hand there is no waiting.
+        self._never, self._unused = os.pipe()
+        self._link: Link | None = None
+        self._driver: ShardDriver | None = None
+
+    def run_due(self) -> None:
+        """Do all that is due at the clock's time."""
+        try:
+            while self._turn():
+                pass
+        except Fenced:
+            # Somebody else has driven the shard meanwhile, maybe another clock of the same namespace: take over again.
+            self.let_go()
+            while self._turn():
+                pass
+
+    def next_wake(self) -> float:
+        """The next time, in ms, at which something is due by what the wheel knows; infinity where nothing is."""
+        return self._driver.next_wake() if self._driver is not None else self._clock.now_ms
+
+    def let_go(self) -> None:
+        """Forget everything, as an event process does that ends; the next call takes the shard over."""
+        self._driver = None
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def close(self) -> None:
+        self.let_go()
+        os.close(self._never)
+        os.close(self._unused)
+
+    def _turn(self) -> bool:
+        try:
+            return bool(self._carry_out((self._driver or self._take_over()).turn()))
+        except BaseException:
+            self.let_go()
+            raise
+
+    def _take_over(self) -> ShardDriver:
+        self._link = Link(self._connect(self._shard), self._never)
+        driver = ShardDriver(
+            self._namespace,
+            self._shard,
+            epoch=None,
+            connection=1,
+            election=ELECTION,
+            queues=self._queues,
+            clock=self._clock,
+            stats=WheelStats(),
+            clock_fragment="_clock_test",
+        )
+        self._carry_out(driver.claim())
+        self._carry_out(driver.take_over())
+        self._driver = driver
+        return driver
+
+    def _carry_out(self, steps: Any) -> Any:
+        """Run a part of the driver to its end; what it returns."""
+        try:
+            command = next(steps)
+            while True:
+                try:
+                    reply = self._execute(command)
+                except Refused as refusal:
+                    if refusal.code not in _EXPECTED:
+                        raise TickwheelError(f"shard {self._shard}: the wheel was refused: {refusal}") from refusal
+                    command = steps.throw(refusal)
+                else:
+                    command = steps.send(reply)
+        except StopIteration as done:
+            return done.value
+
+    def _execute(self, command: Command) -> Any:
+        assert self._link is not None
+        if isinstance(command, ReadStream):
+            return self._link.read_stream_now(command)
+        return self._link.execute(command)

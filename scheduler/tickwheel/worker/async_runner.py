@@ -1,0 +1,41 @@
+"""The event loop of a worker process, on which the async tasks of all its lanes run."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable
+from functools import cached_property
+from typing import Any
+
+from tickwheel.tasks.exceptions import TimeLimitExceeded
+
+
+class AsyncTasks:
+    """Starts its loop, in a thread of its own, with the first async task."""
+
+    def run(self, awaitable: Awaitable[Any], limit_s: float) -> Any:
+        """Wait for it in the calling thread. Raises TimeLimitExceeded after so long, once it has been cancelled."""
+        future = asyncio.run_coroutine_threadsafe(_limited(awaitable, limit_s), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, name="tickwheel-async-tasks", daemon=True).start()
+        return loop
+
+
+async def _limited(awaitable: Awaitable[Any], limit_s: float) -> Any:
+    try:
+        async with asyncio.timeout(limit_s) as limit:
+            return await awaitable
+    except TimeoutError:
+        if limit.expired():
+            raise TimeLimitExceeded from None
+        raise
+    except (SystemExit, KeyboardInterrupt) as error:
+        # They would end the event loop, and with it all other tasks.
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
