@@ -6,11 +6,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.figures import Figure, Scale
-from bench.plots import draw
-from bench.report import between, markdown, save, show
-from bench.rows import ROWS
-from bench.server import BenchServer
+from bench.harness.bench_server import BenchServer
+from bench.harness.measurement import Figure, Scale
+from bench.harness.plots import draw
+from bench.harness.report import between, markdown, save, show
+from bench.registry import ROWS
 
 RESULTS = Path(__file__).parent / "results"
 FIGURES = Path(__file__).parents[1] / "docs" / "figures.md"

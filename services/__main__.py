@@ -7,7 +7,7 @@ from pathlib import Path
 import platformdirs
 import typer
 
-from services import detached
+from services import background as detached
 from services.kafka import Kafka
 from services.process import ServiceError
 from services.redis_cluster import RedisCluster

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import platformdirs
 
-from services.debian import install, run
+from services.apt import install, run
 from services.process import ServiceError
 from tickwheel.embedded.file_lock import FileLock
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import redis
 
-from services.ensemble import Ensemble
 from services.process import ServiceError, free_port, wait_until
+from services.process_group import Ensemble
 from services.valkey import ValkeyServer
 
 SLOTS = 16_384
@@ -136,7 +136,7 @@ class RedisCluster(Ensemble):
         """Move slots to another primary, each whole in one step (Valkey 9's CLUSTER MIGRATESLOTS), and wait for it.
 
         The range belongs to one primary. Its keys' calls wait a moment and are sent on with MOVED; none gets ASK.
-        Slot by slot and key by key, as older versions do, is services.slot_move.
+        Slot by slot and key by key, as older versions do, is services.slot_migration.
         """
         source = self.primary_of(first)
         source.call("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", first, last, "NODE", self.id_of(target))

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from services.ensemble import Ensemble
 from services.process import ServiceError, wait_until
+from services.process_group import Ensemble
 from services.valkey import ValkeyServer
 
 _SYNC_S = 30.0

@@ -4,9 +4,9 @@ import re
 import socket
 from pathlib import Path
 
-from services.ensemble import Ensemble
 from services.jvm import java_command
 from services.process import HOST, Process, free_port
+from services.process_group import Ensemble
 
 _HEAP_MB = 96
 _ANSWER_S = 2.0

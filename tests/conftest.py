@@ -11,7 +11,7 @@ from tickwheel import Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.testing import PrivateServer, VirtualClock
 
-pytest_plugins = ["tests.services_fixtures"]
+pytest_plugins = ["tests.support.service_fixtures"]
 
 # What is new in each run is the same in all processes that share it.
 os.environ.setdefault("TICKWHEEL_TEST_SEED", str(random.SystemRandom().randrange(2**32)))

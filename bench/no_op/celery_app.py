@@ -4,7 +4,7 @@ import os
 
 from celery import Celery
 
-from bench.no_op.marks import no_op
+from bench.no_op.progress_marks import no_op
 
 # As Celery writes it.
 _BROKER = os.environ["NO_OP_REDIS"].replace("unix://", "redis+socket://")

@@ -5,7 +5,7 @@ import os
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
-from bench.no_op.marks import no_op
+from bench.no_op.progress_marks import no_op
 
 broker = RedisBroker(url=os.environ["NO_OP_REDIS"])  # type: ignore[no-untyped-call]
 dramatiq.set_broker(broker)

@@ -1,6 +1,6 @@
 """The no-op for `tickwheel worker`; TICKWHEEL_URL says where."""
 
-from bench.no_op.marks import no_op
+from bench.no_op.progress_marks import no_op
 from tickwheel.tasks import TaskApp
 
 app = TaskApp()

@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.calibration import zadd_us
-from bench.report import between
-from bench.server import BenchServer
+from bench.harness.bench_server import BenchServer
+from bench.harness.calibration import zadd_us
+from bench.harness.report import between
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "peers.json"

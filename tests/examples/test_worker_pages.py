@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from services.process import free_port
-from tests.conditions import eventually
 from tests.examples.test_docs import blocks
+from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 
 pytestmark = pytest.mark.examples

@@ -12,10 +12,10 @@ from typing import Any
 from redis.cluster import RedisCluster as Client
 
 from services.redis_cluster import RedisCluster
-from tests.conditions import eventually
 from tests.fault.event_processes import EventProcessChild
-from tests.fault.told import told
 from tests.integration.blocking_aio import Blocking, LoopThread
+from tests.support.outbox import told
+from tests.support.wait_until import eventually
 from tickwheel import NewMessage, NotDurable, Tickwheel, aio
 from tickwheel.doctor import audit
 from tickwheel.storage.record import State

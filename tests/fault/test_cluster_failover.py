@@ -13,8 +13,8 @@ import pytest
 from services.process import ServiceError
 from services.redis_cluster import RedisCluster
 from services.valkey import ValkeyServer
-from tests.conditions import eventually
 from tests.fault.cluster_load import load
+from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel, Unavailable, aio
 from tickwheel.redis.pools import ANSWER_S
 from tickwheel.redis.topology import slot_of

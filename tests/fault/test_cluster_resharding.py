@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from services.redis_cluster import RedisCluster
-from services.slot_move import SlotMove
+from services.slot_migration import SlotMove
 from services.valkey import ValkeyServer
-from tests.conditions import eventually
 from tests.fault.cluster_load import SHARDS, load
+from tests.support.wait_until import eventually
 from tickwheel.redis.topology import slot_of
 
 pytestmark = pytest.mark.fault

@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from services.redis_cluster import RedisCluster
-from services.slot_move import SlotMove
-from tests.conditions import eventually
+from services.slot_migration import SlotMove
 from tests.integration.blocking_aio import Blocking, LoopThread
+from tests.support.wait_until import eventually
 from tickwheel import Message, Tickwheel, aio
 from tickwheel.redis.topology import slot_of
 from tickwheel.redis.wait_list import WaitList

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.conditions import eventually
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.mutating_calls import CALLS, HOUR, NOW, Prepared, answer, prepared
-from tests.fault.told import path, told
+from tests.support.outbox import path, told
+from tests.support.wait_until import eventually
 from tickwheel import Change, EnqueueResult, Message, NewMessage, Queue, Tickwheel, Unavailable, aio
 from tickwheel.redis import pools as servers
 from tickwheel.redis.topology import SINGLE

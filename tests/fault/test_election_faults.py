@@ -14,11 +14,11 @@ from kazoo.client import KazooClient
 
 from services.process import HOST
 from services.zookeeper import ZooKeeper
-from tests.conditions import eventually
 from tests.conftest import Contents
-from tests.election_members import candidates
 from tests.fault.event_processes import EventProcessChild, fence
 from tests.fault.flaky_proxy import FlakyProxy
+from tests.support.election_member import candidates
+from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.operations.shard_status import reset_epoch, views

@@ -17,9 +17,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from services.zookeeper import ZooKeeper
-from tests.conditions import eventually
-from tests.election_members import end_session
 from tests.fault.event_processes import fence
+from tests.support.election_member import end_session
+from tests.support.wait_until import eventually
 from tickwheel import Queue, Tickwheel
 from tickwheel.storage.fence import epoch_of
 from tickwheel.testing import PrivateServer

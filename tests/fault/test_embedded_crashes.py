@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conditions import eventually
+from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.embedded import EmbeddedServer

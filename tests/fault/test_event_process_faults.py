@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.conditions import eventually
 from tests.conftest import Contents
 from tests.fault.backlog import SOON, Backlog
 from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_claim
-from tests.fault.told import told
+from tests.support.outbox import told
+from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.model.validation import from_ms

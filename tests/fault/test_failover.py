@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from services.replica_set import ReplicaSet
-from tests.conditions import eventually
 from tests.fault.flaky_proxy import FlakyProxy
+from tests.support.wait_until import eventually
 from tickwheel import NewMessage, NotDurable, Tickwheel, TickwheelError
 from tickwheel.doctor import audit
 from tickwheel.storage.keys import shard_key

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conditions import eventually
 from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_claim
 from tests.fault.faulty_server import FaultyServer
-from tests.fault.told import told
+from tests.support.outbox import told
+from tests.support.wait_until import eventually
 from tickwheel import Message, NewMessage, Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.storage.keys import shard_key

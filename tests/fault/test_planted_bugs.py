@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.conditions import eventually
 from tests.fault.harness import faults
 from tests.fault.harness.load import EXCLUSIVE
 from tests.fault.harness.plan import Fault
@@ -15,6 +14,7 @@ from tests.fault.harness.rows import plan
 from tests.fault.harness.run import run
 from tests.fault.harness.shared import Shared
 from tests.fault.harness.world import NAMESPACE, World
+from tests.support.wait_until import eventually
 from tickwheel.storage.keys import queue_key, shard_key
 
 pytestmark = pytest.mark.fault

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conditions import eventually
 from tests.fault.traced_server import TracedServer
+from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel, TickwheelError
 from tickwheel.doctor import audit
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.conditions import eventually
 from tests.fault.event_processes import EventProcessChild
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.worker_processes import Worker
+from tests.support.wait_until import eventually
 from tickwheel import Tickwheel, Unavailable
 from tickwheel.storage import transition as transitions
 from tickwheel.storage.keys import shard_key

@@ -14,10 +14,10 @@ import pytest
 
 from services.kafka import Kafka
 from services.replica_set import ReplicaSet
-from tests.conditions import eventually
-from tests.event_process_thread import running
 from tests.fault.event_processes import EventProcessChild
-from tests.topics import make_topic
+from tests.support.event_process_thread import running
+from tests.support.kafka_topics import make_topic
+from tests.support.wait_until import eventually
 from tickwheel import NewMessage, OutboxFull, Queue, Tickwheel, events
 from tickwheel.kafka.producer import Broker
 from tickwheel.storage.keys import shard_key

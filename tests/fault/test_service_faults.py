@@ -13,7 +13,7 @@ from datetime import timedelta
 import pytest
 
 from services.process import free_port
-from tests.conditions import eventually
+from tests.support.wait_until import eventually
 from tickwheel import Queue, Tickwheel, Unavailable, aio
 from tickwheel.testing import PrivateServer
 

@@ -13,11 +13,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from services.process import free_port
-from tests.conditions import eventually
-from tests.event_process_thread import running
 from tests.fault import worker_app
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.worker_processes import Worker
+from tests.support.event_process_thread import running
+from tests.support.wait_until import eventually
 from tickwheel import MessageView, Tickwheel
 from tickwheel.tasks import Task
 from tickwheel.testing import PrivateServer

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conditions import eventually
 from tests.fault.event_processes import EventProcessChild
 from tests.fault.faulty_server import FaultyServer
-from tests.fault.told import path, told
+from tests.support.outbox import path, told
+from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.storage.record import State

@@ -4,9 +4,9 @@ import re
 import shutil
 from pathlib import Path
 
-from services.debian import found_or_installed
+from services.apt import found_or_installed
 from services.valkey import ValkeyServer
-from tests.conditions import eventually
+from tests.support.wait_until import eventually
 
 # Of a line of strace: the file, how many bytes were written to it, or that it was brought to disk.
 _WRITTEN = re.compile(r" p?writev?(?:64)?\(\d+<(?P<file>[^>]*\.incr\.aof)>.* = (?P<bytes>\d+)$")

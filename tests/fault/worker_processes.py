@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.conditions import eventually
-from tests.recorded import Recorded
+from tests.support.process_records import Recorded
+from tests.support.wait_until import eventually
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.fault.worker_app:app"

@@ -10,9 +10,9 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.conditions import eventually, eventually_in_task
 from tests.integration.service_thread import ServiceThread
 from tests.integration.stranger import Stranger
+from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import NewMessage, QueueBlocked, Tickwheel, TickwheelError, Unavailable, aio
 from tickwheel.client.grpc.dequeue_batcher import Polls
 from tickwheel.testing import PrivateServer

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.conditions import eventually
 from tests.property.mutants import Mutant, sown
+from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.driver import firing

@@ -11,10 +11,10 @@ import pytest
 
 from tests.fault.harness import collect, run
 from tests.fault.harness.aftermath import cut_file, flip_byte, let_retention_pass
+from tests.fault.harness.deployment import Place
 from tests.fault.harness.elections import LockFiles
-from tests.fault.harness.evidence import Violation
-from tests.fault.harness.place import Place
 from tests.fault.harness.rows import plan
+from tests.fault.harness.run_evidence import Violation
 from tests.fault.harness.world import NAMESPACE, World
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.doctor import audit

@@ -7,10 +7,10 @@ import pytest
 from redis.exceptions import ResponseError
 
 from services.valkey import ValkeyServer
-from tests.conditions import eventually
 from tests.fault.harness.claims import claims, was_rewritten
-from tests.fault.harness.evidence import Claim
+from tests.fault.harness.run_evidence import Claim
 from tests.fault.harness.world import NAMESPACE
+from tests.support.wait_until import eventually
 from tickwheel.driver.fenced_shard import Shard
 from tickwheel.storage import scripts
 from tickwheel.storage.fence import pack_fence

@@ -10,9 +10,9 @@ import pytest
 from redis.exceptions import ResponseError
 
 from services.zookeeper import ZooKeeper
-from tests.conditions import eventually
 from tests.conftest import Dump
-from tests.event_process_thread import running
+from tests.support.event_process_thread import running
+from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.driver.commands import Command, Refused
 from tickwheel.driver.shard_connection import Link

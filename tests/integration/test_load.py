@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.conditions import eventually
 from tests.integration.service_thread import ServiceThread
 from tests.integration.stalled_load import stalled
+from tests.support.wait_until import eventually
 from tests.unit.load_scenarios import erlang_c
 from tickwheel import Tickwheel
 from tickwheel.cli.app import app

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conditions import eventually
 from tests.integration.blocking_aio import aio_sandbox
 from tests.integration.embedded.programs import is_server_alive
 from tests.integration.test_event_loops import ANOTHER_LOOP, in_another_loop
-from tests.integration.test_other_processes import in_a_fork
+from tests.integration.test_fork_and_pickle import in_a_fork
+from tests.support.wait_until import eventually
 from tickwheel import TickwheelError, aio
 from tickwheel.embedded.valkey_process import ValkeyProcess
 from tickwheel.testing import PrivateServer

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.conditions import eventually
+from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel
 from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import PrivateServer, VirtualClock

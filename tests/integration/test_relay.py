@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator
 
 import tickwheel.events
 from services.kafka import Kafka
-from tests.conditions import eventually
-from tests.event_process_thread import running
-from tests.topics import make_topic, read_json
+from tests.support.event_process_thread import running
+from tests.support.kafka_topics import make_topic, read_json
+from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel, TickwheelError, events
 from tickwheel.doctor import audit
 from tickwheel.event_process import EventProcess

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from services.redis_cluster import RedisCluster
-from tests.conditions import eventually
+from tests.support.wait_until import eventually
 from tickwheel import Forbidden, NotDurable, Queue, Tickwheel, TickwheelError, Unavailable, aio
 from tickwheel.cli.app import app
 from tickwheel.redis.acl import users

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.conditions import eventually
 from tests.integration.service_thread import ServiceThread
+from tests.support.wait_until import eventually
 from tickwheel import Forbidden, InvalidArgument, MessageNotFound, OutOfMemory, Tickwheel, Unauthenticated
 from tickwheel.runtime.log_format import JsonLines
 from tickwheel.service.authorization import digest_of

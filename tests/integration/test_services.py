@@ -15,15 +15,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 
-from services import detached
+from services import background as detached
 from services.kafka import Kafka
 from services.process import Process, ServiceError
 from services.redis_cluster import RedisCluster
 from services.replica_set import ReplicaSet
-from services.slot_move import SlotMove
+from services.slot_migration import SlotMove
 from services.valkey import ValkeyServer
 from services.zookeeper import ZooKeeper
-from tests.conditions import eventually
+from tests.support.wait_until import eventually
 
 pytestmark = pytest.mark.integration
 

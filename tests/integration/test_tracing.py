@@ -14,10 +14,10 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
-from tests.conditions import eventually
 from tests.integration.service_thread import ServiceThread
 from tests.integration.spans_of import Spans, id_of, links_of, parent_of, provider_of, trace_of
 from tests.integration.stranger import Stranger
+from tests.support.wait_until import eventually
 from tickwheel import LeaseLost, NewMessage, Tickwheel, aio, tracing
 from tickwheel.testing import PrivateServer, sandbox
 from tickwheel.v1 import message_pb2, message_service_pb2

@@ -5,7 +5,7 @@ import sys
 import threading
 from pathlib import Path
 
-from tests.conditions import eventually
+from tests.support.wait_until import eventually
 
 _ENDS_S = 30
 

@@ -13,11 +13,11 @@ import redis
 
 from services.kafka import Kafka
 from services.valkey import ValkeyServer
-from tests.conditions import eventually
-from tests.event_process_thread import running
 from tests.fault.worker_processes import Worker
 from tests.integration.service_thread import ServiceThread
-from tests.topics import make_topic
+from tests.support.event_process_thread import running
+from tests.support.kafka_topics import make_topic
+from tests.support.wait_until import eventually
 from tickwheel import LeaseLost, NewMessage, Tickwheel
 from tickwheel.kafka.producer import Broker
 from tickwheel.redis.acl import User, users

@@ -17,12 +17,12 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.conditions import eventually, eventually_in_task
 from tests.integration.service_thread import ServiceThread
 from tests.security.cut import Cut
 from tests.security.http2 import PREFACE, frame, headers, message, take_all
 from tests.security.served import Served
 from tests.security.tokens import stranger
+from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.rpc.methods import METHODS
 from tickwheel.service import server_options as intake

@@ -17,10 +17,10 @@ from google.rpc.status_pb2 import Status
 from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from tests.conditions import eventually
 from tests.integration.service_thread import ServiceThread
 from tests.integration.stranger import Stranger, Stream
 from tests.security.tokens import client, entry, stranger
+from tests.support.wait_until import eventually
 from tickwheel import LimitExceeded, NewMessage, Tickwheel, Unavailable, limits
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer

@@ -12,10 +12,10 @@ import grpc
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from tests.conditions import eventually
 from tests.integration.service_thread import ServiceThread
 from tests.security.http2 import PREFACE, SETTINGS, frame, headers, message
 from tests.security.tokens import stranger
+from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.rpc.methods import METHODS, Method
 from tickwheel.testing import PrivateServer

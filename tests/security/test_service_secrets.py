@@ -8,10 +8,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.conditions import eventually
 from tests.integration.service_thread import ServiceThread
 from tests.security.served import Served
 from tests.security.tokens import stranger
+from tests.support.wait_until import eventually
 from tickwheel import Tickwheel, TickwheelError, Unauthenticated
 from tickwheel.service.authorization import digest_of
 from tickwheel.service.message_handlers import MessageHandlers

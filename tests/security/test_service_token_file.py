@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.conditions import eventually
 from tests.integration.service_thread import ServiceThread
 from tests.integration.stranger import Stranger
 from tests.security.tokens import client, entry, stranger
+from tests.support.wait_until import eventually
 from tickwheel import Forbidden, LimitExceeded, NewMessage, Tickwheel, Unauthenticated
 from tickwheel.service import token_file
 from tickwheel.service.token_file import TokenFile

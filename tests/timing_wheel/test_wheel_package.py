@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import timing_wheel
-from bench import wheel_bench
+from bench.harness import timing_wheel_program as wheel_bench
 
 pytestmark = pytest.mark.unit
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.fault.harness.checker import check
-from tests.fault.harness.evidence import Claim, Evidence
 from tests.fault.harness.history import FAIL, OK, UNKNOWN, Call
 from tests.fault.harness.load import EXCLUSIVE, MAX_ATTEMPTS, PlannedMessage
-from tests.sound_history import CANCELLED, DELAYED, FIRST, SECOND, START_MS, dequeued, sound, step
+from tests.fault.harness.run_evidence import Claim, Evidence
+from tests.unit.fault_harness.valid_run import CANCELLED, DELAYED, FIRST, SECOND, START_MS, dequeued, sound, step
 from tickwheel.storage.record import State
 
 pytestmark = pytest.mark.unit

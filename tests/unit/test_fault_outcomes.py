@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fault.harness.evidence import Evidence
 from tests.fault.harness.faults import Injection
 from tests.fault.harness.load import Load
 from tests.fault.harness.rows import plan
 from tests.fault.harness.run import Outcome, measure
+from tests.fault.harness.run_evidence import Evidence
 from tickwheel.storage.record import State
 from tickwheel.storage.transition import Transition
 

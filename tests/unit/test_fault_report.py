@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.harness.evidence import Violation
 from tests.fault.harness.report import Report
 from tests.fault.harness.rows import plan
 from tests.fault.harness.run import Outcome
+from tests.fault.harness.run_evidence import Violation
 
 pytestmark = pytest.mark.unit
 

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.fault.harness.place import LeftOut
+from tests.fault.harness.deployment import LeftOut
 from tests.fault.harness.plan import campaign
 from tests.fault.harness.report import Report
 from tests.fault.harness.rows import ROWS, plan

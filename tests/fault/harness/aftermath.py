@@ -13,9 +13,9 @@ from typing import Any
 
 from services.process import ServiceError
 from services.valkey import ValkeyServer
-from tests.fault.harness.evidence import Violation
+from tests.fault.harness.deployment import step_clock
 from tests.fault.harness.leftovers import of_no_messages
-from tests.fault.harness.place import step_clock
+from tests.fault.harness.run_evidence import Violation
 from tests.fault.harness.world import NAMESPACE, World, log
 from tickwheel import Tickwheel, TickwheelError
 from tickwheel.doctor import audit

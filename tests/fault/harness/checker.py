@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from tests.fault.harness import ending, leases
-from tests.fault.harness.evidence import Evidence, Fence, Violation
+from tests.fault.harness import completion_check as ending
+from tests.fault.harness import leases
 from tests.fault.harness.lives import Life, lives
 from tests.fault.harness.load import MAX_ATTEMPTS, POISON_ATTEMPTS, VALUE_KEY, Afterwards, planned
+from tests.fault.harness.run_evidence import Evidence, Fence, Violation
 from tickwheel.storage.record import State
 
 # What the clocks of two processes of a host may differ by, and what rounding to whole ms makes.

@@ -6,7 +6,7 @@ A script of an event process is obeyed under the fence that was claimed last: so
 import re
 from pathlib import Path
 
-from tests.fault.harness.evidence import Claim
+from tests.fault.harness.run_evidence import Claim
 from tests.fault.harness.world import NAMESPACE
 
 _FENCE_BYTES = 8

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from services.slot_move import SlotMove
+from services.slot_migration import SlotMove
 from tests.fault.harness.clustered import Clustered
 from tests.fault.harness.plan import Fault
 from tests.fault.harness.world import NAMESPACE, World

@@ -8,7 +8,7 @@ from redis.crc import key_slot
 
 from services.redis_cluster import RedisCluster
 from services.valkey import ValkeyServer
-from tests.fault.harness.place import Place
+from tests.fault.harness.deployment import Place
 from tickwheel.storage.keys import shard_key
 
 NODE_TIMEOUT_MS = 2_000

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 from tests.fault.harness.claims import claims, was_rewritten
-from tests.fault.harness.evidence import Evidence
 from tests.fault.harness.history import read
 from tests.fault.harness.leftovers import of_ended_messages
+from tests.fault.harness.run_evidence import Evidence
 from tests.fault.harness.world import NAMESPACE, World
 from tickwheel import Queue, Tickwheel, TickwheelError
 from tickwheel.doctor import audit

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from tests.fault.harness.evidence import Evidence, Violation
 from tests.fault.harness.history import OK
 from tests.fault.harness.lives import Life
+from tests.fault.harness.run_evidence import Evidence, Violation
 from tickwheel.storage.record import State
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tests.fault.harness.evidence import Evidence
+from tests.fault.harness.run_evidence import Evidence
 from tickwheel.storage.transition import Transition
 
 

@@ -8,7 +8,7 @@ from services.process import HOST
 from services.replica_set import ReplicaSet
 from services.valkey import ValkeyServer
 from tests.fault.flaky_proxy import FlakyProxy
-from tests.fault.harness.place import Place
+from tests.fault.harness.deployment import Place
 
 
 class Replicated(Place):

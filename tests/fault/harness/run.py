@@ -15,17 +15,17 @@ from typing import Any
 from tests.fault.harness.aftermath import AFTERMATHS
 from tests.fault.harness.checker import check
 from tests.fault.harness.collect import collect, entries, unfinished
+from tests.fault.harness.deployment import LeftOut
+from tests.fault.harness.deployments import PLACES
 from tests.fault.harness.elections import Election, Ensemble, LockFiles
-from tests.fault.harness.evidence import Evidence, Violation
 from tests.fault.harness.faults import Injection, inject
 from tests.fault.harness.history import OK, now
 from tests.fault.harness.lateness import recovery_s, spread_ms, waits
 from tests.fault.harness.load import EXCLUSIVE, LEASE_MS, MAX_ATTEMPTS, PLAIN, VALUE_KEY
-from tests.fault.harness.place import LeftOut
-from tests.fault.harness.places import PLACES
 from tests.fault.harness.plan import RunPlan
 from tests.fault.harness.relay import Relay
 from tests.fault.harness.rows import ROWS, Row
+from tests.fault.harness.run_evidence import Evidence, Violation
 from tests.fault.harness.server_faults import DRIFT
 from tests.fault.harness.shared import Shared
 from tests.fault.harness.worker import POISONED

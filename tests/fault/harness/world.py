@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from services.process import Process
+from tests.fault.harness.deployment import Place
 from tests.fault.harness.elections import Election, LockFiles
 from tests.fault.harness.history import now
-from tests.fault.harness.kept import Kept
-from tests.fault.harness.place import Place
 from tests.fault.harness.plan import RunPlan
 from tests.fault.harness.relay import Relay
+from tests.fault.harness.restarted_process import Kept
 from tests.fault.harness.settings import Settings
 from tickwheel import Tickwheel
 from tickwheel.plan import Request, one

@@ -11,8 +11,8 @@ import pytest
 
 from services.redis_cluster import RedisCluster
 from services.valkey import ValkeyServer
-from tests.conditions import eventually
 from tests.integration.cli.running import Run, document
+from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.storage.keys import queue_key, shard_key
 from tickwheel.testing import PrivateServer

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from services.process import free_port
-from tests.conditions import eventually
 from tests.integration.cli.running import ENDS_S, TICKWHEEL, ended_at_the_end, wait_for_line
+from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.embedded.file_lock import is_free
 from tickwheel.plan import Request, one

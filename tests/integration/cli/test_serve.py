@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.conditions import eventually
 from tests.integration.cli.running import ENDS_S, TICKWHEEL, Start
 from tests.integration.stranger import Stranger
+from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer

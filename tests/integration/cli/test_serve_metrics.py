@@ -11,8 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from services.process import free_port
-from tests.conditions import eventually
 from tests.integration.cli.running import ENDS_S, TICKWHEEL, Start
+from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.testing import PrivateServer
 

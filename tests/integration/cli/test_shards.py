@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from services.zookeeper import ZooKeeper
-from tests.conditions import eventually
-from tests.event_process_thread import running
 from tests.integration.cli.running import Run, document
+from tests.support.event_process_thread import running
+from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.event_process import EventProcess

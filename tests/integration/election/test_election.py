@@ -9,8 +9,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from tests.conditions import eventually
-from tests.election_members import Member, candidates, expire, settle
+from tests.support.election_member import Member, candidates, expire, settle
+from tests.support.wait_until import eventually
 from tickwheel.election import zookeeper as zookeeper_election
 from tickwheel.election.zookeeper_session import Ensemble
 from tickwheel.election.zookeeper_url import ZooKeeperUrl

@@ -4,8 +4,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError
 
-from tests.conditions import eventually
-from tests.election_members import Member, expire, opened, settle
+from tests.support.election_member import Member, expire, opened, settle
+from tests.support.wait_until import eventually
 from tickwheel.election.znodes import Root
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.errors import TickwheelError

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.conditions import eventually
 from tests.fault.event_processes import EventProcessChild
 from tests.integration.migration import shop
-from tests.recorded import Recorded
+from tests.support.process_records import Recorded
+from tests.support.wait_until import eventually
 from tickwheel import MessageView, Tickwheel
 from tickwheel.testing import PrivateServer
 

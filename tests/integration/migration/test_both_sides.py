@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 
-from tests.conditions import eventually
 from tests.integration.migration import shop
 from tests.integration.migration.conftest import Shop, route
+from tests.support.wait_until import eventually
 
 pytestmark = pytest.mark.integration
 

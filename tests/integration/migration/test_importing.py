@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from celery import chain
 
-from tests.conditions import eventually
 from tests.integration.migration import shop
 from tests.integration.migration.conftest import ROOT, Shop
+from tests.support.wait_until import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -1,0 +1,1 @@
+"""What measuring needs: servers, calibration, the report."""

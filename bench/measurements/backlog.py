@@ -1,0 +1,69 @@
+"""Whether the number of messages that wait for a later day makes the lives of today dearer."""
+
+import time
+from contextlib import ExitStack
+from datetime import timedelta
+from statistics import median
+
+from bench.harness.bench_server import BenchServer
+from bench.harness.manual_time import TurnedShard
+from bench.harness.measurement import Figure, Scale
+from bench.measurements.message_life import HISTORY, PAYLOAD, cost_of_lives
+from tickwheel import NewMessage
+
+FILL = 1_000
+# Later than all the time that is turned through, and spread.
+FIRST_DAY, LAST_DAY = 2, 30
+QUEUE = "later"
+
+
+def backlog(scale: Scale) -> list[Figure]:
+    """The servers with few, more and many are there at once and take turns, so that a noisy machine is noisy to all."""
+    sizes = [scale.size(full, quick) for full, quick in ((30_000, 300), (300_000, 3_000), (3_000_000, 30_000))]
+    lives, runs = scale.size(20_000, 200), scale.runs()
+    costs: dict[int, list[float]] = {size: [] for size in sizes}
+    began = time.perf_counter()
+    with ExitStack() as stack:
+        shards: dict[int, TurnedShard] = {}
+        for size in sizes:
+            shards[size] = stack.enter_context(
+                TurnedShard(stack.enter_context(BenchServer()), history=HISTORY),
+            )
+            _fill(shards[size], size)
+        filled_s = time.perf_counter() - began
+        for shard in shards.values():
+            cost_of_lives(shard, 100)
+        for _ in range(runs):
+            for size, shard in shards.items():
+                costs[size].append(cost_of_lives(shard, lives).total_us)
+        memory = {size: shard.server.used_memory() for size, shard in shards.items()}
+    few, _, many = sizes
+    return [
+        Figure(
+            "backlog",
+            f"cost of {lives:,} lives through a backlog of {many:,} delayed messages against {few:,}",
+            "×",
+            [high / low for high, low in zip(costs[many], costs[few], strict=True)],
+            1.15,
+            details={
+                "lives": lives,
+                "life_us": {str(size): [round(us, 3) for us in found] for size, found in costs.items()},
+                "median_life_us": {str(size): round(median(found), 3) for size, found in costs.items()},
+                "used_memory_bytes": {str(size): used for size, used in memory.items()},
+                "filled_once_in_s": round(filled_s),
+            },
+        )
+    ]
+
+
+def _fill(shard: TurnedShard, size: int) -> None:
+    queue = shard.tickwheel.create_queue(QUEUE)
+    spread = timedelta(days=LAST_DAY - FIRST_DAY) / size
+    # In no order of time, as orders of different delays come.
+    step = 7_919
+    for first in range(0, size, FILL):
+        count = min(FILL, size - first)
+        later = (timedelta(days=FIRST_DAY) + spread * ((first + n) * step % size) for n in range(count))
+        queue.enqueue_many([NewMessage(PAYLOAD, delay=delay) for delay in later])
+        shard.settle(FILL)
+    shard.file()

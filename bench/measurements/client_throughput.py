@@ -1,0 +1,111 @@
+"""What one client process does in a second: immediate messages in batches, and whole delayed lives."""
+
+import time
+from datetime import timedelta
+from typing import Any
+
+from bench.harness.bench_server import BenchServer
+from bench.harness.measurement import Figure, Scale
+from bench.measurements.message_life import BATCH, PAYLOAD
+from tickwheel import NewMessage, Tickwheel
+
+QUEUE = "rates"
+DELAY = timedelta(seconds=2)
+
+
+def client_rates(scale: Scale) -> list[Figure]:
+    """`enqueue_many`, then `dequeue` and `complete_many`, by one thread that waits for every answer."""
+    count = scale.size(50_000, 1_000)
+    enqueued: list[float] = []
+    finished: list[float] = []
+    client: dict[str, list[float]] = {"enqueue": [], "dequeue and complete": []}
+    with BenchServer() as server, Tickwheel(server.url, drive=False) as tickwheel:
+        for run in range(scale.runs() + 1):
+            queue = tickwheel.create_queue(f"{QUEUE}-{run}")
+            began, cpu = time.perf_counter(), time.process_time()
+            for _ in range(0, count, BATCH):
+                queue.enqueue_many([NewMessage(PAYLOAD) for _ in range(BATCH)])
+            enqueued.append(count / (time.perf_counter() - began))
+            client["enqueue"].append((time.process_time() - cpu) / count * 1e6)
+            began, cpu = time.perf_counter(), time.process_time()
+            done = 0
+            while messages := queue.dequeue(BATCH):
+                queue.complete_many(messages)
+                done += len(messages)
+            finished.append(done / (time.perf_counter() - began))
+            client["dequeue and complete"].append((time.process_time() - cpu) / count * 1e6)
+            assert done == count, f"{done} of {count} messages came"
+    # The first run warms the client up.
+    details: dict[str, Any] = {
+        "messages": count,
+        "batch": BATCH,
+        "aof": "off",
+        "client_cpu_us_per_message": {what: round(min(us[-scale.runs() :]), 2) for what, us in client.items()},
+    }
+    return [
+        Figure(
+            "client_enqueue",
+            "one client: enqueue_many, immediate messages",
+            "/s",
+            enqueued[1:],
+            50_000,
+            at_least=True,
+            details=details,
+        ),
+        Figure(
+            "client_finish",
+            "one client: dequeue + complete_many",
+            "/s",
+            finished[1:],
+            35_000,
+            at_least=True,
+            details=details,
+        ),
+    ]
+
+
+def delayed_lives(scale: Scale) -> list[Figure]:
+    """Whole delayed lives a second: one client process, one event process, as in production."""
+    count = scale.size(100_000, 1_000)
+    delay = DELAY if not scale.quick else timedelta(milliseconds=300)
+    rates: list[float] = []
+    client_us: list[float] = []
+    server_us: list[float] = []
+    with BenchServer() as server, Tickwheel(server.url, drive=True) as tickwheel:
+        for run in range(scale.runs() + 1):
+            queue = tickwheel.create_queue(f"{QUEUE}-{run}")
+            lives = count if run else count // 10
+            began, cpu, server_cpu = time.perf_counter(), time.process_time(), server.cpu_us()
+            sent = done = 0
+            while done < lives:
+                if sent < lives:
+                    queue.enqueue_many([NewMessage(PAYLOAD, delay=delay) for _ in range(BATCH)])
+                    sent += BATCH
+                # What is due is finished before more is added; with nothing to add, wait.
+                wait = timedelta(seconds=5) if sent >= lives else None
+                while done < lives and (messages := queue.dequeue(BATCH, wait=wait)):
+                    queue.complete_many(messages)
+                    done += len(messages)
+            if run:
+                rates.append(lives / (time.perf_counter() - began))
+                client_us.append((time.process_time() - cpu) / lives * 1e6)
+                server_us.append((server.cpu_us() - server_cpu) / lives)
+    return [
+        Figure(
+            "delayed_lives",
+            "one client + one event process: whole delayed lives",
+            "/s",
+            rates,
+            10_000,
+            at_least=True,
+            details={
+                "lives": count,
+                "batch": BATCH,
+                "aof": "off",
+                "delay_s": delay.total_seconds(),
+                "client_cpu_us_per_life": [round(us, 1) for us in client_us],
+                "server_cpu_us_per_life": [round(us, 1) for us in server_us],
+                "note": "from the first enqueue to the last complete; stale lease timers are in it, retirement is not",
+            },
+        )
+    ]

@@ -1,0 +1,80 @@
+"""What each durability costs: how long an enqueue takes and how many go in a second, on one server of each kind."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+
+from bench.harness.measurement import Figure, Scale
+from bench.measurements.message_life import BATCH, PAYLOAD
+from services.replica_set import ReplicaSet
+from tickwheel import NewMessage, Queue, Tickwheel
+
+# Durability of the client, settings of the server, replicas.
+KINDS: dict[str, tuple[str, dict[str, str], int]] = {
+    "memory, no AOF": ("memory", {"appendonly": "no"}, 0),
+    "memory, AOF everysec": ("memory", {"appendfsync": "everysec"}, 0),
+    "fsync": ("fsync", {"appendfsync": "always"}, 0),
+    "replica:1": ("replica:1", {"appendonly": "no"}, 1),
+}
+
+
+def durability(scale: Scale) -> list[Figure]:
+    """One client that waits for every answer: a message a call, and calls of 100."""
+    alone, batched = scale.size(1_000, 50), scale.size(10_000, 200)
+    medians: dict[str, list[float]] = {name: [] for name in KINDS}
+    worst: dict[str, list[float]] = {name: [] for name in KINDS}
+    rates: dict[str, list[float]] = {name: [] for name in KINDS}
+    # No core is kept awake by another process: a disk's answer would wait for that one's tick.
+    with ExitStack() as stack:
+        queues = {}
+        for name, (level, settings, replicas) in KINDS.items():
+            url = stack.enter_context(_server(settings, replicas))
+            tickwheel = stack.enter_context(Tickwheel(url, durability=level, drive=False))
+            queues[name] = tickwheel.create_queue("costs")
+        # Taking turns, so that what the machine does meanwhile meets all of them; the first turn warms up.
+        for turn in range(scale.runs() + 1):
+            for name, queue in queues.items():
+                taken = [_enqueue(queue) for _ in range(alone)]
+                began = time.perf_counter()
+                for _ in range(0, batched, BATCH):
+                    queue.enqueue_many([NewMessage(PAYLOAD) for _ in range(BATCH)])
+                if turn:
+                    rates[name].append(batched / (time.perf_counter() - began))
+                    medians[name].append(median(taken))
+                    worst[name].append(quantiles(taken, n=100)[98])
+    # From disk to disk these differ more than from anything of ours: reported, without a bar.
+    return [
+        Figure(
+            f"durability_{name.split(',')[0].replace(':', '_')}{'_aof' if 'everysec' in name else ''}",
+            f"an enqueue under {name}: p50 of its time",
+            "µs",
+            medians[name],
+            None,
+            details={
+                "p99_us": [round(us) for us in worst[name]],
+                "enqueued_per_second_in_batches_of_100": [round(rate) for rate in rates[name]],
+            },
+        )
+        for name in KINDS
+    ]
+
+
+def _enqueue(queue: Queue) -> float:
+    """How long it takes, in microseconds."""
+    began = time.perf_counter()
+    queue.enqueue(PAYLOAD)
+    return (time.perf_counter() - began) * 1e6
+
+
+@contextmanager
+def _server(settings: dict[str, str], replicas: int) -> Iterator[str]:
+    folder = Path(tempfile.mkdtemp(prefix="tickwheel-bench-"))
+    try:
+        with ReplicaSet(folder, replicas=replicas, settings=settings) as servers:
+            yield servers.url
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,46 @@
+"""A primary of a cluster is killed: how long until a call on its shards is answered again."""
+
+import tempfile
+import time
+from pathlib import Path
+
+from bench.harness.measurement import Figure, Scale
+from services.redis_cluster import RedisCluster
+from tickwheel import NewMessage, Tickwheel
+from tickwheel.redis.topology import slot_of
+
+NODE_TIMEOUT_MS = 2_000
+BAR_MS = NODE_TIMEOUT_MS + 3_000
+SHARDS = 64
+
+
+def failover(scale: Scale) -> list[Figure]:
+    """A client enqueues over all shards without pause; another primary is killed in each run, and comes back."""
+    first_ms: list[float] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        RedisCluster(Path(folder), node_timeout_ms=NODE_TIMEOUT_MS) as cluster,
+        Tickwheel(cluster.url, shards=SHARDS, drive=False) as tickwheel,
+    ):
+        queue = tickwheel.create_queue("jobs")
+        for run in range(scale.runs(5)):
+            queue.enqueue_many(NewMessage(id=f"before-{run}-{n}") for n in range(10 * SHARDS))
+            primary = cluster.primary_of(slot_of(run * 7 % SHARDS))
+            killed = time.monotonic()
+            primary.kill()
+            # Messages enough that every shard has some: the call ends when all of them are in.
+            queue.enqueue_many(NewMessage(id=f"after-{run}-{n}") for n in range(10 * SHARDS))
+            first_ms.append((time.monotonic() - killed) * 1e3)
+            primary.restart()
+            cluster.wait_until_settled()
+    return [
+        Figure(
+            "failover",
+            "a primary of a cluster is killed: until a call over all its shards has succeeded",
+            "ms",
+            first_ms,
+            BAR_MS,
+            value=max(first_ms),
+            details={"node_timeout_ms": NODE_TIMEOUT_MS, "shards": SHARDS, "primaries": 3},
+        )
+    ]

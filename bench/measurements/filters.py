@@ -1,0 +1,266 @@
+"""Filtered dequeues: rare pairs, conjunctions that hardly ever meet, and leased values in the way."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import timedelta
+from itertools import count as numbers
+from statistics import median
+from typing import Any
+
+from bench.harness.bench_server import BenchServer
+from bench.harness.measurement import Figure, Scale
+from bench.measurements.blocked_messages import KEY, LONG, add_free, block
+from bench.measurements.message_life import BATCH, PAYLOAD
+from tickwheel import NewMessage, Tickwheel
+from tickwheel.client import Queue
+
+LIMITS = (1, 20)
+CALLS = 20
+# Half of the messages are even and right, half odd and left, and the last of all is even and left.
+HARDLY_MET, NEVER_MET = {"half": "even", "side": "left"}, {"half": "odd", "side": "right"}
+
+
+class CallTimer:
+    """Measures calls one by one: server CPU of each, and of the longest by what it was."""
+
+    def __init__(self, server: BenchServer) -> None:
+        self._server = server
+        self._stat = server.redis
+        self.longest_ms: dict[str, float] = {}
+
+    def calls(self, name: str, queue: Queue, limit: int, where: dict[str, str] | None, calls: int) -> float:
+        """Microseconds of one dequeue; every one must be filled. What was leased is completed."""
+        spent: list[float] = []
+        taken: list[Any] = []
+        for _ in range(calls):
+            before = self._server.process_cpu_us()
+            messages = queue.dequeue(limit, where=where, lease=LONG)
+            spent.append(self._server.process_cpu_us() - before)
+            assert len(messages) == limit, f"{name}: {len(messages)} of {limit} came"
+            taken += messages
+        self.note(name, max(spent))
+        for first in range(0, len(taken), BATCH):
+            queue.complete_many(taken[first : first + BATCH])
+        # The mean of the middle half: a call that the kernel interrupted does not count, and no run hangs on one call.
+        middle = sorted(spent)[calls // 4 : calls - calls // 4]
+        return sum(middle) / len(middle)
+
+    def note(self, name: str, us: float) -> None:
+        self.longest_ms[name] = max(self.longest_ms.get(name, 0.0), us / 1000)
+
+
+def filtered(scale: Scale) -> list[Figure]:
+    """One pair that 1 in 1,000 of the pending messages carries, each of which has three."""
+    pending, kinds = scale.size(300_000, 2_000), scale.size(1_000, 10)
+    costs: dict[str, list[float]] = {}
+    with BenchServer() as server, Tickwheel(server.url, drive=False) as tickwheel:
+        queue = tickwheel.create_queue("filtered")
+        _fill_plain(queue, pending, kinds)
+        timer = CallTimer(server)
+        for run in range(scale.runs() + 1):
+            for limit in LIMITS:
+                calls = min(CALLS, pending // kinds // (2 * limit))
+                ways: dict[str, dict[str, str] | None] = {
+                    f"unfiltered, limit {limit}": None,
+                    f"1 in {kinds}, limit {limit}": {"kind": f"kind-{run * 2 + limit % 2}"},
+                }
+                for name, where in ways.items():
+                    costs.setdefault(name, []).append(timer.calls(name, queue, limit, where, calls))
+    # The first run warms up.
+    found = {name: us[-scale.runs() :] for name, us in costs.items()}
+    names = list(found)
+    ratios = [
+        [rare / plain for plain, rare in zip(found[names[at]], found[names[at + 1]], strict=True)] for at in (0, 2)
+    ]
+    return [
+        Figure(
+            "filtered",
+            f"filtered dequeue, 1 of {kinds:,} matching among {pending:,} pending, against unfiltered",
+            "×",
+            [max(pair) for pair in zip(*ratios, strict=True)],
+            2,
+            details={
+                "call_us": {name: round(median(us), 2) for name, us in found.items()},
+                "ratios": {
+                    f"limit {limit}": round(median(ratio), 3) for limit, ratio in zip(LIMITS, ratios, strict=True)
+                },
+                "value_is": "the worse limit of each run",
+                "longest_call_ms": _rounded(timer.longest_ms),
+            },
+        )
+    ]
+
+
+def _fill_plain(queue: Queue, pending: int, kinds: int) -> None:
+    for first in range(0, pending, BATCH):
+        queue.enqueue_many(
+            NewMessage(
+                PAYLOAD,
+                metadata={
+                    "kind": f"kind-{n % kinds}",
+                    "half": "even" if n // kinds % 2 else "odd",
+                    "region": ("eu", "us", "asia")[n % 3],
+                },
+            )
+            for n in range(first, first + BATCH)
+        )
+
+
+def exclusive_filtered(scale: Scale) -> list[Figure]:
+    """One pair on an exclusive queue that indexes three, with matching messages blocked behind few and many values."""
+    behind, free = scale.size(100_000, 1_000), scale.size(5_000, 500)
+    cases = {
+        "none": 0,
+        "behind 1 value": 1,
+        "behind 1,000 values": scale.size(1_000, 10),
+        "behind 20,000 values": scale.size(20_000, 100),
+    }
+    costs: dict[str, dict[str, list[float]]] = {f"limit {limit}": {name: [] for name in cases} for limit in LIMITS}
+    longest: dict[str, float] = {}
+    metadata = {"region": "eu", "gpu": "a100"}
+    fresh = numbers()
+    with ExitStack() as stack:
+        shards: dict[str, tuple[CallTimer, Queue]] = {}
+        for name, values in cases.items():
+            server = stack.enter_context(BenchServer())
+            tickwheel = stack.enter_context(Tickwheel(server.url, drive=False))
+            queue = tickwheel.create_queue("filtered", exclusive_key=KEY)
+            block(queue, values, behind if values else 0, metadata)
+            add_free(queue, free, fresh, metadata)
+            timer = CallTimer(server)
+            shards[name] = timer, queue
+            # The first walk puts what it meets of leased values out of the way, once per lease.
+            before = server.process_cpu_us()
+            queue.complete_many(queue.dequeue(1, where={"region": "eu"}))
+            timer.note(f"{name}: the first walk, all its calls", server.process_cpu_us() - before)
+        for _ in range(scale.runs()):
+            for limit in LIMITS:
+                for name, (timer, queue) in shards.items():
+                    us = timer.calls(f"{name}: limit {limit}", queue, limit, {"region": "eu"}, CALLS)
+                    costs[f"limit {limit}"][name].append(us)
+            for _, queue in shards.values():
+                add_free(queue, sum(LIMITS) * CALLS, fresh, metadata)
+        for timer, _ in shards.values():
+            longest |= timer.longest_ms
+    ratios = {
+        limit: {
+            name: [us / none for us, none in zip(found, by_case["none"], strict=True)]
+            for name, found in by_case.items()
+        }
+        for limit, by_case in costs.items()
+    }
+    per_run = zip(*(found for by_case in ratios.values() for found in by_case.values()), strict=True)
+    return [
+        Figure(
+            "exclusive_filtered",
+            f"filtered dequeue on an exclusive queue with {behind:,} blocked matching, against none",
+            "×",
+            [max(run) for run in per_run],
+            1.5,
+            details={
+                "call_us": {
+                    limit: {name: round(median(us), 2) for name, us in by_case.items()}
+                    for limit, by_case in costs.items()
+                },
+                "ratios": {
+                    limit: {name: round(median(found), 3) for name, found in by_case.items()}
+                    for limit, by_case in ratios.items()
+                },
+                "value_is": "the worst limit and number of values of each run",
+                "longest_call_ms": _rounded(longest),
+            },
+        )
+    ]
+
+
+def longest_call(scale: Scale) -> list[Figure]:
+    """The dearest calls there are: conjunctions of common pairs that hardly ever meet, and batches of a thousand."""
+    pending = scale.size(300_000, 2_000)
+    spread = scale.size(1_000, 50)
+    found: dict[str, list[float]] = {}
+    for name, exclusive in (("plain", None), ("exclusive", KEY)):
+        with BenchServer() as server, Tickwheel(server.url, drive=False) as tickwheel:
+            queue = tickwheel.create_queue(name, exclusive_key=exclusive)
+            _fill_apart(queue, pending if exclusive is None else pending // 3, spread)
+            for run in range(scale.runs()):
+                for what, ms in _longest_calls(server, queue, min(1_000, spread), run).items():
+                    found.setdefault(f"{name}: {what}", []).append(ms)
+    longest = {what: median(ms) for what, ms in found.items()}
+    return [
+        Figure(
+            "longest_call",
+            "the longest script call: filtered dequeues, and batches of 1,000",
+            "ms",
+            list(longest.values()),
+            None,
+            value=max(longest.values()),
+            details={
+                "ms": _rounded(longest),
+                "pending": pending,
+                "value_is": "the longest of all kinds, each the median of its runs",
+            },
+        )
+    ]
+
+
+def _longest_calls(server: BenchServer, queue: Queue, batch: int, run: int) -> dict[str, float]:
+    """The longest script call of each kind, in ms; a batch is of as many messages as there are values to deliver."""
+    few_ms, few = _longest_ms(server, lambda: queue.dequeue(1, where=HARDLY_MET))
+    none_ms, none = _longest_ms(server, lambda: queue.dequeue(1, where=NEVER_MET))
+    many_ms, many = _longest_ms(server, lambda: queue.dequeue(1_000, where={"half": "even"}))
+    request_ms, asked = _longest_ms(server, lambda: queue.dequeue(1_000, request_id=f"bench:{run}"))
+    created_ms, created = _longest_ms(server, lambda: queue.enqueue_many(_batch(batch)))
+    assert (len(few) <= 1, none, len(created)) == (True, [], batch)
+    complete_ms, _ = _longest_ms(server, lambda: queue.complete_many([*few, *many, *asked]))
+    of_one = queue.enqueue_many(_batch(batch, "one"))
+    value = "one" if queue.config().exclusive_key else None
+    cancel_ms, _ = _longest_ms(server, lambda: queue.cancel_many([result.id for result in of_one], value))
+    return {
+        "conjunction that hardly any meets": few_ms,
+        "conjunction that none meets": none_ms,
+        "one pair, limit 1,000": many_ms,
+        "on request, limit 1,000": request_ms,
+        f"enqueue {batch:,}": created_ms,
+        "complete what was delivered": complete_ms,
+        f"cancel {batch:,}": cancel_ms,
+    }
+
+
+def _longest_ms(server: BenchServer, action: Callable[[], Any]) -> tuple[float, Any]:
+    """The longest script call of what is done, in milliseconds of the server's CPU; and what it answered."""
+    server.redis.config_set("commandlog-execution-slower-than", 0)
+    server.redis.config_set("commandlog-slow-execution-max-len", 10_000)
+    server.redis.execute_command("COMMANDLOG", "RESET", "slow")
+    before = server.process_cpu_us()
+    answer = action()
+    spent = server.process_cpu_us() - before
+    log = server.redis.execute_command("COMMANDLOG", "GET", -1, "slow")
+    calls = [entry[2] for entry in log if entry[3][0].upper() == b"EVALSHA"]
+    # The log tells the time of each call; the CPU of all, shared out by it, is free of waits.
+    return max(calls) * min(1.0, spent / sum(calls)) / 1000, answer
+
+
+def _batch(count: int, value: str | None = None) -> list[NewMessage]:
+    """Messages of one value, or each of its own."""
+    return [NewMessage(PAYLOAD, metadata={KEY: value or f"project-{n}", "half": "neither"}) for n in range(count)]
+
+
+def _fill_apart(queue: Queue, pending: int, values: int) -> None:
+    """Half carry one pair, half the other, and only the last message carries both."""
+    for first in range(0, pending, BATCH):
+        queue.enqueue_many(
+            NewMessage(
+                PAYLOAD,
+                metadata={
+                    KEY: f"project-{n % values}",
+                    "half": "even" if n % 2 == 0 or n == pending - 1 else "odd",
+                    "side": "right" if n % 2 == 0 else "left",
+                },
+                deadline=timedelta(seconds=n),
+            )
+            for n in range(first, first + BATCH)
+        )
+
+
+def _rounded(found: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 3) for name, value in found.items()}

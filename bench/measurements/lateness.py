@@ -1,0 +1,117 @@
+"""How late messages reach a worker: the embedded server as it is by default, four processes on the machine."""
+
+import multiprocessing
+import random
+import shutil
+import tempfile
+import time
+from array import array
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from bench.harness.measurement import Figure, Scale
+from bench.measurements.message_life import BATCH, PAYLOAD
+from tickwheel import NewMessage, Tickwheel
+
+RATE = 2_000
+TICK_S = 0.01
+SHORTEST_S, LONGEST_S = 0.5, 20.0
+QUEUE = "lateness"
+# Bins of the histogram in the results, in ms; the last is open.
+BIN_MS, BINS = 0.5, 100
+
+
+def lateness(scale: Scale) -> list[Figure]:
+    """From the due time to the worker's hands, by the clock of the machine, which is the server's too."""
+    seconds, longest_s = (1.0, 1.0) if scale.quick else (30.0, LONGEST_S)
+    runs = [_run(seconds, longest_s) for _ in range(scale.runs())]
+    early = [float(sum(late_ms < 0 for late_ms in found)) for found in runs]
+    bins = [0] * (BINS + 1)
+    for found in runs:
+        for late_ms in found:
+            bins[min(BINS, max(0, int(late_ms / BIN_MS)))] += 1
+    details: dict[str, Any] = {
+        "messages": [len(found) for found in runs],
+        "per_second": RATE,
+        "seconds": seconds,
+        "delays_s": [SHORTEST_S, longest_s],
+        "durability": "fsync",
+        "max_ms": [round(found[-1], 3) for found in runs],
+        "p90_ms": [round(_percentile(found, 0.9), 3) for found in runs],
+        "p999_ms": [round(_percentile(found, 0.999), 3) for found in runs],
+    }
+    what = f"lateness at {RATE:,} delayed messages/s for {seconds:.0f} s, embedded"
+    return [
+        Figure(
+            "lateness_p50",
+            f"{what}: p50",
+            "ms",
+            [_percentile(found, 0.5) for found in runs],
+            3,
+            details=details | {"bin_ms": BIN_MS, "histogram": bins},
+        ),
+        Figure("lateness_p99", f"{what}: p99", "ms", [_percentile(found, 0.99) for found in runs], 20),
+        Figure("lateness_early", f"{what}: early", "messages", early, 0, value=max(early)),
+    ]
+
+
+def _run(seconds: float, longest_s: float) -> list[float]:
+    """One load; the lateness of every message in ms, sorted."""
+    folder = Path(tempfile.mkdtemp(prefix="tickwheel-bench-"))
+    count = round(seconds * RATE)
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    try:
+        with Tickwheel(data_dir=folder) as tickwheel:
+            queue = tickwheel.create_queue(QUEUE)
+            worker = spawn.Process(target=_work, args=(str(folder), count, there))
+            worker.start()
+            # So that the end of the worker, whatever ends it, is noticed here.
+            there.close()
+            try:
+                here.recv()
+                _produce(queue, count, longest_s)
+                late = array("d")
+                late.frombytes(here.recv_bytes())
+            finally:
+                worker.join(30)
+                worker.kill()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return sorted(late)
+
+
+def _produce(queue: Any, count: int, longest_s: float) -> None:
+    """A batch every tick, by a timetable that is kept to even where one batch took long."""
+    each = round(RATE * TICK_S)
+    dice = random.Random(1)
+    began = time.perf_counter()
+    for n in range(count // each):
+        time.sleep(max(0.0, began + n * TICK_S - time.perf_counter()))
+        delays = [
+            timedelta(milliseconds=dice.randint(round(SHORTEST_S * 1000), round(longest_s * 1000))) for _ in range(each)
+        ]
+        queue.enqueue_many([NewMessage(PAYLOAD, delay=delay) for delay in delays])
+
+
+def _work(data_dir: str, count: int, answer: Connection) -> None:
+    """A worker in a process of its own; sends how late each message came."""
+    late = array("d")
+    with Tickwheel(data_dir=data_dir, drive=False) as tickwheel:
+        queue = tickwheel.queue(QUEUE)
+        queue.dequeue()
+        answer.send("ready")
+        while len(late) < count:
+            messages = queue.dequeue(BATCH, wait=timedelta(seconds=30), worker="bench")
+            now_ms = time.time_ns() / 1e6
+            if not messages:
+                break
+            late.extend(now_ms - message._due_ms for message in messages)
+            queue.complete_many(messages)
+    answer.send_bytes(late.tobytes())
+
+
+def _percentile(ordered: list[float], part: float) -> float:
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]

@@ -1,0 +1,168 @@
+"""What messages cost in the server's memory: delayed ones, metadata pairs, and order time-outs that were cancelled."""
+
+from datetime import timedelta
+
+from bench.harness.bench_server import BenchServer
+from bench.harness.manual_time import TurnedShard
+from bench.harness.measurement import Figure, Scale
+from bench.measurements.message_life import PAYLOAD
+from tickwheel import NewMessage
+
+BATCH = 100
+# The server's hash tables grow by doubling, so the cost of a message depends on how many there are: it is measured at
+# numbers between one doubling and the next, the first right after it. The median counts, the dearest is told.
+SAMPLES = 10
+SIZES = (57_600, 68_000, 80_000, 95_000, 113_000)
+DAYS = 20
+QUEUE = "memory"
+METADATA = (
+    ("region", "eu-west"),
+    ("tenant", "acme-0042"),
+    ("kind", "reminder"),
+    ("gpu", "a100"),
+    ("project", "tickwheel"),
+)
+
+
+def memory(scale: Scale) -> list[Figure]:
+    """A delayed message without metadata, filed; the history of events trimmed."""
+    each = scale.size(30_000, 400)
+    per_message: list[float] = []
+    with BenchServer() as server, TurnedShard(server, history=1) as shard:
+        queue = shard.tickwheel.create_queue(QUEUE)
+        queue.enqueue(delay=timedelta(seconds=2))
+        shard.settle(5_000)
+        before = _settled_memory(shard)
+        for sample in range(1, SAMPLES + 1):
+            spread = timedelta(days=DAYS) / each
+            for first in range(0, each, BATCH):
+                new = [NewMessage(PAYLOAD, delay=timedelta(minutes=5) + spread * (first + n)) for n in range(BATCH)]
+                queue.enqueue_many(new)
+                shard.turn(1)
+            per_message.append((_settled_memory(shard) - before) / (each * sample))
+    from_here = per_message[2:]
+    return [
+        Figure(
+            "memory",
+            "memory per delayed message, ids of 20 characters",
+            "B",
+            from_here,
+            380,
+            details={
+                "messages": [each * sample for sample in range(3, SAMPLES + 1)],
+                "value_is": "the median of the numbers of messages",
+                "dearest": round(max(from_here), 1),
+                "payload_bytes": len(PAYLOAD),
+                "delays": f"5 minutes to {DAYS} days",
+            },
+        )
+    ]
+
+
+def pairs(scale: Scale) -> list[Figure]:
+    """A metadata pair of a pending message: messages with pairs against as many without, on servers of their own."""
+    sizes = [scale.size(full, 400) for full in SIZES]
+    per_pair: dict[int, list[float]] = {1: [], 5: []}
+    for count in sizes:
+        plain = _pending(count, 0)
+        for number, found in per_pair.items():
+            found.append((_pending(count, number) - plain) / (count * number))
+    one = per_pair[1]
+    return [
+        Figure(
+            "pairs",
+            "memory per metadata pair of a pending message",
+            "B",
+            one,
+            160,
+            details={
+                "messages": sizes,
+                "pairs": [f"{key}={value}" for key, value in METADATA],
+                "value_is": "the median of the numbers of messages, of messages with one pair",
+                "dearest": round(max(one), 1),
+                "each_of_five": [round(value, 1) for value in per_pair[5]],
+            },
+        )
+    ]
+
+
+def _pending(count: int, number: int) -> int:
+    """How many bytes so many pending messages with so many pairs take, all told."""
+    with BenchServer() as server, TurnedShard(server, history=1) as shard:
+        queue = shard.tickwheel.create_queue(QUEUE)
+        queue.enqueue(delay=timedelta(seconds=2))
+        shard.settle(5_000)
+        before = _settled_memory(shard)
+        for first in range(0, count, BATCH):
+            metadata = dict(METADATA[:number])
+            # The first pair has a thousand values, as tenants or projects would.
+            metadata |= {METADATA[0][0]: f"{METADATA[0][1]}-{first // BATCH % 1000:03}"} if number else {}
+            queue.enqueue_many(NewMessage(PAYLOAD, metadata=metadata) for _ in range(BATCH))
+        return _settled_memory(shard) - before
+
+
+def cancelled(scale: Scale) -> list[Figure]:
+    """An order time-out of 15 minutes, cancelled two minutes after it was made: while kept, and until its time."""
+    sizes = [scale.size(full, 400) for full in SIZES]
+    delay, paid_after_ms = timedelta(minutes=15), 120_000
+    retained: list[float] = []
+    after: list[float] = []
+    for each in sizes:
+        with BenchServer() as server, TurnedShard(server, history=1) as shard:
+            queue = shard.tickwheel.create_queue(QUEUE)
+            queue.enqueue(delay=timedelta(seconds=2))
+            shard.settle(5_000)
+            before = _settled_memory(shard)
+            ids: list[list[str]] = []
+            # Two thousand orders a second; each batch is paid two minutes after it was made.
+            began = shard.clock.now_ms
+            for _ in range(0, each, BATCH):
+                ids.append([result.id for result in queue.enqueue_many([NewMessage(PAYLOAD, delay=delay)] * BATCH)])
+                shard.turn(BATCH // 2)
+            shard.pass_to(max(shard.clock.now_ms, began + paid_after_ms))
+            for batch in ids:
+                queue.cancel_many(batch)
+                shard.turn(BATCH // 2)
+            last_cancel = shard.clock.now_ms
+            retained.append((_settled_memory(shard) - before) / each)
+            shard.pass_to(last_cancel + queue.config().retention_ms + 10_000)
+            assert not any(queue.counts().values()) or queue.counts()["pending"] == 1, queue.counts()
+            after.append((_settled_memory(shard) - before) / each)
+            assert shard.clock.now_ms < began + delay.total_seconds() * 1000, "the time-outs are due"
+    details = {
+        "messages": sizes,
+        "payload_bytes": len(PAYLOAD),
+        "enqueued_per_second": 2_000,
+        "value_is": "the median of the numbers of messages",
+    }
+    return [
+        Figure(
+            "cancelled_retained",
+            "memory of a cancelled order time-out while it is retained",
+            "B",
+            retained,
+            160,
+            details=details | {"dearest": round(max(retained), 1)},
+        ),
+        Figure(
+            "cancelled_gone",
+            "memory of a cancelled order time-out from then until its time",
+            "B",
+            after,
+            60,
+            details=details | {"dearest": round(max(after), 1)},
+        ),
+    ]
+
+
+def _settled_memory(shard: TurnedShard) -> int:
+    """Memory in use once all timers are filed, and what the server frees or resizes bit by bit is done."""
+    shard.file()
+    shard.server.redis.xtrim(shard.key("events"), maxlen=0, approximate=False)
+    best = shard.server.used_memory()
+    for _ in range(200):
+        # Commands keep the server's incremental rehashing going.
+        shard.server.redis.hget(shard.key("messages"), "none")
+        now = shard.server.used_memory()
+        best = min(best, now)
+    return best

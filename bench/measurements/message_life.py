@@ -1,0 +1,166 @@
+"""What a whole delayed life costs the server, from enqueue to retire, stale lease timer included."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from statistics import median
+from typing import Any
+
+from bench.harness.bench_server import BenchServer
+from bench.harness.busy_cores import cores_awake
+from bench.harness.calibration import ZADDS, zadd_us
+from bench.harness.manual_time import TurnedShard
+from bench.harness.measurement import Figure, Scale
+from tickwheel import Message, NewMessage, Queue
+from tickwheel.storage.scripts import load
+
+BATCH = 100
+# 100 messages each 10 ms, as if 10,000 came in a second; due after a quarter of an hour.
+STEP_MS = 10
+DELAY = timedelta(minutes=15)
+PAYLOAD = bytes(200)
+# Few enough that the history is cut all the time, as it is on a shard that has run for a while.
+HISTORY = 200
+# How long the work takes: by then the lease timers are filed, and are read and found stale when they are due.
+WORK_MS = 5_000
+QUEUE = "lives"
+
+
+@dataclass(slots=True)
+class Cost:
+    """Microseconds of server CPU for a life: in all as INFO tells it, and by phase as the kernel does."""
+
+    total_us: float
+    parts_us: dict[str, float]
+
+
+def cost_of_lives(shard: TurnedShard, lives: int, payload: bytes = PAYLOAD, batch: int = BATCH) -> Cost:
+    """Let so many lives pass, a batch at a time, and nothing of them is left."""
+    server, queue = shard.server, shard.tickwheel.queue(QUEUE)
+    config = shard.tickwheel.create_queue(QUEUE).config()
+    batches = lives // batch
+    parts: dict[str, float] = {}
+
+    def part(name: str, work: Callable[[], Any]) -> Any:
+        before = server.process_cpu_us() - shard.turning_us
+        done = work()
+        parts[name] = parts.get(name, 0.0) + server.process_cpu_us() - shard.turning_us - before
+        return done
+
+    fired = shard.fired_timers
+    started_us = server.cpu_us() - shard.turning_us
+    for _ in range(batches):
+        new = [NewMessage(payload, delay=DELAY) for _ in range(batch)]
+        part("enqueue", lambda new=new: queue.enqueue_many(new))  # type: ignore[misc]
+        part("read the inbox", lambda: shard.turn(STEP_MS))
+    part("file", shard.file)
+    due_ms = shard.clock.now_ms - 3 * 1_000 - batches * STEP_MS + int(DELAY.total_seconds() * 1000)
+    part("cascade and read slots", lambda: shard.pass_to(due_ms - STEP_MS))
+    working: deque[tuple[int, list[Message]]] = deque()
+    delivered = finished = delivered_ms = 0
+    while finished < lives:
+        part("promote", lambda: shard.turn(STEP_MS))
+        # A worker that has found nothing sleeps until it is woken.
+        if delivered < lives and (messages := part("dequeue", lambda: _dequeued(queue, batch))):
+            delivered_ms = shard.clock.now_ms
+            delivered += len(messages)
+            working.append((delivered_ms + WORK_MS, messages))
+        if working and working[0][0] <= shard.clock.now_ms:
+            _, messages = working.popleft()
+            part("complete", lambda messages=messages: queue.complete_many(messages))  # type: ignore[misc]
+            finished += len(messages)
+    done_ms = shard.clock.now_ms
+    for name, last_ms in (("lease timer", delivered_ms + config.lease_ms), ("retire", done_ms + config.retention_ms)):
+        part(f"{name}: file, cascade, read", shard.file)
+        begin = last_ms - batches * STEP_MS - STEP_MS
+        part(f"{name}: file, cascade, read", lambda begin=begin: shard.pass_to(begin))  # type: ignore[misc]
+        while shard.clock.now_ms < last_ms + STEP_MS:
+            part(name, lambda: shard.turn(STEP_MS))
+        part(name, shard.settle)
+    total_us = server.cpu_us() - shard.turning_us - started_us
+    fired = shard.fired_timers - fired
+    if fired != 3 * lives:
+        raise AssertionError(f"{lives} lives fired {fired} timers: promote, lease and retire are 3 each")
+    left = {state: count for state, count in queue.counts().items() if count}
+    if left:
+        raise AssertionError(f"lives that should be over are left: {left}")
+    return Cost(total_us / lives, {name: us / lives for name, us in parts.items()})
+
+
+def _dequeued(queue: Queue, count: int) -> list[Message]:
+    """So many messages, if there are."""
+    found: list[Message] = []
+    while len(found) < count and (more := queue.dequeue(min(count - len(found), 1_000), worker="bench")):
+        found += more
+    return found
+
+
+def clock_cost_us(shard: TurnedShard, calls: int) -> float:
+    """How much more the production clock costs a script call than the test clock, in microseconds."""
+    costs: dict[str, list[float]] = {"_clock": [], "_clock_test": []}
+    keys = shard.tickwheel._core.keys(0, QUEUE)
+    shard.tickwheel.create_queue(QUEUE)
+    for _ in range(5):
+        for clock, found in costs.items():
+            script = load("claim", clock)
+            sha = shard.server.redis.script_load(script.source)
+            with shard.server.redis.pipeline(transaction=False) as pipe:
+                for _ in range(calls):
+                    # Refused by its fence after it has told the time: nothing but the clock differs.
+                    pipe.execute_command("EVALSHA", sha, 1, keys["clock"], bytes(16), "another")
+                before = shard.server.process_cpu_us()
+                pipe.execute(raise_on_error=False)
+                found.append((shard.server.process_cpu_us() - before) / calls)
+    return median(costs["_clock"]) - median(costs["_clock_test"])
+
+
+def life(scale: Scale) -> list[Figure]:
+    """Server CPU of a whole life of a message of 200 bytes."""
+    return [_life(scale, "life", "server CPU of a whole delayed life", PAYLOAD, scale.size(20_000, 200), 16)]
+
+
+def big_life(scale: Scale) -> list[Figure]:
+    """The same with a payload of 32 KiB."""
+    payload = bytes(32 * 1024)
+    return [_life(scale, "big_life", "whole life with a 32 KiB payload", payload, scale.size(3_000, 100), 50)]
+
+
+def _fresh_zadd_us(scale: Scale) -> float:
+    """The calibration on a server that has done nothing else: there memory is in order, and a ZADD cheaper."""
+    with BenchServer() as server:
+        return zadd_us(server, scale.size(ZADDS, 2_000))
+
+
+def _life(scale: Scale, name: str, what: str, payload: bytes, lives: int, bar: float) -> Figure:
+    ratios, costs, zadds = [], [], []
+    with cores_awake(), BenchServer() as server, TurnedShard(server, history=HISTORY) as shard:
+        # A server's first lives also pay the kernel for memory that it then keeps.
+        cost_of_lives(shard, lives, payload)
+        for _ in range(scale.runs()):
+            zadds.append(zadd_us(server, scale.size(ZADDS, 2_000)))
+            costs.append(cost_of_lives(shard, lives, payload))
+            ratios.append(costs[-1].total_us / zadds[-1])
+        fresh_us = _fresh_zadd_us(scale)
+        clock_us = clock_cost_us(shard, scale.size(10_000, 200))
+    phases = {part: round(median(cost.parts_us[part] for cost in costs), 3) for part in costs[0].parts_us}
+    return Figure(
+        name,
+        what,
+        "ZADD",
+        ratios,
+        bar,
+        details={
+            "lives": lives,
+            "batch": BATCH,
+            "payload_bytes": len(payload),
+            "zadd_us": [round(us, 3) for us in zadds],
+            "life_us": [round(cost.total_us, 3) for cost in costs],
+            "phases_us": phases,
+            "history_entries": HISTORY,
+            "against_a_fresh_server": round(median(cost.total_us for cost in costs) / fresh_us, 2),
+            "zadd": "on the same server before each run, the median of three sets; cores kept awake for both",
+            "production_clock_costs_more_us_per_call": round(clock_us, 3),
+            "note": "the test clock (one HGET) in place of TIME; a message has some 0.06 script calls in its life",
+        },
+    )

@@ -1,0 +1,134 @@
+"""How fast the relay empties an outbox into a real Kafka, and what that costs the server and this host."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from redis import Redis
+
+from bench.harness.bench_server import BenchServer
+from bench.harness.calibration import ZADDS, zadd_us
+from bench.harness.measurement import Figure, Scale
+from services.kafka import Kafka
+from tickwheel import NewMessage, Tickwheel
+from tickwheel.driver.fenced_shard import Shard
+from tickwheel.driver.stats import WheelStats
+from tickwheel.event_process.queue_directory import HomeQueues
+from tickwheel.event_process.sidecar import Companion
+from tickwheel.kafka.producer import Broker
+from tickwheel.relay.relay import Relay
+from tickwheel.storage.fence import pack_fence
+from tickwheel.storage.keys import shard_key
+
+METADATA = {"customer": "4711", "region": "eu"}
+RATE_BAR = 30_000
+PARTITIONS = 4
+_WITHIN_S = 600.0
+
+
+def relay(scale: Scale) -> list[Figure]:
+    """One shard's outbox, written by calls of 100 messages and by calls of one."""
+    with BenchServer() as server, _kafka() as kafka:
+        figures = []
+        for name, batch, lives in (("relay", 100, 100_000), ("relay_single", 1, 20_000)):
+            figures += _measured(scale, server, kafka, name, batch, scale.size(lives, 1_000))
+        return figures
+
+
+def _measured(scale: Scale, server: BenchServer, kafka: Kafka, name: str, batch: int, lives: int) -> list[Figure]:
+    rates, ratios, cores, zadds = [], [], [], []
+    for _ in range(scale.runs(3)):
+        zadds.append(zadd_us(server, scale.size(ZADDS, 2_000)))
+        transitions = _fill(server, batch, lives)
+        took_s, server_us, own_us = _relay(server, kafka, transitions)
+        rates.append(transitions / took_s)
+        ratios.append(server_us / transitions / zadds[-1])
+        cores.append(own_us / transitions)
+        server.redis.flushall()
+    how = f"calls of {batch}, 2 pairs of metadata"
+    details = {
+        "transitions": transitions,
+        "own_cpu_us_per_transition": [round(us, 2) for us in cores],
+        "transitions_per_core_second": round(1e6 / median(cores)),
+        "zadd_us": [round(us, 3) for us in zadds],
+        "kafka": f"one broker on the same host, {PARTITIONS} partitions, acks=all, idempotent, lz4",
+    }
+    whole = batch > 1
+    return [
+        Figure(
+            name,
+            f"transitions relayed a second, one shard, {how}",
+            "1/s",
+            rates,
+            RATE_BAR if whole else None,
+            at_least=True,
+            details=details,
+        ),
+        Figure(f"{name}_server", f"server CPU of a transition relayed, {how}", "ZADD", ratios, 1 if whole else None),
+    ]
+
+
+def _fill(server: BenchServer, batch: int, lives: int) -> int:
+    """Whole lives whose events wait to be relayed; how many transitions."""
+    with Tickwheel(server.url, history="relay", outbox_limit=2**32) as tickwheel:
+        queue = tickwheel.queue("bench")
+        for first in range(0, lives, batch):
+            queue.enqueue_many(NewMessage(id=f"order-{first + n}", metadata=METADATA) for n in range(batch))
+            queue.complete_many(queue.dequeue(batch, worker="worker-1"))
+    return 3 * lives
+
+
+def _relay(server: BenchServer, kafka: Kafka, transitions: int) -> tuple[float, float, float]:
+    """Seconds, microseconds of the server's CPU and of this process's."""
+    fence, stats = pack_fence(1, 1), WheelStats()
+    server.redis.hset(shard_key("tw", 0, "clock"), "fence", fence)
+    with Tickwheel(server.url) as tickwheel, _broker(kafka) as broker:
+        core = tickwheel._core
+        shard = Shard(core.namespace, 0)
+        shard.fence = fence
+        queues = HomeQueues(core, tickwheel._io)
+        work = Relay(
+            lambda _: Redis.from_url(server.url, protocol=2),
+            core.namespace,
+            shard,
+            queues=queues,
+            broker=broker,
+            stats=stats,
+            history=core.history,
+        )
+        before_us, own, began = server.process_cpu_us(), time.process_time(), time.perf_counter()
+        companion = Companion(shard, work)
+        while stats.relayed < transitions:
+            if time.perf_counter() > began + _WITHIN_S:
+                raise AssertionError(f"{stats.relayed} of {transitions} transitions were relayed in {_WITHIN_S} s")
+            time.sleep(0.005)
+        took_s, own_s = time.perf_counter() - began, time.process_time() - own
+        server_us = server.process_cpu_us() - before_us
+        companion.stop()
+        companion.join()
+    return took_s, server_us, own_s * 1e6
+
+
+@contextmanager
+def _kafka() -> Iterator[Kafka]:
+    with tempfile.TemporaryDirectory(prefix="tickwheel-bench-") as folder, Kafka(Path(folder)) as kafka:
+        kafka.start()
+        yield kafka
+
+
+@contextmanager
+def _broker(kafka: Kafka) -> Iterator[Broker]:
+    topic = f"transitions-{time.time_ns()}"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+        made.result(30)
+    broker = Broker(kafka.bootstrap, topic)
+    try:
+        yield broker
+    finally:
+        broker.close()

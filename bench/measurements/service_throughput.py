@@ -1,0 +1,162 @@
+"""What the gRPC service does in a second, against a server that does nothing but echo.
+
+The load is a closed loop from one process, for as little CPU as it can (`closed_loop`), the same for the service and
+for the echo: with two cores there is one for it and Redis, and one for what is measured.
+"""
+
+import asyncio
+import time
+from statistics import median
+
+import grpc.aio
+
+from bench.harness.bench_server import BenchServer
+from bench.harness.closed_loop import Load, closed_loop
+from bench.harness.echo_server import PATH
+from bench.harness.measurement import Figure, Scale
+from bench.harness.served_process import SERVE, Program, program
+from bench.measurements.message_life import BATCH, PAYLOAD
+from tickwheel import Tickwheel
+from tickwheel.model import message_id as identity
+from tickwheel.rpc.methods import METHODS
+from tickwheel.v1 import message_pb2 as messages
+from tickwheel.v1 import message_service_pb2 as calls
+
+IN_FLIGHT, BATCHES_IN_FLIGHT = 32, 4
+# So that the kernel gives both of two processes some: it shares out connections, not calls.
+CONNECTIONS = 16
+
+
+def service_rates(scale: Scale) -> list[Figure]:
+    """Single messages, 32 calls in flight over one connection, in turns with the same calls of the echo, of which the
+    share is taken run by run; then batches, by a channel of grpc. The first run warms up, and is not counted.
+    """
+    count, batches = scale.size(20_000, 320), scale.size(1_000, 8)
+    with (
+        BenchServer() as server,
+        program(*SERVE, server.url) as service,
+        program("-m", "bench.harness.echo_server") as echo,
+    ):
+        _create_queue(server)
+        single, bare = _Sampled(service, METHODS["Enqueue"].path), _Sampled(echo, PATH)
+        batched: list[float] = []
+        for _ in range(scale.runs() + 1):
+            single.run(_single(count))
+            bare.run(_single(count))
+            batched.append(BATCH * asyncio.run(_batches_a_second(service, batches)))
+    share = [100 * ours / theirs for ours, theirs in zip(single.rates, bare.rates, strict=True)]
+    about = {"calls": count, "in_flight": IN_FLIGHT, "connections": 1, "processes": 1, "aof": "off"}
+    return [
+        Figure(
+            "service_enqueue",
+            "service: unary enqueue, 32 in flight",
+            "/s",
+            single.rates,
+            4_000,
+            at_least=True,
+            details=about | {"cpu_us_per_call": single.cpu_us()},
+        ),
+        Figure(
+            "service_enqueue_share",
+            "the same, of a bare echo",
+            "%",
+            share,
+            55,
+            at_least=True,
+            details=about | {"echo_per_s": list(map(round, bare.rates)), "echo_cpu_us_per_call": bare.cpu_us()},
+        ),
+        Figure(
+            "service_batch",
+            f"service: enqueue in batches of {BATCH}",
+            "messages/s",
+            batched[1:],
+            25_000,
+            at_least=True,
+            details={"batches": batches, "in_flight": BATCHES_IN_FLIGHT, "processes": 1, "aof": "off"},
+        ),
+    ]
+
+
+def service_processes(scale: Scale) -> list[Figure]:
+    """The same calls of single messages over 16 connections, by two processes on one port against one."""
+    count, path = scale.size(20_000, 320), METHODS["Enqueue"].path
+    ratios: list[float] = []
+    rates: dict[str, list[int]] = {"one": [], "two": []}
+    with (
+        BenchServer() as server,
+        program(*SERVE, server.url) as one,
+        program(*SERVE, server.url, "--processes=2") as two,
+    ):
+        _create_queue(server)
+        for run in range(scale.runs() + 1):
+            single, double = (
+                closed_loop(each.target, path, _single(count), IN_FLIGHT, CONNECTIONS) for each in (one, two)
+            )
+            if run:
+                ratios.append(double.rate / single.rate)
+                rates["one"].append(round(single.rate))
+                rates["two"].append(round(double.rate))
+    about = {"calls": count, "in_flight": IN_FLIGHT, "connections": CONNECTIONS, "per_s": rates, "aof": "off"}
+    return [
+        Figure("service_processes", "service: unary enqueue, 2 processes against 1", "×", ratios, None, details=about)
+    ]
+
+
+class _Sampled:
+    """The runs of one kind of calls, without the first."""
+
+    def __init__(self, by: Program, path: str) -> None:
+        self._by = by
+        self._path = path
+        self._runs: list[tuple[Load, float]] = []
+
+    def run(self, requests: list[bytes]) -> None:
+        before = self._by.cpu_us()
+        load = closed_loop(self._by.target, self._path, requests, IN_FLIGHT)
+        self._runs.append((load, (self._by.cpu_us() - before) / len(requests)))
+
+    @property
+    def rates(self) -> list[float]:
+        return [load.rate for load, _ in self._runs[1:]]
+
+    def cpu_us(self) -> dict[str, int]:
+        return {
+            "server": round(median(us for _, us in self._runs[1:])),
+            "client": round(median(load.cpu_us for load, _ in self._runs[1:])),
+        }
+
+
+def _create_queue(server: BenchServer) -> None:
+    with Tickwheel(server.url, drive=False) as tickwheel:
+        tickwheel.create_queue("rates")
+
+
+def _new() -> messages.NewMessage:
+    return messages.NewMessage(id=identity.new_id(), payload=PAYLOAD)
+
+
+def _single(count: int) -> list[bytes]:
+    return [
+        calls.EnqueueRequest(namespace="tw", queue="rates", message=_new()).SerializeToString() for _ in range(count)
+    ]
+
+
+async def _batches_a_second(service: Program, count: int) -> float:
+    requests = iter(
+        [calls.EnqueueBatchRequest(namespace="tw", queue="rates", messages=_some_new()) for _ in range(count)]
+    )
+    method = METHODS["EnqueueBatch"]
+    async with grpc.aio.insecure_channel(service.target) as channel:
+        send = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
+
+        async def one_after_the_other() -> None:
+            for request in requests:
+                await send(request)
+
+        began = time.perf_counter()
+        await asyncio.gather(*(one_after_the_other() for _ in range(BATCHES_IN_FLIGHT)))
+        return count / (time.perf_counter() - began)
+
+
+def _some_new() -> list[messages.NewMessage]:
+    return [_new() for _ in range(BATCH)]

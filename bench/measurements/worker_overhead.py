@@ -1,0 +1,185 @@
+"""What a worker takes for a task that does nothing, beside Celery and dramatiq: the same task, server and JSON.
+
+The tasks wait before the worker starts. The time of a task is that between two of them (`no_op.marks`), divided.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+from bench.harness.bench_server import BenchServer
+from bench.harness.measurement import Figure, Scale
+from tickwheel import Tickwheel
+
+WARM, QUEUE = 500, "no-op"
+_CELERY = ("-m", "celery", "-A", "bench.no_op.celery_app", "worker", "-c", "1", "-l", "ERROR")
+_CELERY_LEAN = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+_DRAMATIQ = ("-m", "dramatiq", "bench.no_op.dramatiq_app", "-p", "1", "-t")
+_TICKWHEEL = ("-m", "tickwheel", "worker", "bench.no_op.tickwheel_app:app")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A worker with its settings. Late: it acknowledges a task after it has run, as ours does."""
+
+    command: tuple[str, ...]
+    enqueue: Callable[[BenchServer, int], None]
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Microseconds for each task: by the clock, of the worker process, and of the one that has started it."""
+
+    wall_us: float
+    process_us: float
+    supervisor_us: float
+
+    @property
+    def per_s(self) -> float:
+        return 1e6 / self.wall_us
+
+    @property
+    def cpu_us(self) -> float:
+        return self.process_us + self.supervisor_us
+
+
+def enqueue(server: BenchServer, task: str, count: int) -> None:
+    """So many messages of one of our tasks."""
+    from bench.no_op import tickwheel_app
+
+    tickwheel_app.app.move(url=server.url, drive=False)
+    send = getattr(tickwheel_app, task)
+    with Tickwheel(server.url, drive=False):
+        target = tickwheel_app.app.declared(QUEUE)
+        target.enqueue_many([send.message((n,), {}) for n in range(count)])
+    tickwheel_app.app.close()
+
+
+def _by_module(module: str) -> Callable[[BenchServer, int], None]:
+    # In a process of its own: what a peer imports and patches stays there.
+    def enqueued(server: BenchServer, count: int) -> None:
+        code = f"from bench.no_op.{module} import enqueue; enqueue({count})"
+        subprocess.run([sys.executable, "-c", code], env=_environment(server, {}), check=True)
+
+    return enqueued
+
+
+def _celery(*options: str, late: bool, prefetch: int) -> Peer:
+    settings = {"NO_OP_LATE": str(int(late)), "NO_OP_PREFETCH": str(prefetch)}
+    return Peer((*_CELERY, *_CELERY_LEAN, *options), _by_module("celery_app"), settings)
+
+
+TICKWHEEL = Peer(_TICKWHEEL, lambda server, count: enqueue(server, "sync_no_op", count))
+# Their best sensible settings, and their defaults; the best of each counts.
+PEERS = {
+    "Celery": {
+        "solo, late, prefetch 10": _celery("-P", "solo", late=True, prefetch=10),
+        "solo, early, prefetch 4": _celery("-P", "solo", late=False, prefetch=4),
+        "prefork, late, prefetch 10": _celery("-P", "prefork", late=True, prefetch=10),
+        "prefork, early, prefetch 4": _celery("-P", "prefork", late=False, prefetch=4),
+    },
+    "dramatiq": {
+        "8 threads": Peer((*_DRAMATIQ, "8"), _by_module("dramatiq_app")),
+        "1 thread": Peer((*_DRAMATIQ, "1"), _by_module("dramatiq_app")),
+    },
+}
+
+
+def worker_overhead(scale: Scale) -> list[Figure]:
+    """Ours and each of theirs in turns; the best of theirs is what ours is compared with."""
+    count = scale.size(20_000, 200)
+    ours: list[Run] = []
+    theirs: dict[str, dict[str, list[Run]]] = {
+        peer: {name: [] for name in islice(settings, scale.size(len(settings), 1))} for peer, settings in PEERS.items()
+    }
+    for _ in range(scale.runs()):
+        ours.append(measured(TICKWHEEL, count))
+        for peer, by_settings in theirs.items():
+            for name, runs in by_settings.items():
+                runs.append(measured(PEERS[peer][name], max(count // 4, 1)))
+    about = {"tasks": count, "processes": 1, "batch": 10, "aof": "off"}
+    return [
+        Figure(
+            "worker_overhead",
+            "worker: a task that does nothing, one process, batch 10",
+            "µs",
+            [run.wall_us for run in ours],
+            150,
+            details=about,
+        ),
+        Figure("worker_cpu", "the same, CPU of the worker process", "µs", [run.process_us for run in ours], None),
+        Figure(
+            "worker_supervisor_cpu", "the same, CPU of its supervisor", "µs", [run.supervisor_us for run in ours], None
+        ),
+        *(_against(peer, by_settings, ours) for peer, by_settings in theirs.items()),
+    ]
+
+
+def _against(peer: str, theirs: Mapping[str, list[Run]], ours: list[Run]) -> Figure:
+    """Run by run with the settings of theirs whose median is best; the details tell of all."""
+    best = max(theirs, key=lambda name: median(run.per_s for run in theirs[name]))
+    ratios = [our.per_s / their.per_s for our, their in zip(ours, theirs[best], strict=True)]
+    details = {
+        name: {"tasks_per_s": [round(run.per_s) for run in runs], "cpu_us": [round(run.cpu_us) for run in runs]}
+        for name, runs in theirs.items()
+    }
+    what = f"worker: tasks a second, against {peer} with its best settings"
+    return Figure(
+        f"worker_against_{peer.lower()}", what, "×", ratios, 1, at_least=True, details={"best": best, **details}
+    )
+
+
+def measured(peer: Peer, count: int) -> Run:
+    """One run: so many tasks, and those that warm up before."""
+    with BenchServer() as server, tempfile.TemporaryDirectory() as folder:
+        marks = Path(folder) / "marks"
+        marks.touch()
+        # Some more: that the queue runs dry is no part of it.
+        peer.enqueue(server, WARM + count + 50)
+        counts = {"NO_OP_WARM": str(WARM), "NO_OP_COUNT": str(count), "NO_OP_MARKS": str(marks)}
+        settings = {**peer.settings, **counts}
+        with running(peer.command, server, settings) as worker:
+            ends = time.monotonic() + 120
+            while len(found := marks.read_text().splitlines()) < 2:
+                if worker.poll() is not None or time.monotonic() > ends:
+                    raise RuntimeError(f"{' '.join(peer.command)} did not do its tasks")
+                time.sleep(0.05)
+    first, last = (json.loads(line) for line in found)
+    return Run(*((1e6 * (after - before) / count) for before, after in zip(first, last, strict=True)))
+
+
+@contextmanager
+def running(
+    command: Sequence[str], server: BenchServer, settings: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker; what it has started ends with it, if need be killed."""
+    with subprocess.Popen(
+        [sys.executable, *command],
+        env=_environment(server, settings),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as worker:
+        try:
+            yield worker
+        finally:
+            worker.terminate()
+            try:
+                worker.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(worker.pid, signal.SIGKILL)
+
+
+def _environment(server: BenchServer, settings: Mapping[str, str]) -> dict[str, str]:
+    return {**os.environ, "TICKWHEEL_URL": server.url, "NO_OP_REDIS": server.url, **settings}

@@ -1,0 +1,58 @@
+"""No-op tasks a second by workers of other shapes than one process with one lane, on Redis and over the service.
+
+Only reported: with two cores the server, the service and the processes of a worker share them.
+"""
+
+import time
+from contextlib import ExitStack
+from itertools import product
+
+from bench.harness.bench_server import BenchServer
+from bench.harness.measurement import Figure, Scale
+from bench.harness.served_process import SERVE, program
+from bench.measurements.worker_overhead import QUEUE, TICKWHEEL, WARM, enqueue, running
+from tickwheel import Tickwheel
+
+SHAPES = {
+    "lane": ("one process", "sync_no_op", ()),
+    "processes_2": ("2 processes", "sync_no_op", ("--processes", "2")),
+    "async_8": ("one process, 8 lanes of async tasks", "async_no_op", ("--threads", "8")),
+}
+_POLL_S = 0.02
+
+
+def worker_shapes(scale: Scale) -> list[Figure]:
+    """Each shape, on Redis and over one process of the service."""
+    count = scale.size(10_000, 200)
+    found = []
+    for over, name in list(product(("redis", "grpc"), SHAPES))[-scale.size(2 * len(SHAPES), 1) :]:
+        what, task, options = SHAPES[name]
+        rates = [_rate(over, task, options, count) for _ in range(scale.runs(3))]
+        named = f"worker_{name}_{over}", f"worker over {over}: no-op tasks, {what}"
+        found.append(Figure(*named, "/s", rates, None, details={"tasks": count, "batch": 10, "aof": "off"}))
+    return found
+
+
+def _rate(over: str, task: str, options: tuple[str, ...], count: int) -> float:
+    """Tasks a second, as the server counts them completed."""
+    with BenchServer() as server, ExitStack() as stack:
+        enqueue(server, task, WARM + count)
+        where = {}
+        if over == "grpc":
+            where["TICKWHEEL_URL"] = f"grpc://{stack.enter_context(program(*SERVE, server.url)).target}"
+        tickwheel = stack.enter_context(Tickwheel(server.url, drive=False))
+        stack.enter_context(running((*TICKWHEEL.command, *options), server, where))
+        began, before = _completed(tickwheel, WARM)
+        ended, after = _completed(tickwheel, WARM + count)
+    return (after - before) / (ended - began)
+
+
+def _completed(tickwheel: Tickwheel, least: int) -> tuple[float, int]:
+    """When so many were, or somewhat more; how many."""
+    queue = tickwheel.queue(QUEUE)
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        if (completed := queue.counts()["completed"]) >= least:
+            return time.perf_counter(), completed
+        time.sleep(_POLL_S)
+    raise RuntimeError(f"the worker has not done {least} tasks in two minutes")

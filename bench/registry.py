@@ -1,0 +1,53 @@
+"""Every row that can be measured, by the name that `--only` takes, in the order in which they run."""
+
+from collections.abc import Callable
+
+from bench.harness.measurement import Figure, Scale
+from bench.measurements.backlog import backlog
+from bench.measurements.blocked_messages import blocked
+from bench.measurements.client_throughput import client_rates, delayed_lives
+from bench.measurements.durability import durability
+from bench.measurements.empty_dequeue import empty
+from bench.measurements.failover import failover
+from bench.measurements.filters import exclusive_filtered, filtered, longest_call
+from bench.measurements.lateness import lateness
+from bench.measurements.memory import cancelled, memory, pairs
+from bench.measurements.message_life import big_life, life
+from bench.measurements.relay import relay
+from bench.measurements.service_throughput import service_processes, service_rates
+from bench.measurements.shards import shards
+from bench.measurements.takeover import takeover
+from bench.measurements.timestone_mix import timestone_mix
+from bench.measurements.timing_wheel import wheel
+from bench.measurements.wakeup_latency import service_wakes
+from bench.measurements.worker_overhead import worker_overhead
+from bench.measurements.worker_shapes import worker_shapes
+
+ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
+    "life": life,
+    "big_life": big_life,
+    "backlog": backlog,
+    "memory": memory,
+    "pairs": pairs,
+    "cancelled": cancelled,
+    "shards": shards,
+    "blocked": blocked,
+    "filtered": filtered,
+    "exclusive_filtered": exclusive_filtered,
+    "longest_call": longest_call,
+    "empty": empty,
+    "client_rates": client_rates,
+    "delayed_lives": delayed_lives,
+    "service_rates": service_rates,
+    "service_processes": service_processes,
+    "service_wakes": service_wakes,
+    "worker_overhead": worker_overhead,
+    "worker_shapes": worker_shapes,
+    "timestone_mix": timestone_mix,
+    "durability": durability,
+    "relay": relay,
+    "lateness": lateness,
+    "takeover": takeover,
+    "failover": failover,
+    "wheel": wheel,
+}

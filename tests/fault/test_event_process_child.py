@@ -1,0 +1,68 @@
+"""The event process that a program runs as its child: killed, it is back; it never outlives the program."""
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.wait_until import eventually
+from tickwheel import Tickwheel
+from tickwheel.embedded.file_lock import is_free
+
+pytestmark = pytest.mark.fault
+
+
+def child_of(tickwheel: Tickwheel) -> int:
+    child = tickwheel._opening._child
+    assert child is not None
+    return child.pid
+
+
+def test_a_killed_event_process_is_started_again_and_promotes_what_is_due(tmp_path: Path) -> None:
+    with Tickwheel(data_dir=tmp_path) as tickwheel:
+        queue = tickwheel.queue("jobs")
+        queue.enqueue(b"before", delay=timedelta(milliseconds=100))
+        [before] = queue.dequeue(wait=timedelta(seconds=20))
+        first = child_of(tickwheel)
+        os.kill(first, signal.SIGKILL)
+        queue.enqueue(b"after", delay=timedelta(milliseconds=100))
+        [after] = queue.dequeue(wait=timedelta(seconds=20))
+        assert (before.payload, after.payload) == (b"before", b"after")
+        assert child_of(tickwheel) != first
+
+
+def killed_program(data_dir: Path, drive: bool | None, told: str) -> int:
+    """What a program that has a client ``tw`` tells before it is killed."""
+    code = (
+        "import sys, tickwheel\n"
+        f"tw = tickwheel.Tickwheel(data_dir=sys.argv[1], drive={drive})\n"
+        f"print({told}, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", code, str(data_dir)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        number = int(program.stdout.readline())
+        program.kill()
+    return number
+
+
+def test_the_event_process_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
+    child = killed_program(tmp_path, None, "tw._opening._child.pid")
+    eventually(lambda: not Path(f"/proc/{child}").exists(), "the child of a killed program has ended")
+    # As the last to leave it has stopped the server, too.
+    assert is_free(tmp_path / "server.lock")
+    with Tickwheel(data_dir=tmp_path, drive=False) as tickwheel:
+        assert tickwheel.queues() == []
+
+
+def test_a_killed_program_without_event_process_leaves_the_server_to_the_next(tmp_path: Path) -> None:
+    server = killed_program(tmp_path, False, "tw._opening.server.pid")
+    with Tickwheel(data_dir=tmp_path, drive=False) as tickwheel:
+        assert tickwheel._opening.server is not None
+        assert tickwheel._opening.server.pid == server
+    assert is_free(tmp_path / "server.lock")

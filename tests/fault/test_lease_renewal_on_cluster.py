@@ -1,0 +1,107 @@
+"""Leases of messages on several servers, of which one is away: those of the others are renewed all the same."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from services.redis_cluster import RedisCluster
+from services.valkey import ValkeyServer
+from tests.support.wait_until import eventually
+from tickwheel import Message, NewMessage, Tickwheel, Unavailable
+from tickwheel.redis.topology import slot_of
+from tickwheel.storage.sharding import shard_of
+from tickwheel.worker.ipc import Held, HeldMessage, Notes, Ready
+from tickwheel.worker.lease_renewer import Keeper
+from tickwheel.worker.shared_state import Board
+
+pytestmark = pytest.mark.fault
+
+SHARDS, MESSAGES = 6, 60
+QUEUES, LEASE = 6, timedelta(seconds=4)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
+    """Without replicas, so that nobody stands in."""
+    settings = {"cluster-require-full-coverage": "no"}
+    with RedisCluster(tmp_path / "cluster", replicas=0, settings=settings) as started:
+        yield started
+
+
+def test_leases_are_extended_where_their_server_is_there(cluster: RedisCluster) -> None:
+    namespace = f"leases-{os.urandom(4).hex()}"
+    with Tickwheel(
+        cluster.url, namespace=namespace, shards=SHARDS, timeout=timedelta(seconds=3), drive=False
+    ) as tickwheel:
+        queue = tickwheel.create_queue("work", lease=timedelta(minutes=5))
+        queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(MESSAGES))
+        held = queue.dequeue(MESSAGES)
+        assert len(held) == MESSAGES
+        away = cluster.primary_of(slot_of(0))
+        # No server has the script yet.
+        with away.paused(), pytest.raises(Unavailable):
+            queue.extend_many(held, timedelta(hours=1))
+        cluster.wait_until_settled()
+        soon = datetime.now(UTC) + timedelta(minutes=30)
+        for message in held:
+            if _server(cluster, message) is not away:
+                until = queue.get(message.id).until
+                assert until is not None
+                assert until > soon
+
+
+def test_a_worker_renews_the_leases_of_all_its_queues_where_their_server_is_there(cluster: RedisCluster) -> None:
+    """The server that is away keeps each call waiting for a second, and there are more queues than a lease has."""
+    namespace, renewed = f"keeper-{os.urandom(4).hex()}", list[bool]()
+    board, (reading, writing) = Board(QUEUES), os.pipe()
+    with (
+        Tickwheel(cluster.url, namespace=namespace, shards=SHARDS, drive=False) as tickwheel,
+        Tickwheel(cluster.url, namespace=namespace, timeout=timedelta(seconds=1), drive=False) as renewing,
+        ThreadPoolExecutor(QUEUES) as calls,
+    ):
+        batches = []
+        for n in range(QUEUES):
+            queue = tickwheel.create_queue(f"work-{n}", lease=LEASE)
+            queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(10))
+            batches.append(queue.dequeue(10))
+        keeper = Keeper(
+            board, reading, lambda note: renewing, lambda ran: None, renewed.append, lambda recurred: None, calls
+        )
+        notes = Notes(writing)
+        notes.send(Ready({}, [batch[0].queue for batch in batches], []))
+        for n, batch in enumerate(batches):
+            board.pages[n].begin(1, len(batch))
+            notes.send(Held(n, 1, list(map(_held, batch))))
+        eventually(lambda: len(renewed) == QUEUES * 10, "all are renewed once, and so their queues are known")
+        # That of the queues' configurations.
+        away, began = cluster.primary_of(slot_of(0)), datetime.now(UTC)
+        elsewhere = [message for batch in batches for message in batch if _server(cluster, message) is not away]
+
+        def ends() -> list[datetime]:
+            found = [tickwheel.queue(message.queue).get(message.id).until for message in elsewhere]
+            until = [each for each in found if each is not None]
+            assert len(until) == len(elsewhere)
+            assert min(until) > datetime.now(UTC)
+            return until
+
+        with away.paused():
+            eventually(lambda: min(ends()) > began + 4 * LEASE, "they were renewed three times", 30)
+        cluster.wait_until_settled()
+        os.close(writing)
+        keeper.bury("it was killed", lambda page, slot: True)
+        # What had not begun is given back.
+        assert {tickwheel.queue(message.queue).get(message.id).state for message in elsewhere} == {"pending"}
+        assert set(renewed) == {True}
+
+
+def _server(cluster: RedisCluster, message: Message) -> ValkeyServer:
+    return cluster.primary_of(slot_of(shard_of(message.queue, message.id.encode(), SHARDS)))
+
+
+def _held(message: Message) -> HeldMessage:
+    name = message.queue, message._queue_number, message.id, message.exclusive_value
+    return HeldMessage(*name, message.token, message.attempt, LEASE.total_seconds())

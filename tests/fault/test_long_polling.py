@@ -1,0 +1,219 @@
+"""Waiting dequeues are woken, not polled: what that costs the server, whom a message wakes, what a lost one costs."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_claim
+from tests.fault.faulty_server import FaultyServer
+from tests.property.mutants import Mutant, sown
+from tests.support.wait_until import eventually, eventually_in_task
+from tickwheel import Message, NewMessage, Queue, Tickwheel, aio
+from tickwheel.redis.wait_list import SWEEP_S, WaitList
+
+pytestmark = pytest.mark.fault
+
+WAITERS = 200
+LONG = timedelta(seconds=60)
+Waiting = list[Future[list[Message]]]
+
+
+@pytest.fixture
+def tickwheel(faulty: FaultyServer) -> Iterator[Tickwheel]:
+    """A client of a server that nobody else asks for anything."""
+    with Tickwheel(faulty.url, namespace="waiting") as tickwheel:
+        yield tickwheel
+
+
+@pytest.fixture
+def server(faulty: FaultyServer) -> Iterator[Any]:
+    with faulty.client() as client:
+        yield client
+
+
+def looks(server: Any) -> int:
+    """How often somebody asked whether anything is ready: once for each look of a dequeuer, by its script or not."""
+    return int(server.info("commandstats").get("cmdstat_exists", {}).get("calls", 0))
+
+
+@contextmanager
+def parked(queue: Queue, server: Any, wheres: list[dict[str, str]]) -> Iterator[Waiting]:
+    """A dequeuer that sleeps, for each of the filters; those that are left in the end get a message each."""
+    before = looks(server)
+    with ThreadPoolExecutor(len(wheres)) as threads:
+        waiting = [threads.submit(queue.dequeue, where=where or None, wait=LONG) for where in wheres]
+        try:
+            # Each looks before it is in the line, and once more before it sleeps.
+            eventually(lambda: looks(server) >= before + 2 * len(wheres), "all sleep")
+            yield waiting
+        finally:
+            left = [where for where, each in zip(wheres, waiting, strict=True) if not each.done()]
+            queue.enqueue_many(NewMessage(metadata=where) for where in left)
+
+
+def done(waiting: Waiting) -> int:
+    return sum(each.done() for each in waiting)
+
+
+def test_two_hundred_sleepers_cost_the_server_one_look_a_second(tickwheel: Tickwheel, server: Any) -> None:
+    with parked(tickwheel.create_queue("work"), server, [{}] * WAITERS):
+        first, since = looks(server), time.monotonic()
+        eventually(lambda: looks(server) >= first + 2, "the backstop looks")
+        assert looks(server) - first <= (time.monotonic() - since) / SWEEP_S + 2
+
+
+def test_two_hundred_sleeping_tasks_cost_no_more(faulty: FaultyServer, server: Any) -> None:
+    async def sleep_and_be_woken() -> float:
+        async with aio.Tickwheel(faulty.url, namespace="waiting") as tickwheel:
+            queue = await tickwheel.create_queue("work")
+            before = looks(server)
+            waiting = [asyncio.create_task(queue.dequeue(wait=LONG)) for _ in range(WAITERS)]
+            await eventually_in_task(lambda: looks(server) >= before + 2 * WAITERS, "all have looked twice", 60)
+            first, since = looks(server), time.monotonic()
+            await eventually_in_task(lambda: looks(server) >= first + 2, "the backstop looks")
+            rate = (looks(server) - first - 2) / (time.monotonic() - since)
+            await queue.enqueue_many([NewMessage()] * WAITERS)
+            assert all(await asyncio.gather(*waiting))
+            return rate
+
+    assert asyncio.run(asyncio.wait_for(sleep_and_be_woken(), 60)) <= 1 / SWEEP_S
+
+
+def test_as_many_are_woken_as_messages_became_ready(tickwheel: Tickwheel, server: Any) -> None:
+    work = tickwheel.create_queue("work")
+    with parked(work, server, [{}] * WAITERS) as waiting:
+        first, since = looks(server), time.monotonic()
+        work.enqueue_many([NewMessage()] * 20)
+        eventually(lambda: done(waiting) == 20, "twenty have their message")
+        woken, sweeps = looks(server) - first, (time.monotonic() - since) / SWEEP_S + 1
+        assert woken <= 1 + 20 * 3 + sweeps
+        assert sum(len(each.result()) for each in waiting if each.done()) == 20
+
+
+def test_a_message_of_a_free_exclusive_value_wakes_who_asks_for_anything(tickwheel: Tickwheel, server: Any) -> None:
+    work = tickwheel.create_queue("exclusive", exclusive_key="of")
+    with parked(work, server, [{}] * 3) as waiting:
+        # A call of two messages of one value makes one ready, and the second when the first is done.
+        work.enqueue_many(NewMessage(id=id, metadata={"of": "a"}) for id in ("first", "second"))
+        eventually(lambda: done(waiting) == 1, "one is woken")
+        [first] = [message for each in waiting if each.done() for message in each.result()]
+        assert first.id == "first"
+        first.complete()
+        eventually(lambda: done(waiting) == 2, "another is woken when the value is free again")
+        found = [message.id for each in waiting if each.done() for message in each.result()]
+        assert sorted(found) == ["first", "second"]
+        # The one that is left needs a value, which messages of a plain queue do not: `parked` cannot give it one.
+        work.enqueue(metadata={"of": "b"})
+        eventually(lambda: done(waiting) == 3, "the last is woken")
+
+
+def test_who_is_woken_for_nothing_lets_another_look(tickwheel: Tickwheel, server: Any) -> None:
+    work = tickwheel.create_queue("work")
+    wheres = [{"colour": "blue"}] * 50
+    wheres.insert(25, {"colour": "red"})
+    with parked(work, server, wheres) as waiting:
+        first = looks(server)
+        work.enqueue(b"", id="red", metadata={"colour": "red"})
+        eventually(waiting[25].done, "the one that can have it has it")
+        assert [message.id for message in waiting[25].result()] == ["red"]
+        assert done(waiting) == 1
+        # Each of the others looked once at most, and the backstop now and then.
+        assert looks(server) - first <= 2 * len(wheres)
+
+
+@pytest.fixture
+def no_backstop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks without being woken."""
+    monkeypatch.setattr(WaitList, "sweep", lambda _: None)
+
+
+@pytest.mark.usefixtures("no_backstop")
+def test_a_sleeper_is_woken_when_an_exclusive_value_is_free_again(tickwheel: Tickwheel, server: Any) -> None:
+    work = tickwheel.create_queue("work", exclusive_key="of")
+    work.enqueue(b"", id="first", metadata={"of": "1"})
+    work.enqueue(b"", id="second", metadata={"of": "1"})
+    [held] = work.dequeue()
+    with parked(work, server, [{"of": "1"}]) as [waiting]:
+        held.complete()
+        assert [message.id for message in waiting.result(20)] == ["second"]
+
+
+@pytest.mark.usefixtures("no_backstop")
+def test_a_sleeper_is_woken_by_what_comes_behind_the_head_of_its_value(tickwheel: Tickwheel, server: Any) -> None:
+    work = tickwheel.create_queue("work", exclusive_key="of")
+    with parked(work, server, [{"of": "1", "region": "eu"}]) as [waiting]:
+        first = looks(server)
+        work.enqueue(b"", id="head", metadata={"of": "1"})
+        eventually(lambda: looks(server) > first, "it has looked, and found nothing for itself")
+        work.enqueue(b"", id="behind", metadata={"of": "1", "region": "eu"})
+        assert [message.id for message in waiting.result(20)] == ["behind"]
+
+
+@pytest.mark.usefixtures("no_backstop")
+@pytest.mark.parametrize("exclusive_key", [None, "of"])
+def test_a_sleeper_is_woken_when_a_lease_ends(
+    tickwheel: Tickwheel, server: Any, faulty: FaultyServer, tmp_path: Path, exclusive_key: str | None
+) -> None:
+    work = tickwheel.create_queue("work", exclusive_key=exclusive_key, lease=timedelta(seconds=1))
+    work.enqueue(b"", id="m", metadata={"of": "1"})
+    with EventProcessChild(faulty.url, "waiting", tmp_path / "lock"):
+        assert len(work.dequeue()) == 1
+        with parked(work, server, [{}]) as [waiting]:
+            assert [message.attempt for message in waiting.result(20)] == [2]
+
+
+@pytest.mark.usefixtures("no_backstop")
+def test_a_sleeper_is_woken_at_due(tickwheel: Tickwheel, server: Any, faulty: FaultyServer, tmp_path: Path) -> None:
+    work = tickwheel.create_queue("work")
+    with EventProcessChild(faulty.url, "waiting", tmp_path / "lock"), parked(work, server, [{}]) as [waiting]:
+        work.enqueue(b"", delay=timedelta(milliseconds=200))
+        [message] = waiting.result(20)
+        assert message.lease_until - timedelta(seconds=30) >= message.due
+
+
+def test_a_lost_wake_up_is_made_good_by_the_backstop(tickwheel: Tickwheel, server: Any, tmp_path: Path) -> None:
+    work = tickwheel.create_queue("work")
+    silent = Mutant("nobody is woken", "_transition", "call('SPUBLISH', wake, made_ready)", "")
+    with sown(silent, tmp_path), parked(work, server, [{}] * 3) as waiting:
+        for n in range(3):
+            since = time.monotonic()
+            work.enqueue(b"")
+            eventually(lambda: done(waiting) > n, "one of them looked all the same")  # noqa: B023
+            assert time.monotonic() - since < 5 * SWEEP_S
+
+
+def test_wake_ups_go_on_when_their_connection_was_lost(tickwheel: Tickwheel, server: Any) -> None:
+    work = tickwheel.create_queue("work")
+    with parked(work, server, [{}] * 10) as waiting:
+        for n in range(10):
+            server.client_kill_filter(_type="pubsub")
+            work.enqueue(b"")
+            eventually(lambda: done(waiting) > n, "one of them has it")  # noqa: B023
+
+
+def test_sleepers_and_event_process_go_on_when_the_server_was_started_again(
+    tickwheel: Tickwheel, faulty: FaultyServer, tmp_path: Path
+) -> None:
+    work = tickwheel.create_queue("work")
+    with EventProcessChild(faulty.url, "waiting", tmp_path / "lock") as event_process:
+        with faulty.client() as server:
+            wait_for_a_claim(server, "waiting", None)
+            with parked(work, server, [{}] * 4) as waiting:
+                before = fence(server, "waiting")
+                work.enqueue(b"", id="delayed before", delay=timedelta(seconds=1))
+                faulty.kill()
+                faulty.start()
+                wait_for_a_claim(server, "waiting", before)
+                work.enqueue(b"", id="at once")
+                work.enqueue(b"", id="delayed after", delay=timedelta(milliseconds=300))
+                eventually(lambda: done(waiting) == 3, "three have their message")
+                woken = {message.id for each in waiting if each.done() for message in each.result()}
+        assert woken == {"delayed before", "at once", "delayed after"}
+        assert event_process.stop() == 0

@@ -1,0 +1,118 @@
+"""A mutating call whose answer was lost gives, when it is sent again, the answer it would have given undisturbed."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.fault.flaky_proxy import FlakyProxy
+from tests.fault.mutating_calls import CALLS, Prepared, answer, prepared
+from tests.support.outbox import told
+from tests.support.wait_until import eventually
+from tickwheel import Tickwheel
+from tickwheel.storage import scripts
+from tickwheel.storage.transition import Transition
+from tickwheel.testing import PrivateServer, VirtualClock
+from tickwheel.testing.virtual_clock import FRAGMENT
+
+pytestmark = pytest.mark.fault
+
+THEN = datetime(2026, 5, 4, 12, tzinfo=UTC)
+Open = Callable[[str], Prepared]
+
+
+@pytest.fixture
+def proxy(tickwheel_server: PrivateServer) -> Iterator[FlakyProxy]:
+    with FlakyProxy(str(tickwheel_server.folder / "valkey.sock")) as proxy:
+        yield proxy
+
+
+@pytest.fixture(params=[1, 4], ids=["1-shard", "4-shards"])
+def opened(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> Iterator[Open]:
+    """Prepares a namespace at THEN, where time stands still, and opens it by a URL."""
+    with ExitStack() as ended:
+
+        def open(url: str) -> Prepared:
+            namespace = f"same-{os.urandom(6).hex()}"
+            ended.callback(tickwheel_server.clear, namespace)
+            settings: dict[str, Any] = {"shards": request.param, "history": "relay", "clock": FRAGMENT}
+            tickwheel = ended.enter_context(Tickwheel(url, namespace=namespace, **settings))
+            ended.callback(VirtualClock(tickwheel_server.url, namespace, THEN).close)
+            return prepared(tickwheel)
+
+        yield open
+
+
+def transitions(server: Any, on: Prepared) -> list[Transition]:
+    core = on.tickwheel._core
+    return told(server, core.namespace, core.shards)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_is_sent_again_gives_the_same_answer_and_changes_nothing_more(
+    name: str, opened: Open, proxy: FlakyProxy, tickwheel_server: PrivateServer, server: Any
+) -> None:
+    call = CALLS[name]
+    undisturbed, disturbed = opened(tickwheel_server.url), opened(proxy.url)
+    before = len(transitions(server, undisturbed))
+    expected = answer(call, undisturbed)
+    proxy.loses_answer_to, proxy.times = scripts.load(call.script, FRAGMENT).sha.encode(), 2
+    assert answer(call, disturbed) == expected
+    assert proxy.lost == 2
+    assert transitions(server, disturbed) == transitions(server, undisturbed)
+    assert len(transitions(server, disturbed)) == before + call.changes
+    assert disturbed.work.counts() == undisturbed.work.counts()
+    assert disturbed.films.counts() == undisturbed.films.counts()
+
+
+def test_a_second_cancel_is_told_that_it_changed_nothing(opened: Open, proxy: FlakyProxy) -> None:
+    on = opened(proxy.url)
+    proxy.loses_answer_to, proxy.times = scripts.load("cancel", FRAGMENT).sha.encode(), 1
+    assert on.work.cancel("later1").changed
+    assert not on.work.cancel("later1").changed
+
+
+class Forgetful(logging.Handler):
+    """Whenever a call is given up to be sent again, its server forgets all sessions."""
+
+    def __init__(self, server: Any, namespace: str) -> None:
+        super().__init__()
+        self._server = server
+        self._namespace = namespace
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._server.delete(*self._server.keys(f"{self._namespace}:*session*"))
+
+
+def test_a_cancel_is_done_by_state_where_its_session_was_lost_with_its_answer(
+    opened: Open, proxy: FlakyProxy, server: Any
+) -> None:
+    on = opened(proxy.url)
+    assert on.work.cancel("later1").changed
+    forgetful = Forgetful(server, on.tickwheel._core.namespace)
+    logging.getLogger("tickwheel").addHandler(forgetful)
+    try:
+        proxy.loses_answer_to, proxy.times = scripts.load("cancel", FRAGMENT).sha.encode(), 1
+        assert on.work.cancel("later1").state == "cancelled"
+    finally:
+        logging.getLogger("tickwheel").removeHandler(forgetful)
+    assert proxy.lost == 1
+
+
+def test_a_request_that_waits_keeps_its_name_when_an_answer_is_lost(opened: Open, proxy: FlakyProxy) -> None:
+    films = opened(proxy.url).films
+    proxy.loses_answer_to, proxy.times = b"the-worker", 1
+    asked: dict[str, Any] = {"where": {"of": "3"}, "worker": "the-worker", "request_id": "caller:1"}
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(lambda: films.dequeue(wait=timedelta(seconds=20), **asked))
+        eventually(lambda: sum(b"the-worker" in request for request in proxy.requests) >= 3, "it waits")
+        films.enqueue(b"", id="a", metadata={"of": "3"})
+        [message] = waiting.result()
+    films.enqueue(b"", id="b", metadata={"of": "4"})
+    [again] = films.dequeue(**asked)
+    assert (again.id, again.token) == (message.id, message.token)

@@ -1,0 +1,40 @@
+"""A service that was away for long is found soon after it is back: leases end meanwhile."""
+
+import socket
+import threading
+from datetime import timedelta
+
+import pytest
+
+from tests.support.wait_until import eventually
+from tickwheel import Tickwheel, TickwheelError
+
+pytestmark = pytest.mark.fault
+
+# What the library sends first. Others ask, too, what is spoken here.
+HTTP2 = b"PRI * HTTP/2.0"
+
+
+def test_a_service_that_is_away_is_looked_for_every_second() -> None:
+    """By itself the library would look after 1 s, 1.6 s, 2.6 s and so on, up to two minutes."""
+    looked: list[None] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def hang_up() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.settimeout(5)
+                    if connection.recv(len(HTTP2), socket.MSG_WAITALL) == HTTP2:
+                        looked.append(None)
+
+        def call() -> None:
+            with pytest.raises(TickwheelError):
+                Tickwheel(f"grpc://127.0.0.1:{listening.getsockname()[1]}", timeout=timedelta(seconds=30))
+
+        for work in (hang_up, call):
+            threading.Thread(target=work, daemon=True).start()
+        eventually(lambda: len(looked) >= 12, "it was looked for twelve times", 20)

@@ -1,0 +1,111 @@
+"""Sinks under faults: Kafka away, an event process killed, a topic that refuses."""
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from services.kafka import Kafka
+from tests.fault.event_processes import EventProcessChild
+from tests.support.kafka_topics import make_topic, read_topic
+from tests.support.wait_until import eventually
+from tickwheel import NewMessage, Queue, Tickwheel
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.fault
+
+
+@pytest.fixture
+def tw(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
+    namespace = f"fault-{os.urandom(6).hex()}"
+    with Tickwheel(tickwheel_server.url, namespace=namespace, history="relay") as opened:
+        yield opened
+    tickwheel_server.clear(namespace)
+
+
+def driving(tw: Tickwheel, lock: Path, broker: Kafka) -> EventProcessChild:
+    options = "--kafka", broker.bootstrap, "--topic", make_topic(broker)
+    return EventProcessChild(str(tw._opening.url), tw._core.namespace, lock, *options)
+
+
+def ids(broker: Kafka, topic: str) -> Counter[str]:
+    """How often each message is in the topic."""
+    return Counter(dict(record.headers())["tickwheel-id"].decode() for record in read_topic(broker, topic))
+
+
+def completed(queue: Queue, count: int, within: float = 120) -> None:
+    eventually(lambda: queue.counts()["completed"] == count, f"{count} messages are completed", within, pause=0.05)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+def test_kafka_away_for_longer_than_the_leases_uses_up_no_attempt(
+    tw: Tickwheel, broker: Kafka, tmp_path: Path, fault: str
+) -> None:
+    topic = make_topic(broker)
+    queue = tw.create_queue("q", sink=f"kafka://{topic}", lease=timedelta(seconds=3), max_attempts=1)
+    stopping, sent = threading.Event(), 0
+
+    def load() -> None:
+        nonlocal sent
+        while not stopping.wait(0.02):
+            queue.enqueue_many(NewMessage(id=f"m{sent + n}", delay=timedelta(milliseconds=10 * n)) for n in range(10))
+            sent += 10
+
+    with driving(tw, tmp_path / "lock", broker):
+        thread = threading.Thread(target=load)
+        thread.start()
+        try:
+            eventually(lambda: queue.counts()["completed"] > 200, "messages are handed over", 60)
+            broker.kill() if fault == "killed" else broker.pause()
+            # Nearly two leases of load.
+            at = sent
+            eventually(lambda: sent > at + 2_500, "load goes on without Kafka", 60)
+            assert queue.counts()["errored"] == 0
+            broker.start() if fault == "killed" else broker.resume()
+        finally:
+            stopping.set()
+            thread.join(60)
+        completed(queue, sent)
+    assert set(ids(broker, topic)) == {f"m{n}" for n in range(sent)}
+
+
+@pytest.mark.timeout(300)
+def test_the_successor_of_a_killed_event_process_hands_over_the_rest_and_repeats_what_was_in_flight(
+    tw: Tickwheel, broker: Kafka, tmp_path: Path
+) -> None:
+    topic = make_topic(broker)
+    queue = tw.create_queue("q", sink=f"kafka://{topic}", lease=timedelta(seconds=2))
+    queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(20_000))
+    with driving(tw, tmp_path / "lock", broker) as first:
+        eventually(lambda: queue.counts()["completed"] > 2_000, "some are handed over", 60)
+        first.kill()
+    with driving(tw, tmp_path / "lock", broker):
+        completed(queue, 20_000)
+    found = ids(broker, topic)
+    assert set(found) == {f"m{n}" for n in range(20_000)}
+    assert sum(found.values()) - len(found) <= 1_000
+
+
+@pytest.mark.timeout(300)
+def test_what_a_topic_refuses_is_errored_with_the_reason_and_holds_nothing_else_up(
+    tw: Tickwheel, broker: Kafka, tmp_path: Path
+) -> None:
+    topic = make_topic(broker, max_message_bytes="100000")
+    once = timedelta(milliseconds=1)
+    queue = tw.create_queue(
+        "q", sink=f"kafka://{topic}", max_attempts=3, backoff=once, backoff_max=once, payload_limit=200_000
+    )
+    with driving(tw, tmp_path / "lock", broker):
+        queue.enqueue(os.urandom(200_000), id="large")
+        queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(100))
+        eventually(lambda: queue.get("large").state == "errored", "it is refused for good", 60)
+        completed(queue, 100)
+    refused = queue.get("large")
+    assert refused.attempt == 3
+    assert "too large" in refused.error.lower()
+    assert set(ids(broker, topic)) == {f"m{n}" for n in range(100)}

@@ -1,0 +1,92 @@
+"""A worker that goes to the service, with a token that may only consume; who sends has one that may only produce."""
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fault import worker_app
+from tests.fault.event_processes import EventProcessChild
+from tests.fault.worker_processes import Worker
+from tests.integration.service_thread import ServiceThread
+from tests.support.wait_until import eventually
+from tickwheel import QueueNotFound, Tickwheel
+from tickwheel.service.authorization import digest_of
+from tickwheel.service.token_file import TokenFile
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.fault
+
+NAMESPACE = "worker-of-service"
+PRODUCER, CONSUMER = "tw_producer-Of-Nobody-Else", "tw_consumer-Of-Nobody-Else"
+
+
+@pytest.fixture
+def service(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[ServiceThread]:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(
+        "".join(
+            f'[[token]]\nname = "{role}"\nsha256 = "{digest_of(token).hex()}"\n'
+            f'roles = ["{role}"]\nnamespaces = ["{NAMESPACE}"]\n'
+            for role, token in (("produce", PRODUCER), ("consume", CONSUMER))
+        )
+    )
+    tokens.chmod(0o600)
+    with (
+        Tickwheel(tickwheel_server.url, namespace=NAMESPACE),
+        EventProcessChild(tickwheel_server.url, NAMESPACE, tmp_path / "lock"),
+        ServiceThread(tickwheel_server.url, tokens=TokenFile(tokens)) as serving,
+    ):
+        worker_app.app.move(url=serving.url.replace("//", f"//:{PRODUCER}@"), namespace=NAMESPACE)
+        yield serving
+    worker_app.app.close()
+    tickwheel_server.clear(NAMESPACE)
+
+
+def test_a_worker_with_a_token_to_consume_does_what_a_producer_has_sent(
+    service: ServiceThread, tickwheel_server: PrivateServer, tmp_path: Path
+) -> None:
+    with pytest.raises(QueueNotFound, match="this token may not make it"):
+        worker_app.double.now(4)
+    with Tickwheel(tickwheel_server.url, namespace=NAMESPACE) as inside:
+        for queue in worker_app.app.queues.values():
+            inside.create_queue(queue.name, **queue.config)
+        work, go = inside.queue("work"), tmp_path / "go"
+        slow, killed = worker_app.block_interpreter.now(2.0), worker_app.wait_for.now(str(go))
+        with Worker(service.url.replace("//", f"//:{CONSUMER}@"), NAMESPACE, tmp_path, "--processes", "2") as worker:
+            worker.wait_until_it_did("began", 2)
+            assert CONSUMER not in worker.log
+            id = worker_app.double.now(4).id
+            eventually(lambda: work.get(slow.id).state == "completed", "it was renewed, and completed", 30)
+            assert work.get(slow.id).attempt == 1
+            eventually(lambda: work.get(id).result == "8", "the result is there", 30)
+            for child in worker.children:
+                os.kill(child, signal.SIGKILL)
+            go.touch()
+            eventually(lambda: work.get(killed.id).state == "completed", "it runs again", 30)
+            assert work.get(killed.id).attempt == 2
+            assert worker.end() == 0
+
+
+def test_a_process_that_closes_the_files_it_is_watched_by_is_replaced(
+    service: ServiceThread, tickwheel_server: PrivateServer, tmp_path: Path
+) -> None:
+    with Tickwheel(tickwheel_server.url, namespace=NAMESPACE) as inside:
+        for queue in worker_app.app.queues.values():
+            inside.create_queue(queue.name, **queue.config)
+        work, url = inside.queue("work"), service.url.replace("//", f"//:{CONSUMER}@")
+        with Worker(url, NAMESPACE, tmp_path, "--drain", "1s") as worker:
+            before = worker_app.double.now(3).id
+            eventually(lambda: work.get(before).result == "6", "the result is there", 30)
+            [watched] = worker.children
+            closing = worker_app.close_all_files.now()
+            eventually(lambda: worker.children not in ([], [watched]), "another has followed", 30)
+            # gRPC may notice, and abort the process, before it is noticed from outside.
+            assert re.search("had closed or misused the pipe by which it is watched|ended by SIGABRT", worker.log)
+            after = worker_app.double.now(4).id
+            eventually(lambda: work.get(after).result == "8", "the result is there", 30)
+            eventually(lambda: work.get(closing.id).state in ("completed", "errored"), "it has ended, too", 30)
+            assert worker.end() == 0

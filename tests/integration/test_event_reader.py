@@ -1,0 +1,165 @@
+"""Readers of the history: where they begin, where they go on, and what they know when a group moves partitions."""
+
+import os
+import threading
+from itertools import islice
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupState, Producer
+from confluent_kafka.admin import AdminClient
+
+from services.kafka import Kafka
+from tests.support.kafka_topics import make_topic
+from tests.support.wait_until import eventually
+from tickwheel import events
+from tickwheel.events.encoding import encode
+from tickwheel.storage import transition as transitions
+from tickwheel.storage.record import State
+
+pytestmark = pytest.mark.integration
+
+MESSAGES = [f"m{n}" for n in range(12)]
+PARTITIONS = 4
+# One for each of two readers, who get the first two partitions and the others. Not the first of all.
+WRITTEN = (1, 3)
+
+
+class History:
+    """A topic of transitions, written by the test to some of its partitions in turn."""
+
+    def __init__(self, kafka: Kafka, written: tuple[int, ...] = WRITTEN) -> None:
+        self.kafka, self.topic, self._written = kafka, make_topic(kafka, PARTITIONS), written
+        self._producer = Producer({"bootstrap.servers": kafka.bootstrap})
+
+    def write(self, version: int, ids: list[str] = MESSAGES) -> None:
+        for n, id in enumerate(ids):
+            to = State.PENDING if version == 1 else State.RUNNING
+            happened = transitions.Transition(1, id, None, 1, version, None, to, 0, 0, 0)
+            for key, value in encode("tw", "q", [happened]):
+                self._producer.produce(self.topic, value, key, self._written[n % len(self._written)])
+        assert self._producer.flush(30) == 0
+
+    def wake(self) -> None:
+        """Something new on each of those partitions."""
+        self.write(1, [f"wake {os.urandom(6).hex()}" for _ in self._written])
+
+
+class Reader:
+    """A reader on a thread of its own, until it leaves."""
+
+    def __init__(self, history: History, **options: Any) -> None:
+        self.told: list[tuple[str, int]] = []
+        self.gaps: list[events.Gap] = []
+        self._history, self._options = history, options
+        self._leaving = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        history = self._history
+        for one in events.read(history.kafka.bootstrap, topic=history.topic, on_gap=self.gaps.append, **self._options):
+            if self._leaving.is_set():
+                return
+            if not one.id.startswith("wake"):
+                self.told.append((one.id, one.version))
+
+    def leave(self) -> None:
+        """Abandon the next transition it is given."""
+        self._leaving.set()
+
+        def gone() -> bool:
+            self._history.wake()
+            self._thread.join(0.2)
+            return not self._thread.is_alive()
+
+        eventually(gone, "the reader left", 60)
+
+    def versions(self, id: str) -> list[int]:
+        return [version for told, version in self.told if told == id]
+
+
+def shared_by(kafka: Kafka, group: str, members: int) -> None:
+    """Wait until so many readers of the group have the same number of partitions each."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+
+    def settled() -> bool:
+        found = admin.describe_consumer_groups([group])[group].result(30)
+        shares = [len(member.assignment.topic_partitions) for member in found.members]
+        return found.state == ConsumerGroupState.STABLE and shares == [PARTITIONS // members] * members
+
+    eventually(settled, f"{members} readers share the partitions", 60, pause=0.05)
+
+
+@pytest.fixture
+def group() -> str:
+    return os.urandom(6).hex()
+
+
+@pytest.mark.timeout(180)
+def test_what_another_reader_of_the_group_read_is_no_gap(kafka: Kafka, group: str) -> None:
+    history = History(kafka)
+    history.write(1)
+    one = Reader(history, group=group)
+    eventually(lambda: len(one.told) == 12, "the first versions are read", 60)
+    other = Reader(history, group=group)
+    shared_by(kafka, group, 2)
+    history.write(2)
+    eventually(lambda: len(one.told) + len(other.told) == 24, "both read the second versions", 60)
+    other.leave()
+    shared_by(kafka, group, 1)
+    history.write(3)
+    eventually(lambda: len(one.told) + len(other.told) == 36, "the one that is left reads the third", 60)
+    one.leave()
+    assert [version for _, version in other.told] == [2] * 6
+    assert [sorted(one.versions(id) + other.versions(id)) for id in MESSAGES] == [[1, 2, 3]] * 12
+    assert (one.gaps, other.gaps) == ([], [])
+
+
+@pytest.mark.timeout(180)
+def test_what_comes_again_after_another_reader_came_and_went_is_read_once(kafka: Kafka, group: str) -> None:
+    history = History(kafka)
+    history.write(1)
+    history.write(2)
+    one = Reader(history, group=group)
+    eventually(lambda: len(one.told) == 24, "the first versions are read", 60)
+    other = Reader(history, group=group)
+    shared_by(kafka, group, 2)
+    other.leave()
+    shared_by(kafka, group, 1)
+    for version in (1, 2, 3):
+        history.write(version)
+    eventually(lambda: len({id for id, version in one.told if version == 3}) == 12, "the third are read", 60)
+    one.leave()
+    assert {id: one.versions(id) for id in MESSAGES} == {id: [1, 2, 3] for id in MESSAGES}
+    assert one.gaps == []
+
+
+def test_the_transition_that_a_reader_was_abandoned_at_is_the_first_of_the_next_reader(
+    kafka: Kafka, group: str
+) -> None:
+    history = History(kafka, (0,))
+    ids = [f"m{n}" for n in range(100)]
+    history.write(1, ids)
+
+    def read(count: int) -> list[str]:
+        found = events.read(kafka.bootstrap, topic=history.topic, group=group)
+        return [one.id for one in islice(found, count)]
+
+    assert read(10) == ids[:10]
+    assert read(91) == ids[9:]
+
+
+@pytest.mark.parametrize("with_group", [False, True])
+def test_from_the_latest_on_nothing_older_is_read(kafka: Kafka, group: str, with_group: bool) -> None:
+    history = History(kafka, (0,))
+    history.write(1)
+    reader = Reader(history, start="latest", group=group if with_group else None)
+
+    def told() -> bool:
+        history.write(1, [f"new {os.urandom(6).hex()}"])
+        return bool(reader.told)
+
+    eventually(told, "something is read", 60, pause=0.05)
+    reader.leave()
+    assert [id for id, _ in reader.told if not id.startswith("new")] == []

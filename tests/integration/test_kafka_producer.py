@@ -1,0 +1,97 @@
+"""The producer that all shards of an event process share."""
+
+import logging
+import os
+
+import pytest
+
+from services.kafka import Kafka
+from services.process import free_port
+from tests.support.kafka_topics import make_topic, read_topic
+from tests.support.wait_until import eventually
+from tickwheel import InvalidArgument
+from tickwheel.kafka.producer import Broker
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_producer_that_one_gives_up_is_closed_for_all_and_the_next_is_another(kafka: Kafka) -> None:
+    topic = make_topic(kafka)
+    broker = Broker(kafka.bootstrap, topic)
+    first = broker.producer()
+    assert broker.producer() is first
+    broker.give_up(first)
+    second = broker.producer()
+    assert (first.is_closed, second.is_closed) == (True, False)
+    # A second one who has heard of it later takes nothing away.
+    broker.give_up(first)
+    assert broker.producer() is second
+    acknowledged: list[object] = []
+    second.produce(topic, b"value", b"key", on_delivery=lambda error, _: acknowledged.append(error))
+    eventually(lambda: acknowledged == [None], "the broker has it")
+    broker.close()
+    assert [record.value() for record in read_topic(kafka, topic)] == [b"value"]
+
+
+def test_a_setting_that_kafkas_client_does_not_know_is_named() -> None:
+    with pytest.raises(InvalidArgument, match=r"no\.such\.setting"):
+        Broker("localhost:9092", given={"no.such.setting": "1"})
+
+
+def test_a_broker_that_is_away_is_told_of_once_and_not_at_each_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(f"127.0.0.1:{free_port()}")
+    attempts: list[logging.LogRecord] = []
+
+    def count(record: logging.LogRecord) -> bool:
+        attempts.append(record)
+        return True
+
+    # Before the logger's own filter: it hears of all of them.
+    logger = logging.getLogger("tickwheel.kafka")
+    logger.filters.insert(0, count)
+    try:
+        eventually(lambda: len(attempts) >= 3, "it was tried three times")
+    finally:
+        logger.removeFilter(count)
+        broker.close()
+    assert sum("Connection refused" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_what_is_purged_at_our_own_close_is_not_called_fatal(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(kafka.bootstrap, make_topic(kafka))
+    producer = broker.producer()
+    answers: list[object] = []
+    producer.produce(broker.topic, b"first", on_delivery=lambda error, _: answers.append(error))
+    eventually(lambda: answers == [None], "the broker has the first")
+    with kafka.paused():
+        producer.produce(broker.topic, b"second", on_delivery=lambda error, _: answers.append(error))
+        broker.close()
+    assert len(answers) == 2
+    assert "FATAL" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("acks", "1"), ("max.in.flight.requests.per.connection", "6"), ("enable.idempotence", "false")],
+)
+def test_a_setting_that_would_weaken_acknowledgements_is_refused(setting: str, value: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"{setting}.* is fixed"):
+        Broker("localhost:9092", given={setting: value})
+
+
+@pytest.mark.parametrize("topic", ["", "a b", "a/b", ".", "x" * 250])
+def test_a_topic_that_no_broker_can_have_is_refused(topic: str) -> None:
+    with pytest.raises(InvalidArgument, match="a topic's name is 1 to 249 letters"):
+        Broker("localhost:9092", topic)
+
+
+def test_that_the_topic_is_not_there_is_told_before_anything_is_published(
+    kafka: Kafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = f"no.such.{os.urandom(6).hex()}"
+    for topic in (make_topic(kafka), name):
+        broker = Broker(kafka.bootstrap, topic)
+        broker.look()
+        broker.close()
+    [told] = [record.getMessage() for record in caplog.records if record.name == "tickwheel.kafka"]
+    assert told.startswith(f"topic {name}: ")

@@ -1,0 +1,195 @@
+"""What a process of the service tells Prometheus of its calls, queues and streams."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import TypeVar
+
+import grpc
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.integration.service_thread import ServiceThread
+from tests.support.wait_until import eventually, eventually_in_task
+from tickwheel import InvalidArgument, NewMessage, Tickwheel, aio
+from tickwheel.service import counters as figures
+from tickwheel.service.metrics import ServiceMetrics
+from tickwheel.telemetry.metrics_server import registry_of
+from tickwheel.testing import PrivateServer, sandbox
+from tickwheel.v1 import message_pb2, message_service_pb2
+
+pytestmark = pytest.mark.integration
+
+T = TypeVar("T")
+SERVICE = "tickwheel.v1.MessageService"
+
+
+@pytest.fixture
+def direct(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
+    with sandbox(tickwheel_server) as (tickwheel, _):
+        yield tickwheel
+
+
+@pytest.fixture
+def serving(direct: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
+    with ServiceThread(tickwheel_server.url, "_clock_test") as found:
+        yield found
+
+
+@pytest.fixture
+def registry(serving: ServiceThread) -> CollectorRegistry:
+    return registry_of(ServiceMetrics(serving.server))
+
+
+@pytest.fixture
+def tw(direct: Tickwheel, serving: ServiceThread) -> Iterator[Tickwheel]:
+    with Tickwheel(serving.url, namespace=direct._core.namespace) as client:
+        yield client
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float:
+    return registry.get_sample_value(f"tickwheel_service_{name}", labels) or 0
+
+
+def test_calls_are_counted_by_method_and_code(tw: Tickwheel, registry: CollectorRegistry) -> None:
+    tw.queue("q").enqueue(id="m")
+    tw.queue("q").counts()
+    tw.queue("q").counts()
+    assert tw.queue("q").dequeue()
+    indexed = tw.create_queue("x", indexed=["a"])
+    with pytest.raises(InvalidArgument):
+        indexed.dequeue(where={"b": "c"})
+    eventually(lambda: value(registry, "calls_total", method="Dequeue", code="INVALID_ARGUMENT") == 1, "it is counted")
+    assert value(registry, "calls_total", method="GetCounts", code="OK") == 2
+    assert value(registry, "calls_total", method="Dequeue", code="OK") == 1
+    assert value(registry, "call_seconds_count", method="Dequeue") == 2
+    assert 0 < value(registry, "call_seconds_sum", method="Dequeue") < 20
+
+
+def test_what_is_done_to_messages_is_counted_by_queue(tw: Tickwheel, registry: CollectorRegistry) -> None:
+    queue = tw.queue("jobs")
+    queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(5))
+    queue.enqueue(id="m0")
+    queue.cancel("m0")
+    messages = queue.dequeue(10)
+    messages[0].fail()
+    messages[1].release()
+    queue.complete_many(messages[2:])
+    labels = {"namespace": tw._core.namespace, "queue": "jobs"}
+    assert value(registry, "enqueued_messages_total", **labels) == 5
+    assert value(registry, "delivered_messages_total", **labels) == 4
+    assert value(registry, "completed_messages_total", **labels) == 2
+    assert value(registry, "failed_messages_total", **labels) == 1
+    assert value(registry, "released_messages_total", **labels) == 1
+    assert value(registry, "cancelled_messages_total", **labels) == 1
+
+
+def test_no_more_queues_are_told_by_name_than_a_page_can_take(
+    tw: Tickwheel, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "QUEUES", 2)
+    for n in range(5):
+        tw.queue(f"q{n}").enqueue()
+    for namespace, queue, count in ((tw._core.namespace, "q0", 1), (tw._core.namespace, "q2", 0), (*figures.OTHERS, 3)):
+        assert value(registry, "enqueued_messages_total", namespace=namespace, queue=queue) == count
+
+
+def test_a_refused_call_names_no_queue(tw: Tickwheel, registry: CollectorRegistry) -> None:
+    with pytest.raises(InvalidArgument):
+        tw.queue("junk").enqueue_many([NewMessage(max_attempts=0)])
+    assert not [sample for metric in registry.collect() for sample in metric.samples if "queue" in sample.labels]
+
+
+def test_dequeues_that_wait_are_parked_and_woken(
+    direct: Tickwheel, serving: ServiceThread, registry: CollectorRegistry
+) -> None:
+    async def program() -> None:
+        async with aio.Tickwheel(serving.url, namespace=direct._core.namespace) as tickwheel:
+            queue = tickwheel.queue("q")
+            waiting = [asyncio.create_task(queue.dequeue(wait=timedelta(minutes=1))) for _ in range(3)]
+            await eventually_in_task(lambda: value(registry, "parked_calls") == 3, "three are parked")
+            assert value(registry, "calls_in_flight", method="Dequeue") == 3
+            before = value(registry, "wake_ups_total")
+            await queue.enqueue_many([NewMessage(), NewMessage(), NewMessage()])
+            await asyncio.gather(*waiting)
+            assert value(registry, "parked_calls") == value(registry, "calls_in_flight", method="Dequeue") == 0
+            assert value(registry, "wake_ups_total") >= before + 3
+
+    asyncio.run(program())
+
+
+def test_a_client_that_leaves_is_no_error(
+    direct: Tickwheel, serving: ServiceThread, registry: CollectorRegistry
+) -> None:
+    async def program() -> None:
+        async with aio.Tickwheel(serving.url, namespace=direct._core.namespace) as tickwheel:
+            waiting = asyncio.create_task(tickwheel.queue("q").dequeue(wait=timedelta(minutes=1)))
+            await eventually_in_task(lambda: value(registry, "parked_calls") == 1, "it is parked")
+            waiting.cancel()
+            with suppress(asyncio.CancelledError):
+                await waiting
+
+    asyncio.run(program())
+    eventually(lambda: value(registry, "calls_total", method="Dequeue", code="CANCELLED") == 1, "it has left")
+    assert value(registry, "parked_calls") == 0
+
+
+def test_streams_count_while_they_are_open(
+    direct: Tickwheel, serving: ServiceThread, registry: CollectorRegistry
+) -> None:
+    named = {"namespace": direct._core.namespace, "queue": "q"}
+    with grpc.insecure_channel(serving.target) as channel:
+        enqueue = channel.stream_unary(
+            f"/{SERVICE}/EnqueueStream",
+            message_service_pb2.EnqueueStreamRequest.SerializeToString,
+            message_service_pb2.EnqueueStreamResponse.FromString,
+        )
+        parts = [[message_pb2.NewMessage(id=f"{n}-{m}") for m in range(4)] for n in range(3)]
+        enqueue(iter(message_service_pb2.EnqueueStreamRequest(**named, messages=part) for part in parts))
+        dequeue = channel.stream_stream(
+            f"/{SERVICE}/DequeueStream",
+            message_service_pb2.DequeueStreamRequest.SerializeToString,
+            message_service_pb2.DequeueStreamResponse.FromString,
+        )
+        asked = message_service_pb2.DequeueStreamRequest(namespace=named["namespace"], queue="q", credit=5)
+        stays_open = threading.Event()
+        stream = dequeue(_until(stays_open, asked))
+        found = 0
+        for response in stream:
+            assert value(registry, "calls_in_flight", method="DequeueStream") == 1
+            found += len(response.deliveries)
+            if found == 5:
+                break
+        stream.cancel()
+        stays_open.set()
+    labels = {"namespace": direct._core.namespace, "queue": "q"}
+    assert value(registry, "enqueued_messages_total", **labels) == 12
+    assert value(registry, "delivered_messages_total", **labels) == 5
+    eventually(lambda: value(registry, "calls_in_flight", method="DequeueStream") == 0, "the stream has ended")
+
+
+def _until(ended: threading.Event, *requests: T) -> Iterator[T]:
+    """Requests of a stream that stays open."""
+    yield from requests
+    ended.wait(60)
+
+
+def test_enqueues_that_come_together_are_counted_as_groups(
+    direct: Tickwheel, serving: ServiceThread, registry: CollectorRegistry
+) -> None:
+    async def program() -> None:
+        async with grpc.aio.insecure_channel(serving.target) as channel:
+            enqueue = channel.unary_unary(
+                f"/{SERVICE}/Enqueue",
+                message_service_pb2.EnqueueRequest.SerializeToString,
+                message_service_pb2.EnqueueResponse.FromString,
+            )
+            request = message_service_pb2.EnqueueRequest(namespace=direct._core.namespace, queue="q")
+            await asyncio.gather(*(enqueue(request) for _ in range(50)))
+
+    asyncio.run(program())
+    assert value(registry, "enqueue_group_messages_sum") == 50
+    assert value(registry, "enqueue_group_messages_count") < 50
+    assert value(registry, "namespaces") == 1

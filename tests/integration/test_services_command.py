@@ -1,0 +1,142 @@
+"""`make services-up` and `services-down`: services that outlive their command, in a folder that is theirs alone."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from services import background as detached
+from tests.support.wait_until import eventually
+
+pytestmark = pytest.mark.integration
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def services(command: str, folder: Path | str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"TICKWHEEL_SERVICES_DIR": str(folder)}
+    program = [sys.executable, "-m", "services", command]
+    return subprocess.run(program, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+
+
+def as_printed(text: str, more: str) -> subprocess.CompletedProcess[str]:
+    """The commands of what was printed, as a person pastes them, and more."""
+    commands = "".join(f"{line.strip()}\n" for line in text.splitlines() if line.startswith("  "))
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return subprocess.run(
+        ["sh", "-c", commands + more], cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_the_services_for_people_outlive_their_command_and_end_with_another(tmp_path: Path) -> None:
+    # A relative one, too, is where this command runs, wherever the servers do.
+    folder = os.path.relpath(tmp_path / "services", REPOSITORY)
+    try:
+        started = services("up", folder)
+        assert started.returncode == 0, started.stderr
+        assert started.stderr == ""
+        assert services("up", folder).stdout == started.stdout
+        found = detached.recorded(tmp_path / "services")
+        assert found is not None
+        assert len(found.pids) == 8
+        assert all(detached.runs(tmp_path / "services", pid) for pid in found.pids.values())
+        topics = AdminClient({"bootstrap.servers": found.addresses["kafka"]}).list_topics(timeout=30).topics
+        assert "tickwheel.transitions" in topics
+        done = as_printed(started.stdout, "tickwheel dequeue orders --wait 30s --raw --complete; kill $!; wait $!")
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "order 17"), done.stderr
+    finally:
+        ended = services("down", folder)
+    assert ended.returncode == 0, ended.stderr
+    assert not any(detached.runs(tmp_path / "services", pid) for pid in found.pids.values())
+    assert not (tmp_path / "services").exists()
+    assert services("status", folder).returncode == 1
+
+
+# A program of their own, which they outlive, as that of `up` is.
+TWO_LET_GO = """
+import pathlib, sys
+from services import detached
+from services.valkey import ValkeyServer
+
+folder = pathlib.Path(sys.argv[1])
+servers = [ValkeyServer(name, folder / "cluster" / name) for name in ("one", "two")]
+detached.claim(folder, ["cluster"])
+for server in servers:
+    server.start()
+detached.record(folder, {"zookeeper": "z:1", "kafka": "k:1", "cluster": "c:1"}, servers)
+"""
+
+
+@contextmanager
+def two_let_go(folder: Path) -> Iterator[detached.Detached]:
+    """Two servers, written down in the folder as `up` does it, with data beside them."""
+    subprocess.run([sys.executable, "-c", TWO_LET_GO, str(folder)], cwd=REPOSITORY, check=True)
+    (folder / "cluster" / "precious").write_text("mine")
+    found = detached.recorded(folder)
+    assert found is not None
+    try:
+        yield found
+    finally:
+        services("down", folder)
+
+
+def kill(folder: Path, pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not detached.runs(folder, pid), "it has ended")
+
+
+def test_services_of_which_some_have_ended_are_left_as_they_are(tmp_path: Path) -> None:
+    with two_let_go(tmp_path) as found:
+        kill(tmp_path, found.pids["one"])
+        refused = services("up", tmp_path)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr == (
+            "services: these have ended, and the others run: one; nothing was changed: make services-down ends the"
+            " others, and deletes the data of all\n"
+        )
+        assert detached.runs(tmp_path, found.pids["two"])
+        assert detached.recorded(tmp_path) == found
+        assert (tmp_path / "cluster" / "precious").read_text() == "mine"
+
+
+def test_services_that_have_all_ended_are_started_anew(tmp_path: Path) -> None:
+    with two_let_go(tmp_path) as found:
+        for pid in found.pids.values():
+            kill(tmp_path, pid)
+        started = services("up", tmp_path)
+        assert started.returncode == 0, started.stderr
+        assert started.stderr == "All services have ended: they are started anew, without their data.\n"
+        assert detached.ended(tmp_path) == []
+        assert not (tmp_path / "cluster" / "precious").exists()
+
+
+def test_a_folder_that_the_services_did_not_make_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "kafka").write_text("mine")
+    assert services("down", tmp_path / "precious").returncode == 0
+    refused = services("up", tmp_path / "precious")
+    assert refused.returncode == 1
+    assert f"{tmp_path / 'precious'} is not empty, and not of the services" in refused.stderr
+    assert os.listdir(tmp_path / "precious") == ["kafka"]
+    assert (tmp_path / "precious" / "kafka").read_text() == "mine"
+
+
+def test_what_somebody_else_put_beside_the_services_stays(tmp_path: Path) -> None:
+    detached.claim(tmp_path, ["kafka"])
+    (tmp_path / "kafka").mkdir()
+    (tmp_path / "notes").write_text("mine")
+    detached.stop_all(tmp_path)
+    assert os.listdir(tmp_path) == ["notes"]
+
+
+def test_services_that_were_not_started_to_the_end_are_started_anew(tmp_path: Path) -> None:
+    detached.claim(tmp_path, ["kafka"])
+    (tmp_path / "kafka").mkdir()
+    detached.claim(tmp_path, ["kafka"])
+    assert os.listdir(tmp_path) == ["running.json"]

@@ -1,0 +1,225 @@
+"""A queue with a sink: its due messages are in Kafka, as a worker would have got them, and then completed."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.kafka import Kafka
+from tests.support.event_process_thread import running
+from tests.support.kafka_topics import make_topic, read_topic
+from tests.support.wait_until import eventually
+from tickwheel import InvalidArgument, NewMessage, Queue, QueueConfigConflict, Tickwheel
+from tickwheel.doctor import audit
+from tickwheel.event_process import EventProcess
+from tickwheel.event_process.main import event_process
+from tickwheel.kafka.producer import Broker
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+Driving = Callable[[], AbstractContextManager[EventProcess]]
+
+
+@pytest.fixture
+def topic(kafka: Kafka) -> str:
+    return make_topic(kafka)
+
+
+@pytest.fixture
+def tw(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
+    namespace = f"sinks-{os.urandom(6).hex()}"
+    with Tickwheel(tickwheel_server.url, namespace=namespace, history="relay") as opened:
+        yield opened
+        assert opened._run(audit(opened._core)) == []
+    tickwheel_server.clear(namespace)
+
+
+@pytest.fixture
+def driving(tw: Tickwheel, tickwheel_server: PrivateServer, kafka: Kafka, tmp_path: Path) -> Driving:
+    """Runs an event process, within a `with`."""
+    lock, transitions = tmp_path / "lock", make_topic(kafka)
+    return lambda: running(tickwheel_server.url, tw._core.namespace, lock, Broker(kafka.bootstrap, transitions))
+
+
+def headers(record: Any) -> dict[str, str]:
+    return {name: value.decode() for name, value in record.headers()}
+
+
+def completed(queue: Queue, count: int) -> None:
+    eventually(lambda: queue.counts()["completed"] == count, f"{count} messages are completed", 60)
+
+
+def test_a_due_message_is_in_the_topic_with_all_that_is_known_of_it_and_completed(
+    tw: Tickwheel, kafka: Kafka, topic: str, driving: Driving
+) -> None:
+    queue = tw.create_queue("q", sink=f"kafka://{topic}")
+    queue.enqueue(b"later", id="later", delay=timedelta(hours=1))
+    with driving() as process:
+        queue.enqueue(
+            b"\0payload",
+            id="ü",
+            delay=timedelta(milliseconds=300),
+            deadline=timedelta(hours=-1),
+            metadata={"k é": "v ü"},
+        )
+        due, deadline = queue.get("ü").due, queue.get("ü").deadline
+        completed(queue, 1)
+        eventually(lambda: process.health()[0].sink_in_flight == 0, "nothing is in flight")
+        assert process.health()[0].sink_acknowledged == 1
+    [record] = read_topic(kafka, topic)
+    assert (record.key(), record.value()) == ("ü".encode(), b"\0payload")
+    told = headers(record)
+    assert told.pop("tickwheel-incarnation").isdigit()
+    assert told == {
+        "tickwheel-namespace": tw._core.namespace,
+        "tickwheel-queue": "q",
+        "tickwheel-id": "ü",
+        "tickwheel-attempt": "1",
+        "tickwheel-due": str(round(due.timestamp() * 1000)),
+        "tickwheel-deadline": str(round(deadline.timestamp() * 1000)),
+        "tickwheel-metadata-k é": "v ü",
+    }
+    # Kafka's own time of the record is when it was sent.
+    assert record.timestamp()[1] >= due.timestamp() * 1000 - 1
+    assert queue.get("later").state == "invisible"
+
+
+def test_messages_come_in_the_order_of_their_deadlines(tw: Tickwheel, kafka: Kafka, driving: Driving) -> None:
+    topic = make_topic(kafka, partitions=1)
+    queue = tw.create_queue("q", sink=f"kafka://{topic}")
+    queue.enqueue_many(NewMessage(id=f"m{n}", deadline=timedelta(hours=(n * 7) % 500)) for n in range(500))
+    with driving():
+        completed(queue, 500)
+    found = read_topic(kafka, topic)
+    assert [headers(record)["tickwheel-id"] for record in found] == [
+        f"m{n}" for n in sorted(range(500), key=lambda n: n * 7 % 500)
+    ]
+
+
+def test_of_an_exclusive_value_the_next_is_handed_over_once_the_one_before_is_acknowledged(
+    tw: Tickwheel, kafka: Kafka, topic: str, driving: Driving
+) -> None:
+    queue = tw.create_queue("q", sink=f"kafka://{topic}", exclusive_key="owner")
+    for n in range(20):
+        for owner in ("ann", "bob"):
+            queue.enqueue(id=f"m{n}", metadata={"owner": owner}, deadline=timedelta(minutes=n))
+    with driving():
+        completed(queue, 40)
+    found = read_topic(kafka, topic)
+    for owner in ("ann", "bob"):
+        of_owner = [headers(record) for record in found if record.key() == owner.encode()]
+        assert [told["tickwheel-id"] for told in of_owner] == [f"m{n}" for n in range(20)]
+        assert {told["tickwheel-exclusive-value"] for told in of_owner} == {owner}
+
+
+def test_a_queue_gets_a_sink_and_loses_it_while_the_event_process_runs(
+    tw: Tickwheel, kafka: Kafka, topic: str, driving: Driving
+) -> None:
+    queue = tw.create_queue("q")
+    with driving():
+        queue.enqueue(id="by a worker")
+        queue.complete_many(queue.dequeue(wait=timedelta(seconds=5)))
+        queue.enqueue(id="waiting")
+        tw.create_queue("q", update=True, sink=f"kafka://{topic}")
+        completed(queue, 2)
+        queue.enqueue(id="handed over")
+        completed(queue, 3)
+        with pytest.raises(QueueConfigConflict, match="so workers cannot dequeue"):
+            queue.dequeue()
+        tw.create_queue("q", update=True, sink="")
+        queue.enqueue(id="by a worker again")
+        queue.complete_many(queue.dequeue(wait=timedelta(seconds=5)))
+        completed(queue, 4)
+    assert {headers(record)["tickwheel-id"] for record in read_topic(kafka, topic)} == {"waiting", "handed over"}
+
+
+def test_a_worker_that_waits_hears_that_the_queue_has_a_sink_by_now(tw: Tickwheel, topic: str) -> None:
+    queue = tw.create_queue("q")
+    heard: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            queue.dequeue(wait=timedelta(seconds=30))
+        except QueueConfigConflict as error:
+            heard.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    with Tickwheel(tw._opening.url, namespace=tw._core.namespace) as other:
+        other.create_queue("q", update=True, sink=f"kafka://{topic}")
+    thread.join(10)
+    assert len(heard) == 1
+
+
+def test_a_worker_with_an_old_configuration_leases_nothing(tw: Tickwheel, topic: str) -> None:
+    queue = tw.create_queue("q")
+    queue.enqueue(id="m")
+    with Tickwheel(tw._opening.url, namespace=tw._core.namespace) as other:
+        other.create_queue("q", update=True, sink=f"kafka://{topic}")
+    with pytest.raises(QueueConfigConflict):
+        queue.dequeue()
+    assert queue.get("m").state == "pending"
+
+
+def test_a_blocked_queue_is_handed_over_once_it_is_unblocked(
+    tw: Tickwheel, kafka: Kafka, topic: str, driving: Driving
+) -> None:
+    queue = tw.create_queue("q", sink=f"kafka://{topic}")
+    queue.block(enqueue=False)
+    other = tw.create_queue("other", sink=f"kafka://{topic}")
+    queue.enqueue(id="m")
+    with driving():
+        other.enqueue(id="n")
+        completed(other, 1)
+        assert queue.get("m").state == "pending"
+        queue.unblock()
+        completed(queue, 1)
+
+
+def test_an_idle_sink_listens_to_its_queues_and_to_changes_of_them(
+    tw: Tickwheel, server: Any, kafka: Kafka, topic: str, driving: Driving
+) -> None:
+    queue = tw.create_queue("q", sink=f"kafka://{topic}")
+    with driving():
+        queue.enqueue(id="m")
+        completed(queue, 1)
+        channels = server.pubsub_shardchannels(f"{tw._core.namespace}*")
+        assert {name.decode().rpartition(":")[2] for name in channels} == {"adopted", "wake"}
+
+
+def test_what_is_no_sink_is_refused(tw: Tickwheel) -> None:
+    with pytest.raises(InvalidArgument, match="amqp"):
+        tw.create_queue("q", sink="amqp://exchange")
+
+
+def test_an_event_process_without_a_broker_says_once_which_queues_wait_for_one(
+    tw: Tickwheel, tickwheel_server: PrivateServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tw.create_queue("q", sink="kafka://mail")
+    for _ in range(2):
+        process, io = event_process(tickwheel_server.url, tw._core.namespace, tmp_path / "lock")
+        process._loops[0]._queues.lookup(77)
+        io.close()
+    told = [record.getMessage() for record in caplog.records if "hands nothing over" in record.getMessage()]
+    assert len(told) == 2
+    assert "queue q has the sink kafka://mail" in told[0]
+
+
+def test_a_namespace_that_is_not_relayed_hands_its_messages_over_all_the_same(
+    tickwheel_server: PrivateServer, kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    namespace = f"sinks-{os.urandom(6).hex()}"
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as tw:
+        queue = tw.create_queue("q", sink=f"kafka://{topic}")
+        queue.enqueue(b"due", id="due")
+        with running(tickwheel_server.url, namespace, tmp_path / "lock", Broker(kafka.bootstrap), relays=False):
+            completed(queue, 1)
+        [record] = read_topic(kafka, topic)
+        assert record.value() == b"due"
+    tickwheel_server.clear(namespace)

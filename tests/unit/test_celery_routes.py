@@ -1,0 +1,114 @@
+"""Routes of an application that moves from Celery: by the id alone, monotone in the share, and read once a second."""
+
+import itertools
+import threading
+
+import pytest
+
+from tests.support.wait_until import eventually
+from tickwheel import InvalidArgument, Unavailable
+from tickwheel.tasks.celery_routes import UNMOVED, Route, Routes
+
+pytestmark = pytest.mark.unit
+
+IDS = [f"id-{n}" for n in range(20_000)]
+
+
+def moved(route: Route) -> set[str]:
+    return {id_ for id_ in IDS if route.target(id_) == "tickwheel"}
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9])
+def test_a_share_is_that_part_of_the_calls(share: float) -> None:
+    assert len(moved(Route("tickwheel", share))) / len(IDS) == pytest.approx(share, abs=0.012)
+
+
+def test_a_greater_share_only_moves_more() -> None:
+    shares = [moved(Route("tickwheel", n / 10)) for n in range(11)]
+    assert all(less < more for less, more in itertools.pairwise(shares))
+    assert (shares[0], shares[10]) == (set(), set(IDS))
+
+
+def test_a_share_of_celery_leaves_the_rest_to_tickwheel() -> None:
+    assert moved(Route("celery", 0.75)) == moved(Route("tickwheel", 0.25))
+    assert moved(Route("celery")) == set()
+
+
+def test_which_call_goes_where_is_the_same_for_all_programs_and_versions() -> None:
+    assert [Route("tickwheel", 0.5).target(f"call-{n}") for n in range(6)] == [
+        "tickwheel", "celery", "celery", "tickwheel", "tickwheel", "tickwheel",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), "1", True, None])
+def test_a_share_is_from_0_to_1(share: object) -> None:
+    with pytest.raises(InvalidArgument, match="share must be a number from 0 to 1"):
+        Route("celery", share)  # type: ignore[arg-type]  # which is the point
+
+
+def test_a_route_is_read_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("tickwheel.tasks.celery_routes.time.monotonic", lambda: now)
+    texts = {"route:a": '{"to": "tickwheel", "share": 1.0}'}
+    asked: list[str] = []
+
+    def setting(name: str) -> str | None:
+        asked.append(name)
+        return texts.get(name)
+
+    known = Routes(setting)
+    assert [known.of("a"), known.of("a"), known.of("b")] == [Route("tickwheel"), Route("tickwheel"), UNMOVED]
+    assert asked == ["route:a", "route:b"]
+    del texts["route:a"]
+    assert known.of("a") == Route("tickwheel")
+    now += 1
+    assert known.of("a") == UNMOVED
+
+
+@pytest.mark.parametrize("trouble", ["away", "damaged"])
+def test_what_cannot_be_read_is_what_was_last_known(monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
+    now = 100.0
+    monkeypatch.setattr("tickwheel.tasks.celery_routes.time.monotonic", lambda: now)
+    said: list[str] = ['{"to": "tickwheel"}']
+
+    def setting(_: str) -> str | None:
+        if not said:
+            raise Unavailable("nobody is there")
+        return said[0]
+
+    known = Routes(setting)
+    assert known.of("a") == Route("tickwheel")
+    said[:] = ["{"] if trouble == "damaged" else []
+    now += 2
+    assert known.of("a") == Route("tickwheel")
+    assert known.of("b") == UNMOVED
+    said[:] = ['{"to": "celery"}']
+    now += 4
+    assert known.of("a") == Route("tickwheel")
+    now += 2
+    # Read beside the caller, who is not kept waiting by what may be away still.
+    eventually(lambda: known.of("a") == Route("celery"), "it is known again")
+
+
+def test_while_one_thread_reads_the_others_go_by_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("tickwheel.tasks.celery_routes.time.monotonic", lambda: now)
+    go_on, reads = threading.Event(), threading.Event()
+    texts = ['{"to": "tickwheel"}', '{"to": "celery"}']
+
+    def setting(_: str) -> str | None:
+        if len(texts) == 1:
+            reads.set()
+            go_on.wait(20)
+        return texts.pop(0)
+
+    known = Routes(setting)
+    known.of("a")
+    now += 2
+    reader = threading.Thread(target=known.of, args=["a"])
+    reader.start()
+    assert reads.wait(20)
+    assert known.of("a") == Route("tickwheel")
+    go_on.set()
+    reader.join(20)
+    assert known.of("a") == Route("celery")
