@@ -9,7 +9,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FAULTS := bench/results/faults.jsonl
-CHECKED := scheduler wheel services bench tests examples
+CHECKED := scheduler wheel services bench tests examples .ci/check_moves.py
 ARGS ?=
 JOBS ?= 2
 
@@ -28,10 +28,11 @@ demo: $(READY) ## A day of real flights through the scheduler, in about 30 secon
 test: $(READY) ## All tests except the soak, in as many processes as JOBS says (2)
 	@$(BIN)/pytest -m 'not soak' --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
-lint: $(READY) ## ruff (rules and format) and mypy --strict
+lint: $(READY) ## ruff (rules and format), mypy --strict, the layers of the imports, the protos
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict $(CHECKED)
+	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/buf lint proto
 	@$(BIN)/buf format --diff --exit-code proto
 

@@ -1,0 +1,54 @@
+"""The layout of the product: few modules at the root, packages that fit in a reader's head, no cycle of imports."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import grimp
+import pytest
+
+import tickwheel
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(tickwheel.__file__).parent
+# Doors that must lie at the root, and what everybody shares.
+ROOT_MODULES_MAX = 8
+PACKAGE_MODULES_MAX = 32
+
+
+def modules(folder: Path) -> list[str]:
+    return sorted(file.stem for file in folder.glob("*.py") if file.name != "__init__.py")
+
+
+def packages() -> Iterator[Path]:
+    return (file.parent for file in ROOT.rglob("__init__.py"))
+
+
+def test_the_root_holds_few_modules() -> None:
+    assert len(modules(ROOT)) <= ROOT_MODULES_MAX, modules(ROOT)
+
+
+def test_no_package_holds_more_modules_than_a_reader_can_take_in() -> None:
+    sizes = {str(package.relative_to(ROOT)): len(modules(package)) for package in packages()}
+    assert {name: size for name, size in sizes.items() if size > PACKAGE_MODULES_MAX} == {}
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    assert {file.parent for file in ROOT.rglob("*.py")} == set(packages())
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Imports inside functions count; those that only a type checker sees do not."""
+    graph = grimp.build_graph("tickwheel", "timing_wheel", exclude_type_checking_imports=True, cache_dir=None)
+    imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+
+    # Take away, again and again, the modules that import nothing any more: what stays is in a cycle, or above one.
+    while leaves := {module for module, imports in imported.items() if not imports}:
+        imported = {module: imports - leaves for module, imports in imported.items() if module not in leaves}
+
+    assert sorted(imported) == []
+
+
+@pytest.mark.parametrize("folder", [package for package in packages() if modules(package)], ids=lambda path: path.name)
+def test_a_package_opening_says_what_the_package_is_for(folder: Path) -> None:
+    assert (folder / "__init__.py").read_text().startswith('"""') or folder.name == "v1"
