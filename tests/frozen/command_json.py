@@ -1,0 +1,229 @@
+"""What commands print with ``--json``: each is run against a real server, and of its output the keys are kept.
+
+A document's values are replaced by the names of their kinds; of a list all elements together. What a command measures
+or draws by lot may be there or not: of such the keys alone are kept.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import patch
+
+from tests.frozen.command_line import tree, walk
+from tickwheel import Tickwheel
+from tickwheel.testing import PrivateServer
+
+APP: Final = "tests.fault.recurring_app:app"
+_RUN_S: Final = 60
+# Their values depend on the machine and the moment.
+_MEASURE: Final = {"bench", "demo", "doctor", "load"}
+# Their only output is the log: with the event that each says once it is at work.
+_SERVING: Final[dict[str, tuple[str, ...]]] = {
+    "dev": ("dev", "--data-dir", "{folder}/dev", "--listen", "127.0.0.1:0"),
+    "events": ("events", "--verbose"),
+    "serve": ("serve", "--listen", "127.0.0.1:0"),
+    "worker": ("worker", APP),
+}
+_LOG_LINE: Final = ("at", "level", "logger", "text")
+Run = Callable[..., Any]
+Found = dict[str, Any]
+
+
+def commands_with_json() -> set[str]:
+    """Every command that has the option, of those that do something by themselves."""
+    return {
+        " ".join(path)
+        for path, command in walk(tree())
+        if any("--json" in parameter.opts for parameter in command.params)
+        and (not hasattr(command, "commands") or command.invoke_without_command)
+        and path
+    }
+
+
+def answers() -> Found:
+    """For each command what it prints, against a server that is started for this."""
+    with PrivateServer() as server:
+        return answers_of(server)
+
+
+def answers_of(server: PrivateServer) -> Found:
+    """The same against a server that runs."""
+    namespace = f"frozen-{os.urandom(6).hex()}"
+    variables = {"TICKWHEEL_URL": server.url, "TICKWHEEL_NAMESPACE": namespace}
+    found: Found = {}
+    try:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            stack.enter_context(patch.dict(os.environ, variables))
+            stack.enter_context(Tickwheel(server.url, namespace=namespace))
+            run = _noting(found)
+            for session in (_life_of_messages, _looking, _queues, _settings, _others):
+                session(run, folder)
+            _import(run, server)
+            found |= {name: _log_line(command, folder) for name, command in _SERVING.items()}
+    finally:
+        server.clear(namespace)
+    return found
+
+
+def _noting(found: Found) -> Run:
+    """Runs a command in this process, keeps what it prints under its name, and answers that."""
+    from typer.testing import CliRunner
+
+    from tickwheel.cli.app import app
+
+    names = sorted(commands_with_json(), key=len, reverse=True)
+
+    def run(*args: object, code: int = 0, stdin: str | None = None, note: str = "", alone: bool = False) -> Any:
+        words = [str(arg) for arg in args]
+        with patch.dict(os.environ):
+            if alone:
+                # In a namespace of its own.
+                del os.environ["TICKWHEEL_NAMESPACE"]
+            result = CliRunner().invoke(app, [*words, "--json"], input=stdin)
+        assert result.exit_code == code, f"{words}\n{result.stdout}\n{result.stderr}\n{result.exception!r}"
+        printed = [json.loads(line) for line in result.stdout.splitlines()]
+        name = next(name for name in names if words[: len(name.split())] == name.split())
+        shapes = [shape(each, with_kinds=name not in _MEASURE) for each in printed]
+        found[f"{name} {note}".strip()] = _merged(shapes)
+        return printed
+
+    return run
+
+
+def _life_of_messages(run: Run, folder: Path) -> None:
+    run("queue", "create", "jobs", "--exclusive-key", "project", "--indexed", "gpu")
+    meta = ("--meta", "project=p1", "--meta", "gpu=a100")
+    run("enqueue", "jobs", "film", "--id", "a", *meta)
+    lines = "".join(f'{{"id": "{id}", "payload": "x", "metadata": {{"project": "{id}"}}}}\n' for id in "bcdefgh")
+    (folder / "messages.jsonl").write_text(lines)
+    run("enqueue", "jobs", "--from", folder / "messages.jsonl", note="--from a file")
+    taken = {each["id"]: each for each in run("dequeue", "jobs", "--limit", 5, "--worker", "w", "--lease", "2m")}
+    assert len(taken) == 5
+    first, second, third, fourth, fifth = taken.values()
+
+    def lease(message: Any) -> tuple[str, ...]:
+        return "jobs", message["id"], "--token", message["token"], "--exclusive-value", message["exclusive_value"]
+
+    queue, id, *token = lease(first)
+    run("extend", queue, id, "10m", *token)
+    run("complete", *lease(first))
+    run("fail", *lease(second), "--error", "no card", "--final")
+    run("release", *lease(third))
+    run("complete", "jobs", "-", stdin=json.dumps(fourth), note="of stdin")
+    run("get", "jobs", fifth["id"], "--exclusive-value", fifth["exclusive_value"])
+    run("get", *lease(second)[:2], *lease(second)[4:], note="of one that failed")
+    run("explain", *lease(fifth)[:2], *lease(fifth)[4:])
+    run("redrive", *lease(second)[:2], *lease(second)[4:])
+    run("reschedule", "jobs", "h", "--exclusive-value", "h", "--delay", "1h")
+    run("cancel", "jobs", "h", "--exclusive-value", "h")
+
+
+def _looking(run: Run, _: Path) -> None:
+    run("counts")
+    run("counts", "jobs", note="of a queue")
+    run("depth", "jobs", "--where", "gpu=a100")
+    run("messages", "jobs")
+    run("queue", "create", "later", "--forecast")
+    run("enqueue", "later", "x", "--delay", "90s")
+    run("forecast", "later", "--minutes", 5)
+    run("doctor", code=0)
+
+
+def _queues(run: Run, _: Path) -> None:
+    run("queue", "create", "plain")
+    run("queue", "show", "plain")
+    run("queue", "list")
+    run("queue", "block", "plain", "--dequeue")
+    run("queue", "unblock", "plain")
+
+
+def _settings(run: Run, _: Path) -> None:
+    run("setting", "set", "mail.sender", "shop@example.com")
+    run("setting", "get", "mail.sender")
+    run("setting", "list")
+    run("setting", "unset", "mail.sender")
+    run("route", "set", "mail.send", "--to", "tickwheel", "--share", "0.25")
+    run("route", "list")
+    run("route", "unset", "mail.send")
+
+
+def _others(run: Run, _: Path) -> None:
+    run("schedules", APP, "--times", 2)
+    run("acl")
+    run("token", "shop")
+    run("shards")
+    run("shards", "reset-epoch", "--yes")
+    run("bench", "--messages", 200, alone=True)
+    run("demo", "--seconds", 3, "--workers", 1, "--shards", 1, alone=True)
+    run("load", "order-timeouts", "--simulate-only", "--length", "10m", "--scale", "0.01", note="--simulate-only")
+    options = ("--start", "18h", "--length", "10m", "--scale", 0.01, "--speed-up", 600)
+    run("load", "order-timeouts", *options, "--for", "3s", alone=True)
+
+
+def _import(run: Run, server: PrivateServer) -> None:
+    """From a broker that has a message that is none of Celery's, so it stays."""
+    url = f"{server.url}?db=1"
+    with server.client(db=1) as broker:
+        broker.lpush("celery", json.dumps({"headers": {"id": "a", "task": "t"}, "properties": {}, "body": ""}))
+        try:
+            run("import", "celery", "--from", url, "--dry-run", code=1)
+        finally:
+            broker.delete("celery")
+
+
+def _log_line(command: Sequence[str], folder: Path) -> Any:
+    """Of a program that serves: what every line of its log has, and that its lines are JSON."""
+    words = [word.replace("{folder}", str(folder)) for word in command]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tickwheel", *words, "--json"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stderr is not None
+    try:
+        line = json.loads(process.stderr.readline())
+    finally:
+        process.terminate()
+        process.communicate(timeout=_RUN_S)
+    return {"a line of the log": {name: shape(line[name]) for name in sorted(line) if name in _LOG_LINE}}
+
+
+def shape(value: Any, *, with_kinds: bool = True) -> Any:
+    """Keys, and kinds of values."""
+    if isinstance(value, dict):
+        return {_data_free(key): shape(each, with_kinds=with_kinds) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_merged([shape(each, with_kinds=with_kinds) for each in value])]
+    if not with_kinds:
+        return "…"
+    kinds = {bool: "bool", int: "number", float: "number", str: "string", type(None): "null"}
+    return kinds[type(value)]
+
+
+def _data_free(key: str) -> str:
+    """A key as it is, but for those that are numbers or times."""
+    return "(number)" if re.fullmatch(r"[\d.]+", key) else key
+
+
+def _merged(shapes: Sequence[Any]) -> Any:
+    """One shape for all: keys of each; kinds with "or" between."""
+    if not shapes:
+        return "(nothing)"
+    if all(isinstance(each, dict) for each in shapes):
+        names = {name: None for each in shapes for name in each}
+        return {name: _merged([each[name] for each in shapes if name in each]) for name in names}
+    if all(isinstance(each, list) for each in shapes):
+        inner = [each[0] for each in shapes if each and each[0] != "(nothing)"]
+        return [_merged(inner)]
+    return " or ".join(sorted(set(_kinds(shapes))))
+
+
+def _kinds(shapes: Sequence[Any]) -> Iterator[str]:
+    for each in shapes:
+        yield each if isinstance(each, str) else "object" if isinstance(each, dict) else "array"

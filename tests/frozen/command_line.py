@@ -1,0 +1,113 @@
+"""The command line: commands with their options, exit codes, and what can be started by ``python -m``."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from tests.frozen import shapes
+from tickwheel import EmbeddedServerError, TickwheelError, errors
+
+_RUN_S: Final = 30
+
+
+def tree() -> Any:
+    """The program. Follows `tickwheel.cli.app.app` where that is renamed."""
+    from tickwheel.cli.app import app
+
+    return typer.main.get_command(app)
+
+
+def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each command and group with the words that call it; the program itself has none."""
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from walk(below, (*path, name))
+
+
+def commands() -> dict[str, Any]:
+    """Each command, with its parameters."""
+    return {" ".join(("tickwheel", *path)): _command(command) for path, command in walk(tree())}
+
+
+def _command(command: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"options": {}, "arguments": []}
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            found["arguments"].append(_parameter(parameter))
+        else:
+            found["options"][", ".join(sorted(parameter.opts))] = _parameter(parameter)
+    if hasattr(command, "commands"):
+        found["runs without a command"] = command.invoke_without_command
+    if command.hidden:
+        found["hidden"] = True
+    return found
+
+
+def _parameter(parameter: Any) -> dict[str, Any]:
+    kind = shapes.annotation(parameter.type_descriptor.annotation, {}, {})
+    # Of a type of ours no more is known to users than that its text is read.
+    found: dict[str, Any] = {"type": kind or "a text that is read"}
+    if parameter.secondary_opts:
+        found["off"] = sorted(parameter.secondary_opts)
+    for name in ("min", "max"):
+        if getattr(parameter, name) is not None:
+            found[name] = getattr(parameter, name)
+    for name in ("required", "multiple", "hidden", "is_eager", "is_flag", "count", "envvar"):
+        if getattr(parameter, name, None):
+            found[name] = getattr(parameter, name)
+    if parameter.nargs != 1:
+        found["nargs"] = parameter.nargs
+    if parameter.metavar:
+        found["metavar"] = parameter.metavar
+    default = parameter.default
+    if isinstance(default, bool | int | float | str) and not (default is False and found.get("is_flag")):
+        found["default"] = default
+    return found
+
+
+def exit_codes() -> dict[str, Any]:
+    """The codes, and which of the errors that users know ends with which. Follows `tickwheel.cli.failures`."""
+    from tickwheel.cli.failures import ExitCode, exit_code
+
+    ends = {name: int(exit_code(kind("x"))) for name, kind in vars(errors).items() if _is_error(kind)}
+    ends["EmbeddedServerError"] = int(exit_code(EmbeddedServerError("x", data_dir=Path("data"))))
+    ends["an OSError"] = int(exit_code(OSError()))
+    return {"codes": sorted(int(code) for code in ExitCode), "of errors": ends}
+
+
+def _is_error(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, TickwheelError)
+
+
+def programs() -> dict[str, Any]:
+    """What starts by ``python -m``, and what a script may import."""
+    main = import_module("tickwheel.cli").main
+    top = _help("tickwheel")
+    told = [" ".join(path) for path, _ in walk(tree()) if len(path) == 1 and re.search(rf"\b{path[0]}\b", top)]
+    return {
+        "tickwheel.cli:main": "callable" if callable(main) else "no function",
+        "python -m tickwheel --help names": sorted(told),
+        "python -m tickwheel.driving --help": _driving(_help("tickwheel.driving")),
+    }
+
+
+def _driving(text: str) -> list[str]:
+    """Its options as the usage has them: VALUE follows one; in ``[]`` it may be left out; of ``(a | b)`` one must be."""
+    usage = " ".join(text.partition("\n\n")[0].split())
+    bare = re.sub(r"(--[a-z-]+) [A-Z_:]+", r"\1 VALUE", usage)
+    return re.findall(r"\[[^]]*\]|\([^)]*\)|--[a-z-]+(?: VALUE)?", bare)
+
+
+def _help(module: str) -> str:
+    environment = os.environ | {"COLUMNS": "500", "NO_COLOR": "1", "TERM": "dumb"}
+    command = [sys.executable, "-m", module, "--help"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_RUN_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,134 @@
+"""The keys of files that users write: tokens, scenarios, recordings, JSON lines; and of settings in Redis."""
+
+import csv
+import io
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+_WHOLE_SCENARIO: Final = """
+about = "all that a scenario can say"
+seed = 1
+start = "0s"
+length = "10s"
+drain = "1s"
+speed_up = 1.0
+warm_up = "0s"
+[producers]
+batch = 1
+linger = "0s"
+[bounds]
+seconds = "10s"
+messages = 5
+[[queue]]
+name = "jobs"
+arrivals = 1
+run = { lognormal = { median = "1s", sigma = 1.0 } }
+delay = { mix = [[1, { uniform = ["1s", "2s"] }], [1, { list = ["1s"] }], [1, { exponential = "1s" }]] }
+exclusive = { key = "project", values = 3, skew = 1.0 }
+bursts = { every = "10s", length = "1s", rate = 2 }
+polls = { per_second = 1.0, batch = 1, together = 1 }
+cancel = { share = 0.1, after = "1s" }
+[queue.metadata]
+gpu = { a100 = 1, h100 = 2 }
+user = { values = 3, skew = 0.5 }
+[[queue.urgency]]
+share = 1.0
+offset = "-1s"
+[[workers]]
+queues = ["jobs"]
+where = { gpu = "a100" }
+"""
+
+
+def keys() -> dict[str, Any]:
+    """Of each kind of file."""
+    return {
+        "tokens": token_fields(),
+        "scenario": scenario_keys(),
+        "scenario, distributions": distributions(),
+        "scenario, a worker's selectors": selectors(),
+        "scenarios by name": scenario_names(),
+        "recording": recording_columns(),
+        "JSON lines": line_fields(),
+        "settings of a queue": queue_settings(),
+    }
+
+
+def token_fields() -> list[str]:
+    """Follows `tickwheel.service.token_file`."""
+    from tickwheel.service import token_file
+
+    return sorted(f"[[token]] {name}" for name in token_file._FIELDS)
+
+
+def scenario_keys() -> list[str]:
+    """The keys that are looked for while a scenario is read that says all it can: `a.b`, `[]` an array of tables.
+
+    Follows `tickwheel.load.scenario_file.read` and `Table.take`, by which every key is asked for.
+    """
+    from tickwheel.load import scenario_file
+    from tickwheel.load.fields import Table
+
+    asked: set[str] = set()
+    take = Table.take
+
+    def noted(table: Table, name: str, *default: Any) -> Any:
+        where = table.path(name).partition(": ")[2]
+        asked.add(re.sub(r"\[\d+\]", "[]", where))
+        return take(table, name, *default)
+
+    Table.take = noted  # type: ignore[method-assign]  # put back below
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "all.toml"
+            path.write_text(_WHOLE_SCENARIO)
+            scenario_file.read(path)
+    finally:
+        Table.take = take  # type: ignore[method-assign]
+    # `recording` is looked for first, and taken only where it is there.
+    return sorted(asked | {"recording"})
+
+
+def distributions() -> list[str]:
+    """Follows `tickwheel.load.distributions.KINDS`."""
+    from tickwheel.load.distributions import KINDS
+
+    return sorted(KINDS)
+
+
+def selectors() -> list[str]:
+    """By name, as `--selector` has them, too."""
+    from tickwheel.worker.selectors import SELECTORS
+
+    return sorted(SELECTORS)
+
+
+def scenario_names() -> list[str]:
+    """Those that `tickwheel load` knows by name; the folder moves with its package."""
+    from importlib.resources import files
+
+    folder = files("tickwheel.load") / "scenarios"
+    return sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def recording_columns() -> list[str]:
+    """Follows `tickwheel.load.recording.COLUMNS`."""
+    from tickwheel.load.recording import COLUMNS
+
+    return next(csv.reader(io.StringIO(",".join(COLUMNS))))
+
+
+def line_fields() -> list[str]:
+    """Follows `tickwheel.cli.jsonl.FIELDS`."""
+    from tickwheel.cli.jsonl import FIELDS
+
+    return sorted(FIELDS)
+
+
+def queue_settings() -> dict[str, Any]:
+    """As they are kept in Redis, as JSON. Follows `QueueConfig.settings`."""
+    from tickwheel.config import QueueConfig
+
+    return QueueConfig().settings()

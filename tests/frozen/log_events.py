@@ -1,0 +1,204 @@
+"""What the code says of its logs and of its environment: names of loggers, events and their fields, variables.
+
+Read from the syntax trees of both packages, since no run meets every line. What an event has is found by its form and
+not by names: a dictionary with a constant ``"event"``, or a call of a function that makes one of its parameters that.
+"""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[2]
+FOLDERS: Final = (ROOT / "scheduler", ROOT / "wheel")
+_VARIABLE: Final = re.compile(r"TICKWHEEL_[A-Z_]+")
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass
+class Maker:
+    """A function whose answer has an event. ``given`` are fields that are there where a parameter is given."""
+
+    parameters: list[str]
+    event_at: int
+    always: set[str]
+    given: dict[str, set[str]] = field(default_factory=dict)
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Each file's tree, without what is generated."""
+    files = (file for folder in FOLDERS for file in sorted(folder.rglob("*.py")) if file.parent.name != "v1")
+    return {file: ast.parse(file.read_text()) for file in files}
+
+
+def loggers() -> list[str]:
+    """The names that loggers are asked for by."""
+    return sorted({_text(call.args[0]) for tree in trees().values() for call in _get_logger(tree)})
+
+
+def environment() -> list[str]:
+    """The variables of the environment, wherever their whole name is written."""
+    texts = (node.value for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return sorted({text for text in texts if isinstance(text, str) and _VARIABLE.fullmatch(text)})
+
+
+def events() -> dict[str, Any]:
+    """The fields of each event beside ``event``, once for each way it is logged; those with ``?`` are there at times.
+    And the loggers that say it; ``(given)`` is one that the function was given.
+    """
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: {"fields": set(), "loggers": set()})
+    for file, tree in trees().items():
+        own = {**_public_makers(), **_makers(tree)}
+        names = {name: _text(call.args[0]) for name, call in _assigned_loggers(tree)}
+        for function in _functions(tree):
+            for event, fields in _events_of(function, own):
+                found[event]["fields"].add(", ".join(sorted(fields)) or "none")
+                found[event]["loggers"] |= _loggers_of(function, names) or {f"(none in {file.name})"}
+    return {event: {name: sorted(values) for name, values in each.items()} for event, each in found.items()}
+
+
+def _functions(tree: ast.Module) -> Iterator[_Function]:
+    """All, but for those in another: they are part of it."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        for node in ast.iter_child_nodes(waiting.pop()):
+            if isinstance(node, _Function):
+                yield node
+            else:
+                waiting.append(node)
+
+
+def _events_of(function: _Function, makers: dict[str, Maker]) -> Iterator[tuple[str, set[str]]]:
+    later = _set_later(function)
+    for node in ast.walk(function):
+        if isinstance(node, ast.Dict):
+            keys = _keys(node)
+            event = keys.pop("event", None)
+            if isinstance(event, ast.Constant) and isinstance(event.value, str):
+                yield event.value, set(keys) | {f"{key}?" for key in later.get(id(node), ())}
+        elif isinstance(node, ast.Call) and (maker := makers.get(_called(node))) is not None:
+            event = node.args[maker.event_at] if len(node.args) > maker.event_at else None
+            if isinstance(event, ast.Constant) and isinstance(event.value, str):
+                yield event.value, _fields_of_call(node, maker)
+
+
+def _fields_of_call(call: ast.Call, maker: Maker) -> set[str]:
+    named = {each.arg for each in call.keywords if each.arg is not None}
+    given = {*maker.parameters[: len(call.args)], *named}
+    under_condition = {key for name, keys in maker.given.items() if name in given for key in keys}
+    return maker.always | under_condition | (named - set(maker.parameters))
+
+
+@cache
+def _public_makers() -> dict[str, Maker]:
+    """Those that other modules may import."""
+    everywhere = {name: maker for tree in trees().values() for name, maker in _makers_of(tree, {}).items()}
+    return {name: maker for name, maker in everywhere.items() if not name.startswith("_")}
+
+
+def _makers(tree: ast.Module) -> dict[str, Maker]:
+    return _makers_of(tree, _public_makers())
+
+
+def _makers_of(tree: ast.Module, known: dict[str, Maker]) -> dict[str, Maker]:
+    found = {}
+    for function in _functions(tree):
+        parameters = [each.arg for each in function.args.args]
+        for node in ast.walk(function):
+            event, fields = None, set[str]()
+            if isinstance(node, ast.Dict):
+                keys = _keys(node)
+                event, fields = keys.pop("event", None), set(keys)
+            elif isinstance(node, ast.Call) and (inner := known.get(_called(node))) is not None and node.args:
+                event, fields = node.args[inner.event_at], _fields_of_call(node, inner)
+            if isinstance(event, ast.Name) and event.id in parameters:
+                given = _under_conditions(function, parameters) if isinstance(node, ast.Dict) else {}
+                found[function.name] = Maker(parameters, parameters.index(event.id), fields, given)
+    return found
+
+
+def _under_conditions(function: _Function, parameters: list[str]) -> dict[str, set[str]]:
+    """The keys of dictionaries that are made where a parameter is given: ``{} if message is None else {…}``."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for node in ast.walk(function):
+        if isinstance(node, ast.IfExp):
+            keys = {key for each in ast.walk(node) if isinstance(each, ast.Dict) for key in _keys(each)}
+            for name in (each.id for each in ast.walk(node.test) if isinstance(each, ast.Name)):
+                if name in parameters:
+                    found[name] |= keys
+    return found
+
+
+def _set_later(function: _Function) -> dict[int, set[str]]:
+    """For a dictionary that a variable holds, by its id: the keys that are set in the lines below."""
+    held: dict[str, int] = {}
+    found: dict[int, set[str]] = defaultdict(set)
+    for node in ast.walk(function):
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        for target in targets:
+            if isinstance(target, ast.Name) and isinstance(node.value, ast.Dict):  # type: ignore[attr-defined]
+                held[target.id] = id(node.value)  # type: ignore[attr-defined]  # both kinds of assignment have one
+    for node in ast.walk(function):
+        stored = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+        if (
+            stored
+            and isinstance(node.value, ast.Name)
+            and isinstance(node.slice, ast.Constant)
+            and node.value.id in held
+        ):
+            found[held[node.value.id]].add(str(node.slice.value))
+    return found
+
+
+def _keys(node: ast.Dict) -> dict[str, ast.expr]:
+    pairs = zip(node.keys, node.values, strict=True)
+    return {key.value: value for key, value in pairs if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+
+
+def _get_logger(tree: ast.AST) -> Iterator[ast.Call]:
+    yield from (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) == "getLogger")
+
+
+def _assigned_loggers(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            yield from ((node.targets[0].id, call) for call in _get_logger(node.value))
+
+
+def _loggers_of(function: _Function, names: dict[str, str]) -> set[str]:
+    """The loggers that the function names; of a function that only makes fields, all of its file."""
+    used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+    arguments = {each.arg for each in function.args.args}
+    given = {"(given)"} if used & arguments & {"log", "_log", "logger"} else set()
+    return {names[name] for name in used & names.keys()} | given or set(names.values())
+
+
+def _text(node: ast.expr) -> str:
+    """A constant, or the constant that a module gives a name to."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+    for tree in trees().values():
+        for each in tree.body:
+            targets = (
+                each.targets
+                if isinstance(each, ast.Assign)
+                else [each.target]
+                if isinstance(each, ast.AnnAssign)
+                else []
+            )
+            value = getattr(each, "value", None)
+            if isinstance(value, ast.Constant) and any(isinstance(t, ast.Name) and t.id == name for t in targets):
+                return str(value.value)
+    return f"(not a constant: {ast.unparse(node)})"

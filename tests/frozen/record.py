@@ -1,0 +1,116 @@
+"""What must not change unnoticed, as recorded, and as the code has it now.
+
+    python -m tests.frozen.record            records everything again
+    python -m tests.frozen.record scripts    records one topic again
+
+One file for each topic is in `recorded/`. An entry that went or changed breaks somebody: record it again only where
+that is wanted, in the commit that does it, with a line in CHANGELOG.md. The pickles of `pickles.json` are never made
+again: they are what older programs have written.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from tests.frozen import (
+    command_json,
+    command_line,
+    config_files,
+    doors,
+    kafka,
+    log_events,
+    metrics,
+    redis_names,
+    refusals,
+)
+
+FOLDER: Final = Path(__file__).parent / "recorded"
+Collect = Callable[[], Any]
+# These look at the code alone.
+PURE: Final[dict[str, Collect]] = {
+    "acl": redis_names.acl,
+    "cli": command_line.commands,
+    "config_files": config_files.keys,
+    "doors": lambda: doors.surface(recorded_names()),
+    "environment": log_events.environment,
+    "exit_codes": command_line.exit_codes,
+    "identities": lambda: doors.identities(recorded_names()),
+    "kafka": kafka.schema,
+    "log_events": log_events.events,
+    "loggers": log_events.loggers,
+    "metrics": metrics.families,
+    "programs": command_line.programs,
+    "pytest_plugin": doors.fixtures,
+    "redis_names": redis_names.names,
+    "refusals": refusals.reasons,
+    "scripts": redis_names.script_shas,
+}
+# These need servers, and take seconds.
+SERVED: Final[dict[str, Collect]] = {"cli_json": command_json.answers}
+REMEDY: Final = (
+    "If that is wanted: `python -m tests.frozen.record`, look at the diff of tests/frozen/recorded, and commit it with"
+    " the change and a line in CHANGELOG.md."
+)
+
+
+def recorded(topic: str) -> Any:
+    """What the file of the topic says."""
+    return json.loads((FOLDER / f"{topic}.json").read_text())
+
+
+def recorded_names() -> dict[str, set[str]]:
+    """The names of each door, as recorded; none before the first time."""
+    if not (FOLDER / "doors.json").exists():
+        return {}
+    return {door: set(found) for door, found in recorded("doors").items()}
+
+
+def as_json(found: Any) -> Any:
+    """As it is once it was written and read."""
+    return json.loads(json.dumps(found))
+
+
+def differences(was: Any, now: Any, path: str = "") -> Iterator[str]:
+    """A line for each entry that went, changed, or is new; it names the entry."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        for key in sorted(was.keys() | now.keys()):
+            where = f"{path} / {key}" if path else key
+            if key not in now:
+                yield f"gone: {where}: {_shown(was[key])}"
+            elif key not in was:
+                yield f"new: {where}: {_shown(now[key])}"
+            else:
+                yield from differences(was[key], now[key], where)
+    elif isinstance(was, list) and isinstance(now, list) and was != now:
+        gone, new = [each for each in was if each not in now], [each for each in now if each not in was]
+        yield from (f"gone: {path}: {_shown(each)}" for each in gone)
+        yield from (f"new: {path}: {_shown(each)}" for each in new)
+        if not gone and not new:
+            yield f"changed: {path}: in another order, or another number of times: {_shown(now)}"
+    elif was != now:
+        yield f"changed: {path}: {_shown(was)} -> {_shown(now)}"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 300 else f"{text[:300]}…"
+
+
+def main() -> None:
+    """Record the topics that are named, or all."""
+    topics = PURE | SERVED
+    chosen = sys.argv[1:] or sorted(topics)
+    unknown = sorted(set(chosen) - set(topics))
+    if unknown:
+        sys.exit(f"no such topic: {', '.join(unknown)}; there are {', '.join(sorted(topics))}")
+    FOLDER.mkdir(exist_ok=True)
+    for topic in chosen:
+        text = json.dumps(topics[topic](), indent=1, sort_keys=True, ensure_ascii=False)
+        (FOLDER / f"{topic}.json").write_text(f"{text}\n")
+        print(f"recorded {topic}")
+
+
+if __name__ == "__main__":
+    main()

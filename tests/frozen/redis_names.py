@@ -1,0 +1,96 @@
+"""What a Redis server sees: keys, the fields of the clock, names of clients, rights, and the scripts' SHAs."""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tests.frozen.log_events import trees
+
+_NAMESPACE, _QUEUE = "tw", "jobs"
+# A call of a script with the clock's key, and with what follows up to the end of the call.
+_CALL: Final = re.compile(r"call\(\s*'(H[A-Z]+)'\s*,\s*clock\s*,([^\n]*)")
+_WORDS: Final = re.compile(r"'([a-z_]+)'")
+
+
+def names() -> dict[str, Any]:
+    """Keys and channels, the clock's fields, and the names of clients. Follows `tickwheel.keys` and `client_name`."""
+    from tickwheel import keys
+    from tickwheel.event_process.shard import client_name, driven_shard
+
+    named = client_name(_NAMESPACE, 3)
+    assert driven_shard(_NAMESPACE, named) == 3
+    return {
+        "keys of a shard": {name: keys.shard_key(_NAMESPACE, 3, name) for name in keys.SHARD_KEYS},
+        "keys of a queue": {name: keys.queue_key(_NAMESPACE, 3, _QUEUE, name) for name in keys.QUEUE_KEYS},
+        "slot of the wheel": keys.slot_key(_NAMESPACE, 3, 2, 17),
+        "session": keys.session_key(_NAMESPACE, 3, "slot"),
+        "home": {
+            "namespace": keys.namespace_key(_NAMESPACE),
+            "queues": keys.queues_key(_NAMESPACE),
+            "settings": keys.settings_key(_NAMESPACE),
+        },
+        "fields of the clock": sorted(set(_clock_fields_in_scripts()) | set(_clock_fields_in_python())),
+        "client of an event process": named,
+        "setting of a task's route": _route_setting(),
+    }
+
+
+def _route_setting() -> str:
+    """Follows `tickwheel.tasks.routes.write`."""
+    from tickwheel.tasks import Route, routes
+
+    class Settings:
+        def set_setting(self, name: str, value: str | None) -> None:
+            self.found = f"{name} = {value}"
+
+    settings: Any = Settings()
+    routes.write(settings, "mail.send", Route("tickwheel", 0.5))
+    return str(settings.found)
+
+
+def _clock_fields_in_scripts() -> Iterator[str]:
+    from tickwheel import scripts
+
+    for name in scripts.names():
+        for clock in ("_clock", "_clock_test"):
+            for command, rest in _CALL.findall(scripts.load(name, clock).source):
+                words = _WORDS.findall(rest)
+                yield from words[:1] if command in ("HGET", "HINCRBY") else words
+
+
+def _clock_fields_in_python() -> Iterator[str]:
+    """Of commands that are written as a tuple: ``("HMGET", shard.key("clock"), "fence", …)``."""
+    for tree in trees().values():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Tuple) or len(node.elts) < 3:
+                continue
+            command, key, *fields = node.elts
+            of_hash = isinstance(command, ast.Constant) and str(command.value) in ("HGET", "HMGET", "HSET", "HEXISTS")
+            if of_hash and any(isinstance(each, ast.Constant) and each.value == "clock" for each in ast.walk(key)):
+                yield from (str(each.value) for each in fields if isinstance(each, ast.Constant))
+
+
+def script_shas() -> dict[str, Any]:
+    """Of each script as it is sent, under the server's clock and under that of tests. Follows `tickwheel.scripts`.
+
+    A script that gets another name keeps its SHA: that shows as one entry gone and one new, with the same SHA.
+    """
+    from tickwheel import scripts
+
+    return {
+        name: {"sha": scripts.load(name).sha, "under a test's clock": scripts.load(name, "_clock_test").sha}
+        for name in scripts.names()
+    }
+
+
+def acl() -> dict[str, Any]:
+    """The rule of each user of a namespace, but for its password. Follows `tickwheel.acl.users`."""
+    from tickwheel.acl import users
+
+    found = {}
+    for user in users(_NAMESPACE):
+        words = ["#(sha256)" if word.startswith("#") else word for word in user.rule.split()]
+        rights = sorted(word for word in words if word.startswith("+"))
+        found[user.name] = {"rights": rights, "rule": " ".join(word for word in words if word not in rights)}
+    return found

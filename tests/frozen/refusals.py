@@ -1,0 +1,41 @@
+"""How the service says what went wrong: reasons and codes of errors, and what else it says of them."""
+
+from typing import Any
+
+from google.rpc.error_details_pb2 import ErrorInfo
+
+from tickwheel import errors
+from tickwheel.errors import TickwheelError
+
+
+def reasons() -> dict[str, Any]:
+    """For each error its code, and what its ErrorInfo has. Follows `status_of` and `DETAILS`."""
+    from tickwheel.remote.status import DETAILS, error_of, status_of
+
+    found: dict[str, Any] = {}
+    for name, kind in vars(errors).items():
+        if not isinstance(kind, type) or not issubclass(kind, TickwheelError):
+            continue
+        status = status_of(kind("x"))
+        info = ErrorInfo()
+        status.details[0].Unpack(info)
+        back = error_of(_Ended(((DETAILS, status.SerializeToString()),)))
+        found[name] = {
+            "code": status.code,
+            "reason": info.reason,
+            "domain": info.domain,
+            "metadata": sorted(info.metadata),
+            "details": [each.type_url.rpartition("/")[2] for each in status.details],
+            "at the client": type(back).__name__,
+        }
+    return found | {"(trailing metadata)": DETAILS}
+
+
+class _Ended:
+    """A call that has ended so."""
+
+    def __init__(self, metadata: tuple[tuple[str, bytes], ...]) -> None:
+        self._metadata = metadata
+
+    def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
+        return self._metadata

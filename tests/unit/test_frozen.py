@@ -1,0 +1,76 @@
+"""What users, operators and other programs rely on is as it was recorded (`tests/frozen`).
+
+What the proto promises is compared with its release in `test_proto`.
+"""
+
+import base64
+import pickle
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import tickwheel
+from tests.frozen import pickles, record
+from tickwheel import TickwheelError
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize("topic", sorted(record.PURE))
+def test_what_others_rely_on_is_as_recorded(topic: str) -> None:
+    now = record.as_json(record.PURE[topic]())
+    found = list(record.differences(record.recorded(topic), now))
+    assert not found, "\n".join([f"{topic} is not as recorded:", *found, record.REMEDY])
+
+
+def test_every_topic_has_its_file_and_every_file_its_topic() -> None:
+    files = {path.stem for path in record.FOLDER.glob("*.json")}
+    assert files == {*record.PURE, *record.SERVED, "pickles"}
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "line"),
+    [
+        ({"a": {"b": 1}}, {"a": {}}, "gone: a / b: 1"),
+        ({"a": {}}, {"a": {"b": 1}}, "new: a / b: 1"),
+        ({"a": {"b": 1}}, {"a": {"b": 2}}, "changed: a / b: 1 -> 2"),
+        ({"a": ["x", "y"]}, {"a": ["x"]}, 'gone: a: "y"'),
+        ({"a": ["x"]}, {"a": ["x", "y"]}, 'new: a: "y"'),
+        ({"a": ["x", "y"]}, {"a": ["y", "x"]}, 'changed: a: in another order, or another number of times: ["y", "x"]'),
+    ],
+)
+def test_a_difference_is_named(was: Any, now: Any, line: str) -> None:
+    assert list(record.differences(was, now)) == [line]
+
+
+@pytest.mark.parametrize("name", sorted(pickles.EXPECTED))
+def test_what_was_pickled_by_the_version_before_is_read(name: str) -> None:
+    found = pickle.loads(base64.b64decode(record.recorded("pickles")[name]))
+    assert type(found) is type(pickles.EXPECTED[name])
+    assert pickles.contents(found) == pickles.contents(pickles.EXPECTED[name])
+
+
+def test_every_pickle_is_compared() -> None:
+    assert set(record.recorded("pickles")) == set(pickles.EXPECTED)
+
+
+@pytest.mark.parametrize("name", ["Message", "aio.Message"])
+def test_a_message_that_was_pickled_says_that_its_client_is_elsewhere(name: str) -> None:
+    message = pickle.loads(base64.b64decode(record.recorded("pickles")[name]))
+    assert message.due == datetime(2030, 1, 1, tzinfo=UTC)
+    assert message.lease_until - message.due == timedelta(seconds=30)
+    with pytest.raises(TickwheelError, match="pickled"):
+        _finish(message)
+
+
+def _finish(message: Any) -> None:
+    """Of asyncio's client it fails before there is anything to wait for."""
+    coroutine = message.complete()
+    if coroutine is not None:
+        coroutine.send(None)
+
+
+def test_a_pickle_is_of_a_class_of_the_doors() -> None:
+    message = pickle.loads(base64.b64decode(record.recorded("pickles")["Message"]))
+    assert isinstance(message, tickwheel.Message)
