@@ -31,6 +31,8 @@ _SERVING: Final[dict[str, tuple[str, ...]]] = {
     "serve": ("serve", "--listen", "127.0.0.1:0"),
     "worker": ("worker", APP),
 }
+# What these hold depends on the machine.
+_BY_CASE: Final = {"agreement", "buckets", "errors", "troubles", "why"}
 _LOG_LINE: Final = ("at", "level", "logger", "text")
 Run = Callable[..., Any]
 Found = dict[str, Any]
@@ -92,7 +94,7 @@ def _noting(found: Found) -> Run:
         printed = [json.loads(line) for line in result.stdout.splitlines()]
         name = next(name for name in names if words[: len(name.split())] == name.split())
         shapes = [shape(each, with_kinds=name not in _MEASURE) for each in printed]
-        found[f"{name} {note}".strip()] = _merged(shapes)
+        found[f"{name}, {note}" if note else name] = _merged(shapes)
         return printed
 
     return run
@@ -197,7 +199,10 @@ def _log_line(command: Sequence[str], folder: Path) -> Any:
 def shape(value: Any, *, with_kinds: bool = True) -> Any:
     """Keys, and kinds of values."""
     if isinstance(value, dict):
-        return {_data_free(key): shape(each, with_kinds=with_kinds) for key, each in value.items()}
+        return {
+            _data_free(key): "(by case)" if key in _BY_CASE else shape(each, with_kinds=with_kinds)
+            for key, each in value.items()
+        }
     if isinstance(value, list):
         return [_merged([shape(each, with_kinds=with_kinds) for each in value])]
     if not with_kinds:

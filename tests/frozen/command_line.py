@@ -99,7 +99,7 @@ def programs() -> dict[str, Any]:
 
 
 def _driving(text: str) -> list[str]:
-    """Its options as the usage has them: VALUE follows one; in ``[]`` it may be left out; of ``(a | b)`` one must be."""
+    """Its options as the usage has them: VALUE follows one; in ``[]`` one may be left out; of ``(a | b)`` not."""
     usage = " ".join(text.partition("\n\n")[0].split())
     bare = re.sub(r"(--[a-z-]+) [A-Z_:]+", r"\1 VALUE", usage)
     return re.findall(r"\[[^]]*\]|\([^)]*\)|--[a-z-]+(?: VALUE)?", bare)

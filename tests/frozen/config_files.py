@@ -6,6 +6,7 @@ import re
 import tempfile
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 _WHOLE_SCENARIO: Final = """
 about = "all that a scenario can say"
@@ -79,14 +80,10 @@ def scenario_keys() -> list[str]:
         asked.add(re.sub(r"\[\d+\]", "[]", where))
         return take(table, name, *default)
 
-    Table.take = noted  # type: ignore[method-assign]  # put back below
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "all.toml"
-            path.write_text(_WHOLE_SCENARIO)
-            scenario_file.read(path)
-    finally:
-        Table.take = take  # type: ignore[method-assign]
+    with patch.object(Table, "take", noted), tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "all.toml"
+        path.write_text(_WHOLE_SCENARIO)
+        scenario_file.read(path)
     # `recording` is looked for first, and taken only where it is there.
     return sorted(asked | {"recording"})
 

@@ -139,22 +139,20 @@ def _set_later(function: _Function) -> dict[int, set[str]]:
     held: dict[str, int] = {}
     found: dict[int, set[str]] = defaultdict(set)
     for node in ast.walk(function):
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        for target in targets:
-            if isinstance(target, ast.Name) and isinstance(node.value, ast.Dict):  # type: ignore[attr-defined]
-                held[target.id] = id(node.value)  # type: ignore[attr-defined]  # both kinds of assignment have one
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict):
+            held |= dict.fromkeys(_names_given(node), id(node.value))
     for node in ast.walk(function):
-        stored = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-        if (
-            stored
-            and isinstance(node.value, ast.Name)
-            and isinstance(node.slice, ast.Constant)
-            and node.value.id in held
-        ):
+        if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Store):
+            continue
+        if isinstance(node.value, ast.Name) and node.value.id in held and isinstance(node.slice, ast.Constant):
             found[held[node.value.id]].add(str(node.slice.value))
     return found
+
+
+def _names_given(node: ast.AST) -> list[str]:
+    """The names that an assignment gives a value to."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def _keys(node: ast.Dict) -> dict[str, ast.expr]:
@@ -191,14 +189,7 @@ def _text(node: ast.expr) -> str:
     name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
     for tree in trees().values():
         for each in tree.body:
-            targets = (
-                each.targets
-                if isinstance(each, ast.Assign)
-                else [each.target]
-                if isinstance(each, ast.AnnAssign)
-                else []
-            )
             value = getattr(each, "value", None)
-            if isinstance(value, ast.Constant) and any(isinstance(t, ast.Name) and t.id == name for t in targets):
+            if isinstance(value, ast.Constant) and name in _names_given(each):
                 return str(value.value)
     return f"(not a constant: {ast.unparse(node)})"

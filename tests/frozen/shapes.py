@@ -94,8 +94,8 @@ def construction(kind: type, public: PublicTypes) -> list[str]:
 
 def _parameters(found: inspect.Signature, scope: dict[str, Any], public: PublicTypes) -> Iterator[str]:
     kinds = inspect.Parameter
-    stars = {kinds.VAR_POSITIONAL: "*", kinds.VAR_KEYWORD: "**"}
-    said = {kinds.POSITIONAL_ONLY: " (by position only)", kinds.KEYWORD_ONLY: " (by name only)"}
+    stars: dict[Any, str] = {kinds.VAR_POSITIONAL: "*", kinds.VAR_KEYWORD: "**"}
+    said: dict[Any, str] = {kinds.POSITIONAL_ONLY: " (by position only)", kinds.KEYWORD_ONLY: " (by name only)"}
     for parameter in found.parameters.values():
         text = stars.get(parameter.kind, "") + parameter.name
         known = annotation(parameter.annotation, scope, public)
@@ -231,5 +231,9 @@ def _assigned(kind: type) -> set[str]:
 
 
 def _is_stored_in_self(node: ast.AST) -> TypeGuard[ast.Attribute]:
-    stored = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-    return stored and isinstance(node.value, ast.Name) and node.value.id == "self"
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )
