@@ -32,7 +32,7 @@ _SERVING: Final[dict[str, tuple[str, ...]]] = {
     "worker": ("worker", APP),
 }
 # What these hold depends on the machine.
-_BY_CASE: Final = {"agreement", "buckets", "errors", "troubles", "why"}
+_BY_CASE: Final = {"buckets", "errors", "troubles", "why"}
 _LOG_LINE: Final = ("at", "level", "logger", "text")
 Run = Callable[..., Any]
 Found = dict[str, Any]
@@ -83,14 +83,18 @@ def _noting(found: Found) -> Run:
 
     names = sorted(commands_with_json(), key=len, reverse=True)
 
-    def run(*args: object, code: int = 0, stdin: str | None = None, note: str = "", alone: bool = False) -> Any:
+    def run(
+        *args: object, code: int | tuple[int, ...] = 0, stdin: str | None = None, note: str = "", alone: bool = False
+    ) -> Any:
         words = [str(arg) for arg in args]
         with patch.dict(os.environ):
             if alone:
                 # In a namespace of its own.
                 del os.environ["TICKWHEEL_NAMESPACE"]
             result = CliRunner().invoke(app, [*words, "--json"], input=stdin)
-        assert result.exit_code == code, f"{words}\n{result.stdout}\n{result.stderr}\n{result.exception!r}"
+        assert result.exit_code in (code if isinstance(code, tuple) else (code,)), (
+            f"{words}\n{result.stdout}\n{result.stderr}\n{result.exception!r}"
+        )
         printed = [json.loads(line) for line in result.stdout.splitlines()]
         name = next(name for name in names if words[: len(name.split())] == name.split())
         shapes = [shape(each, with_kinds=name not in _MEASURE) for each in printed]
@@ -136,7 +140,8 @@ def _looking(run: Run, _: Path) -> None:
     run("queue", "create", "later", "--forecast")
     run("enqueue", "later", "x", "--delay", "90s")
     run("forecast", "later", "--minutes", 5)
-    run("doctor", code=0)
+    # What it finds depends on how long ago the first timer was made: nobody drives.
+    run("doctor", code=(0, 1))
 
 
 def _queues(run: Run, _: Path) -> None:
@@ -167,7 +172,7 @@ def _others(run: Run, _: Path) -> None:
     run("demo", "--seconds", 3, "--workers", 1, "--shards", 1, alone=True)
     run("load", "order-timeouts", "--simulate-only", "--length", "10m", "--scale", "0.01", note="--simulate-only")
     options = ("--start", "18h", "--length", "10m", "--scale", 0.01, "--speed-up", 600)
-    run("load", "order-timeouts", *options, "--for", "3s", alone=True)
+    run("load", "order-timeouts", *options, "--for", "4s", alone=True)
 
 
 def _import(run: Run, server: PrivateServer) -> None:

@@ -7,7 +7,8 @@ import pytest
 from tests.frozen import command_json, record
 from tickwheel.testing import PrivateServer
 
-pytestmark = pytest.mark.integration
+# All commands are run once, some of them for seconds.
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
