@@ -20,7 +20,7 @@ pytestmark = pytest.mark.unit
 @pytest.mark.parametrize("topic", sorted(record.PURE))
 def test_what_others_rely_on_is_as_recorded(topic: str) -> None:
     now = record.as_json(record.PURE[topic]())
-    found = list(record.differences(record.recorded(topic), now))
+    found = list(record.differences(record.recorded(topic), now, topic))
     assert not found, "\n".join([f"{topic} is not as recorded:", *found, record.REMEDY])
 
 

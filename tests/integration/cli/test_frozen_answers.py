@@ -18,7 +18,7 @@ def answers(tickwheel_server: PrivateServer) -> Any:
 
 
 def test_what_commands_answer_in_json_has_the_recorded_keys(answers: Any) -> None:
-    found = list(record.differences(record.recorded("cli_json"), answers))
+    found = list(record.differences(record.recorded("cli_json"), answers, "cli_json"))
     assert not found, "\n".join(["cli_json is not as recorded:", *found, record.REMEDY])
 
 
