@@ -31,8 +31,21 @@ _SERVING: Final[dict[str, tuple[str, ...]]] = {
     "serve": ("serve", "--listen", "127.0.0.1:0"),
     "worker": ("worker", APP),
 }
+# Enough of everything within seconds, however slow the machine is.
+_STEADY: Final = """
+length = "3s"
+drain = "5s"
+[[queue]]
+name = "jobs"
+arrivals = 60
+delay = "200ms"
+run = "1ms"
+cancel = { share = 0.2, after = "10ms" }
+"""
 # What these hold depends on the machine.
 _BY_CASE: Final = {"buckets", "errors", "troubles", "why"}
+# Named by what happened to be called.
+_BY_CALL: Final = {"calls"}
 _LOG_LINE: Final = ("at", "level", "logger", "text")
 Run = Callable[..., Any]
 Found = dict[str, Any]
@@ -162,7 +175,7 @@ def _settings(run: Run, _: Path) -> None:
     run("route", "unset", "mail.send")
 
 
-def _others(run: Run, _: Path) -> None:
+def _others(run: Run, folder: Path) -> None:
     run("schedules", APP, "--times", 2)
     run("acl")
     run("token", "shop")
@@ -171,8 +184,9 @@ def _others(run: Run, _: Path) -> None:
     run("bench", "--messages", 200, alone=True)
     run("demo", "--seconds", 3, "--workers", 1, "--shards", 1, alone=True)
     run("load", "order-timeouts", "--simulate-only", "--length", "10m", "--scale", "0.01", note="--simulate-only")
-    options = ("--start", "18h", "--length", "10m", "--scale", 0.01, "--speed-up", 600)
-    run("load", "order-timeouts", *options, "--for", "4s", alone=True)
+    scenario = folder / "steady.toml"
+    scenario.write_text(_STEADY)
+    run("load", scenario, alone=True)
 
 
 def _import(run: Run, server: PrivateServer) -> None:
@@ -204,16 +218,20 @@ def _log_line(command: Sequence[str], folder: Path) -> Any:
 def shape(value: Any, *, with_kinds: bool = True) -> Any:
     """Keys, and kinds of values."""
     if isinstance(value, dict):
-        return {
-            _data_free(key): "(by case)" if key in _BY_CASE else shape(each, with_kinds=with_kinds)
-            for key, each in value.items()
-        }
+        return {_data_free(key): _member(key, each, with_kinds=with_kinds) for key, each in value.items()}
     if isinstance(value, list):
         return [_merged([shape(each, with_kinds=with_kinds) for each in value])]
     if not with_kinds:
         return "…"
     kinds = {bool: "bool", int: "number", float: "number", str: "string", type(None): "null"}
     return kinds[type(value)]
+
+
+def _member(key: str, value: Any, *, with_kinds: bool) -> Any:
+    if key in _BY_CASE:
+        return "(by case)"
+    found = shape(value, with_kinds=with_kinds)
+    return {"(each call)": _merged(list(found.values()))} if key in _BY_CALL else found
 
 
 def _data_free(key: str) -> str:
