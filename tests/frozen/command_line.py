@@ -74,7 +74,7 @@ def _parameter(parameter: Any) -> dict[str, Any]:
 
 def exit_codes() -> dict[str, Any]:
     """The codes, and which of the errors that users know ends with which. Follows `tickwheel.cli.failures`."""
-    from tickwheel.cli.failures import ExitCode, exit_code
+    from tickwheel.cli.exit_codes import ExitCode, exit_code
 
     ends = {name: int(exit_code(kind("x"))) for name, kind in vars(errors).items() if _is_error(kind)}
     ends["EmbeddedServerError"] = int(exit_code(EmbeddedServerError("x", data_dir=Path("data"))))

@@ -69,8 +69,8 @@ def scenario_keys() -> list[str]:
 
     Follows `tickwheel.load.scenario_file.read` and `Table.take`, by which every key is asked for.
     """
-    from tickwheel.load import scenario_file
-    from tickwheel.load.fields import Table
+    from tickwheel.load.scenario import scenario_file
+    from tickwheel.load.scenario.toml_fields import Table
 
     asked: set[str] = set()
     take = Table.take
@@ -90,7 +90,7 @@ def scenario_keys() -> list[str]:
 
 def distributions() -> list[str]:
     """Follows `tickwheel.load.distributions.KINDS`."""
-    from tickwheel.load.distributions import KINDS
+    from tickwheel.load.scenario.distributions import KINDS
 
     return sorted(KINDS)
 
@@ -112,20 +112,20 @@ def scenario_names() -> list[str]:
 
 def recording_columns() -> list[str]:
     """Follows `tickwheel.load.recording.COLUMNS`."""
-    from tickwheel.load.recording import COLUMNS
+    from tickwheel.load.scenario.recording import COLUMNS
 
     return next(csv.reader(io.StringIO(",".join(COLUMNS))))
 
 
 def line_fields() -> list[str]:
     """Follows `tickwheel.cli.jsonl.FIELDS`."""
-    from tickwheel.cli.jsonl import FIELDS
+    from tickwheel.cli.json_lines import FIELDS
 
     return sorted(FIELDS)
 
 
 def queue_settings() -> dict[str, Any]:
     """As they are kept in Redis, as JSON. Follows `QueueConfig.settings`."""
-    from tickwheel.config import QueueConfig
+    from tickwheel.model.queue_config import QueueConfig
 
     return QueueConfig().settings()

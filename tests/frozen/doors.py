@@ -37,8 +37,8 @@ Names = Mapping[str, set[str]]
 
 def met_beyond_doors() -> dict[str, Any]:
     """Types that users are given, but import from nowhere; by what gives them. Follows renames of internal names."""
-    from tickwheel.config import QueueConfig
-    from tickwheel.testing.tasks import TaskTester
+    from tickwheel.model.queue_config import QueueConfig
+    from tickwheel.testing.task_tester import TaskTester
 
     return {"what Queue.config answers": QueueConfig, "what the fixture tickwheel_tasks makes": TaskTester}
 

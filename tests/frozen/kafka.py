@@ -13,8 +13,8 @@ TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 def encoded() -> list[tuple[bytes, bytes]]:
     """Key and value of a transition of a plain and of an exclusive message. Follows `encode` and what it is given."""
     from tickwheel.events.encoding import encode
-    from tickwheel.record import State
-    from tickwheel.transitions import Transition
+    from tickwheel.storage.record import State
+    from tickwheel.storage.transition import Transition
 
     plain = Transition(7, "m1", None, 3, 4, State.PENDING, State.RUNNING, 1_000, 2_000, 1, "worker", 5)
     more = {"due_ms": 900, "deadline_ms": 950, "metadata": {"gpu": "a100"}}
@@ -24,9 +24,9 @@ def encoded() -> list[tuple[bytes, bytes]]:
 
 def sink_record() -> tuple[bytes, list[tuple[str, bytes]]]:
     """Key and headers of a message that goes to a sink. Follows `kafka_sink` and `DueMessage`."""
-    from tickwheel.event_process.kafka_sink import headers, key
-    from tickwheel.event_process.sink import DueMessage
-    from tickwheel.record import FIXED, HEAD, PAIRS, name
+    from tickwheel.sinks.kafka_sink import headers, key
+    from tickwheel.sinks.sink import DueMessage
+    from tickwheel.storage.record import FIXED, HEAD, PAIRS, name
 
     pairs = _packed({"gpu": "a100", "traceparent": TRACEPARENT})
     detail = bytes(9) + len(pairs).to_bytes(2, "big") + pairs
@@ -43,7 +43,7 @@ def sink_record() -> tuple[bytes, list[tuple[str, bytes]]]:
 
 
 def _packed(pairs: dict[str, str]) -> bytes:
-    from tickwheel.record import encode_pairs
+    from tickwheel.storage.record import encode_pairs
 
     return encode_pairs(pairs)
 

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 
 def of_service() -> Iterable[Metric]:
     """Follows the modules of the service. Of a server its collector reads no more than these two."""
-    from tickwheel.service.figures import Figures
+    from tickwheel.service.counters import Figures
     from tickwheel.service.metrics import ServiceMetrics
 
     server: Any = SimpleNamespace(figures=Figures(), namespaces=[])
@@ -34,7 +34,7 @@ def of_worker() -> Iterable[Metric]:
 
 def histogram_bounds() -> dict[str, list[float]]:
     """The upper bounds of what is told as a histogram."""
-    from tickwheel.service.figures import Figures
+    from tickwheel.service.counters import Figures
     from tickwheel.worker.stats import Stats
 
     figures, stats = Figures(), Stats()

@@ -15,8 +15,8 @@ _WORDS: Final = re.compile(r"'([a-z_]+)'")
 
 def names() -> dict[str, Any]:
     """Keys and channels, the clock's fields, and the names of clients. Follows `tickwheel.keys` and `client_name`."""
-    from tickwheel import keys
-    from tickwheel.event_process.shard import client_name, driven_shard
+    from tickwheel.storage import keys
+    from tickwheel.storage.fence import client_name, driven_shard
 
     named = client_name(_NAMESPACE, 3)
     assert driven_shard(_NAMESPACE, named) == 3
@@ -38,7 +38,8 @@ def names() -> dict[str, Any]:
 
 def _route_setting() -> str:
     """Follows `tickwheel.tasks.routes.write`."""
-    from tickwheel.tasks import Route, routes
+    from tickwheel.tasks import Route
+    from tickwheel.tasks import celery_routes as routes
 
     class Settings:
         def set_setting(self, name: str, value: str | None) -> None:
@@ -50,7 +51,7 @@ def _route_setting() -> str:
 
 
 def _clock_fields_in_scripts() -> Iterator[str]:
-    from tickwheel import scripts
+    from tickwheel.storage import scripts
 
     for name in scripts.names():
         for clock in ("_clock", "_clock_test"):
@@ -76,7 +77,7 @@ def script_shas() -> dict[str, Any]:
 
     A script that gets another name keeps its SHA: that shows as one entry gone and one new, with the same SHA.
     """
-    from tickwheel import scripts
+    from tickwheel.storage import scripts
 
     return {
         name: {"sha": scripts.load(name).sha, "under a test's clock": scripts.load(name, "_clock_test").sha}
@@ -86,7 +87,7 @@ def script_shas() -> dict[str, Any]:
 
 def acl() -> dict[str, Any]:
     """The rule of each user of a namespace, but for its password. Follows `tickwheel.acl.users`."""
-    from tickwheel.acl import users
+    from tickwheel.redis.acl import users
 
     found = {}
     for user in users(_NAMESPACE):

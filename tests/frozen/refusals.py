@@ -10,7 +10,7 @@ from tickwheel.errors import TickwheelError
 
 def reasons() -> dict[str, Any]:
     """For each error its code, and what its ErrorInfo has. Follows `status_of` and `DETAILS`."""
-    from tickwheel.remote.status import DETAILS, error_of, status_of
+    from tickwheel.rpc.status import DETAILS, error_of, status_of
 
     found: dict[str, Any] = {}
     for name, kind in vars(errors).items():
