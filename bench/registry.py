@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 
-from bench.harness.measurement import Figure, Scale
+from bench.harness.measurement import Measurement, Scale
 from bench.measurements.backlog import backlog
-from bench.measurements.blocked_messages import blocked
+from bench.measurements.blocked_messages import blocked_messages
 from bench.measurements.client_throughput import client_rates, delayed_lives
 from bench.measurements.durability import durability
-from bench.measurements.empty_dequeue import empty
+from bench.measurements.empty_dequeue import empty_dequeue
 from bench.measurements.failover import failover
-from bench.measurements.filters import exclusive_filtered, filtered, longest_call
+from bench.measurements.filters import exclusive_filtered_dequeue, filtered_dequeue, longest_call
 from bench.measurements.lateness import lateness
-from bench.measurements.memory import cancelled, memory, pairs
+from bench.measurements.memory import cancelled_memory, memory, pairs
 from bench.measurements.message_life import big_life, life
 from bench.measurements.relay import relay
 from bench.measurements.service_throughput import service_processes, service_rates
@@ -23,19 +23,19 @@ from bench.measurements.wakeup_latency import service_wakes
 from bench.measurements.worker_overhead import worker_overhead
 from bench.measurements.worker_shapes import worker_shapes
 
-ROWS: dict[str, Callable[[Scale], list[Figure]]] = {
+MEASUREMENTS: dict[str, Callable[[Scale], list[Measurement]]] = {
     "life": life,
     "big_life": big_life,
     "backlog": backlog,
     "memory": memory,
     "pairs": pairs,
-    "cancelled": cancelled,
+    "cancelled": cancelled_memory,
     "shards": shards,
-    "blocked": blocked,
-    "filtered": filtered,
-    "exclusive_filtered": exclusive_filtered,
+    "blocked": blocked_messages,
+    "filtered": filtered_dequeue,
+    "exclusive_filtered": exclusive_filtered_dequeue,
     "longest_call": longest_call,
-    "empty": empty,
+    "empty": empty_dequeue,
     "client_rates": client_rates,
     "delayed_lives": delayed_lives,
     "service_rates": service_rates,

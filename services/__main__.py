@@ -7,7 +7,7 @@ from pathlib import Path
 import platformdirs
 import typer
 
-from services import background as detached
+from services import background
 from services.kafka import Kafka
 from services.process import ServiceError
 from services.redis_cluster import RedisCluster
@@ -42,17 +42,17 @@ app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
 @app.command()
 def up() -> None:
     """Start all, on free ports, where none runs, and say where they are. They outlive this program."""
-    found = detached.recorded(_FOLDER)
-    ended = detached.ended(_FOLDER)
-    if ended and found and len(ended) < len(found.pids):
+    services = background.load_record(_FOLDER)
+    ended = background.list_exited(_FOLDER)
+    if ended and services and len(ended) < len(services.pids):
         raise ServiceError(
             f"these have ended, and the others run: {', '.join(ended)}; nothing was changed:"
             " make services-down ends the others, and deletes the data of all"
         )
-    if found is None or not found.pids or ended:
+    if services is None or not services.pids or ended:
         if ended:
             print("All services have ended: they are started anew, without their data.", file=sys.stderr)
-        detached.claim(_FOLDER, ("zookeeper", "kafka", "cluster"))
+        background.claim(_FOLDER, ("zookeeper", "kafka", "cluster"))
         zookeeper, kafka, cluster = (
             ZooKeeper(_FOLDER / "zookeeper"),
             Kafka(_FOLDER / "kafka"),
@@ -63,26 +63,26 @@ def up() -> None:
             service.start()
         kafka.make_topic(TOPIC)
         addresses = {"zookeeper": zookeeper.hosts, "kafka": kafka.bootstrap, "cluster": cluster.url}
-        detached.record(_FOLDER, addresses, [*zookeeper.members, kafka, *cluster.members])
+        background.record(_FOLDER, addresses, [*zookeeper.members, kafka, *cluster.members])
     status()
 
 
 @app.command()
 def down() -> None:
     """End them, by their process ids, and remove their data. Nothing happens where none runs."""
-    detached.stop_all(_FOLDER)
+    background.stop_all(_FOLDER)
     print("The services have ended.")
 
 
 @app.command()
 def status() -> None:
     """Say what runs, and how to use it. The exit status is 1 where not all of it does."""
-    found = detached.recorded(_FOLDER)
-    if found is None or not found.pids:
+    services = background.load_record(_FOLDER)
+    if services is None or not services.pids:
         print("No services run: make services-up starts them.")
         raise typer.Exit(1)
-    print(_USE.format(**found.addresses, folder=_FOLDER), end="")
-    if ended := detached.ended(_FOLDER):
+    print(_USE.format(**services.addresses, folder=_FOLDER), end="")
+    if ended := background.list_exited(_FOLDER):
         print(f"Ended since: {', '.join(ended)}", file=sys.stderr)
         raise typer.Exit(1)
 
@@ -92,7 +92,7 @@ def main() -> None:
     _FOLDER.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(_FOLDER.with_suffix(".lock"))
     try:
-        lock.exclusive(_WAIT_S)
+        lock.acquire_exclusive(_WAIT_S)
         app()
     except (ServiceError, TimeoutError) as error:
         sys.exit(f"services: {error}")

@@ -10,18 +10,18 @@ from services.process import ServiceError
 _WAIT_S = 900.0
 
 
-def found_or_installed(find: Callable[[], str | None], *packages: str) -> str:
+def find_or_install(find: Callable[[], str | None], *packages: str) -> str:
     """What ``find`` finds, at once or in these packages. Raises ServiceError where they cannot be had: what to do."""
-    found = find()
-    if found is None:
+    result = find()
+    if result is None:
         missing = (
             f"{' and '.join(packages)} is missing here: on Debian and Ubuntu, apt-get install {' '.join(packages)}"
         )
         install(*packages, missing=missing)
-        found = find()
-    if found is None:
+        result = find()
+    if result is None:
         raise ServiceError(f"What is looked for is not in Debian's {' and '.join(packages)}")
-    return found
+    return result
 
 
 def install(*packages: str, missing: str) -> None:

@@ -61,7 +61,7 @@ def _jars() -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         # Whoever waits here finds them there afterwards; a lock ends with its process, however that ends.
         lock = FileLock(folder.with_suffix(".lock"))
-        lock.exclusive(_FETCH_S)
+        lock.acquire_exclusive(_FETCH_S)
         try:
             if not folder.exists():
                 _fetch(folder)
@@ -71,7 +71,7 @@ def _jars() -> Path:
 
 
 def _fetch(folder: Path) -> None:
-    maven = shutil.which("mvn") or _installed("mvn")
+    maven = shutil.which("mvn") or _install("mvn")
     # Renamed when complete: a fetch that broke off leaves nothing that looks like the jars, and is swept away here.
     fetched = folder.with_suffix(".fetched")
     shutil.rmtree(fetched, ignore_errors=True)
@@ -84,11 +84,11 @@ def _fetch(folder: Path) -> None:
 @cache
 def _java() -> str:
     home = os.environ.get("JAVA_HOME")
-    found = [f"{home}/bin/java" if home else None, shutil.which("java")]
-    for program in found:
+    candidates = [f"{home}/bin/java" if home else None, shutil.which("java")]
+    for program in candidates:
         if program and _version(program) >= _JAVA_MIN:
             return program
-    program = _installed("java")
+    program = _install("java")
     if _version(program) < _JAVA_MIN:
         raise ServiceError(_MISSING.format(what=f"{program} is Java {_version(program)}"))
     return program
@@ -97,18 +97,18 @@ def _java() -> str:
 def _version(program: str) -> int:
     """The major version of a Java; 0 where it is none."""
     try:
-        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+        output = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     except OSError:
         return 0
     # Up to 8 they were called 1.8 and the like: too old in any case.
-    found = re.search(r'version "(\d+)', said)
-    return int(found[1]) if found else 0
+    match = re.search(r'version "(\d+)', output)
+    return int(match[1]) if match else 0
 
 
-def _installed(program: str) -> str:
+def _install(program: str) -> str:
     """The program, from Debian's packages, where they can be installed."""
     install(*_PACKAGES, missing=_MISSING.format(what=f"There is no {program} that serves"))
-    found = shutil.which(program)
-    if found is None:
+    path = shutil.which(program)
+    if path is None:
         raise ServiceError(_MISSING.format(what=f"The packages {' and '.join(_PACKAGES)} brought no {program}"))
-    return found
+    return path

@@ -73,8 +73,8 @@ class Kafka(Process):
         """A new topic; ServiceError where it cannot be made."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         try:
-            for made in admin.create_topics([NewTopic(name, partitions, 1)]).values():
-                made.result(_TOPIC_S)
+            for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+                future.result(_TOPIC_S)
         except KafkaException as error:
             raise ServiceError(f"topic {name} could not be made: {error}") from error
 
@@ -90,8 +90,8 @@ class Kafka(Process):
         """Whether the broker is there for clients, and leads every partition it has."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 1000})
         try:
-            found = admin.list_topics(timeout=_ANSWER_S)
+            metadata = admin.list_topics(timeout=_ANSWER_S)
         except KafkaException:
             return False
-        leaders = [part.leader for topic in found.topics.values() for part in topic.partitions.values()]
-        return 1 in found.brokers and all(leader == 1 for leader in leaders)
+        leaders = [part.leader for topic in metadata.topics.values() for part in topic.partitions.values()]
+        return 1 in metadata.brokers and all(leader == 1 for leader in leaders)

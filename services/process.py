@@ -21,7 +21,7 @@ _STOP_S = 15.0
 _LOG_TAIL_LINES = 20
 # Below the ports that systems give to outgoing connections: none of those takes the port of a server that is down.
 _PORTS = range(15_000, 32_000)
-_given: set[int] = set()
+_assigned_ports: set[int] = set()
 # Once its standard input ends, which its program holds open, it kills the server.
 _GUARD = 'cat >/dev/null; kill -KILL "$1"'
 
@@ -42,7 +42,7 @@ class Process:
         name: str,
         command: Sequence[str],
         folder: Path,
-        serves: Callable[[], bool],
+        is_ready: Callable[[], bool],
         *,
         start_s: float = 60.0,
         environment: Mapping[str, str] | None = None,
@@ -51,7 +51,7 @@ class Process:
         self.command = list(command)
         self.folder = folder
         self.log = folder / f"{name}.log"
-        self._serves = serves
+        self._is_ready = is_ready
         self._start_s = start_s
         self._environment = environment or {}
         self._running: subprocess.Popen[bytes] | None = None
@@ -72,7 +72,7 @@ class Process:
     def start(self) -> None:
         """Run it until it serves. ServiceError, with the end of its log, where it does not within ``start_s``."""
         self.launch()
-        self.wait_until_it_serves()
+        self.wait_until_ready()
 
     def launch(self) -> None:
         """Run it, without waiting: some serve only together with others."""
@@ -93,20 +93,20 @@ class Process:
             ["sh", "-c", _GUARD, "sh", str(self.pid)], stdin=subprocess.PIPE, start_new_session=True
         )
 
-    def wait_until_it_serves(self) -> None:
+    def wait_until_ready(self) -> None:
         """Until it does its work; where it does not, it is killed, and the error shows the end of its log."""
         deadline = time.monotonic() + self._start_s
-        while not self.serves():
+        while not self.is_ready():
             if self._has_ended() or time.monotonic() > deadline:
-                said = "ended before it served" if self._has_ended() else f"did not serve within {self._start_s:g} s"
+                failure = "ended before it served" if self._has_ended() else f"did not serve within {self._start_s:g} s"
                 self.kill()
-                raise ServiceError(f"{self.name} {said}. The end of {self.log}:\n{self.log_tail()}")
+                raise ServiceError(f"{self.name} {failure}. The end of {self.log}:\n{self.log_tail()}")
             time.sleep(_POLL_S)
 
-    def serves(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether it does its work now."""
         try:
-            return self._serves()
+            return self._is_ready()
         except OSError:
             return False
 
@@ -143,7 +143,7 @@ class Process:
         finally:
             self.resume()
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """From now on it outlives this program."""
         self._dismiss_guard()
 
@@ -192,21 +192,21 @@ def free_port() -> int:
     """
     while True:
         port = random.choice(_PORTS)
-        if port in _given:
+        if port in _assigned_ports:
             continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if _binds(probe, port):
-                _given.add(port)
+                _assigned_ports.add(port)
                 return port
 
 
-def wait_until(condition: Callable[[], bool], what: str, within: float) -> None:
+def wait_until(condition: Callable[[], bool], label: str, within: float) -> None:
     """Until the condition holds; ServiceError, naming what did not happen, after ``within`` seconds."""
     deadline = time.monotonic() + within
     while not condition():
         if time.monotonic() > deadline:
-            raise ServiceError(f"not within {within:g} s: {what}")
+            raise ServiceError(f"not within {within:g} s: {label}")
         time.sleep(_POLL_S)
 
 

@@ -7,7 +7,7 @@ from typing import Self
 from services.process import Process
 
 
-class Ensemble:
+class ProcessGroup:
     """All of ``members``. As a context manager it is started at the beginning of the block and stopped at its end."""
 
     def __init__(self, members: Sequence[Process]) -> None:
@@ -18,17 +18,17 @@ class Ensemble:
         try:
             for member in self.members:
                 member.launch()
-            self.wait_until_all_serve()
+            self.wait_until_all_ready()
             self._join()
         except BaseException:
             for member in self.members:
                 member.kill()
             raise
 
-    def wait_until_all_serve(self) -> None:
+    def wait_until_all_ready(self) -> None:
         """Until each serves. One that does not in time is killed, and the error shows the end of its log."""
         for member in self.members:
-            member.wait_until_it_serves()
+            member.wait_until_ready()
 
     def stop(self) -> None:
         """End all of them."""

@@ -9,7 +9,7 @@ from typing import Any
 import redis
 
 from services.process import ServiceError, free_port, wait_until
-from services.process_group import Ensemble
+from services.process_group import ProcessGroup
 from services.valkey import ValkeyServer
 
 SLOTS = 16_384
@@ -32,7 +32,7 @@ class NodeView:
         return any(first <= slot <= last for first, last in self.slots)
 
 
-class RedisCluster(Ensemble):
+class RedisCluster(ProcessGroup):
     """``nodes``: first the primaries, then the replicas, as at the start. ``settings`` are those of every node.
 
     Each node is killed, paused and restarted by its own methods. ``node_timeout_ms``: a primary silent for so long
@@ -95,8 +95,8 @@ class RedisCluster(Ensemble):
     def view(self, node: ValkeyServer) -> list[NodeView]:
         """Whom the node knows, itself first. Raises redis-py's errors where it does not answer."""
         with node.client() as client:
-            found = client.execute_command("CLUSTER NODES")
-        seen = [_node_view(address, fields) for address, fields in found.items()]
+            nodes = client.execute_command("CLUSTER NODES")
+        seen = [_node_view(address, fields) for address, fields in nodes.items()]
         return sorted(seen, key=lambda view: "myself" not in view.flags)
 
     def id_of(self, node: ValkeyServer) -> str:

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from services.process import ServiceError, wait_until
-from services.process_group import Ensemble
+from services.process_group import ProcessGroup
 from services.valkey import ValkeyServer
 
 _SYNC_S = 30.0
 
 
-class ReplicaSet(Ensemble):
+class ReplicaSet(ProcessGroup):
     """``servers``: one is the ``primary``, the others follow it. ``settings`` are those of every server.
 
     Each server is killed, paused and restarted by its own methods; restart() here also tells it whom to follow.
@@ -45,8 +45,8 @@ class ReplicaSet(Ensemble):
     def is_in_sync(self, replica: ValkeyServer) -> bool:
         """Whether the replica has a link to its primary and the data that were there when it was made."""
         with replica.client() as client:
-            found = client.info("replication")
-        return bool(found["role"] == "slave" and found["master_link_status"] == "up")
+            info = client.info("replication")
+        return bool(info["role"] == "slave" and info["master_link_status"] == "up")
 
     def promote(self, replica: ValkeyServer) -> None:
         """Make the replica the primary, followed by the other replicas that run. The old primary is left alone."""

@@ -11,7 +11,7 @@ _BATCH = 100
 _MIGRATE_MS = 5_000
 
 
-class SlotMove:
+class SlotMigration:
     """The move of ``slot`` to the primary ``target``: begin(), then move(), then finish(); or all by run()."""
 
     def __init__(self, cluster: RedisCluster, slot: int, target: ValkeyServer) -> None:

@@ -43,8 +43,10 @@ class ValkeyServer(Process):
             "repl-diskless-sync-delay": "0",
         } | dict(settings or {})
         options = [text for name, value in values.items() for text in (f"--{name}", value)]
-        around = ALLOCATOR | dict(environment or {})
-        super().__init__(name, [str(get_binary_path()), *options], folder, self._answers, environment=around)
+        process_environment = ALLOCATOR | dict(environment or {})
+        super().__init__(
+            name, [str(get_binary_path()), *options], folder, self._answers, environment=process_environment
+        )
 
     def client(self, **options: Any) -> Any:
         """A redis-py client of this server alone, that repeats nothing; text, not bytes. Close it."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from services.jvm import java_command
 from services.process import HOST, Process, free_port
-from services.process_group import Ensemble
+from services.process_group import ProcessGroup
 
 _HEAP_MB = 96
 _ANSWER_S = 2.0
@@ -37,10 +37,10 @@ class ZooKeeperServer(Process):
 
     def mode(self) -> str | None:
         """What it is: "standalone", "leader" or "follower"; None while it does not serve, as without a quorum."""
-        found = re.search(r"^Mode: (\w+)$", self.ask("srvr"), re.MULTILINE)
-        return found[1] if found else None
+        match = re.search(r"^Mode: (\w+)$", self.admin_command("srvr"), re.MULTILINE)
+        return match[1] if match else None
 
-    def ask(self, word: str) -> str:
+    def admin_command(self, word: str) -> str:
         """The answer to one of its four-letter words: srvr, mntr, ruok, cons, dump. Raises OSError."""
         with socket.create_connection((HOST, self.port), _ANSWER_S) as connection:
             connection.sendall(word.encode())
@@ -53,12 +53,12 @@ class ZooKeeperServer(Process):
         data.mkdir(parents=True)
         lines = [f"dataDir={data}", f"clientPort={self.port}", f"clientPortAddress={HOST}"]
         if len(quorum) > 1:
-            lines += [f"server.{one.number}={HOST}:{one.peer_port}:{one.election_port}" for one in quorum]
+            lines += [f"server.{server.number}={HOST}:{server.peer_port}:{server.election_port}" for server in quorum]
             (data / "myid").write_text(f"{self.number}\n")
         (self.folder / "zoo.cfg").write_text(_SETTINGS + "\n".join(lines) + "\n")
 
 
-class ZooKeeper(Ensemble):
+class ZooKeeper(ProcessGroup):
     """``servers`` that together are one ZooKeeper. Each is killed, paused and restarted by its own methods."""
 
     def __init__(self, folder: Path, *, servers: int = 1) -> None:

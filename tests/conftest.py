@@ -65,7 +65,7 @@ def contents(server: Any) -> Contents:
 @pytest.fixture
 def dump(tw: Tickwheel, contents: Contents) -> Dump:
     """Reads everything that is stored in the test's namespace."""
-    return lambda: contents(tw._core.namespace)
+    return lambda: contents(tw._context.namespace)
 
 
 @pytest.fixture(autouse=True)
@@ -78,5 +78,5 @@ def _leaves_everything_in_order(request: pytest.FixtureRequest) -> Iterator[None
         return
     inside: Tickwheel = request.getfixturevalue("inside")
     yield
-    findings = inside._run(audit(inside._core))
+    findings = inside._run(audit(inside._context))
     assert not findings, "\n".join(findings)

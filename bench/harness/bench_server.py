@@ -32,8 +32,8 @@ class BenchServer:
 
     def cpu_us(self) -> float:
         """CPU that the server's main thread has used, user and system, as INFO tells it."""
-        told = self.redis.info("cpu")
-        return float(told["used_cpu_user_main_thread"] + told["used_cpu_sys_main_thread"]) * 1e6
+        info = self.redis.info("cpu")
+        return float(info["used_cpu_user_main_thread"] + info["used_cpu_sys_main_thread"]) * 1e6
 
     def process_cpu_us(self) -> float:
         """CPU of the whole process, as the kernel tells it at no cost to the server: for parts and single calls."""
@@ -45,10 +45,10 @@ class BenchServer:
 
     def about(self) -> dict[str, str]:
         """What the figures were measured on."""
-        told = self.redis.info()
+        info = self.redis.info()
         return {
-            "server": f"{told.get('server_name', 'redis')} {told.get('valkey_version', told['redis_version'])}",
-            "allocator": str(told["mem_allocator"]),
+            "server": f"{info.get('server_name', 'redis')} {info.get('valkey_version', info['redis_version'])}",
+            "allocator": str(info["mem_allocator"]),
         }
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def cores_awake() -> Iterator[None]:
+def keep_cores_busy() -> Iterator[None]:
     """A process of the lowest priority on each core that has no rest."""
     spawn = multiprocessing.get_context("spawn")
     spinners = [spawn.Process(target=_spin, args=(os.getpid(),), daemon=True) for _ in range(os.cpu_count() or 1)]

@@ -34,37 +34,37 @@ _POST, _HTTP, _PATH, _AUTHORITY, _CONTENT_TYPE, _NEWEST = 3, 6, 4, 1, 31, 62
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoopResult:
     """What came of it: calls a second, and the CPU that a call took of this process."""
 
     rate: float
     cpu_us: float
 
 
-def closed_loop(target: str, path: str, requests: Sequence[bytes], in_flight: int, connections: int = 1) -> Load:
+def closed_loop(target: str, path: str, requests: Sequence[bytes], in_flight: int, connections: int = 1) -> LoopResult:
     """Send all, so many at a time over all connections, each as soon as another is answered.
 
     Raises RuntimeError for a call that failed.
     """
     with ExitStack() as stack, selectors.DefaultSelector() as readable:
-        lines = [stack.enter_context(_Connection(target, path)) for _ in range(connections)]
-        for line in lines:
-            readable.register(line.socket, selectors.EVENT_READ, line)
+        opened_connections = [stack.enter_context(_Connection(target, path)) for _ in range(connections)]
+        for connection in opened_connections:
+            readable.register(connection.socket, selectors.EVENT_READ, connection)
         waiting = iter(requests)
         began, cpu = time.perf_counter(), time.process_time()
-        for line in lines:
-            line.send(_some(waiting, in_flight // connections))
+        for connection in opened_connections:
+            connection.send(_take(waiting, in_flight // connections))
         answered = 0
         while answered < len(requests):
             for key, _ in readable.select():
                 count = key.data.answered()
                 answered += count
-                key.data.send(_some(waiting, count))
+                key.data.send(_take(waiting, count))
         seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu
-    return Load(len(requests) / seconds, cpu_s / len(requests) * 1e6)
+    return LoopResult(len(requests) / seconds, cpu_s / len(requests) * 1e6)
 
 
-def _some(waiting: Iterator[bytes], count: int) -> list[bytes]:
+def _take(waiting: Iterator[bytes], count: int) -> list[bytes]:
     return [request for _, request in zip(range(count), waiting, strict=False)]
 
 
@@ -80,9 +80,9 @@ class _Connection:
         fields.append(b"\x40" + _string("te") + _string("trailers"))
         fixed = bytes((0x80 | _POST, 0x80 | _HTTP))
         # The first call puts its headers into the table; all others say where they are.
-        self._first = fixed + b"".join(fields)
-        self._again = fixed + bytes(0x80 | _NEWEST + n for n in reversed(range(len(fields))))
-        self._headers = self._first
+        self._first_headers = fixed + b"".join(fields)
+        self._repeated_headers = fixed + bytes(0x80 | _NEWEST + n for n in reversed(range(len(fields))))
+        self._headers = self._first_headers
         self._stream = -1
         self._unread = b""
         self._messages: set[int] = set()
@@ -106,13 +106,13 @@ class _Connection:
             self._window -= len(message)
             frames.append(_frame(_HEADERS, _END_HEADERS, self._stream, self._headers))
             frames.append(_frame(_DATA, _END_STREAM, self._stream, message))
-            self._headers = self._again
+            self._headers = self._repeated_headers
         if self._window < 0:
             raise RuntimeError("more is under way than the server has room for")
         if frames:
             self.socket.sendall(b"".join(frames))
 
-    def answered(self) -> int:
+    def receive_answers(self) -> int:
         """Wait for what comes next; how many calls ended by it."""
         read = self.socket.recv(1 << 18)
         if not read:

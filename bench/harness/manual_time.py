@@ -13,13 +13,13 @@ from redis import Redis
 
 from bench.harness.bench_server import BenchServer
 from tickwheel import Tickwheel
-from tickwheel.driver.clock import TurnedClock
-from tickwheel.driver.commands import ReadStream, Refused
+from tickwheel.driver.clock import ManualClock
+from tickwheel.driver.commands import ReadStream, ScriptError
 from tickwheel.driver.server_clock import monotonic_ms
-from tickwheel.driver.shard_connection import Link
+from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.stats import WheelStats
-from tickwheel.event_process.queue_directory import HomeQueues
+from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.storage.keys import shard_key
 
 START_MS = 1_700_000_000_000
@@ -29,39 +29,39 @@ FILED_MS = 1_000
 NEWS_MS = 30
 
 
-class TurnedShard:
+class ManualTimeShard:
     """One shard, or several, under a turned clock. ``history`` is how many entries of events each keeps."""
 
     def __init__(self, server: BenchServer, *, history: int, shards: int = 1) -> None:
         self.server = server
         self.shards = shards
         self.tickwheel = Tickwheel(server.url, clock="_clock_test", drive=False, shards=shards)
-        core = self.tickwheel._core
+        core = self.tickwheel._context
         core.history = history
         self._clock_keys = [shard_key(core.namespace, shard, "clock") for shard in range(shards)]
-        self.clock = TurnedClock(START_MS)
-        self.turning_us = 0.0
+        self.clock = ManualClock(START_MS)
+        self.set_clock_us = 0.0
         self._waits = False
         self._set_clock()
-        self._woken, self._wake = os.pipe()
-        queues = HomeQueues(core, self.tickwheel._io)
-        self._driven = [self._drive(shard, queues) for shard in range(shards)]
+        self._wake_read_fd, self._wake_write_fd = os.pipe()
+        queues = QueueDirectory(core, self.tickwheel._io)
+        self._drivers = [self._drive(shard, queues) for shard in range(shards)]
 
     @property
     def fired_timers(self) -> int:
         """How many timers have fired on all shards."""
-        return sum(driver._stats.fired_timers for driver, _ in self._driven)
+        return sum(driver._stats.fired_timers for driver, _ in self._drivers)
 
     def key(self, name: str) -> str:
         """One of the first shard's keys."""
-        return shard_key(self.tickwheel._core.namespace, 0, name)
+        return shard_key(self.tickwheel._context.namespace, 0, name)
 
     def turn(self, ms: int = 0) -> bool:
         """Time passes, then every duty of the event processes has its turn; whether any had something to do."""
         if ms:
             self.clock.now_ms += ms
             self._set_clock()
-        busy = [self._play(driver.turn(), link) for driver, link in self._driven]
+        busy = [self._run_steps(driver.turn(), link) for driver, link in self._drivers]
         return any(busy)
 
     def settle(self, ms: int = 0) -> None:
@@ -77,16 +77,16 @@ class TurnedShard:
             self.settle(FILED_MS)
         self._waits = False
 
-    def pass_to(self, time_ms: int) -> None:
+    def advance_to(self, time_ms: int) -> None:
         """Let time pass until then, as it passes for an event process: a slot of the wheel's level 2 at a time."""
         while self.clock.now_ms < time_ms:
             self.settle(min(4_096, time_ms - self.clock.now_ms))
 
     def close(self) -> None:
-        for _, link in self._driven:
+        for _, link in self._drivers:
             link.close()
-        os.close(self._woken)
-        os.close(self._wake)
+        os.close(self._wake_read_fd)
+        os.close(self._wake_write_fd)
         self.tickwheel.close()
 
     def __enter__(self) -> Self:
@@ -104,12 +104,12 @@ class TurnedShard:
             for key in self._clock_keys:
                 pipe.hset(key, "now", self.clock.now_ms)
             pipe.execute()
-        self.turning_us += self.server.process_cpu_us() - before
+        self.set_clock_us += self.server.process_cpu_us() - before
 
-    def _drive(self, shard: int, queues: HomeQueues) -> tuple[ShardDriver, Link]:
+    def _drive(self, shard: int, queues: QueueDirectory) -> tuple[ShardDriver, ShardConnection]:
         """A driver of the shard that has taken its wheel over, and its link."""
         driver = ShardDriver(
-            self.tickwheel._core.namespace,
+            self.tickwheel._context.namespace,
             shard,
             epoch=None,
             connection=1,
@@ -119,12 +119,12 @@ class TurnedShard:
             stats=WheelStats(),
             clock_fragment="_clock_test",
         )
-        link = Link(Redis.from_url(self.server.url, protocol=2), self._woken)
-        self._play(driver.claim(), link)
-        self._play(driver.take_over(), link)
+        link = ShardConnection(Redis.from_url(self.server.url, protocol=2), self._wake_read_fd)
+        self._run_steps(driver.claim(), link)
+        self._run_steps(driver.take_over(), link)
         return driver, link
 
-    def _play(self, steps: Any, link: Link) -> Any:
+    def _run_steps(self, steps: Any, link: ShardConnection) -> Any:
         """Carry a part of the driver out. The inbox is followed as in production, by a read always under way."""
         try:
             command = next(steps)
@@ -133,7 +133,7 @@ class TurnedShard:
                     if isinstance(command, ReadStream) and self._waits:
                         command = replace(command, until_ms=monotonic_ms() + NEWS_MS)
                     reply = link.execute(command)
-                except Refused as refusal:
+                except ScriptError as refusal:
                     command = steps.throw(refusal)
                     continue
                 command = steps.send(reply)

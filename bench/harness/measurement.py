@@ -8,11 +8,11 @@ from typing import Any
 
 
 @dataclass(slots=True)
-class Figure:
+class Measurement:
     """One figure and its bar. ``value`` is the median of ``samples`` unless given; a ``bar`` of None only reports."""
 
     name: str
-    what: str
+    label: str
     unit: str
     samples: Sequence[float]
     bar: float | None
@@ -38,7 +38,7 @@ class Figure:
     def as_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "what": self.what,
+            "what": self.label,
             "value": round(self.value, 4),
             "unit": self.unit,
             "bar": self.bar,

@@ -13,7 +13,7 @@ SERVE: Final = ("-m", "tickwheel", "serve", "--listen", "127.0.0.1:0", "--url")
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ServedProcess:
     """Where it serves, and its process."""
 
     target: str
@@ -26,14 +26,14 @@ class Program:
 
 
 @contextmanager
-def program(*command: str) -> Iterator[Program]:
+def serve_process(*command: str) -> Iterator[ServedProcess]:
     """A command of this Python that says where it serves, as `tickwheel serve` does; told to end at the end."""
     with subprocess.Popen(
         [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         try:
             assert process.stdout is not None
-            found = next(filter(None, (re.match(r"serving grpc://(\S+)", line) for line in process.stdout)))
-            yield Program(found[1], process.pid)
+            serving_line = next(filter(None, (re.match(r"serving grpc://(\S+)", line) for line in process.stdout)))
+            yield ServedProcess(serving_line[1], process.pid)
         finally:
             process.terminate()

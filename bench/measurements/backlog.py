@@ -6,8 +6,8 @@ from datetime import timedelta
 from statistics import median
 
 from bench.harness.bench_server import BenchServer
-from bench.harness.manual_time import TurnedShard
-from bench.harness.measurement import Figure, Scale
+from bench.harness.manual_time import ManualTimeShard
+from bench.harness.measurement import Measurement, Scale
 from bench.measurements.message_life import HISTORY, PAYLOAD, cost_of_lives
 from tickwheel import NewMessage
 
@@ -17,17 +17,17 @@ FIRST_DAY, LAST_DAY = 2, 30
 QUEUE = "later"
 
 
-def backlog(scale: Scale) -> list[Figure]:
+def backlog(scale: Scale) -> list[Measurement]:
     """The servers with few, more and many are there at once and take turns, so that a noisy machine is noisy to all."""
     sizes = [scale.size(full, quick) for full, quick in ((30_000, 300), (300_000, 3_000), (3_000_000, 30_000))]
     lives, runs = scale.size(20_000, 200), scale.runs()
     costs: dict[int, list[float]] = {size: [] for size in sizes}
     began = time.perf_counter()
     with ExitStack() as stack:
-        shards: dict[int, TurnedShard] = {}
+        shards: dict[int, ManualTimeShard] = {}
         for size in sizes:
             shards[size] = stack.enter_context(
-                TurnedShard(stack.enter_context(BenchServer()), history=HISTORY),
+                ManualTimeShard(stack.enter_context(BenchServer()), history=HISTORY),
             )
             _fill(shards[size], size)
         filled_s = time.perf_counter() - began
@@ -39,7 +39,7 @@ def backlog(scale: Scale) -> list[Figure]:
         memory = {size: shard.server.used_memory() for size, shard in shards.items()}
     few, _, many = sizes
     return [
-        Figure(
+        Measurement(
             "backlog",
             f"cost of {lives:,} lives through a backlog of {many:,} delayed messages against {few:,}",
             "×",
@@ -47,8 +47,8 @@ def backlog(scale: Scale) -> list[Figure]:
             1.15,
             details={
                 "lives": lives,
-                "life_us": {str(size): [round(us, 3) for us in found] for size, found in costs.items()},
-                "median_life_us": {str(size): round(median(found), 3) for size, found in costs.items()},
+                "life_us": {str(size): [round(us, 3) for us in samples] for size, samples in costs.items()},
+                "median_life_us": {str(size): round(median(samples), 3) for size, samples in costs.items()},
                 "used_memory_bytes": {str(size): used for size, used in memory.items()},
                 "filled_once_in_s": round(filled_s),
             },
@@ -56,7 +56,7 @@ def backlog(scale: Scale) -> list[Figure]:
     ]
 
 
-def _fill(shard: TurnedShard, size: int) -> None:
+def _fill(shard: ManualTimeShard, size: int) -> None:
     queue = shard.tickwheel.create_queue(QUEUE)
     spread = timedelta(days=LAST_DAY - FIRST_DAY) / size
     # In no order of time, as orders of different delays come.

@@ -6,7 +6,7 @@ from itertools import count as numbers
 from statistics import median
 
 from bench.harness.bench_server import BenchServer
-from bench.harness.measurement import Figure, Scale
+from bench.harness.measurement import Measurement, Scale
 from bench.measurements.message_life import BATCH, PAYLOAD
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.client import Queue
@@ -15,7 +15,7 @@ KEY = "project"
 LONG = timedelta(hours=12)
 
 
-def blocked(scale: Scale) -> list[Figure]:
+def blocked_messages(scale: Scale) -> list[Measurement]:
     """Servers with none blocked, and with all behind one value and behind a thousand, take turns."""
     behind = scale.size(100_000, 1_000)
     measured, warm = scale.size(5_000, 200), BATCH
@@ -44,7 +44,7 @@ def blocked(scale: Scale) -> list[Figure]:
                     queue.complete_many(messages)
     worst = [max(many) / none for none, *many in zip(*costs.values(), strict=True)]
     return [
-        Figure(
+        Measurement(
             "blocked",
             f"dequeue with {behind:,} messages blocked behind running values, against none",
             "×",
@@ -54,8 +54,8 @@ def blocked(scale: Scale) -> list[Figure]:
                 "batch": BATCH,
                 "dequeue_us_per_message": {name: round(median(us), 3) for name, us in costs.items()},
                 "ratios": {
-                    name: round(median(us / none for us, none in zip(found, costs["none"], strict=True)), 3)
-                    for name, found in costs.items()
+                    name: round(median(us / none for us, none in zip(samples, costs["none"], strict=True)), 3)
+                    for name, samples in costs.items()
                 },
                 "value_is": "the dearer of one value and a thousand in each run",
             },

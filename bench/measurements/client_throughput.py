@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from bench.harness.bench_server import BenchServer
-from bench.harness.measurement import Figure, Scale
+from bench.harness.measurement import Measurement, Scale
 from bench.measurements.message_life import BATCH, PAYLOAD
 from tickwheel import NewMessage, Tickwheel
 
@@ -13,7 +13,7 @@ QUEUE = "rates"
 DELAY = timedelta(seconds=2)
 
 
-def client_rates(scale: Scale) -> list[Figure]:
+def client_rates(scale: Scale) -> list[Measurement]:
     """`enqueue_many`, then `dequeue` and `complete_many`, by one thread that waits for every answer."""
     count = scale.size(50_000, 1_000)
     enqueued: list[float] = []
@@ -40,10 +40,10 @@ def client_rates(scale: Scale) -> list[Figure]:
         "messages": count,
         "batch": BATCH,
         "aof": "off",
-        "client_cpu_us_per_message": {what: round(min(us[-scale.runs() :]), 2) for what, us in client.items()},
+        "client_cpu_us_per_message": {label: round(min(us[-scale.runs() :]), 2) for label, us in client.items()},
     }
     return [
-        Figure(
+        Measurement(
             "client_enqueue",
             "one client: enqueue_many, immediate messages",
             "/s",
@@ -52,7 +52,7 @@ def client_rates(scale: Scale) -> list[Figure]:
             at_least=True,
             details=details,
         ),
-        Figure(
+        Measurement(
             "client_finish",
             "one client: dequeue + complete_many",
             "/s",
@@ -64,7 +64,7 @@ def client_rates(scale: Scale) -> list[Figure]:
     ]
 
 
-def delayed_lives(scale: Scale) -> list[Figure]:
+def delayed_lives(scale: Scale) -> list[Measurement]:
     """Whole delayed lives a second: one client process, one event process, as in production."""
     count = scale.size(100_000, 1_000)
     delay = DELAY if not scale.quick else timedelta(milliseconds=300)
@@ -91,7 +91,7 @@ def delayed_lives(scale: Scale) -> list[Figure]:
                 client_us.append((time.process_time() - cpu) / lives * 1e6)
                 server_us.append((server.cpu_us() - server_cpu) / lives)
     return [
-        Figure(
+        Measurement(
             "delayed_lives",
             "one client + one event process: whole delayed lives",
             "/s",

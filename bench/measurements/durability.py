@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median, quantiles
 
-from bench.harness.measurement import Figure, Scale
+from bench.harness.measurement import Measurement, Scale
 from bench.measurements.message_life import BATCH, PAYLOAD
 from services.replica_set import ReplicaSet
 from tickwheel import NewMessage, Queue, Tickwheel
@@ -22,7 +22,7 @@ KINDS: dict[str, tuple[str, dict[str, str], int]] = {
 }
 
 
-def durability(scale: Scale) -> list[Figure]:
+def durability(scale: Scale) -> list[Measurement]:
     """One client that waits for every answer: a message a call, and calls of 100."""
     alone, batched = scale.size(1_000, 50), scale.size(10_000, 200)
     medians: dict[str, list[float]] = {name: [] for name in KINDS}
@@ -48,7 +48,7 @@ def durability(scale: Scale) -> list[Figure]:
                     worst[name].append(quantiles(taken, n=100)[98])
     # From disk to disk these differ more than from anything of ours: reported, without a bar.
     return [
-        Figure(
+        Measurement(
             f"durability_{name.split(',')[0].replace(':', '_')}{'_aof' if 'everysec' in name else ''}",
             f"an enqueue under {name}: p50 of its time",
             "µs",

@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 from bench.harness.bench_server import BenchServer
-from bench.harness.busy_cores import cores_awake
-from bench.harness.measurement import Figure, Scale
+from bench.harness.busy_cores import keep_cores_busy
+from bench.harness.measurement import Measurement, Scale
 from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.plan import Request
 
@@ -29,29 +29,29 @@ BLOCK = 250
 FIRST = "the first"
 
 
-def empty(scale: Scale) -> list[Figure]:
+def empty_dequeue(scale: Scale) -> list[Measurement]:
     """Every call is sent after the answer to the one before. The kinds take turns in short blocks: what a call costs
     depends on which cores the kernel has put client and server, and that changes in between."""
     blocks = scale.size(20, 1)
     worst: list[float] = []
     first: list[float] = []
-    asleep: list[float] = []
+    asleep_ratios: list[float] = []
     costs: dict[str, list[float]] = {}
     with BenchServer() as server, Tickwheel(server.url, drive=False) as tickwheel:
         calls = _calls(tickwheel)
         for call in calls.values():
             call()
         for _ in range(scale.runs()):
-            asleep.append(_dearest(_in_turns(server, calls, max(1, blocks // 4))))
-            with cores_awake():
-                found = _in_turns(server, calls, blocks)
-            for name, us in found.items():
+            asleep_ratios.append(_max_ratio(_measure_in_turns(server, calls, max(1, blocks // 4))))
+            with keep_cores_busy():
+                costs_us = _measure_in_turns(server, calls, blocks)
+            for name, us in costs_us.items():
                 costs.setdefault(name, []).append(us)
-            worst.append(_dearest(found))
-            first.append(_dearest(found, FIRST))
-        walks = _walks(server, tickwheel)
+            worst.append(_max_ratio(costs_us))
+            first.append(_max_ratio(costs_us, FIRST))
+        walks = _walk_costs(server, tickwheel)
     return [
-        Figure(
+        Measurement(
             "empty",
             "empty dequeue, filtered or not, server CPU",
             "PING",
@@ -62,7 +62,7 @@ def empty(scale: Scale) -> list[Figure]:
                 "us": {name: round(median(us), 2) for name, us in costs.items()},
                 "value_is": "the dearest kind of each run, all but the first after a message",
                 "cores": "kept awake: where they sleep between calls a PING takes the server five times as much",
-                "with_cores_asleep": round(median(asleep), 2),
+                "with_cores_asleep": round(median(asleep_ratios), 2),
                 "first_after_a_message": round(median(first), 2),
                 f"two_pairs_that_never_meet_in_{PENDING}_messages_us": walks,
             },
@@ -79,40 +79,40 @@ def _calls(tickwheel: Tickwheel) -> Calls:
             for name, where in FILTERS.items():
                 if where is None and pending:
                     continue
-                asked = f"{kind}, {name}, {pending:,} pending"
-                calls[asked] = lambda queue=queue, where=where: queue.dequeue(where=where)  # type: ignore[misc]
-                calls[f"{asked}, {FIRST}"] = lambda queue=queue, where=where: _first(tickwheel, queue, where)  # type: ignore[misc]
+                label = f"{kind}, {name}, {pending:,} pending"
+                calls[label] = lambda queue=queue, where=where: queue.dequeue(where=where)  # type: ignore[misc]
+                calls[f"{label}, {FIRST}"] = lambda queue=queue, where=where: _first(tickwheel, queue, where)  # type: ignore[misc]
     return calls
 
 
 def _first(tickwheel: Tickwheel, queue: Queue, where: dict[str, str] | None) -> None:
     """As if the call before had found something."""
-    tickwheel._core.idle.clear()
+    tickwheel._context.known_empty.clear()
     queue.dequeue(where=where)
 
 
-def _dearest(found: dict[str, float], which: str = "") -> float:
+def _max_ratio(costs_us: dict[str, float], which: str = "") -> float:
     """The dearest of a kind of calls, in PINGs; by default of all that are not the first after a message."""
-    asked = {name: us for name, us in found.items() if name != "PING" and (FIRST in name) == bool(which)}
-    return max(asked.values()) / found["PING"]
+    chosen = {name: us for name, us in costs_us.items() if name != "PING" and (FIRST in name) == bool(which)}
+    return max(chosen.values()) / costs_us["PING"]
 
 
-def _in_turns(server: BenchServer, calls: Calls, blocks: int) -> dict[str, float]:
+def _measure_in_turns(server: BenchServer, calls: Calls, blocks: int) -> dict[str, float]:
     """Microseconds of one call of each kind: the median of its blocks."""
-    found: dict[str, list[float]] = {name: [] for name in calls}
+    samples: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(blocks):
         for name, call in calls.items():
             call()
             before = server.process_cpu_us()
             for _ in range(BLOCK):
                 assert not isinstance(answer := call(), list) or name == "PING" or answer == []
-            found[name].append((server.process_cpu_us() - before) / BLOCK)
-    return {name: median(us) for name, us in found.items()}
+            samples[name].append((server.process_cpu_us() - before) / BLOCK)
+    return {name: median(us) for name, us in samples.items()}
 
 
-def _walks(server: BenchServer, tickwheel: Tickwheel) -> dict[str, float]:
+def _walk_costs(server: BenchServer, tickwheel: Tickwheel) -> dict[str, float]:
     """What an empty dequeue costs that must look through the messages of a pair: each has one of two, and none both."""
-    found = {}
+    costs_us = {}
     for kind, exclusive_key in (("plain", None), ("exclusive", "project")):
         queue = tickwheel.create_queue(f"{kind}-walk", exclusive_key=exclusive_key)
         queue.enqueue_many(
@@ -122,5 +122,5 @@ def _walks(server: BenchServer, tickwheel: Tickwheel) -> dict[str, float]:
         before = server.process_cpu_us()
         for _ in range(BLOCK):
             assert queue.dequeue(where=NEVER_MEET) == []
-        found[kind] = round((server.process_cpu_us() - before) / BLOCK, 1)
-    return found
+        costs_us[kind] = round((server.process_cpu_us() - before) / BLOCK, 1)
+    return costs_us

@@ -4,17 +4,17 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.harness.measurement import Figure, Scale
+from bench.harness.measurement import Measurement, Scale
 from services.redis_cluster import RedisCluster
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.redis.topology import slot_of
+from tickwheel.redis.topology import hash_slot
 
 NODE_TIMEOUT_MS = 2_000
 BAR_MS = NODE_TIMEOUT_MS + 3_000
 SHARDS = 64
 
 
-def failover(scale: Scale) -> list[Figure]:
+def failover(scale: Scale) -> list[Measurement]:
     """A client enqueues over all shards without pause; another primary is killed in each run, and comes back."""
     first_ms: list[float] = []
     with (
@@ -25,7 +25,7 @@ def failover(scale: Scale) -> list[Figure]:
         queue = tickwheel.create_queue("jobs")
         for run in range(scale.runs(5)):
             queue.enqueue_many(NewMessage(id=f"before-{run}-{n}") for n in range(10 * SHARDS))
-            primary = cluster.primary_of(slot_of(run * 7 % SHARDS))
+            primary = cluster.primary_of(hash_slot(run * 7 % SHARDS))
             killed = time.monotonic()
             primary.kill()
             # Messages enough that every shard has some: the call ends when all of them are in.
@@ -34,7 +34,7 @@ def failover(scale: Scale) -> list[Figure]:
             primary.restart()
             cluster.wait_until_settled()
     return [
-        Figure(
+        Measurement(
             "failover",
             "a primary of a cluster is killed: until a call over all its shards has succeeded",
             "ms",

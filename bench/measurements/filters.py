@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from bench.harness.bench_server import BenchServer
-from bench.harness.measurement import Figure, Scale
+from bench.harness.measurement import Measurement, Scale
 from bench.measurements.blocked_messages import KEY, LONG, add_free, block
 from bench.measurements.message_life import BATCH, PAYLOAD
 from tickwheel import NewMessage, Tickwheel
@@ -49,7 +49,7 @@ class CallTimer:
         self.longest_ms[name] = max(self.longest_ms.get(name, 0.0), us / 1000)
 
 
-def filtered(scale: Scale) -> list[Figure]:
+def filtered_dequeue(scale: Scale) -> list[Measurement]:
     """One pair that 1 in 1,000 of the pending messages carries, each of which has three."""
     pending, kinds = scale.size(300_000, 2_000), scale.size(1_000, 10)
     costs: dict[str, list[float]] = {}
@@ -60,32 +60,32 @@ def filtered(scale: Scale) -> list[Figure]:
         for run in range(scale.runs() + 1):
             for limit in LIMITS:
                 calls = min(CALLS, pending // kinds // (2 * limit))
-                ways: dict[str, dict[str, str] | None] = {
+                filters: dict[str, dict[str, str] | None] = {
                     f"unfiltered, limit {limit}": None,
                     f"1 in {kinds}, limit {limit}": {"kind": f"kind-{run * 2 + limit % 2}"},
                 }
-                for name, where in ways.items():
+                for name, where in filters.items():
                     costs.setdefault(name, []).append(timer.calls(name, queue, limit, where, calls))
     # The first run warms up.
-    found = {name: us[-scale.runs() :] for name, us in costs.items()}
-    names = list(found)
+    samples = {name: us[-scale.runs() :] for name, us in costs.items()}
+    names = list(samples)
     ratios = [
-        [rare / plain for plain, rare in zip(found[names[at]], found[names[at + 1]], strict=True)] for at in (0, 2)
+        [rare / plain for plain, rare in zip(samples[names[at]], samples[names[at + 1]], strict=True)] for at in (0, 2)
     ]
     return [
-        Figure(
+        Measurement(
             "filtered",
             f"filtered dequeue, 1 of {kinds:,} matching among {pending:,} pending, against unfiltered",
             "×",
             [max(pair) for pair in zip(*ratios, strict=True)],
             2,
             details={
-                "call_us": {name: round(median(us), 2) for name, us in found.items()},
+                "call_us": {name: round(median(us), 2) for name, us in samples.items()},
                 "ratios": {
                     f"limit {limit}": round(median(ratio), 3) for limit, ratio in zip(LIMITS, ratios, strict=True)
                 },
                 "value_is": "the worse limit of each run",
-                "longest_call_ms": _rounded(timer.longest_ms),
+                "longest_call_ms": _round_values(timer.longest_ms),
             },
         )
     ]
@@ -106,7 +106,7 @@ def _fill_plain(queue: Queue, pending: int, kinds: int) -> None:
         )
 
 
-def exclusive_filtered(scale: Scale) -> list[Figure]:
+def exclusive_filtered_dequeue(scale: Scale) -> list[Measurement]:
     """One pair on an exclusive queue that indexes three, with matching messages blocked behind few and many values."""
     behind, free = scale.size(100_000, 1_000), scale.size(5_000, 500)
     cases = {
@@ -144,14 +144,14 @@ def exclusive_filtered(scale: Scale) -> list[Figure]:
             longest |= timer.longest_ms
     ratios = {
         limit: {
-            name: [us / none for us, none in zip(found, by_case["none"], strict=True)]
-            for name, found in by_case.items()
+            name: [us / none for us, none in zip(samples, by_case["none"], strict=True)]
+            for name, samples in by_case.items()
         }
         for limit, by_case in costs.items()
     }
-    per_run = zip(*(found for by_case in ratios.values() for found in by_case.values()), strict=True)
+    per_run = zip(*(samples for by_case in ratios.values() for samples in by_case.values()), strict=True)
     return [
-        Figure(
+        Measurement(
             "exclusive_filtered",
             f"filtered dequeue on an exclusive queue with {behind:,} blocked matching, against none",
             "×",
@@ -163,31 +163,31 @@ def exclusive_filtered(scale: Scale) -> list[Figure]:
                     for limit, by_case in costs.items()
                 },
                 "ratios": {
-                    limit: {name: round(median(found), 3) for name, found in by_case.items()}
+                    limit: {name: round(median(samples), 3) for name, samples in by_case.items()}
                     for limit, by_case in ratios.items()
                 },
                 "value_is": "the worst limit and number of values of each run",
-                "longest_call_ms": _rounded(longest),
+                "longest_call_ms": _round_values(longest),
             },
         )
     ]
 
 
-def longest_call(scale: Scale) -> list[Figure]:
+def longest_call(scale: Scale) -> list[Measurement]:
     """The dearest calls there are: conjunctions of common pairs that hardly ever meet, and batches of a thousand."""
     pending = scale.size(300_000, 2_000)
     spread = scale.size(1_000, 50)
-    found: dict[str, list[float]] = {}
+    samples: dict[str, list[float]] = {}
     for name, exclusive in (("plain", None), ("exclusive", KEY)):
         with BenchServer() as server, Tickwheel(server.url, drive=False) as tickwheel:
             queue = tickwheel.create_queue(name, exclusive_key=exclusive)
             _fill_apart(queue, pending if exclusive is None else pending // 3, spread)
             for run in range(scale.runs()):
-                for what, ms in _longest_calls(server, queue, min(1_000, spread), run).items():
-                    found.setdefault(f"{name}: {what}", []).append(ms)
-    longest = {what: median(ms) for what, ms in found.items()}
+                for label, ms in _longest_calls(server, queue, min(1_000, spread), run).items():
+                    samples.setdefault(f"{name}: {label}", []).append(ms)
+    longest = {label: median(ms) for label, ms in samples.items()}
     return [
-        Figure(
+        Measurement(
             "longest_call",
             "the longest script call: filtered dequeues, and batches of 1,000",
             "ms",
@@ -195,7 +195,7 @@ def longest_call(scale: Scale) -> list[Figure]:
             None,
             value=max(longest.values()),
             details={
-                "ms": _rounded(longest),
+                "ms": _round_values(longest),
                 "pending": pending,
                 "value_is": "the longest of all kinds, each the median of its runs",
             },
@@ -208,10 +208,10 @@ def _longest_calls(server: BenchServer, queue: Queue, batch: int, run: int) -> d
     few_ms, few = _longest_ms(server, lambda: queue.dequeue(1, where=HARDLY_MET))
     none_ms, none = _longest_ms(server, lambda: queue.dequeue(1, where=NEVER_MET))
     many_ms, many = _longest_ms(server, lambda: queue.dequeue(1_000, where={"half": "even"}))
-    request_ms, asked = _longest_ms(server, lambda: queue.dequeue(1_000, request_id=f"bench:{run}"))
+    request_ms, requested = _longest_ms(server, lambda: queue.dequeue(1_000, request_id=f"bench:{run}"))
     created_ms, created = _longest_ms(server, lambda: queue.enqueue_many(_batch(batch)))
     assert (len(few) <= 1, none, len(created)) == (True, [], batch)
-    complete_ms, _ = _longest_ms(server, lambda: queue.complete_many([*few, *many, *asked]))
+    complete_ms, _ = _longest_ms(server, lambda: queue.complete_many([*few, *many, *requested]))
     of_one = queue.enqueue_many(_batch(batch, "one"))
     value = "one" if queue.config().exclusive_key else None
     cancel_ms, _ = _longest_ms(server, lambda: queue.cancel_many([result.id for result in of_one], value))
@@ -262,5 +262,5 @@ def _fill_apart(queue: Queue, pending: int, values: int) -> None:
         )
 
 
-def _rounded(found: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 3) for name, value in found.items()}
+def _round_values(values: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 3) for name, value in values.items()}

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from bench.harness.measurement import Figure, Scale
+from bench.harness.measurement import Measurement, Scale
 from bench.measurements.message_life import BATCH, PAYLOAD
 from tickwheel import NewMessage, Tickwheel
 
@@ -23,37 +23,37 @@ QUEUE = "lateness"
 BIN_MS, BINS = 0.5, 100
 
 
-def lateness(scale: Scale) -> list[Figure]:
+def lateness(scale: Scale) -> list[Measurement]:
     """From the due time to the worker's hands, by the clock of the machine, which is the server's too."""
     seconds, longest_s = (1.0, 1.0) if scale.quick else (30.0, LONGEST_S)
     runs = [_run(seconds, longest_s) for _ in range(scale.runs())]
-    early = [float(sum(late_ms < 0 for late_ms in found)) for found in runs]
+    early = [float(sum(late_ms < 0 for late_ms in samples)) for samples in runs]
     bins = [0] * (BINS + 1)
-    for found in runs:
-        for late_ms in found:
+    for samples in runs:
+        for late_ms in samples:
             bins[min(BINS, max(0, int(late_ms / BIN_MS)))] += 1
     details: dict[str, Any] = {
-        "messages": [len(found) for found in runs],
+        "messages": [len(samples) for samples in runs],
         "per_second": RATE,
         "seconds": seconds,
         "delays_s": [SHORTEST_S, longest_s],
         "durability": "fsync",
-        "max_ms": [round(found[-1], 3) for found in runs],
-        "p90_ms": [round(_percentile(found, 0.9), 3) for found in runs],
-        "p999_ms": [round(_percentile(found, 0.999), 3) for found in runs],
+        "max_ms": [round(samples[-1], 3) for samples in runs],
+        "p90_ms": [round(_percentile(samples, 0.9), 3) for samples in runs],
+        "p999_ms": [round(_percentile(samples, 0.999), 3) for samples in runs],
     }
-    what = f"lateness at {RATE:,} delayed messages/s for {seconds:.0f} s, embedded"
+    label = f"lateness at {RATE:,} delayed messages/s for {seconds:.0f} s, embedded"
     return [
-        Figure(
+        Measurement(
             "lateness_p50",
-            f"{what}: p50",
+            f"{label}: p50",
             "ms",
-            [_percentile(found, 0.5) for found in runs],
+            [_percentile(samples, 0.5) for samples in runs],
             3,
             details=details | {"bin_ms": BIN_MS, "histogram": bins},
         ),
-        Figure("lateness_p99", f"{what}: p99", "ms", [_percentile(found, 0.99) for found in runs], 20),
-        Figure("lateness_early", f"{what}: early", "messages", early, 0, value=max(early)),
+        Measurement("lateness_p99", f"{label}: p99", "ms", [_percentile(samples, 0.99) for samples in runs], 20),
+        Measurement("lateness_early", f"{label}: early", "messages", early, 0, value=max(early)),
     ]
 
 
@@ -62,19 +62,19 @@ def _run(seconds: float, longest_s: float) -> list[float]:
     folder = Path(tempfile.mkdtemp(prefix="tickwheel-bench-"))
     count = round(seconds * RATE)
     spawn = multiprocessing.get_context("spawn")
-    here, there = spawn.Pipe()
+    own_end, worker_end = spawn.Pipe()
     try:
         with Tickwheel(data_dir=folder) as tickwheel:
             queue = tickwheel.create_queue(QUEUE)
-            worker = spawn.Process(target=_work, args=(str(folder), count, there))
+            worker = spawn.Process(target=_work, args=(str(folder), count, worker_end))
             worker.start()
             # So that the end of the worker, whatever ends it, is noticed here.
-            there.close()
+            worker_end.close()
             try:
-                here.recv()
+                own_end.recv()
                 _produce(queue, count, longest_s)
                 late = array("d")
-                late.frombytes(here.recv_bytes())
+                late.frombytes(own_end.recv_bytes())
             finally:
                 worker.join(30)
                 worker.kill()
@@ -85,13 +85,14 @@ def _run(seconds: float, longest_s: float) -> list[float]:
 
 def _produce(queue: Any, count: int, longest_s: float) -> None:
     """A batch every tick, by a timetable that is kept to even where one batch took long."""
-    each = round(RATE * TICK_S)
+    per_tick = round(RATE * TICK_S)
     dice = random.Random(1)
     began = time.perf_counter()
-    for n in range(count // each):
+    for n in range(count // per_tick):
         time.sleep(max(0.0, began + n * TICK_S - time.perf_counter()))
         delays = [
-            timedelta(milliseconds=dice.randint(round(SHORTEST_S * 1000), round(longest_s * 1000))) for _ in range(each)
+            timedelta(milliseconds=dice.randint(round(SHORTEST_S * 1000), round(longest_s * 1000)))
+            for _ in range(per_tick)
         ]
         queue.enqueue_many([NewMessage(PAYLOAD, delay=delay) for delay in delays])
 

@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from bench.harness.bench_server import BenchServer
-from bench.harness.manual_time import TurnedShard
-from bench.harness.measurement import Figure, Scale
+from bench.harness.manual_time import ManualTimeShard
+from bench.harness.measurement import Measurement, Scale
 from bench.measurements.message_life import PAYLOAD
 from tickwheel import NewMessage
 
@@ -24,32 +24,32 @@ METADATA = (
 )
 
 
-def memory(scale: Scale) -> list[Figure]:
+def memory(scale: Scale) -> list[Measurement]:
     """A delayed message without metadata, filed; the history of events trimmed."""
-    each = scale.size(30_000, 400)
+    per_sample = scale.size(30_000, 400)
     per_message: list[float] = []
-    with BenchServer() as server, TurnedShard(server, history=1) as shard:
+    with BenchServer() as server, ManualTimeShard(server, history=1) as shard:
         queue = shard.tickwheel.create_queue(QUEUE)
         queue.enqueue(delay=timedelta(seconds=2))
         shard.settle(5_000)
         before = _settled_memory(shard)
         for sample in range(1, SAMPLES + 1):
-            spread = timedelta(days=DAYS) / each
-            for first in range(0, each, BATCH):
+            spread = timedelta(days=DAYS) / per_sample
+            for first in range(0, per_sample, BATCH):
                 new = [NewMessage(PAYLOAD, delay=timedelta(minutes=5) + spread * (first + n)) for n in range(BATCH)]
                 queue.enqueue_many(new)
                 shard.turn(1)
-            per_message.append((_settled_memory(shard) - before) / (each * sample))
+            per_message.append((_settled_memory(shard) - before) / (per_sample * sample))
     from_here = per_message[2:]
     return [
-        Figure(
+        Measurement(
             "memory",
             "memory per delayed message, ids of 20 characters",
             "B",
             from_here,
             380,
             details={
-                "messages": [each * sample for sample in range(3, SAMPLES + 1)],
+                "messages": [per_sample * sample for sample in range(3, SAMPLES + 1)],
                 "value_is": "the median of the numbers of messages",
                 "dearest": round(max(from_here), 1),
                 "payload_bytes": len(PAYLOAD),
@@ -59,17 +59,17 @@ def memory(scale: Scale) -> list[Figure]:
     ]
 
 
-def pairs(scale: Scale) -> list[Figure]:
+def pairs(scale: Scale) -> list[Measurement]:
     """A metadata pair of a pending message: messages with pairs against as many without, on servers of their own."""
     sizes = [scale.size(full, 400) for full in SIZES]
     per_pair: dict[int, list[float]] = {1: [], 5: []}
     for count in sizes:
         plain = _pending(count, 0)
-        for number, found in per_pair.items():
-            found.append((_pending(count, number) - plain) / (count * number))
+        for number, samples in per_pair.items():
+            samples.append((_pending(count, number) - plain) / (count * number))
     one = per_pair[1]
     return [
-        Figure(
+        Measurement(
             "pairs",
             "memory per metadata pair of a pending message",
             "B",
@@ -88,7 +88,7 @@ def pairs(scale: Scale) -> list[Figure]:
 
 def _pending(count: int, number: int) -> int:
     """How many bytes so many pending messages with so many pairs take, all told."""
-    with BenchServer() as server, TurnedShard(server, history=1) as shard:
+    with BenchServer() as server, ManualTimeShard(server, history=1) as shard:
         queue = shard.tickwheel.create_queue(QUEUE)
         queue.enqueue(delay=timedelta(seconds=2))
         shard.settle(5_000)
@@ -101,14 +101,14 @@ def _pending(count: int, number: int) -> int:
         return _settled_memory(shard) - before
 
 
-def cancelled(scale: Scale) -> list[Figure]:
+def cancelled_memory(scale: Scale) -> list[Measurement]:
     """An order time-out of 15 minutes, cancelled two minutes after it was made: while kept, and until its time."""
     sizes = [scale.size(full, 400) for full in SIZES]
     delay, paid_after_ms = timedelta(minutes=15), 120_000
     retained: list[float] = []
     after: list[float] = []
-    for each in sizes:
-        with BenchServer() as server, TurnedShard(server, history=1) as shard:
+    for count in sizes:
+        with BenchServer() as server, ManualTimeShard(server, history=1) as shard:
             queue = shard.tickwheel.create_queue(QUEUE)
             queue.enqueue(delay=timedelta(seconds=2))
             shard.settle(5_000)
@@ -116,18 +116,18 @@ def cancelled(scale: Scale) -> list[Figure]:
             ids: list[list[str]] = []
             # Two thousand orders a second; each batch is paid two minutes after it was made.
             began = shard.clock.now_ms
-            for _ in range(0, each, BATCH):
+            for _ in range(0, count, BATCH):
                 ids.append([result.id for result in queue.enqueue_many([NewMessage(PAYLOAD, delay=delay)] * BATCH)])
                 shard.turn(BATCH // 2)
-            shard.pass_to(max(shard.clock.now_ms, began + paid_after_ms))
+            shard.advance_to(max(shard.clock.now_ms, began + paid_after_ms))
             for batch in ids:
                 queue.cancel_many(batch)
                 shard.turn(BATCH // 2)
             last_cancel = shard.clock.now_ms
-            retained.append((_settled_memory(shard) - before) / each)
-            shard.pass_to(last_cancel + queue.config().retention_ms + 10_000)
+            retained.append((_settled_memory(shard) - before) / count)
+            shard.advance_to(last_cancel + queue.config().retention_ms + 10_000)
             assert not any(queue.counts().values()) or queue.counts()["pending"] == 1, queue.counts()
-            after.append((_settled_memory(shard) - before) / each)
+            after.append((_settled_memory(shard) - before) / count)
             assert shard.clock.now_ms < began + delay.total_seconds() * 1000, "the time-outs are due"
     details = {
         "messages": sizes,
@@ -136,7 +136,7 @@ def cancelled(scale: Scale) -> list[Figure]:
         "value_is": "the median of the numbers of messages",
     }
     return [
-        Figure(
+        Measurement(
             "cancelled_retained",
             "memory of a cancelled order time-out while it is retained",
             "B",
@@ -144,7 +144,7 @@ def cancelled(scale: Scale) -> list[Figure]:
             160,
             details=details | {"dearest": round(max(retained), 1)},
         ),
-        Figure(
+        Measurement(
             "cancelled_gone",
             "memory of a cancelled order time-out from then until its time",
             "B",
@@ -155,7 +155,7 @@ def cancelled(scale: Scale) -> list[Figure]:
     ]
 
 
-def _settled_memory(shard: TurnedShard) -> int:
+def _settled_memory(shard: ManualTimeShard) -> int:
     """Memory in use once all timers are filed, and what the server frees or resizes bit by bit is done."""
     shard.file()
     shard.server.redis.xtrim(shard.key("events"), maxlen=0, approximate=False)

@@ -8,10 +8,10 @@ from statistics import median
 from typing import Any
 
 from bench.harness.bench_server import BenchServer
-from bench.harness.busy_cores import cores_awake
+from bench.harness.busy_cores import keep_cores_busy
 from bench.harness.calibration import ZADDS, zadd_us
-from bench.harness.manual_time import TurnedShard
-from bench.harness.measurement import Figure, Scale
+from bench.harness.manual_time import ManualTimeShard
+from bench.harness.measurement import Measurement, Scale
 from tickwheel import Message, NewMessage, Queue
 from tickwheel.storage.scripts import load
 
@@ -35,7 +35,7 @@ class Cost:
     parts_us: dict[str, float]
 
 
-def cost_of_lives(shard: TurnedShard, lives: int, payload: bytes = PAYLOAD, batch: int = BATCH) -> Cost:
+def cost_of_lives(shard: ManualTimeShard, lives: int, payload: bytes = PAYLOAD, batch: int = BATCH) -> Cost:
     """Let so many lives pass, a batch at a time, and nothing of them is left."""
     server, queue = shard.server, shard.tickwheel.queue(QUEUE)
     config = shard.tickwheel.create_queue(QUEUE).config()
@@ -43,26 +43,26 @@ def cost_of_lives(shard: TurnedShard, lives: int, payload: bytes = PAYLOAD, batc
     parts: dict[str, float] = {}
 
     def part(name: str, work: Callable[[], Any]) -> Any:
-        before = server.process_cpu_us() - shard.turning_us
+        before = server.process_cpu_us() - shard.set_clock_us
         done = work()
-        parts[name] = parts.get(name, 0.0) + server.process_cpu_us() - shard.turning_us - before
+        parts[name] = parts.get(name, 0.0) + server.process_cpu_us() - shard.set_clock_us - before
         return done
 
     fired = shard.fired_timers
-    started_us = server.cpu_us() - shard.turning_us
+    started_us = server.cpu_us() - shard.set_clock_us
     for _ in range(batches):
         new = [NewMessage(payload, delay=DELAY) for _ in range(batch)]
         part("enqueue", lambda new=new: queue.enqueue_many(new))  # type: ignore[misc]
         part("read the inbox", lambda: shard.turn(STEP_MS))
     part("file", shard.file)
     due_ms = shard.clock.now_ms - 3 * 1_000 - batches * STEP_MS + int(DELAY.total_seconds() * 1000)
-    part("cascade and read slots", lambda: shard.pass_to(due_ms - STEP_MS))
+    part("cascade and read slots", lambda: shard.advance_to(due_ms - STEP_MS))
     working: deque[tuple[int, list[Message]]] = deque()
     delivered = finished = delivered_ms = 0
     while finished < lives:
         part("promote", lambda: shard.turn(STEP_MS))
         # A worker that has found nothing sleeps until it is woken.
-        if delivered < lives and (messages := part("dequeue", lambda: _dequeued(queue, batch))):
+        if delivered < lives and (messages := part("dequeue", lambda: _dequeue_up_to(queue, batch))):
             delivered_ms = shard.clock.now_ms
             delivered += len(messages)
             working.append((delivered_ms + WORK_MS, messages))
@@ -74,11 +74,11 @@ def cost_of_lives(shard: TurnedShard, lives: int, payload: bytes = PAYLOAD, batc
     for name, last_ms in (("lease timer", delivered_ms + config.lease_ms), ("retire", done_ms + config.retention_ms)):
         part(f"{name}: file, cascade, read", shard.file)
         begin = last_ms - batches * STEP_MS - STEP_MS
-        part(f"{name}: file, cascade, read", lambda begin=begin: shard.pass_to(begin))  # type: ignore[misc]
+        part(f"{name}: file, cascade, read", lambda begin=begin: shard.advance_to(begin))  # type: ignore[misc]
         while shard.clock.now_ms < last_ms + STEP_MS:
             part(name, lambda: shard.turn(STEP_MS))
         part(name, shard.settle)
-    total_us = server.cpu_us() - shard.turning_us - started_us
+    total_us = server.cpu_us() - shard.set_clock_us - started_us
     fired = shard.fired_timers - fired
     if fired != 3 * lives:
         raise AssertionError(f"{lives} lives fired {fired} timers: promote, lease and retire are 3 each")
@@ -88,21 +88,21 @@ def cost_of_lives(shard: TurnedShard, lives: int, payload: bytes = PAYLOAD, batc
     return Cost(total_us / lives, {name: us / lives for name, us in parts.items()})
 
 
-def _dequeued(queue: Queue, count: int) -> list[Message]:
+def _dequeue_up_to(queue: Queue, count: int) -> list[Message]:
     """So many messages, if there are."""
-    found: list[Message] = []
-    while len(found) < count and (more := queue.dequeue(min(count - len(found), 1_000), worker="bench")):
-        found += more
-    return found
+    messages: list[Message] = []
+    while len(messages) < count and (more := queue.dequeue(min(count - len(messages), 1_000), worker="bench")):
+        messages += more
+    return messages
 
 
-def clock_cost_us(shard: TurnedShard, calls: int) -> float:
+def clock_cost_us(shard: ManualTimeShard, calls: int) -> float:
     """How much more the production clock costs a script call than the test clock, in microseconds."""
     costs: dict[str, list[float]] = {"_clock": [], "_clock_test": []}
-    keys = shard.tickwheel._core.keys(0, QUEUE)
+    keys = shard.tickwheel._context.keys(0, QUEUE)
     shard.tickwheel.create_queue(QUEUE)
     for _ in range(5):
-        for clock, found in costs.items():
+        for clock, samples in costs.items():
             script = load("claim", clock)
             sha = shard.server.redis.script_load(script.source)
             with shard.server.redis.pipeline(transaction=False) as pipe:
@@ -111,16 +111,16 @@ def clock_cost_us(shard: TurnedShard, calls: int) -> float:
                     pipe.execute_command("EVALSHA", sha, 1, keys["clock"], bytes(16), "another")
                 before = shard.server.process_cpu_us()
                 pipe.execute(raise_on_error=False)
-                found.append((shard.server.process_cpu_us() - before) / calls)
+                samples.append((shard.server.process_cpu_us() - before) / calls)
     return median(costs["_clock"]) - median(costs["_clock_test"])
 
 
-def life(scale: Scale) -> list[Figure]:
+def life(scale: Scale) -> list[Measurement]:
     """Server CPU of a whole life of a message of 200 bytes."""
     return [_life(scale, "life", "server CPU of a whole delayed life", PAYLOAD, scale.size(20_000, 200), 16)]
 
 
-def big_life(scale: Scale) -> list[Figure]:
+def big_life(scale: Scale) -> list[Measurement]:
     """The same with a payload of 32 KiB."""
     payload = bytes(32 * 1024)
     return [_life(scale, "big_life", "whole life with a 32 KiB payload", payload, scale.size(3_000, 100), 50)]
@@ -132,9 +132,9 @@ def _fresh_zadd_us(scale: Scale) -> float:
         return zadd_us(server, scale.size(ZADDS, 2_000))
 
 
-def _life(scale: Scale, name: str, what: str, payload: bytes, lives: int, bar: float) -> Figure:
+def _life(scale: Scale, name: str, label: str, payload: bytes, lives: int, bar: float) -> Measurement:
     ratios, costs, zadds = [], [], []
-    with cores_awake(), BenchServer() as server, TurnedShard(server, history=HISTORY) as shard:
+    with keep_cores_busy(), BenchServer() as server, ManualTimeShard(server, history=HISTORY) as shard:
         # A server's first lives also pay the kernel for memory that it then keeps.
         cost_of_lives(shard, lives, payload)
         for _ in range(scale.runs()):
@@ -144,9 +144,9 @@ def _life(scale: Scale, name: str, what: str, payload: bytes, lives: int, bar: f
         fresh_us = _fresh_zadd_us(scale)
         clock_us = clock_cost_us(shard, scale.size(10_000, 200))
     phases = {part: round(median(cost.parts_us[part] for cost in costs), 3) for part in costs[0].parts_us}
-    return Figure(
+    return Measurement(
         name,
-        what,
+        label,
         "ZADD",
         ratios,
         bar,

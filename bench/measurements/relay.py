@@ -13,14 +13,14 @@ from redis import Redis
 
 from bench.harness.bench_server import BenchServer
 from bench.harness.calibration import ZADDS, zadd_us
-from bench.harness.measurement import Figure, Scale
+from bench.harness.measurement import Measurement, Scale
 from services.kafka import Kafka
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.driver.fenced_shard import Shard
+from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.stats import WheelStats
-from tickwheel.event_process.queue_directory import HomeQueues
-from tickwheel.event_process.sidecar import Companion
-from tickwheel.kafka.producer import Broker
+from tickwheel.event_process.queue_directory import QueueDirectory
+from tickwheel.event_process.sidecar import Sidecar
+from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.relay.relay import Relay
 from tickwheel.storage.fence import pack_fence
 from tickwheel.storage.keys import shard_key
@@ -31,16 +31,16 @@ PARTITIONS = 4
 _WITHIN_S = 600.0
 
 
-def relay(scale: Scale) -> list[Figure]:
+def relay(scale: Scale) -> list[Measurement]:
     """One shard's outbox, written by calls of 100 messages and by calls of one."""
     with BenchServer() as server, _kafka() as kafka:
         figures = []
         for name, batch, lives in (("relay", 100, 100_000), ("relay_single", 1, 20_000)):
-            figures += _measured(scale, server, kafka, name, batch, scale.size(lives, 1_000))
+            figures += _measure(scale, server, kafka, name, batch, scale.size(lives, 1_000))
         return figures
 
 
-def _measured(scale: Scale, server: BenchServer, kafka: Kafka, name: str, batch: int, lives: int) -> list[Figure]:
+def _measure(scale: Scale, server: BenchServer, kafka: Kafka, name: str, batch: int, lives: int) -> list[Measurement]:
     rates, ratios, cores, zadds = [], [], [], []
     for _ in range(scale.runs(3)):
         zadds.append(zadd_us(server, scale.size(ZADDS, 2_000)))
@@ -60,7 +60,7 @@ def _measured(scale: Scale, server: BenchServer, kafka: Kafka, name: str, batch:
     }
     whole = batch > 1
     return [
-        Figure(
+        Measurement(
             name,
             f"transitions relayed a second, one shard, {how}",
             "1/s",
@@ -69,7 +69,9 @@ def _measured(scale: Scale, server: BenchServer, kafka: Kafka, name: str, batch:
             at_least=True,
             details=details,
         ),
-        Figure(f"{name}_server", f"server CPU of a transition relayed, {how}", "ZADD", ratios, 1 if whole else None),
+        Measurement(
+            f"{name}_server", f"server CPU of a transition relayed, {how}", "ZADD", ratios, 1 if whole else None
+        ),
     ]
 
 
@@ -87,30 +89,30 @@ def _relay(server: BenchServer, kafka: Kafka, transitions: int) -> tuple[float, 
     """Seconds, microseconds of the server's CPU and of this process's."""
     fence, stats = pack_fence(1, 1), WheelStats()
     server.redis.hset(shard_key("tw", 0, "clock"), "fence", fence)
-    with Tickwheel(server.url) as tickwheel, _broker(kafka) as broker:
-        core = tickwheel._core
-        shard = Shard(core.namespace, 0)
+    with Tickwheel(server.url) as tickwheel, _producers(kafka) as producers:
+        core = tickwheel._context
+        shard = FencedShard(core.namespace, 0)
         shard.fence = fence
-        queues = HomeQueues(core, tickwheel._io)
+        queues = QueueDirectory(core, tickwheel._io)
         work = Relay(
             lambda _: Redis.from_url(server.url, protocol=2),
             core.namespace,
             shard,
             queues=queues,
-            broker=broker,
+            producers=producers,
             stats=stats,
             history=core.history,
         )
         before_us, own, began = server.process_cpu_us(), time.process_time(), time.perf_counter()
-        companion = Companion(shard, work)
+        sidecar = Sidecar(shard, work)
         while stats.relayed < transitions:
             if time.perf_counter() > began + _WITHIN_S:
                 raise AssertionError(f"{stats.relayed} of {transitions} transitions were relayed in {_WITHIN_S} s")
             time.sleep(0.005)
         took_s, own_s = time.perf_counter() - began, time.process_time() - own
         server_us = server.process_cpu_us() - before_us
-        companion.stop()
-        companion.join()
+        sidecar.stop()
+        sidecar.join()
     return took_s, server_us, own_s * 1e6
 
 
@@ -122,13 +124,13 @@ def _kafka() -> Iterator[Kafka]:
 
 
 @contextmanager
-def _broker(kafka: Kafka) -> Iterator[Broker]:
+def _producers(kafka: Kafka) -> Iterator[KafkaProducers]:
     topic = f"transitions-{time.time_ns()}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
-        made.result(30)
-    broker = Broker(kafka.bootstrap, topic)
+    for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+        future.result(30)
+    producers = KafkaProducers(kafka.bootstrap, topic)
     try:
-        yield broker
+        yield producers
     finally:
-        broker.close()
+        producers.close()

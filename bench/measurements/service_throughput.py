@@ -11,13 +11,13 @@ from statistics import median
 import grpc.aio
 
 from bench.harness.bench_server import BenchServer
-from bench.harness.closed_loop import Load, closed_loop
+from bench.harness.closed_loop import LoopResult, closed_loop
 from bench.harness.echo_server import PATH
-from bench.harness.measurement import Figure, Scale
-from bench.harness.served_process import SERVE, Program, program
+from bench.harness.measurement import Measurement, Scale
+from bench.harness.served_process import SERVE, ServedProcess, serve_process
 from bench.measurements.message_life import BATCH, PAYLOAD
 from tickwheel import Tickwheel
-from tickwheel.model import message_id as identity
+from tickwheel.model import message_id
 from tickwheel.rpc.methods import METHODS
 from tickwheel.v1 import message_pb2 as messages
 from tickwheel.v1 import message_service_pb2 as calls
@@ -27,18 +27,18 @@ IN_FLIGHT, BATCHES_IN_FLIGHT = 32, 4
 CONNECTIONS = 16
 
 
-def service_rates(scale: Scale) -> list[Figure]:
+def service_rates(scale: Scale) -> list[Measurement]:
     """Single messages, 32 calls in flight over one connection, in turns with the same calls of the echo, of which the
     share is taken run by run; then batches, by a channel of grpc. The first run warms up, and is not counted.
     """
     count, batches = scale.size(20_000, 320), scale.size(1_000, 8)
     with (
         BenchServer() as server,
-        program(*SERVE, server.url) as service,
-        program("-m", "bench.harness.echo_server") as echo,
+        serve_process(*SERVE, server.url) as service,
+        serve_process("-m", "bench.harness.echo_server") as echo,
     ):
         _create_queue(server)
-        single, bare = _Sampled(service, METHODS["Enqueue"].path), _Sampled(echo, PATH)
+        single, bare = _Sampler(service, METHODS["Enqueue"].path), _Sampler(echo, PATH)
         batched: list[float] = []
         for _ in range(scale.runs() + 1):
             single.run(_single(count))
@@ -47,7 +47,7 @@ def service_rates(scale: Scale) -> list[Figure]:
     share = [100 * ours / theirs for ours, theirs in zip(single.rates, bare.rates, strict=True)]
     about = {"calls": count, "in_flight": IN_FLIGHT, "connections": 1, "processes": 1, "aof": "off"}
     return [
-        Figure(
+        Measurement(
             "service_enqueue",
             "service: unary enqueue, 32 in flight",
             "/s",
@@ -56,7 +56,7 @@ def service_rates(scale: Scale) -> list[Figure]:
             at_least=True,
             details=about | {"cpu_us_per_call": single.cpu_us()},
         ),
-        Figure(
+        Measurement(
             "service_enqueue_share",
             "the same, of a bare echo",
             "%",
@@ -65,7 +65,7 @@ def service_rates(scale: Scale) -> list[Figure]:
             at_least=True,
             details=about | {"echo_per_s": list(map(round, bare.rates)), "echo_cpu_us_per_call": bare.cpu_us()},
         ),
-        Figure(
+        Measurement(
             "service_batch",
             f"service: enqueue in batches of {BATCH}",
             "messages/s",
@@ -77,20 +77,21 @@ def service_rates(scale: Scale) -> list[Figure]:
     ]
 
 
-def service_processes(scale: Scale) -> list[Figure]:
+def service_processes(scale: Scale) -> list[Measurement]:
     """The same calls of single messages over 16 connections, by two processes on one port against one."""
     count, path = scale.size(20_000, 320), METHODS["Enqueue"].path
     ratios: list[float] = []
     rates: dict[str, list[int]] = {"one": [], "two": []}
     with (
         BenchServer() as server,
-        program(*SERVE, server.url) as one,
-        program(*SERVE, server.url, "--processes=2") as two,
+        serve_process(*SERVE, server.url) as one,
+        serve_process(*SERVE, server.url, "--processes=2") as two,
     ):
         _create_queue(server)
         for run in range(scale.runs() + 1):
             single, double = (
-                closed_loop(each.target, path, _single(count), IN_FLIGHT, CONNECTIONS) for each in (one, two)
+                closed_loop(target_process.target, path, _single(count), IN_FLIGHT, CONNECTIONS)
+                for target_process in (one, two)
             )
             if run:
                 ratios.append(double.rate / single.rate)
@@ -98,22 +99,24 @@ def service_processes(scale: Scale) -> list[Figure]:
                 rates["two"].append(round(double.rate))
     about = {"calls": count, "in_flight": IN_FLIGHT, "connections": CONNECTIONS, "per_s": rates, "aof": "off"}
     return [
-        Figure("service_processes", "service: unary enqueue, 2 processes against 1", "×", ratios, None, details=about)
+        Measurement(
+            "service_processes", "service: unary enqueue, 2 processes against 1", "×", ratios, None, details=about
+        )
     ]
 
 
-class _Sampled:
+class _Sampler:
     """The runs of one kind of calls, without the first."""
 
-    def __init__(self, by: Program, path: str) -> None:
-        self._by = by
+    def __init__(self, process: ServedProcess, path: str) -> None:
+        self._process = process
         self._path = path
-        self._runs: list[tuple[Load, float]] = []
+        self._runs: list[tuple[LoopResult, float]] = []
 
     def run(self, requests: list[bytes]) -> None:
-        before = self._by.cpu_us()
-        load = closed_loop(self._by.target, self._path, requests, IN_FLIGHT)
-        self._runs.append((load, (self._by.cpu_us() - before) / len(requests)))
+        before = self._process.cpu_us()
+        load = closed_loop(self._process.target, self._path, requests, IN_FLIGHT)
+        self._runs.append((load, (self._process.cpu_us() - before) / len(requests)))
 
     @property
     def rates(self) -> list[float]:
@@ -132,7 +135,7 @@ def _create_queue(server: BenchServer) -> None:
 
 
 def _new() -> messages.NewMessage:
-    return messages.NewMessage(id=identity.new_id(), payload=PAYLOAD)
+    return messages.NewMessage(id=message_id.new_message_id(), payload=PAYLOAD)
 
 
 def _single(count: int) -> list[bytes]:
@@ -141,9 +144,9 @@ def _single(count: int) -> list[bytes]:
     ]
 
 
-async def _batches_a_second(service: Program, count: int) -> float:
+async def _batches_a_second(service: ServedProcess, count: int) -> float:
     requests = iter(
-        [calls.EnqueueBatchRequest(namespace="tw", queue="rates", messages=_some_new()) for _ in range(count)]
+        [calls.EnqueueBatchRequest(namespace="tw", queue="rates", messages=_new_batch()) for _ in range(count)]
     )
     method = METHODS["EnqueueBatch"]
     async with grpc.aio.insecure_channel(service.target) as channel:
@@ -158,5 +161,5 @@ async def _batches_a_second(service: Program, count: int) -> float:
         return count / (time.perf_counter() - began)
 
 
-def _some_new() -> list[messages.NewMessage]:
+def _new_batch() -> list[messages.NewMessage]:
     return [_new() for _ in range(BATCH)]

@@ -12,15 +12,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from bench.harness.measurement import Figure, Scale
+from bench.harness.measurement import Measurement, Scale
 from services.process import wait_until
 from services.zookeeper import ZooKeeper
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.redis import url as urls
-from tickwheel.storage import transition as transitions
+from tickwheel.redis.url import VARIABLE
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.record import State
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition, decode
 from tickwheel.testing import PrivateServer
 
 SHARDS = 16
@@ -30,11 +29,11 @@ EVERY = timedelta(milliseconds=10)
 ENDED_BAR, KILLED_BAR, HANDED_BAR, FIRST_BAR = 1_200, 6_500, 1_000, 6_000
 _DEADLINE_S = 60.0
 
-Go = Callable[[subprocess.Popen[bytes]], None]
+EndProcess = Callable[[subprocess.Popen[bytes]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class TakeoverTimes:
     """One passing of shards from one process to another, in ms."""
 
     latest: float
@@ -42,45 +41,47 @@ class Passed:
     first: float
 
 
-def takeover(scale: Scale) -> list[Figure]:
+def takeover(scale: Scale) -> list[Measurement]:
     """A message is due each 10 ms, two processes drive the shards by an election on ZooKeeper, and one goes."""
     runs = scale.size(5, 1)
     with tempfile.TemporaryDirectory() as folder, ZooKeeper(Path(folder)) as zookeeper, PrivateServer() as server:
-        ended = [_pass(zookeeper, server, _terminate, 3) for _ in range(runs)]
-        killed = [_pass(zookeeper, server, _kill, 7) for _ in range(runs)]
+        ended = [_measure_takeover(zookeeper, server, _terminate, 3) for _ in range(runs)]
+        killed = [_measure_takeover(zookeeper, server, _kill, 7) for _ in range(runs)]
     return [
         _worst(
             "handover",
             "lateness at most when one of two event processes ends by SIGTERM",
-            [each.latest for each in ended],
+            [sample.latest for sample in ended],
             ENDED_BAR,
         ),
         _worst(
             "handover_time",
             "from SIGTERM to the end of an event process that has handed over its shards",
-            [each.gone for each in ended],
+            [sample.gone for sample in ended],
             HANDED_BAR,
         ),
         _worst(
             "takeover",
             "lateness at most when one of two event processes is killed",
-            [each.latest for each in killed],
+            [sample.latest for sample in killed],
             KILLED_BAR,
         ),
         _worst(
             "takeover_first",
             "from the kill of an event process to the first promotion by its successor",
-            [each.first for each in killed],
+            [sample.first for sample in killed],
             FIRST_BAR,
         ),
     ]
 
 
-def _worst(name: str, what: str, samples: list[float], bar: float) -> Figure:
-    return Figure(name, what, "ms", samples, bar, value=max(samples), details={"shards": SHARDS})
+def _worst(name: str, label: str, samples: list[float], bar: float) -> Measurement:
+    return Measurement(name, label, "ms", samples, bar, value=max(samples), details={"shards": SHARDS})
 
 
-def _pass(zookeeper: ZooKeeper, server: PrivateServer, go: Go, seconds: int) -> Passed:
+def _measure_takeover(
+    zookeeper: ZooKeeper, server: PrivateServer, end_process: EndProcess, seconds: int
+) -> TakeoverTimes:
     namespace = f"bench-{os.urandom(6).hex()}"
     with (
         Tickwheel(server.url, namespace=namespace, shards=SHARDS, history="relay") as tickwheel,
@@ -99,7 +100,7 @@ def _pass(zookeeper: ZooKeeper, server: PrivateServer, go: Go, seconds: int) -> 
             wait_until(lambda: queue.counts()["pending"] >= some, "some are promoted", _DEADLINE_S)
             theirs = [shard for shard, owner in enumerate(_owners(redis, namespace)) if owner == _name(one)]
             began, began_at = time.monotonic(), redis.time()
-            go(one)
+            end_process(one)
             gone = (time.monotonic() - began) * 1e3
             wait_until(lambda: queue.counts()["pending"] == count, "all are promoted", _DEADLINE_S)
         finally:
@@ -107,18 +108,18 @@ def _pass(zookeeper: ZooKeeper, server: PrivateServer, go: Go, seconds: int) -> 
                 process.kill()
                 process.wait()
         began_ms = began_at[0] * 1000 + began_at[1] // 1000
-        late = [told for shard in range(SHARDS) for told in _promotions(redis, namespace, shard)]
-        after = [told.time_ms for shard in theirs for told in _promotions(redis, namespace, shard)]
+        late = [promotion for shard in range(SHARDS) for promotion in _promotions(redis, namespace, shard)]
+        after = [promotion.time_ms for shard in theirs for promotion in _promotions(redis, namespace, shard)]
     server.clear(namespace)
     first = min(time_ms for time_ms in after if time_ms > began_ms + gone) - began_ms
-    return Passed(max(told.lateness_ms or 0 for told in late), gone, first)
+    return TakeoverTimes(max(promotion.lateness_ms or 0 for promotion in late), gone, first)
 
 
 def _start(zookeeper: ZooKeeper, server: PrivateServer, namespace: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tickwheel.driving", "--namespace", namespace]
     return subprocess.Popen(
         [*command, "--election", f"zk://{zookeeper.hosts}"],
-        env=os.environ | {urls.VARIABLE: server.url},
+        env=os.environ | {VARIABLE: server.url},
         stderr=subprocess.DEVNULL,
     )
 
@@ -143,7 +144,7 @@ def _owners(redis: Any, namespace: str) -> list[str]:
     return [(owner or b"").decode() for owner in owners]
 
 
-def _promotions(redis: Any, namespace: str, shard: int) -> list[Transition]:
+def _promotions(redis: Any, namespace: str, shard: int) -> list[OutboxTransition]:
     entries = redis.xrange(shard_key(namespace, shard, "events"))
-    told = (transition for _, entry in entries for transition in transitions.decode(entry[b"e"]))
-    return [transition for transition in told if transition.from_state is State.INVISIBLE]
+    decoded = (transition for _, entry in entries for transition in decode(entry[b"e"]))
+    return [transition for transition in decoded if transition.from_state is State.INVISIBLE]

@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness.bench_server import BenchServer
-from bench.harness.measurement import Figure, Scale
-from bench.harness.served_process import SERVE, program
+from bench.harness.measurement import Measurement, Scale
+from bench.harness.served_process import SERVE, serve_process
 from tickwheel import Tickwheel, aio
 from tickwheel.load.run.run import Settings, run
-from tickwheel.load.run.run_result import Outcome
+from tickwheel.load.run.run_result import RunResult
 from tickwheel.load.scenario.source import Source
 from tickwheel.operations.delete_namespace import delete_namespace
 
 ENQUEUE_MS, DEQUEUE_MS = 25, 45
 # Shares of the published rates, in percent, between which it is looked for where it breaks.
-_STEP, _MOST = 5, 200
+_STEP, _MAX = 5, 200
 _SCENARIO = """
 about = "Timestone's published mix"
 length = "{length}s"
@@ -46,18 +46,18 @@ polls = {{ per_second = 3000, batch = 10, together = 10 }}
 _BURSTS = 'bursts = { every = "5s", length = "1s", rate = 5000 }'
 
 
-def timestone_mix(scale: Scale) -> list[Figure]:
+def timestone_mix(scale: Scale) -> list[Measurement]:
     """Through one process of the service, and beside it without one, straight to the server."""
     length, full = scale.size(15, 1), scale.size(100, _STEP)
     with BenchServer() as server, tempfile.TemporaryDirectory() as folder:
         steady, bursts = _scenario(Path(folder), length, ""), _scenario(Path(folder), length, _BURSTS)
-        with program(*SERVE, server.url) as serving:
+        with serve_process(*SERVE, server.url) as serving:
             service = _Mix(server.url, f"grpc://{serving.target}", scale)
             at_full = [service.p99(steady, full) for _ in range(scale.runs(5))]
             in_bursts = service.p99(bursts, full)
-            shares = [service.breaks(steady) for _ in range(scale.runs(3))]
+            shares = [service.breaking_share(steady) for _ in range(scale.runs(3))]
         direct = _Mix(server.url, server.url, scale)
-        direct_shares = [direct.breaks(steady)]
+        direct_shares = [direct.breaking_share(steady)]
     about: dict[str, Any] = {
         "seconds": length,
         "enqueues_per_s": 1_200,
@@ -68,17 +68,17 @@ def timestone_mix(scale: Scale) -> list[Figure]:
         "cores": os.cpu_count(),
         "probes": service.probes,
     }
-    what = f"Timestone's mix: share of its rates with p99 of enqueue ≤ {ENQUEUE_MS} ms, of dequeue ≤ {DEQUEUE_MS} ms"
+    label = f"Timestone's mix: share of its rates with p99 of enqueue ≤ {ENQUEUE_MS} ms, of dequeue ≤ {DEQUEUE_MS} ms"
     at_full_rates = "the same at the published rates: p99"
     return [
-        Figure("timestone_share", f"{what}, over the service", "%", shares, 50, at_least=True, details=about),
-        Figure("timestone_enqueue", f"{at_full_rates} of enqueue", "ms", _of(at_full, 0), ENQUEUE_MS),
-        Figure("timestone_dequeue", f"{at_full_rates} of dequeue", "ms", _of(at_full, 1), DEQUEUE_MS),
-        Figure("timestone_bursts", "the same with bursts of 5,000/s: p99 of enqueue", "ms", [in_bursts[0]], None),
-        Figure("timestone_bursts_dequeue", "the same with bursts: p99 of dequeue", "ms", [in_bursts[1]], None),
-        Figure(
+        Measurement("timestone_share", f"{label}, over the service", "%", shares, 50, at_least=True, details=about),
+        Measurement("timestone_enqueue", f"{at_full_rates} of enqueue", "ms", _column(at_full, 0), ENQUEUE_MS),
+        Measurement("timestone_dequeue", f"{at_full_rates} of dequeue", "ms", _column(at_full, 1), DEQUEUE_MS),
+        Measurement("timestone_bursts", "the same with bursts of 5,000/s: p99 of enqueue", "ms", [in_bursts[0]], None),
+        Measurement("timestone_bursts_dequeue", "the same with bursts: p99 of dequeue", "ms", [in_bursts[1]], None),
+        Measurement(
             "timestone_direct_share",
-            f"{what}, straight to the server",
+            f"{label}, straight to the server",
             "%",
             direct_shares,
             None,
@@ -102,23 +102,23 @@ class _Mix:
         namespace = f"timestone-{len(self.probes)}-{os.urandom(2).hex()}"
         with Tickwheel(self._server, namespace=namespace, drive=True) as tickwheel:
             outcome = asyncio.run(self._run(Source(str(scenario), scale=percent / 100), namespace))
-            tickwheel._run(delete_namespace(tickwheel._core))
-        enqueue, dequeue = outcome.meter.percentile("enqueue", 0.99), self._dequeue(outcome)
-        found = (1e3 * (enqueue or 0.0), 1e3 * dequeue)
+            tickwheel._run(delete_namespace(tickwheel._context))
+        enqueue, dequeue = outcome.measurements.percentile("enqueue", 0.99), self._dequeue(outcome)
+        p99_ms = (1e3 * (enqueue or 0.0), 1e3 * dequeue)
         self.probes.append(
             {
                 "percent": percent,
-                "enqueue_p99_ms": round(found[0], 2),
-                "dequeue_p99_ms": round(found[1], 2),
+                "enqueue_p99_ms": round(p99_ms[0], 2),
+                "dequeue_p99_ms": round(p99_ms[1], 2),
                 "cpu": {name: round(used, 2) for name, used in outcome.cpu.items()},
                 "bottlenecks": outcome.bottlenecks,
             }
         )
-        return found
+        return p99_ms
 
-    def breaks(self, scenario: Path) -> float:
+    def breaking_share(self, scenario: Path) -> float:
         """The highest share, in percent, at which both hold; shares above one that fails are not looked at."""
-        low, high = 0, (_STEP if self._quick else _MOST) // _STEP
+        low, high = 0, (_STEP if self._quick else _MAX) // _STEP
         while low < high:
             middle = (low + high + 1) // 2
             enqueue, dequeue = self.p99(scenario, middle * _STEP)
@@ -126,14 +126,14 @@ class _Mix:
             low, high = (middle, high) if holds else (low, middle - 1)
         return float(low * _STEP)
 
-    async def _run(self, source: Source, namespace: str) -> Outcome:
+    async def _run(self, source: Source, namespace: str) -> RunResult:
         async with aio.Tickwheel(self._url, namespace=namespace, drive=False) as tickwheel:
             return await run(Settings(source, namespace, self._url), tickwheel, asyncio.Event())
 
     @staticmethod
-    def _dequeue(outcome: Outcome) -> float:
+    def _dequeue(outcome: RunResult) -> float:
         """p99 of all dequeue calls, in seconds: those that found something, and the empty ones."""
-        return float(outcome.meter.together(("dequeue", "dequeue empty")).get_value_at_percentile(99)) / 1e6
+        return float(outcome.measurements.combined(("dequeue", "dequeue empty")).get_value_at_percentile(99)) / 1e6
 
 
 def _scenario(folder: Path, length: int, bursts: str) -> Path:
@@ -142,5 +142,5 @@ def _scenario(folder: Path, length: int, bursts: str) -> Path:
     return path
 
 
-def _of(pairs: list[tuple[float, float]], place: int) -> list[float]:
-    return [pair[place] for pair in pairs]
+def _column(pairs: list[tuple[float, float]], index: int) -> list[float]:
+    return [pair[index] for pair in pairs]

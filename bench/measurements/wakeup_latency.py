@@ -6,16 +6,16 @@ from datetime import timedelta
 from statistics import median, quantiles
 
 from bench.harness.bench_server import BenchServer
-from bench.harness.busy_cores import cores_awake
-from bench.harness.measurement import Figure, Scale
-from bench.harness.served_process import SERVE, program
+from bench.harness.busy_cores import keep_cores_busy
+from bench.harness.measurement import Measurement, Scale
+from bench.harness.served_process import SERVE, serve_process
 from bench.measurements.message_life import PAYLOAD
 from tickwheel import aio
 
 PARKED, QUEUES = 1_000, 50
 
 
-def service_wakes(scale: Scale) -> list[Figure]:
+def service_wakes(scale: Scale) -> list[Measurement]:
     """From an enqueue until a parked dequeuer has the message, over the service, both by the client of this product in
     one process; one message at a time: with cores that are awake, and with cores that fall asleep between two messages.
     Then how much CPU Redis takes while all wait and nothing comes.
@@ -25,20 +25,24 @@ def service_wakes(scale: Scale) -> list[Figure]:
     p99: list[float] = []
     asleep: list[float] = []
     idle: list[float] = []
-    with BenchServer() as server, program(*SERVE, server.url) as service:
+    with BenchServer() as server, serve_process(*SERVE, server.url) as service:
         for _ in range(scale.runs()):
-            with cores_awake():
-                late = asyncio.run(_woken(service.target, rounds))
+            with keep_cores_busy():
+                late = asyncio.run(_wake_latencies(service.target, rounds))
             p50.append(median(late))
             p99.append(quantiles(late, n=100)[98])
-            asleep.append(median(asyncio.run(_woken(service.target, rounds))))
-            idle.append(asyncio.run(_parked(service.target, server, parked, idle_s)))
+            asleep.append(median(asyncio.run(_wake_latencies(service.target, rounds))))
+            idle.append(asyncio.run(_parked_cpu_percent(service.target, server, parked, idle_s)))
     about = {"messages": rounds, "aof": "off"}
     return [
-        Figure("service_wake_p50", "service: enqueue until a parked dequeuer has it, p50", "ms", p50, 3, details=about),
-        Figure("service_wake_p99", "the same, p99", "ms", p99, 15, details=about),
-        Figure("service_wake_asleep", "the same where all cores slept before: p50", "ms", asleep, None, details=about),
-        Figure(
+        Measurement(
+            "service_wake_p50", "service: enqueue until a parked dequeuer has it, p50", "ms", p50, 3, details=about
+        ),
+        Measurement("service_wake_p99", "the same, p99", "ms", p99, 15, details=about),
+        Measurement(
+            "service_wake_asleep", "the same where all cores slept before: p50", "ms", asleep, None, details=about
+        ),
+        Measurement(
             "service_parked",
             f"service: Redis, {PARKED:,} parked dequeuers on {QUEUES} empty queues",
             "% of a core",
@@ -49,31 +53,31 @@ def service_wakes(scale: Scale) -> list[Figure]:
     ]
 
 
-async def _woken(target: str, rounds: int) -> list[float]:
+async def _wake_latencies(target: str, rounds: int) -> list[float]:
     """Milliseconds of each."""
-    found: list[float] = []
+    latencies: list[float] = []
     url = f"grpc://{target}"
     async with aio.Tickwheel(url) as consumer, aio.Tickwheel(url) as producer:
         waiting, sending = await consumer.create_queue("wakes"), producer.queue("wakes")
         for n in range(rounds):
-            parked = asyncio.create_task(_dequeued(waiting))
+            parked = asyncio.create_task(_dequeue_one(waiting))
             # Long enough to be asleep.
             await asyncio.sleep(0.01)
             began = time.perf_counter()
             await sending.enqueue(PAYLOAD, id=f"{time.time_ns():x}-{n}")
             message, when = await parked
-            found.append(1_000 * (when - began))
+            latencies.append(1_000 * (when - began))
             await message.complete()
-    return found
+    return latencies
 
 
-async def _dequeued(queue: aio.Queue) -> tuple[aio.Message, float]:
+async def _dequeue_one(queue: aio.Queue) -> tuple[aio.Message, float]:
     """The message, and when it was there: that may be before the enqueue is answered."""
     [message] = await queue.dequeue(wait=timedelta(seconds=20))
     return message, time.perf_counter()
 
 
-async def _parked(target: str, server: BenchServer, count: int, seconds: float) -> float:
+async def _parked_cpu_percent(target: str, server: BenchServer, count: int, seconds: float) -> float:
     """How much of a core Redis takes while all wait, in percent."""
     async with aio.Tickwheel(f"grpc://{target}") as tickwheel:
         queues = [await tickwheel.create_queue(f"empty-{n}") for n in range(QUEUES)]

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.harness.bench_server import BenchServer
-from bench.harness.measurement import Figure, Scale
+from bench.harness.measurement import Measurement, Scale
 from tickwheel import Tickwheel
 
 WARM, QUEUE = 500, "no-op"
@@ -96,7 +96,7 @@ PEERS = {
 }
 
 
-def worker_overhead(scale: Scale) -> list[Figure]:
+def worker_overhead(scale: Scale) -> list[Measurement]:
     """Ours and each of theirs in turns; the best of theirs is what ours is compared with."""
     count = scale.size(20_000, 200)
     ours: list[Run] = []
@@ -104,13 +104,13 @@ def worker_overhead(scale: Scale) -> list[Figure]:
         peer: {name: [] for name in islice(settings, scale.size(len(settings), 1))} for peer, settings in PEERS.items()
     }
     for _ in range(scale.runs()):
-        ours.append(measured(TICKWHEEL, count))
+        ours.append(measure(TICKWHEEL, count))
         for peer, by_settings in theirs.items():
             for name, runs in by_settings.items():
-                runs.append(measured(PEERS[peer][name], max(count // 4, 1)))
+                runs.append(measure(PEERS[peer][name], max(count // 4, 1)))
     about = {"tasks": count, "processes": 1, "batch": 10, "aof": "off"}
     return [
-        Figure(
+        Measurement(
             "worker_overhead",
             "worker: a task that does nothing, one process, batch 10",
             "µs",
@@ -118,15 +118,15 @@ def worker_overhead(scale: Scale) -> list[Figure]:
             150,
             details=about,
         ),
-        Figure("worker_cpu", "the same, CPU of the worker process", "µs", [run.process_us for run in ours], None),
-        Figure(
+        Measurement("worker_cpu", "the same, CPU of the worker process", "µs", [run.process_us for run in ours], None),
+        Measurement(
             "worker_supervisor_cpu", "the same, CPU of its supervisor", "µs", [run.supervisor_us for run in ours], None
         ),
-        *(_against(peer, by_settings, ours) for peer, by_settings in theirs.items()),
+        *(_compare(peer, by_settings, ours) for peer, by_settings in theirs.items()),
     ]
 
 
-def _against(peer: str, theirs: Mapping[str, list[Run]], ours: list[Run]) -> Figure:
+def _compare(peer: str, theirs: Mapping[str, list[Run]], ours: list[Run]) -> Measurement:
     """Run by run with the settings of theirs whose median is best; the details tell of all."""
     best = max(theirs, key=lambda name: median(run.per_s for run in theirs[name]))
     ratios = [our.per_s / their.per_s for our, their in zip(ours, theirs[best], strict=True)]
@@ -134,13 +134,13 @@ def _against(peer: str, theirs: Mapping[str, list[Run]], ours: list[Run]) -> Fig
         name: {"tasks_per_s": [round(run.per_s) for run in runs], "cpu_us": [round(run.cpu_us) for run in runs]}
         for name, runs in theirs.items()
     }
-    what = f"worker: tasks a second, against {peer} with its best settings"
-    return Figure(
-        f"worker_against_{peer.lower()}", what, "×", ratios, 1, at_least=True, details={"best": best, **details}
+    label = f"worker: tasks a second, against {peer} with its best settings"
+    return Measurement(
+        f"worker_against_{peer.lower()}", label, "×", ratios, 1, at_least=True, details={"best": best, **details}
     )
 
 
-def measured(peer: Peer, count: int) -> Run:
+def measure(peer: Peer, count: int) -> Run:
     """One run: so many tasks, and those that warm up before."""
     with BenchServer() as server, tempfile.TemporaryDirectory() as folder:
         marks = Path(folder) / "marks"
@@ -149,18 +149,18 @@ def measured(peer: Peer, count: int) -> Run:
         peer.enqueue(server, WARM + count + 50)
         counts = {"NO_OP_WARM": str(WARM), "NO_OP_COUNT": str(count), "NO_OP_MARKS": str(marks)}
         settings = {**peer.settings, **counts}
-        with running(peer.command, server, settings) as worker:
+        with run_worker(peer.command, server, settings) as worker:
             ends = time.monotonic() + 120
-            while len(found := marks.read_text().splitlines()) < 2:
+            while len(mark_lines := marks.read_text().splitlines()) < 2:
                 if worker.poll() is not None or time.monotonic() > ends:
                     raise RuntimeError(f"{' '.join(peer.command)} did not do its tasks")
                 time.sleep(0.05)
-    first, last = (json.loads(line) for line in found)
+    first, last = (json.loads(line) for line in mark_lines)
     return Run(*((1e6 * (after - before) / count) for before, after in zip(first, last, strict=True)))
 
 
 @contextmanager
-def running(
+def run_worker(
     command: Sequence[str], server: BenchServer, settings: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A worker; what it has started ends with it, if need be killed."""

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from itertools import product
 
 from bench.harness.bench_server import BenchServer
-from bench.harness.measurement import Figure, Scale
-from bench.harness.served_process import SERVE, program
-from bench.measurements.worker_overhead import QUEUE, TICKWHEEL, WARM, enqueue, running
+from bench.harness.measurement import Measurement, Scale
+from bench.harness.served_process import SERVE, serve_process
+from bench.measurements.worker_overhead import QUEUE, TICKWHEEL, WARM, enqueue, run_worker
 from tickwheel import Tickwheel
 
 SHAPES = {
@@ -21,16 +21,16 @@ SHAPES = {
 _POLL_S = 0.02
 
 
-def worker_shapes(scale: Scale) -> list[Figure]:
+def worker_shapes(scale: Scale) -> list[Measurement]:
     """Each shape, on Redis and over one process of the service."""
     count = scale.size(10_000, 200)
-    found = []
+    measurements = []
     for over, name in list(product(("redis", "grpc"), SHAPES))[-scale.size(2 * len(SHAPES), 1) :]:
-        what, task, options = SHAPES[name]
+        label, task, options = SHAPES[name]
         rates = [_rate(over, task, options, count) for _ in range(scale.runs(3))]
-        named = f"worker_{name}_{over}", f"worker over {over}: no-op tasks, {what}"
-        found.append(Figure(*named, "/s", rates, None, details={"tasks": count, "batch": 10, "aof": "off"}))
-    return found
+        named = f"worker_{name}_{over}", f"worker over {over}: no-op tasks, {label}"
+        measurements.append(Measurement(*named, "/s", rates, None, details={"tasks": count, "batch": 10, "aof": "off"}))
+    return measurements
 
 
 def _rate(over: str, task: str, options: tuple[str, ...], count: int) -> float:
@@ -39,20 +39,20 @@ def _rate(over: str, task: str, options: tuple[str, ...], count: int) -> float:
         enqueue(server, task, WARM + count)
         where = {}
         if over == "grpc":
-            where["TICKWHEEL_URL"] = f"grpc://{stack.enter_context(program(*SERVE, server.url)).target}"
+            where["TICKWHEEL_URL"] = f"grpc://{stack.enter_context(serve_process(*SERVE, server.url)).target}"
         tickwheel = stack.enter_context(Tickwheel(server.url, drive=False))
-        stack.enter_context(running((*TICKWHEEL.command, *options), server, where))
-        began, before = _completed(tickwheel, WARM)
-        ended, after = _completed(tickwheel, WARM + count)
+        stack.enter_context(run_worker((*TICKWHEEL.command, *options), server, where))
+        began, before = _wait_until_completed(tickwheel, WARM)
+        ended, after = _wait_until_completed(tickwheel, WARM + count)
     return (after - before) / (ended - began)
 
 
-def _completed(tickwheel: Tickwheel, least: int) -> tuple[float, int]:
+def _wait_until_completed(tickwheel: Tickwheel, minimum: int) -> tuple[float, int]:
     """When so many were, or somewhat more; how many."""
     queue = tickwheel.queue(QUEUE)
     until = time.monotonic() + 120
     while time.monotonic() < until:
-        if (completed := queue.counts()["completed"]) >= least:
+        if (completed := queue.counts()["completed"]) >= minimum:
             return time.perf_counter(), completed
         time.sleep(_POLL_S)
-    raise RuntimeError(f"the worker has not done {least} tasks in two minutes")
+    raise RuntimeError(f"the worker has not done {minimum} tasks in two minutes")

@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.harness.bench_server import BenchServer
 from bench.harness.calibration import zadd_us
-from bench.harness.report import between
+from bench.harness.report import replace_between
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "peers.json"
@@ -45,14 +45,14 @@ def main() -> None:
         results = {}
         for name, run in peers.items():
             print(f"{name} ...", flush=True)
-            runs = [measured(run, quick) for _ in range(1 if quick else RUNS)]
+            runs = [measure(run, quick) for _ in range(1 if quick else RUNS)]
             results[name] = {key: [run[key] for run in runs] for key in COLUMNS}
     document = table(results)
     print(document)
     if not quick:
         RESULTS.write_text(json.dumps({"versions": VERSIONS, "runs": RUNS, "results": results}, indent=1) + "\n")
         for path in DOCUMENTS:
-            between(path, document)
+            replace_between(path, document)
 
 
 def install(folder: Path) -> dict[str, Run]:
@@ -85,7 +85,7 @@ def install(folder: Path) -> dict[str, Run]:
     return {name: program(command) for name, command in commands.items()}
 
 
-def measured(run: Run, quick: bool) -> dict[str, float]:
+def measure(run: Run, quick: bool) -> dict[str, float]:
     """One run of all phases, each on a server of its own."""
     jobs, delayed, late = (1_000, 1_000, 500) if quick else (JOBS, DELAYED, LATE)
     with BenchServer() as server:
@@ -118,8 +118,8 @@ def table(results: dict[str, dict[str, list[float]]]) -> str:
     lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---|" + "---|" * len(COLUMNS)]
     for name, samples in results.items():
         cells = [f"{median(samples[key]):,.{1 if 0 < median(samples[key]) < 100 else 0}f}" for key in COLUMNS]
-        told = [cell + UNITS.get(key, "") for key, cell in zip(COLUMNS, cells, strict=True)]
-        lines.append(f"| {name} {VERSIONS[name]}".rstrip() + " | " + " | ".join(told) + " |")
+        cells_with_units = [cell + UNITS.get(key, "") for key, cell in zip(COLUMNS, cells, strict=True)]
+        lines.append(f"| {name} {VERSIONS[name]}".rstrip() + " | " + " | ".join(cells_with_units) + " |")
     return "\n".join(lines) + "\n"
 
 

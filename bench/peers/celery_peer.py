@@ -52,10 +52,10 @@ def work(count: int, meanwhile: object = None) -> list[tuple[float, float]]:
 
 
 def produce(count: int) -> None:
-    began, each = time.perf_counter(), round(RATE * TICK_S)
-    for n in range(count // each):
+    began, per_tick = time.perf_counter(), round(RATE * TICK_S)
+    for n in range(count // per_tick):
         time.sleep(max(0.0, began + n * TICK_S - time.perf_counter()))
-        for _ in range(each):
+        for _ in range(per_tick):
             delay = random.uniform(0.5, 5.0)
             job.apply_async((PAYLOAD, time.time() + delay), countdown=delay)
 

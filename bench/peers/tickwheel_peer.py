@@ -41,10 +41,12 @@ def drain(queue: Queue, count: int) -> dict[str, object]:
 
 def late(queue: Queue, count: int) -> dict[str, object]:
     worker = subprocess.Popen([sys.executable, __file__, "drain", sys.argv[2], str(count)], stdout=subprocess.PIPE)
-    began, each = time.perf_counter(), round(RATE * TICK_S)
-    for n in range(count // each):
+    began, per_tick = time.perf_counter(), round(RATE * TICK_S)
+    for n in range(count // per_tick):
         time.sleep(max(0.0, began + n * TICK_S - time.perf_counter()))
-        queue.enqueue_many([NewMessage(PAYLOAD, delay=timedelta(seconds=random.uniform(0.5, 5))) for _ in range(each)])
+        queue.enqueue_many(
+            [NewMessage(PAYLOAD, delay=timedelta(seconds=random.uniform(0.5, 5))) for _ in range(per_tick)]
+        )
     answer: dict[str, object] = json.loads(worker.communicate()[0])
     return answer
 

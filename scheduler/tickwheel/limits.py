@@ -26,13 +26,15 @@ CALL_EXCLUSIVE = 20
 CALL_INDEXED = 50
 CALL_BYTES = 1024 * 1024
 # Of large payloads, which go beside a script's call and not through it.
-BESIDE_BYTES = 4 * 1024 * 1024
+OUT_OF_BAND_BYTES = 4 * 1024 * 1024
+BESIDE_BYTES = OUT_OF_BAND_BYTES  # its public name until now
 CALL_ENTRIES = 2_000
 # Of all calls that are sent together, one for each shard: what a client holds until they are answered.
 ROUND_BYTES = 16 * 1024 * 1024
 
 # A configuration that changes this often before one call gets through is being fought over.
-STALE_MOST = 20
+STALE_CONFIG_RETRIES = 20
+STALE_MOST = STALE_CONFIG_RETRIES  # its public name until now
 
 QUEUES_MAX = 65_535
 SETTINGS_MAX = 1_000

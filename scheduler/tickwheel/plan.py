@@ -25,8 +25,8 @@ class Request:
     shard: int
     call: Call | None = None
     command: Command | None = None
-    before: Command | None = None
-    again: Sequence[bytes | int | str] | None = None
+    prelude: Command | None = None
+    retry_args: Sequence[bytes | int | str] | None = None
     durable: bool = False
 
 
@@ -51,23 +51,23 @@ class Round:
     """
 
     requests: list[Request]
-    partly: bool = False
+    allow_partial: bool = False
 
 
 @dataclass(slots=True)
-class Servers:
+class ListPrimaries:
     """Ask which servers there are. Answered with a shard for each name of one: requests of that shard go to it."""
 
 
 @dataclass(slots=True)
-class Watch:
+class Subscribe:
     """Subscribe to a queue's wake-ups. Answered with a waiter once the subscription stands."""
 
     queue: str
 
 
 @dataclass(slots=True)
-class Park:
+class AwaitWakeup:
     """Sleep until woken, or for so many seconds."""
 
     waiter: Any
@@ -75,21 +75,21 @@ class Park:
 
 
 @dataclass(slots=True)
-class PassOn:
+class ForwardWakeup:
     """The waiter was woken and found nothing for itself: let another try."""
 
     waiter: Any
 
 
 @dataclass(slots=True)
-class Leave:
+class Unsubscribe:
     """The waiter is no longer needed; a wake-up that it did not use goes to another."""
 
     waiter: Any
 
 
 @dataclass(slots=True)
-class Ask:
+class RpcCall:
     """A call of the gRPC service (`remote.methods`). Answered with its response.
 
     ``until``, in monotonic seconds, is when a call that waits is to be answered; sent again it waits only for the rest.
@@ -100,7 +100,7 @@ class Ask:
     until: float | None = None
 
 
-Step = Round | Servers | Watch | Park | PassOn | Leave | Ask
+Step = Round | ListPrimaries | Subscribe | AwaitWakeup | ForwardWakeup | Unsubscribe | RpcCall
 Plan = Generator[Step, Any, T]
 
 
@@ -111,13 +111,13 @@ class Heads:
     deadlines: dict[int, tuple[int | None, float]] = field(default_factory=dict)
 
 
-def one(request: Request) -> Plan[Reply]:
+def send_request(request: Request) -> Plan[Reply]:
     """A round of a single request."""
     replies = yield Round([request])
     reply: Reply = replies[0]
     return reply
 
 
-def pairwise(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+def pairs_from_flat(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
     """Two by two, as Redis answers with hashes."""
     return zip(flat[::2], flat[1::2], strict=True)

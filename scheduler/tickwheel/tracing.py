@@ -36,4 +36,4 @@ def carried() -> tuple[tuple[str, str], ...]:
         return ()
     from tickwheel.telemetry import spans
 
-    return tuple(spans.pairs().items())
+    return tuple(spans.current_trace_pairs().items())

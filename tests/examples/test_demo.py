@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tickwheel.cli.app import app
-from tickwheel.demo import simulation as day
-from tickwheel.demo.checks import Verdict, judge
+from tickwheel.demo import simulation
+from tickwheel.demo.checks import Verdict, check_day
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.examples
@@ -93,9 +93,9 @@ def test_a_day_that_went_wrong_is_told_by_the_exit_code(
     small_day: Path, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without_the_last_landing(departures: Any, history: Any, landings: Any, refused: Any) -> Verdict:
-        return judge(departures, history, landings[:-1], refused)
+        return check_day(departures, history, landings[:-1], refused)
 
-    monkeypatch.setattr(day, "judge", without_the_last_landing)
+    monkeypatch.setattr(simulation, "check_day", without_the_last_landing)
     asked = ["demo", "--file", str(small_day), "--seconds", "3", "--workers", "1", "--url", tickwheel_server.url]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 1, f"{done.stdout}\n{done.stderr}"

@@ -29,7 +29,7 @@ class Backlog:
         self._clock = clock
         self._server = server
         self._chance = chance
-        self._key = {name: shard_key(tickwheel._core.namespace, 0, name) for name in ("clock", "slots")}
+        self._key = {name: shard_key(tickwheel._context.namespace, 0, name) for name in ("clock", "slots")}
 
     def grow(self) -> None:
         """Add messages that were enqueued days ago."""

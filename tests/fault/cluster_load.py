@@ -14,12 +14,12 @@ from redis.cluster import RedisCluster as Client
 from services.redis_cluster import RedisCluster
 from tests.fault.event_processes import EventProcessChild
 from tests.integration.blocking_aio import Blocking, LoopThread
-from tests.support.outbox import told
+from tests.support.outbox import read_outbox
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, NotDurable, Tickwheel, aio
 from tickwheel.doctor import audit
 from tickwheel.storage.record import State
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 
 SHARDS = 12
 PRODUCERS = WORKERS = 2
@@ -145,11 +145,11 @@ def load(
 
 def check(tickwheel: Tickwheel, cluster: RedisCluster, work: ClusterLoad) -> None:
     """Every acknowledged message was completed, once; its history is whole; and every index is as the records imply."""
-    findings = tickwheel._run(audit(tickwheel._core))
+    findings = tickwheel._run(audit(tickwheel._context))
     assert not findings, "\n".join(findings)
     with Client.from_url(cluster.nodes[0].url, protocol=2) as client:
-        lives: dict[str, list[Transition]] = {}
-        for transition in told(client, tickwheel._core.namespace, tickwheel._core.shards):
+        lives: dict[str, list[OutboxTransition]] = {}
+        for transition in read_outbox(client, tickwheel._context.namespace, tickwheel._context.shards):
             lives.setdefault(transition.id, []).append(transition)
     assert lives.keys() >= work.added
     for id, life in lives.items():

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tests.support.wait_until import eventually
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
-from tickwheel.redis import url as urls
+from tickwheel.redis.url import VARIABLE
 from tickwheel.storage.keys import shard_key
 
 
@@ -30,7 +30,7 @@ class EventProcessChild:
                 stdin=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                env=os.environ | {urls.VARIABLE: url},
+                env=os.environ | {VARIABLE: url},
             )
 
     @property

@@ -15,24 +15,24 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from tests.support.wait_until import eventually
-from tickwheel.driver.commands import Refused
-from tickwheel.driver.shard_connection import Link
-from tickwheel.election.zookeeper_session import Ensemble
+from tickwheel.driver.commands import ScriptError
+from tickwheel.driver.shard_connection import ShardConnection
+from tickwheel.election.zookeeper_session import ZooKeeperSession
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
-from tickwheel.event_process.main import drive
+from tickwheel.event_process.main import run
 from tickwheel.storage.scripts import Call
 
-_make, _raise_epoch, _execute = Ensemble.__init__, Ensemble.raise_epoch, Link.execute
+_make, _raise_epoch, _execute = ZooKeeperSession.__init__, ZooKeeperSession.raise_epoch, ShardConnection.execute
 _GO_S = 60.0
-_ensembles: list[Ensemble] = []
+_ensembles: list[ZooKeeperSession] = []
 
 
-def make(ensemble: Ensemble, *args: Any) -> None:
+def make(ensemble: ZooKeeperSession, *args: Any) -> None:
     _ensembles.append(ensemble)
     _make(ensemble, *args)
 
 
-def raise_epoch(ensemble: Ensemble, node: str, candidate: str, who: bytes) -> Any:
+def raise_epoch(ensemble: ZooKeeperSession, node: str, candidate: str, who: bytes) -> Any:
     stop()
     request = _raise_epoch(ensemble, node, candidate, who)
     try:
@@ -42,13 +42,13 @@ def raise_epoch(ensemble: Ensemble, node: str, candidate: str, who: bytes) -> An
     return request
 
 
-def execute(link: Link, command: Any) -> Any:
+def execute(link: ShardConnection, command: Any) -> Any:
     if not (isinstance(command, Call) and command.script.name == "claim"):
         return _execute(link, command)
     stop()
     try:
         reply = _execute(link, command)
-    except Refused:
+    except ScriptError:
         say("refused")
         raise
     say("done")
@@ -76,9 +76,9 @@ def say(*words: str) -> None:
 if __name__ == "__main__":
     url, namespace, election, where = sys.argv[1:5]
     go = Path(sys.argv[5])
-    Ensemble.__init__ = make  # type: ignore[method-assign, assignment]
+    ZooKeeperSession.__init__ = make  # type: ignore[method-assign, assignment]
     if where == "epoch":
-        Ensemble.raise_epoch = raise_epoch  # type: ignore[method-assign, assignment]
+        ZooKeeperSession.raise_epoch = raise_epoch  # type: ignore[method-assign, assignment]
     else:
-        Link.execute = execute  # type: ignore[method-assign, assignment]
-    drive(url, namespace, ZooKeeperUrl.parse(election), None, until_eof=True)
+        ShardConnection.execute = execute  # type: ignore[method-assign, assignment]
+    run(url, namespace, ZooKeeperUrl.parse(election), None, until_eof=True)

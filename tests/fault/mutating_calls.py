@@ -14,7 +14,7 @@ MANY = [f"later{n}" for n in range(12)]
 
 
 @dataclass
-class Prepared:
+class PreparedNamespace:
     """A plain queue and an exclusive one, with leases on what is named `held`, `other`, `last` and `cancelled`."""
 
     tickwheel: Tickwheel
@@ -23,7 +23,7 @@ class Prepared:
     leases: dict[str, Message]
 
 
-def prepared(tickwheel: Tickwheel) -> Prepared:
+def prepare_namespace(tickwheel: Tickwheel) -> PreparedNamespace:
     """`held` and `other` are Running, `last` for the last time; `next` is ready; the rest is what its name says."""
     work = tickwheel.create_queue("work")
     films = tickwheel.create_queue("films", exclusive_key="of")
@@ -39,7 +39,7 @@ def prepared(tickwheel: Tickwheel) -> Prepared:
     [leases["film"]] = films.dequeue()
     work.enqueue(b"next", id="next", metadata={"region": "eu"})
     work.enqueue_many(NewMessage(b"", id=id, delay=HOUR) for id in MANY)
-    return Prepared(tickwheel, work, films, leases)
+    return PreparedNamespace(tickwheel, work, films, leases)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Call:
     """``script`` is what the call sends, ``changes`` how many transitions it makes."""
 
     script: str
-    run: Callable[[Prepared], Any]
+    run: Callable[[PreparedNamespace], Any]
     changes: int = 1
 
 
@@ -93,7 +93,7 @@ CALLS: dict[str, Call] = {
 }
 
 
-def answer(call: Call, on: Prepared) -> Any:
+def answer(call: Call, on: PreparedNamespace) -> Any:
     """All that a caller sees of an answer, or of a refusal; of a lease all but its token, which is random."""
     try:
         return _seen(call.run(on))
@@ -112,6 +112,6 @@ def _seen(found: Any) -> Any:
             return _seen(found.config())
         case QueueConfig():
             # Of a queue all but its stamp, which is random.
-            return replace(found, stamp=bytes(4))
+            return replace(found, uid=bytes(4))
         case _:
             return found

@@ -92,6 +92,6 @@ def test_wherever_a_task_is_cancelled_the_next_calls_get_their_own_answers(
                 await asyncio.gather(asking, return_exceptions=True)
                 await each_hears_its_own(queue)
                 await no_connection_is_left_behind(tickwheel)
-            tickwheel_server.clear(tickwheel._core.namespace)
+            tickwheel_server.clear(tickwheel._context.namespace)
 
     asyncio.run(asyncio.wait_for(cancelled_after(count), 30))

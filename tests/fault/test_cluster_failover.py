@@ -17,7 +17,7 @@ from tests.fault.cluster_load import load
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel, Unavailable, aio
 from tickwheel.redis.pools import ANSWER_S
-from tickwheel.redis.topology import slot_of
+from tickwheel.redis.topology import hash_slot
 from tickwheel.storage.sharding import shard_of
 
 pytestmark = pytest.mark.fault
@@ -39,7 +39,7 @@ def id_on(shard: int, name: str) -> str:
 
 
 def owner(cluster: RedisCluster, shard: int) -> ValkeyServer:
-    return cluster.primary_of(slot_of(shard))
+    return cluster.primary_of(hash_slot(shard))
 
 
 def shard_elsewhere(cluster: RedisCluster, node: ValkeyServer) -> int:

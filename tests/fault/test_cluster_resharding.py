@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from services.redis_cluster import RedisCluster
-from services.slot_migration import SlotMove
+from services.slot_migration import SlotMigration
 from services.valkey import ValkeyServer
 from tests.fault.cluster_load import SHARDS, load
 from tests.support.wait_until import eventually
-from tickwheel.redis.topology import slot_of
+from tickwheel.redis.topology import hash_slot
 
 pytestmark = pytest.mark.fault
 
@@ -29,7 +29,9 @@ def has_refused(node: ValkeyServer, most: int) -> bool:
 
 def others(cluster: RedisCluster, node: ValkeyServer) -> list[ValkeyServer]:
     """The primaries but one."""
-    primaries = {cluster.primary_of(slot_of(shard)).port: cluster.primary_of(slot_of(shard)) for shard in range(SHARDS)}
+    primaries = {
+        cluster.primary_of(hash_slot(shard)).port: cluster.primary_of(hash_slot(shard)) for shard in range(SHARDS)
+    }
     return [primary for port, primary in primaries.items() if port != node.port]
 
 
@@ -39,10 +41,10 @@ def test_slots_that_move_key_by_key_and_back_leave_no_call_half_done(
 ) -> None:
     with load(redis_cluster, tmp_path, asyncio=asyncio, shards=shards) as work:
         for shard in range(2):
-            home = redis_cluster.primary_of(slot_of(shard))
+            home = redis_cluster.primary_of(hash_slot(shard))
             away = others(redis_cluster, home)[0]
             for source, target in ((home, away), (away, home)):
-                move = SlotMove(redis_cluster, slot_of(shard), target)
+                move = SlotMigration(redis_cluster, hash_slot(shard), target)
                 refused = refusals(source)
                 move.begin()
                 assert move.move(limit=3) == 3
@@ -58,7 +60,7 @@ def test_slots_that_move_whole_and_back_leave_no_call_half_done(
 ) -> None:
     with load(redis_cluster, tmp_path, asyncio=asyncio, shards=shards) as work:
         for shard in range(2):
-            slot = slot_of(shard)
+            slot = hash_slot(shard)
             home = redis_cluster.primary_of(slot)
             away = others(redis_cluster, home)[0]
             for target in (away, home):

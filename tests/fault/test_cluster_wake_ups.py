@@ -12,11 +12,11 @@ import pytest
 import redis
 
 from services.redis_cluster import RedisCluster
-from services.slot_migration import SlotMove
+from services.slot_migration import SlotMigration
 from tests.integration.blocking_aio import Blocking, LoopThread
 from tests.support.wait_until import eventually
 from tickwheel import Message, Tickwheel, aio
-from tickwheel.redis.topology import slot_of
+from tickwheel.redis.topology import hash_slot
 from tickwheel.redis.wait_list import WaitList
 from tickwheel.storage.keys import queue_key
 from tickwheel.storage.sharding import shard_of
@@ -68,14 +68,14 @@ def asleep(cluster: RedisCluster, asyncio: bool) -> Iterator[tuple[Tickwheel, Fu
 def listeners(cluster: RedisCluster, namespace: str) -> int:
     """How many listen to the shard's channel, at the server that has it."""
     try:
-        owner = cluster.primary_of(slot_of(SHARD))
+        owner = cluster.primary_of(hash_slot(SHARD))
         return int(owner.call("PUBSUB", "SHARDNUMSUB", queue_key(namespace, SHARD, "work", "wake"))[1])
     except (RuntimeError, redis.RedisError):
         return 0
 
 
 def is_woken(cluster: RedisCluster, tickwheel: Tickwheel, sleeping: Future[list[Message]]) -> bool:
-    eventually(lambda: listeners(cluster, tickwheel._core.namespace), "it listens again")
+    eventually(lambda: listeners(cluster, tickwheel._context.namespace), "it listens again")
     tickwheel.queue("work").enqueue(id=ID)
     return [message.id for message in sleeping.result(20)] == [ID]
 
@@ -84,19 +84,19 @@ def is_woken(cluster: RedisCluster, tickwheel: Tickwheel, sleeping: Future[list[
 def test_one_who_waits_is_woken_after_the_slot_has_moved_key_by_key(redis_cluster: RedisCluster, asyncio: bool) -> None:
     with asleep(redis_cluster, asyncio) as (tickwheel, sleeping):
         tickwheel.queue("work").enqueue(id="elsewhere", delay=timedelta(hours=1))
-        home = redis_cluster.primary_of(slot_of(SHARD))
+        home = redis_cluster.primary_of(hash_slot(SHARD))
         target = next(node for node in map(redis_cluster.primary_of, (0, 16_000)) if node.port != home.port)
-        SlotMove(redis_cluster, slot_of(SHARD), target).run()
+        SlotMigration(redis_cluster, hash_slot(SHARD), target).run()
         try:
             assert is_woken(redis_cluster, tickwheel, sleeping)
         finally:
-            SlotMove(redis_cluster, slot_of(SHARD), home).run()
+            SlotMigration(redis_cluster, hash_slot(SHARD), home).run()
 
 
 @CLIENTS
 def test_one_who_waits_is_woken_after_the_slot_has_moved_whole(redis_cluster: RedisCluster, asyncio: bool) -> None:
     with asleep(redis_cluster, asyncio) as (tickwheel, sleeping):
-        slot = slot_of(SHARD)
+        slot = hash_slot(SHARD)
         home = redis_cluster.primary_of(slot)
         target = next(node for node in map(redis_cluster.primary_of, (0, 16_000)) if node.port != home.port)
         redis_cluster.migrate(slot, slot, target)
@@ -109,5 +109,5 @@ def test_one_who_waits_is_woken_after_the_slot_has_moved_whole(redis_cluster: Re
 @CLIENTS
 def test_one_who_waits_is_woken_after_the_primary_was_killed(cluster: RedisCluster, asyncio: bool) -> None:
     with asleep(cluster, asyncio) as (tickwheel, sleeping):
-        cluster.primary_of(slot_of(SHARD)).kill()
+        cluster.primary_of(hash_slot(SHARD)).kill()
         assert is_woken(cluster, tickwheel, sleeping)

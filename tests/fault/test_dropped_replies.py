@@ -14,11 +14,11 @@ import pytest
 
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.flaky_proxy import FlakyProxy
-from tests.fault.mutating_calls import CALLS, HOUR, NOW, Prepared, answer, prepared
-from tests.support.outbox import path, told
+from tests.fault.mutating_calls import CALLS, HOUR, NOW, PreparedNamespace, answer, prepare_namespace
+from tests.support.outbox import read_outbox, states_of
 from tests.support.wait_until import eventually
 from tickwheel import Change, EnqueueResult, Message, NewMessage, Queue, Tickwheel, Unavailable, aio
-from tickwheel.redis import pools as servers
+from tickwheel.redis import pools
 from tickwheel.redis.topology import SINGLE
 from tickwheel.testing import PrivateServer, VirtualClock
 from tickwheel.testing.virtual_clock import FRAGMENT
@@ -77,10 +77,10 @@ def test_lost_replies_duplicate_nothing(
     proxy.loses = 0.0
     assert proxy.lost > 30
     with tickwheel_server.client() as client:
-        transitions = told(client, flaky._core.namespace, shards)
+        transitions = read_outbox(client, flaky._context.namespace, shards)
     for n in range(16):
         life = ["invisible", "pending", "running", "pending", "running", "errored", "pending", "running"]
-        assert path(transitions, f"m{n}") == [*life, "completed" if n % 2 else "cancelled"]
+        assert states_of(transitions, f"m{n}") == [*life, "completed" if n % 2 else "cancelled"]
 
 
 def test_lost_replies_duplicate_nothing_for_tasks(proxy: FlakyProxy, tickwheel_server: PrivateServer) -> None:
@@ -105,10 +105,10 @@ def test_lost_replies_duplicate_nothing_for_tasks(proxy: FlakyProxy, tickwheel_s
     try:
         assert asyncio.run(live_together()) == [[1, 2]] * 20
         with tickwheel_server.client() as client:
-            transitions = told(client, "flaky-tasks")
+            transitions = read_outbox(client, "flaky-tasks")
         assert proxy.lost > 20
         for n in range(20):
-            assert path(transitions, f"m{n}") == ["pending", "running", "pending", "running", "completed"]
+            assert states_of(transitions, f"m{n}") == ["pending", "running", "pending", "running", "completed"]
     finally:
         tickwheel_server.clear("flaky-tasks")
 
@@ -122,7 +122,7 @@ def the_one(queue: Queue, id: str) -> Message:
 def test_redis_py_does_not_repeat_calls_by_itself(flaky: Tickwheel, proxy: FlakyProxy) -> None:
     work = flaky.create_queue("work")
     work.enqueue(b"before")
-    namespace, timeout = flaky._core.namespace, timedelta(milliseconds=300)
+    namespace, timeout = flaky._context.namespace, timedelta(milliseconds=300)
     with Tickwheel(proxy.url, namespace=namespace, timeout=timeout) as impatient:
         impatient.queue("work").dequeue()
         proxy.loses_answer_to = b"only once"
@@ -164,7 +164,7 @@ def resent() -> Iterator[Resent]:
 def test_a_server_frozen_in_the_middle_of_a_call_does_it_once_and_answers_it(
     name: str, faulty: FaultyServer, resent: Resent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servers, "ANSWER_S", 0.05)
+    monkeypatch.setattr(pools, "ANSWER_S", 0.05)
     call = CALLS[name]
     with stopped(faulty.url, "undisturbed") as undisturbed, stopped(faulty.url, "frozen") as on:
         expected = answer(call, undisturbed)
@@ -182,13 +182,13 @@ def test_a_server_frozen_in_the_middle_of_a_call_does_it_once_and_answers_it(
             assert answered.result(20) == expected
             # The fault was one: the server did get the call more than once. A configuration is read before it is set.
             assert call.script in ("create", "configure") or scripts_run(client) >= ran + 3
-            assert told(client, "frozen") == told(client, "undisturbed")
+            assert read_outbox(client, "frozen") == read_outbox(client, "undisturbed")
 
 
 def test_a_call_under_way_ends_when_its_client_is_closed_and_may_have_happened(
     faulty: FaultyServer, resent: Resent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servers, "ANSWER_S", 0.05)
+    monkeypatch.setattr(pools, "ANSWER_S", 0.05)
     with Tickwheel(faulty.url) as tickwheel, ThreadPoolExecutor() as threads, faulty.frozen():
         queue = tickwheel.queue("q")
         under_way = threads.submit(queue.enqueue, id="m")
@@ -200,11 +200,11 @@ def test_a_call_under_way_ends_when_its_client_is_closed_and_may_have_happened(
 
 
 @contextmanager
-def stopped(url: str, namespace: str) -> Iterator[Prepared]:
+def stopped(url: str, namespace: str) -> Iterator[PreparedNamespace]:
     """A namespace that is prepared for every call, and whose time stands still."""
     with Tickwheel(url, namespace=namespace, history="relay", clock=FRAGMENT) as tickwheel:
         VirtualClock(url, namespace, THEN).close()
-        yield prepared(tickwheel)
+        yield prepare_namespace(tickwheel)
 
 
 def scripts_run(client: Any) -> int:
@@ -240,7 +240,7 @@ def test_a_late_copy_is_refused_when_its_session_has_expired(
     work.dequeue(worker="the-worker")
     copy = proxy.requests[-1]
     with tickwheel_server.client() as client:
-        [session] = client.keys(f"{flaky._core.namespace}:*session*")
+        [session] = client.keys(f"{flaky._context.namespace}:*session*")
         client.delete(session)
     assert sent_raw(str(tickwheel_server.folder / "valkey.sock"), copy).startswith(b"-SESSIONEXPIRED")
     assert work.counts()["running"] == 2

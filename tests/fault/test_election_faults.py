@@ -21,7 +21,7 @@ from tests.support.election_member import candidates
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
-from tickwheel.operations.shard_status import reset_epoch, views
+from tickwheel.operations.shard_status import reset_epoch, shard_statuses
 from tickwheel.storage.fence import epoch_of
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
@@ -55,7 +55,7 @@ def start(
         def started(at: str = tickwheel_server.url, hosts: str = ensemble.hosts) -> EventProcessChild:
             lock = tmp_path / f"process {len(list(tmp_path.iterdir()))}"
             url = ZooKeeperUrl.parse(f"zk://{hosts}")
-            child = EventProcessChild(at, tickwheel._core.namespace, lock, election=url)
+            child = EventProcessChild(at, tickwheel._context.namespace, lock, election=url)
             return ending.enter_context(child)
 
         yield started
@@ -65,7 +65,7 @@ class Owners:
     """Who drives each shard, as the shards say."""
 
     def __init__(self, tickwheel: Tickwheel, server: Any) -> None:
-        self._namespace, self._server = tickwheel._core.namespace, server
+        self._namespace, self._server = tickwheel._context.namespace, server
 
     def now(self) -> list[str]:
         keys = [shard_key(self._namespace, shard, "clock") for shard in range(SHARDS)]
@@ -130,7 +130,7 @@ def test_who_is_told_to_end_hands_its_shards_over(
     # Its session ended with it, so nobody waited for its end.
     client = KazooClient(ensemble.hosts)
     client.start()
-    root = f"/tickwheel/{tickwheel._core.namespace}"
+    root = f"/tickwheel/{tickwheel._context.namespace}"
     assert len(client.get_children(f"{root}/members")) == 1
     owners.settle(another)
     eventually(
@@ -146,7 +146,7 @@ def test_who_is_told_to_end_hands_its_shards_over(
 def test_who_was_frozen_past_its_session_changes_nothing_when_it_wakes(
     tickwheel: Tickwheel, start: Start, owners: Owners, ensemble: ZooKeeper, contents: Contents
 ) -> None:
-    namespace = tickwheel._core.namespace
+    namespace = tickwheel._context.namespace
     [zookeeper] = ensemble.servers
     with FlakyProxy((HOST, zookeeper.port), keeps_requests=False) as proxy:
         frozen = start(hosts=f"{HOST}:{proxy.port}")
@@ -217,12 +217,12 @@ def test_a_namespace_of_another_server_with_the_same_name_and_path_is_refused_be
     one = start()
     owners.settle(one)
     before = owners.epochs()
-    namespace = tickwheel._core.namespace
+    namespace = tickwheel._context.namespace
     with PrivateServer() as server, Tickwheel(server.url, namespace=namespace, shards=2) as elsewhere:
         stranger = start(server.url)
         assert stranger.process.wait(20) == 1
         assert "its own path" in stranger.log
-        assert [view.owner for view in elsewhere._run(views(elsewhere._core))] == ["", ""]
+        assert [view.owner for view in elsewhere._run(shard_statuses(elsewhere._context))] == ["", ""]
     owners.settle(one)
     assert owners.epochs() == before
 
@@ -249,7 +249,7 @@ class TestOnAQuorum:
             assert (owners.now(), owners.epochs()) == before
         for server in lost:
             server.restart()
-        ensemble.wait_until_all_serve()
+        ensemble.wait_until_all_ready()
         one.kill()
         owners.settle(another, within=60)
 
@@ -278,7 +278,7 @@ class TestWhereZooKeeperLosesItsData:
         assert (owners.now(), owners.epochs()) == before
         for child in (one, another):
             assert child.stop() == 0
-        core = tickwheel._core
+        core = tickwheel._context
         for shard in range(SHARDS):
             tickwheel._run(reset_epoch(core, shard))
         third, fourth = start(), start()

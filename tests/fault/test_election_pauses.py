@@ -121,7 +121,7 @@ def test_who_was_stopped_before_it_raised_or_claimed_an_epoch_usurps_nothing(
     where: str,
     times: int,
 ) -> None:
-    namespace, url, epochs = tickwheel._core.namespace, tickwheel_server.url, list[int]()
+    namespace, url, epochs = tickwheel._context.namespace, tickwheel_server.url, list[int]()
     node = f"/tickwheel/{namespace}/shards/0"
     queue = tickwheel.create_queue("jobs")
     with two(url, namespace, f"zk://{zookeeper.hosts}", where, tmp_path) as processes:

@@ -42,7 +42,7 @@ def test_what_was_acknowledged_outlives_program_and_server(tmp_path: Path) -> No
 
     with Tickwheel(data_dir=data, drive=False) as tickwheel:
         kept = {message.id: message for message in tickwheel.queue("work").messages()}
-        assert tickwheel._run(audit(tickwheel._core)) == []
+        assert tickwheel._run(audit(tickwheel._context)) == []
     assert len(acknowledged) > 50
     assert acknowledged <= kept.keys()
     assert all(len(message.payload) in (0, 1_500, 3_000) for message in kept.values())
@@ -85,7 +85,7 @@ def test_clients_go_on_when_their_server_is_killed(tmp_path: Path) -> None:
             done.append(message[0].id)
         assert len(done) == len(set(done)) == work.counts()["completed"]
         assert set(work.counts().items()) <= {("completed", len(done)), *((state, 0) for state in work.counts())}
-        assert tickwheel._run(audit(tickwheel._core)) == []
+        assert tickwheel._run(audit(tickwheel._context)) == []
 
 
 def kill_server(data: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import Contents
 from tests.fault.backlog import SOON, Backlog
 from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_claim
-from tests.support.outbox import told
+from tests.support.outbox import read_outbox
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.doctor import audit
@@ -44,7 +44,7 @@ def test_killed_at_any_point_of_cascade_and_promote_nothing_is_lost_or_early_or_
 ) -> None:
     chance, killed_at = random.Random(0), Counter[str]()
     with sandbox(tickwheel_server, history="relay") as (tickwheel, clock):
-        namespace, lock = tickwheel._core.namespace, tmp_path / "lock"
+        namespace, lock = tickwheel._context.namespace, tmp_path / "lock"
         backlog = Backlog(tickwheel, clock, server, chance)
         # What it has done, what is left of it, and after how much more of it the process is killed at most.
         works = {
@@ -67,14 +67,14 @@ def test_killed_at_any_point_of_cascade_and_promote_nothing_is_lost_or_early_or_
             # On a machine that stalls the process may have come to the end before: that was not in the middle.
             killed_at[work] += left() > 0
             if killed_at.total() == KILLS // 2:
-                assert not tickwheel._run(audit(tickwheel._core))
+                assert not tickwheel._run(audit(tickwheel._context))
 
         with EventProcessChild(tickwheel_server.url, namespace, lock):
             last = datetime.now(UTC) + SOON
             expected = {id for id, moment in backlog.due.items() if moment <= last}
             eventually(lambda: backlog.promoted() == len(expected), "all promoted that is due", 60)
-        assert not tickwheel._run(audit(tickwheel._core))
-        promoted = [one for one in told(server, namespace) if one.to_state == State.PENDING]
+        assert not tickwheel._run(audit(tickwheel._context))
+        promoted = [one for one in read_outbox(server, namespace) if one.to_state == State.PENDING]
 
     assert Counter(one.id for one in promoted) == Counter(expected)
     # Exact: the server's clock tells both, in whole ms, a `due` between two of them rounded up.
@@ -88,7 +88,7 @@ def has_reached(done: Callable[[], int], enough: int) -> bool:
 def test_a_process_frozen_through_a_takeover_changes_nothing_when_it_wakes(
     tickwheel: Tickwheel, server: Any, tickwheel_server: PrivateServer, contents: Contents, tmp_path: Path
 ) -> None:
-    namespace = tickwheel._core.namespace
+    namespace = tickwheel._context.namespace
     jobs = tickwheel.create_queue("jobs")
     with EventProcessChild(tickwheel_server.url, namespace, tmp_path / "lock of one host") as frozen:
         wait_for_a_claim(server, namespace, None)
@@ -108,4 +108,4 @@ def test_a_process_frozen_through_a_takeover_changes_nothing_when_it_wakes(
         assert contents(namespace) == before
     with EventProcessChild(tickwheel_server.url, namespace, tmp_path / "lock of another host"):
         eventually(lambda: jobs.counts()["pending"] == 4_000, "the next goes on")
-    assert not tickwheel._run(audit(tickwheel._core))
+    assert not tickwheel._run(audit(tickwheel._context))

@@ -45,7 +45,7 @@ class Pair:
     def kept(self) -> set[str]:
         """The ids that the primary of now has; everything else about them is in order, too."""
         with Tickwheel(self.servers.url, drive=False) as tickwheel:
-            assert tickwheel._run(audit(tickwheel._core)) == []
+            assert tickwheel._run(audit(tickwheel._context)) == []
             queue = next((queue for queue in tickwheel.queues() if queue.name == "orders"), None)
             return {message.id for message in queue.messages()} if queue else set()
 

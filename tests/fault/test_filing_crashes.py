@@ -11,7 +11,7 @@ import pytest
 
 from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_claim
 from tests.fault.faulty_server import FaultyServer
-from tests.support.outbox import told
+from tests.support.outbox import read_outbox
 from tests.support.wait_until import eventually
 from tickwheel import Message, NewMessage, Tickwheel
 from tickwheel.doctor import audit
@@ -51,9 +51,9 @@ def test_killed_while_filing_nothing_is_lost_or_early_or_delivered_twice(faulty:
                 assert found, "not delivered in time"
                 delivered += found
             eventually(lambda: server.xlen(inbox) == 0, "all is filed")
-        findings = tickwheel._run(audit(tickwheel._core))
+        findings = tickwheel._run(audit(tickwheel._context))
         counts = work.counts()
-        transitions = told(server, "filed")
+        transitions = read_outbox(server, "filed")
 
     assert len({length for length in left if length > 0}) > KILLS // 2, f"not killed at work: {left}"
     assert findings == []

@@ -8,7 +8,7 @@ import pytest
 from tests.fault.harness.plan import campaign
 from tests.fault.harness.rows import ROWS, plan
 from tests.fault.harness.run import run
-from tests.fault.harness.shared import Shared
+from tests.fault.harness.shared import SharedServices
 
 pytestmark = pytest.mark.fault
 
@@ -30,16 +30,16 @@ def _new() -> list[tuple[str, int]]:
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Shared]:
+def shared() -> Iterator[SharedServices]:
     """What the runs share."""
-    with Shared() as services:
+    with SharedServices() as services:
         yield services
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("row", "seed"), [(row, SEED) for row in ALWAYS + WITH_SERVICES] + _new())
 def test_every_invariant_holds_under_the_faults_of_a_row(
-    row: str, seed: int, shared: Shared, capsys: pytest.CaptureFixture[str]
+    row: str, seed: int, shared: SharedServices, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with capsys.disabled():
         print(f" replay by: python -m tests.fault.harness --replay {row}:{seed} ", end="", flush=True)

@@ -12,11 +12,11 @@ from services.redis_cluster import RedisCluster
 from services.valkey import ValkeyServer
 from tests.support.wait_until import eventually
 from tickwheel import Message, NewMessage, Tickwheel, Unavailable
-from tickwheel.redis.topology import slot_of
+from tickwheel.redis.topology import hash_slot
 from tickwheel.storage.sharding import shard_of
-from tickwheel.worker.ipc import Held, HeldMessage, Notes, Ready
-from tickwheel.worker.lease_renewer import Keeper
-from tickwheel.worker.shared_state import Board
+from tickwheel.worker.ipc import BatchTaken, MessageLease, Ready, ReportWriter
+from tickwheel.worker.lease_renewer import LeaseRenewer
+from tickwheel.worker.shared_state import SharedState
 
 pytestmark = pytest.mark.fault
 
@@ -41,7 +41,7 @@ def test_leases_are_extended_where_their_server_is_there(cluster: RedisCluster) 
         queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(MESSAGES))
         held = queue.dequeue(MESSAGES)
         assert len(held) == MESSAGES
-        away = cluster.primary_of(slot_of(0))
+        away = cluster.primary_of(hash_slot(0))
         # No server has the script yet.
         with away.paused(), pytest.raises(Unavailable):
             queue.extend_many(held, timedelta(hours=1))
@@ -57,7 +57,7 @@ def test_leases_are_extended_where_their_server_is_there(cluster: RedisCluster) 
 def test_a_worker_renews_the_leases_of_all_its_queues_where_their_server_is_there(cluster: RedisCluster) -> None:
     """The server that is away keeps each call waiting for a second, and there are more queues than a lease has."""
     namespace, renewed = f"keeper-{os.urandom(4).hex()}", list[bool]()
-    board, (reading, writing) = Board(QUEUES), os.pipe()
+    board, (reading, writing) = SharedState(QUEUES), os.pipe()
     with (
         Tickwheel(cluster.url, namespace=namespace, shards=SHARDS, drive=False) as tickwheel,
         Tickwheel(cluster.url, namespace=namespace, timeout=timedelta(seconds=1), drive=False) as renewing,
@@ -68,17 +68,17 @@ def test_a_worker_renews_the_leases_of_all_its_queues_where_their_server_is_ther
             queue = tickwheel.create_queue(f"work-{n}", lease=LEASE)
             queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(10))
             batches.append(queue.dequeue(10))
-        keeper = Keeper(
+        keeper = LeaseRenewer(
             board, reading, lambda note: renewing, lambda ran: None, renewed.append, lambda recurred: None, calls
         )
-        notes = Notes(writing)
+        notes = ReportWriter(writing)
         notes.send(Ready({}, [batch[0].queue for batch in batches], []))
         for n, batch in enumerate(batches):
-            board.pages[n].begin(1, len(batch))
-            notes.send(Held(n, 1, list(map(_held, batch))))
+            board.batches[n].begin(1, len(batch))
+            notes.send(BatchTaken(n, 1, list(map(_held, batch))))
         eventually(lambda: len(renewed) == QUEUES * 10, "all are renewed once, and so their queues are known")
         # That of the queues' configurations.
-        away, began = cluster.primary_of(slot_of(0)), datetime.now(UTC)
+        away, began = cluster.primary_of(hash_slot(0)), datetime.now(UTC)
         elsewhere = [message for batch in batches for message in batch if _server(cluster, message) is not away]
 
         def ends() -> list[datetime]:
@@ -92,16 +92,16 @@ def test_a_worker_renews_the_leases_of_all_its_queues_where_their_server_is_ther
             eventually(lambda: min(ends()) > began + 4 * LEASE, "they were renewed three times", 30)
         cluster.wait_until_settled()
         os.close(writing)
-        keeper.bury("it was killed", lambda page, slot: True)
+        keeper.settle_after_exit("it was killed", lambda page, slot: True)
         # What had not begun is given back.
         assert {tickwheel.queue(message.queue).get(message.id).state for message in elsewhere} == {"pending"}
         assert set(renewed) == {True}
 
 
 def _server(cluster: RedisCluster, message: Message) -> ValkeyServer:
-    return cluster.primary_of(slot_of(shard_of(message.queue, message.id.encode(), SHARDS)))
+    return cluster.primary_of(hash_slot(shard_of(message.queue, message.id.encode(), SHARDS)))
 
 
-def _held(message: Message) -> HeldMessage:
+def _held(message: Message) -> MessageLease:
     name = message.queue, message._queue_number, message.id, message.exclusive_value
-    return HeldMessage(*name, message.token, message.attempt, LEASE.total_seconds())
+    return MessageLease(*name, message.token, message.attempt, LEASE.total_seconds())

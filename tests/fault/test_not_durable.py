@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from services.replica_set import ReplicaSet
-from tests.fault.mutating_calls import CALLS, Call, Prepared, prepared
+from tests.fault.mutating_calls import CALLS, Call, PreparedNamespace, prepare_namespace
 from tickwheel import NotDurable, Tickwheel
-from tickwheel.redis import replies as transport
+from tickwheel.redis import replies
 
 pytestmark = pytest.mark.fault
 
@@ -28,22 +28,22 @@ DONE = (
 
 
 @pytest.fixture
-def on(replica_set: ReplicaSet) -> Iterator[Prepared]:
+def on(replica_set: ReplicaSet) -> Iterator[PreparedNamespace]:
     namespace = f"durable-{os.urandom(6).hex()}"
     with Tickwheel(replica_set.url, namespace=namespace, shards=2, durability="replica:1") as tickwheel:
-        yield prepared(tickwheel)
+        yield prepare_namespace(tickwheel)
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_call_is_not_durable_while_the_replica_does_not_confirm_it(
-    call: Call, on: Prepared, replica_set: ReplicaSet, monkeypatch: pytest.MonkeyPatch
+    call: Call, on: PreparedNamespace, replica_set: ReplicaSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is frozen confirms nothing, however long one waits.
-    monkeypatch.setattr(transport, "_WAIT_MS", 50)
+    monkeypatch.setattr(replies, "_WAIT_MS", 50)
     with replica_set.replicas[0].paused(), pytest.raises(NotDurable, match="0 of 1 replicas"):
         call.run(on)
 
 
 @pytest.mark.parametrize("name", DONE)
-def test_a_call_is_done_while_the_replica_confirms_it(name: str, on: Prepared) -> None:
+def test_a_call_is_done_while_the_replica_confirms_it(name: str, on: PreparedNamespace) -> None:
     CALLS[name].run(on)

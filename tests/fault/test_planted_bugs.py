@@ -12,7 +12,7 @@ from tests.fault.harness.load import EXCLUSIVE
 from tests.fault.harness.plan import Fault
 from tests.fault.harness.rows import plan
 from tests.fault.harness.run import run
-from tests.fault.harness.shared import Shared
+from tests.fault.harness.shared import SharedServices
 from tests.fault.harness.world import NAMESPACE, World
 from tests.support.wait_until import eventually
 from tickwheel.storage.keys import queue_key, shard_key
@@ -60,7 +60,7 @@ def test_a_planted_bug_is_noticed(sabotage: Sabotage, invariant: str, monkeypatc
     monkeypatch.setitem(faults.KINDS, "planted", planted)
     monkeypatch.setattr("tests.fault.harness.run.ENDS_S", 3.0)
     sound = plan("F1L", 1, 3.0)
-    with Shared() as shared:
+    with SharedServices() as shared:
         # Few values, so that many messages wait for one.
         outcome = run(replace(sound, load=replace(sound.load, values=3), faults=(Fault("planted", 2.0),)), shared)
     assert invariant in {violation.invariant for violation in outcome.violations}

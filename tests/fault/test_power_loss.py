@@ -46,7 +46,7 @@ def kept(server: TracedServer) -> set[str]:
     """The ids of the messages that are there after a restart; everything else about them is in order, too."""
     server.start()
     with Tickwheel(server.url, drive=False) as tickwheel:
-        assert tickwheel._run(audit(tickwheel._core)) == []
+        assert tickwheel._run(audit(tickwheel._context)) == []
         queue = next((queue for queue in tickwheel.queues() if queue.name == "orders"), None)
         return {message.id for message in queue.messages()} if queue else set()
 

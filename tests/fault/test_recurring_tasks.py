@@ -18,14 +18,13 @@ from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.worker_processes import Worker
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel, Unavailable
-from tickwheel.storage import transition as transitions
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.record import State
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition, decode
 from tickwheel.tasks import TaskApp
 from tickwheel.testing import PrivateServer, VirtualClock
-from tickwheel.testing.task_tester import tasks_of
-from tickwheel.worker.schedule_runner import Recurrence
+from tickwheel.testing.task_tester import open_task_tester
+from tickwheel.worker.schedule_runner import ScheduleRunner
 
 pytestmark = pytest.mark.fault
 
@@ -50,10 +49,10 @@ class Place:
         worker = Worker(self._server.url, self._namespace, folder, "--drain", "100ms", *options, app=APP)
         return self._running.enter_context(worker)
 
-    def history(self) -> list[Transition]:
+    def history(self) -> list[OutboxTransition]:
         keys = [shard_key(self._namespace, shard, "events") for shard in range(2)]
         entries = [fields[b"e"] for key in keys for _, fields in self._client.xrange(key)]
-        return [transition for entry in entries for transition in transitions.decode(entry)]
+        return [transition for entry in entries for transition in decode(entry)]
 
     def events_of(self, schedule: str, state: State | None = None) -> dict[int, list[int]]:
         """For which seconds a schedule has fired, or come to a state, and when: each as often as it has."""
@@ -129,7 +128,7 @@ def test_a_process_that_dies_after_any_of_its_calls_leaves_the_rest_to_another(
 ) -> None:
     app, same = hourly(), hourly()
     socket = str(tickwheel_server.folder / "valkey.sock")
-    with tasks_of(app, tickwheel, tickwheel_clock) as tester, FlakyProxy(socket) as proxy, same:
+    with open_task_tester(app, tickwheel, tickwheel_clock) as tester, FlakyProxy(socket) as proxy, same:
         tester.run_due()
         tickwheel_clock.advance(HOUR)
         same.move(**app.where | {"url": proxy.url, "timeout": timedelta(milliseconds=300)})
@@ -137,7 +136,7 @@ def test_a_process_that_dies_after_any_of_its_calls_leaves_the_rest_to_another(
             same.declared(queue)
         proxy.loses_answer_to, proxy.when_lost = LAST_CALLS[last_call], lambda: setattr(proxy, "refuses", True)
         with pytest.raises(Unavailable):
-            Recurrence(same, "the one that dies").fire_due()
+            ScheduleRunner(same, "the one that dies").fire_due()
         assert proxy.lost == 1
         assert [outcome.error for outcome in tester.advance(HOUR)] == [None, None]
         fired = [each.id for each in tickwheel.queue("work").messages()]

@@ -15,11 +15,11 @@ import pytest
 from services.kafka import Kafka
 from services.replica_set import ReplicaSet
 from tests.fault.event_processes import EventProcessChild
-from tests.support.event_process_thread import running
+from tests.support.event_process_thread import run_event_process
 from tests.support.kafka_topics import make_topic
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, OutboxFull, Queue, Tickwheel, events
-from tickwheel.kafka.producer import Broker
+from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
 
@@ -81,12 +81,12 @@ class Load:
 
 def relaying(server: PrivateServer, tw: Tickwheel, lock: Path, broker: Kafka, topic: str) -> EventProcessChild:
     """An event process that relays."""
-    return EventProcessChild(server.url, tw._core.namespace, lock, "--kafka", broker.bootstrap, "--topic", topic)
+    return EventProcessChild(server.url, tw._context.namespace, lock, "--kafka", broker.bootstrap, "--topic", topic)
 
 
 def outbox(tw: Tickwheel, server: Any) -> int:
     """Bytes of events that wait to be relayed."""
-    return int(server.hget(shard_key(tw._core.namespace, 0, "clock"), "outbox") or 0)
+    return int(server.hget(shard_key(tw._context.namespace, 0, "clock"), "outbox") or 0)
 
 
 def complete_history(broker: Kafka, topic: str, ids: list[str]) -> None:
@@ -161,8 +161,8 @@ def test_a_relay_publishes_nothing_that_the_replicas_asked_for_do_not_have(
 ) -> None:
     topic, namespace = make_topic(broker), f"fault-{os.urandom(6).hex()}"
     with Tickwheel(replica_set.url, namespace=namespace, history="relay") as tw:
-        relayed = Broker(broker.bootstrap, topic)
-        with running(replica_set.url, namespace, tmp_path / "lock", relayed, replicas=1) as process:
+        relayed = KafkaProducers(broker.bootstrap, topic)
+        with run_event_process(replica_set.url, namespace, tmp_path / "lock", relayed, replicas=1) as process:
             eventually(lambda: process.health()[0].epoch > 0, "it drives")
             with replica_set.replicas[0].paused():
                 tw.queue("q").enqueue(id="m")

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from tests.fault.flaky_proxy import FlakyProxy
-from tests.fault.mutating_calls import CALLS, Prepared, answer, prepared
-from tests.support.outbox import told
+from tests.fault.mutating_calls import CALLS, PreparedNamespace, answer, prepare_namespace
+from tests.support.outbox import read_outbox
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.storage import scripts
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 from tickwheel.testing import PrivateServer, VirtualClock
 from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.fault
 
 THEN = datetime(2026, 5, 4, 12, tzinfo=UTC)
-Open = Callable[[str], Prepared]
+Open = Callable[[str], PreparedNamespace]
 
 
 @pytest.fixture
@@ -37,20 +37,20 @@ def opened(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> I
     """Prepares a namespace at THEN, where time stands still, and opens it by a URL."""
     with ExitStack() as ended:
 
-        def open(url: str) -> Prepared:
+        def open(url: str) -> PreparedNamespace:
             namespace = f"same-{os.urandom(6).hex()}"
             ended.callback(tickwheel_server.clear, namespace)
             settings: dict[str, Any] = {"shards": request.param, "history": "relay", "clock": FRAGMENT}
             tickwheel = ended.enter_context(Tickwheel(url, namespace=namespace, **settings))
             ended.callback(VirtualClock(tickwheel_server.url, namespace, THEN).close)
-            return prepared(tickwheel)
+            return prepare_namespace(tickwheel)
 
         yield open
 
 
-def transitions(server: Any, on: Prepared) -> list[Transition]:
-    core = on.tickwheel._core
-    return told(server, core.namespace, core.shards)
+def transitions(server: Any, on: PreparedNamespace) -> list[OutboxTransition]:
+    core = on.tickwheel._context
+    return read_outbox(server, core.namespace, core.shards)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -94,7 +94,7 @@ def test_a_cancel_is_done_by_state_where_its_session_was_lost_with_its_answer(
 ) -> None:
     on = opened(proxy.url)
     assert on.work.cancel("later1").changed
-    forgetful = Forgetful(server, on.tickwheel._core.namespace)
+    forgetful = Forgetful(server, on.tickwheel._context.namespace)
     logging.getLogger("tickwheel").addHandler(forgetful)
     try:
         proxy.loses_answer_to, proxy.times = scripts.load("cancel", FRAGMENT).sha.encode(), 1

@@ -18,7 +18,7 @@ def test_a_request_is_the_same_request_after_the_queue_was_changed(
     work = tickwheel.create_queue("work")
     work.enqueue(b"a")
     work.enqueue(b"b")
-    with Tickwheel(tickwheel_server.url, namespace=tickwheel._core.namespace, clock=FRAGMENT) as other:
+    with Tickwheel(tickwheel_server.url, namespace=tickwheel._context.namespace, clock=FRAGMENT) as other:
         other.create_queue("work", max_attempts=7, update=True)
     first = work.dequeue(request_id="caller:1")
     again = work.dequeue(request_id="caller:1")

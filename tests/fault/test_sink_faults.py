@@ -29,7 +29,7 @@ def tw(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
 
 def driving(tw: Tickwheel, lock: Path, broker: Kafka) -> EventProcessChild:
     options = "--kafka", broker.bootstrap, "--topic", make_topic(broker)
-    return EventProcessChild(str(tw._opening.url), tw._core.namespace, lock, *options)
+    return EventProcessChild(str(tw._client_settings.url), tw._context.namespace, lock, *options)
 
 
 def ids(broker: Kafka, topic: str) -> Counter[str]:

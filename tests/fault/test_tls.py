@@ -13,7 +13,7 @@ from tests.fault.event_processes import EventProcessChild
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.flaky_proxy import FlakyProxy
 from tickwheel import Tickwheel, Unavailable, aio
-from tickwheel.redis import pools as servers
+from tickwheel.redis import pools
 
 pytestmark = pytest.mark.fault
 
@@ -80,7 +80,7 @@ def test_a_server_with_a_certificate_that_is_not_trusted_is_not_spoken_to(proxy:
 def test_a_server_that_speaks_no_tls_is_not_spoken_to_without(
     faulty: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servers, "ANSWER_S", 0.2)
+    monkeypatch.setattr(pools, "ANSWER_S", 0.2)
     with FlakyProxy(faulty.socket) as plain:
         address = f"rediss://127.0.0.1:{plain.port}?ssl_ca_certs={quote(str(CERTS / 'server.pem'))}"
         with pytest.raises(Unavailable):

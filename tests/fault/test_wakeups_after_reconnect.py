@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from tests.fault.faulty_server import FaultyServer
-from tests.property.mutants import Mutant, sown
+from tests.property.mutants import Mutant, sow
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import Forbidden, Message, NewMessage, Tickwheel, aio
-from tickwheel.redis import wakeup_task as wake_task
-from tickwheel.redis import wakeup_thread as wake_thread
+from tickwheel.redis import wakeup_task, wakeup_thread
 from tickwheel.redis.wait_list import WaitList
 
 pytestmark = pytest.mark.fault
@@ -30,9 +29,9 @@ SILENT = Mutant("nobody is woken", "_transition", "call('SPUBLISH', wake, made_r
 def _nothing_else_wakes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No message, no backstop, and no second try to subscribe where the first was refused."""
     monkeypatch.setattr(WaitList, "sweep", lambda _: None)
-    for waking in (wake_thread, wake_task):
+    for waking in (wakeup_thread, wakeup_task):
         monkeypatch.setattr(waking, "REFUSED_S", LONG.total_seconds())
-    with sown(SILENT, tmp_path):
+    with sow(SILENT, tmp_path):
         yield
 
 

@@ -57,7 +57,7 @@ def test_a_worker_with_a_token_to_consume_does_what_a_producer_has_sent(
         work, go = inside.queue("work"), tmp_path / "go"
         slow, killed = worker_app.block_interpreter.now(2.0), worker_app.wait_for.now(str(go))
         with Worker(service.url.replace("//", f"//:{CONSUMER}@"), NAMESPACE, tmp_path, "--processes", "2") as worker:
-            worker.wait_until_it_did("began", 2)
+            worker.wait_until_recorded("began", 2)
             assert CONSUMER not in worker.log
             id = worker_app.double.now(4).id
             eventually(lambda: work.get(slow.id).state == "completed", "it was renewed, and completed", 30)

@@ -16,7 +16,7 @@ from services.process import free_port
 from tests.fault import worker_app
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.worker_processes import Worker
-from tests.support.event_process_thread import running
+from tests.support.event_process_thread import run_event_process
 from tests.support.wait_until import eventually
 from tickwheel import MessageView, Tickwheel
 from tickwheel.tasks import Task
@@ -54,7 +54,7 @@ def placed(url: str, namespace: str, folder: Path) -> Iterator[Place]:
     worker_app.app.move(url=url, namespace=namespace)
     with (
         Tickwheel(url, namespace=namespace) as tickwheel,
-        running(url, namespace, folder / "lock"),
+        run_event_process(url, namespace, folder / "lock"),
     ):
         yield Place(url, namespace, folder, tickwheel)
     worker_app.app.close()
@@ -172,7 +172,7 @@ def test_a_process_that_is_killed_leaves_its_batch_to_others(place: Place) -> No
     running = place.send(worker_app.wait_for, str(go))
     others = [place.send(worker_app.double, n) for n in range(5)]
     with place.worker() as worker:
-        worker.wait_until_it_did("began")
+        worker.wait_until_recorded("began")
         os.kill(worker.children[0], signal.SIGKILL)
         go.touch()
         assert place.becomes(running, "completed").attempt == 2
@@ -208,7 +208,7 @@ def test_when_the_whole_worker_is_killed_its_processes_end_and_its_messages_come
     go = place.folder / "go"
     running = place.send(worker_app.wait_for, str(go))
     with place.worker("--drain", "100ms") as worker:
-        worker.wait_until_it_did("began")
+        worker.wait_until_recorded("began")
         [child] = worker.children
         worker.signal(signal.SIGKILL)
         worker.process.wait(10)
@@ -224,7 +224,7 @@ def test_terminated_it_finishes_what_runs_and_gives_back_what_has_not_begun(plac
     running = place.send(worker_app.wait_for, str(go))
     others = [place.send(worker_app.double, n) for n in range(3)]
     with place.worker() as worker:
-        worker.wait_until_it_did("began")
+        worker.wait_until_recorded("began")
         worker.signal(signal.SIGTERM)
         eventually(lambda: "ending: tasks that run" in worker.log, "it ends")
         go.touch()
@@ -237,7 +237,7 @@ def test_terminated_it_finishes_what_runs_and_gives_back_what_has_not_begun(plac
 def test_told_twice_or_out_of_time_it_ends_at_once_and_gives_all_back(place: Place, how: str) -> None:
     running = place.send(worker_app.wait_for, str(place.folder / "never"))
     with place.worker("--drain", "60s" if how == "again" else "100ms") as worker:
-        worker.wait_until_it_did("began")
+        worker.wait_until_recorded("began")
         worker.signal(signal.SIGINT)
         if how == "again":
             eventually(lambda: "ending: tasks that run" in worker.log, "it ends")
@@ -260,9 +260,9 @@ def test_a_process_over_its_memory_limit_makes_place_for_another(place: Place) -
 def test_a_task_can_see_that_its_message_was_cancelled(place: Place, task: Task[..., object]) -> None:
     id = place.send(task)
     with place.worker() as worker:
-        worker.wait_until_it_did("began")
+        worker.wait_until_recorded("began")
         place.tickwheel.queue("work").cancel(id)
-        worker.wait_until_it_did("lost")
+        worker.wait_until_recorded("lost")
         assert place.message(id).state == "cancelled"
 
 
@@ -271,7 +271,7 @@ def test_async_tasks_of_a_process_run_side_by_side(place: Place) -> None:
     ids = [place.send(worker_app.await_for, str(go)) for _ in range(8)]
     with place.worker("--threads", "8") as worker:
         # Each lane takes a batch; all the same no more than one waits behind another.
-        worker.wait_until_it_did("began", 1)
+        worker.wait_until_recorded("began", 1)
         go.touch()
         assert {place.becomes(id, "completed").attempt for id in ids} == {1}
 
@@ -280,7 +280,7 @@ def test_a_worker_goes_on_when_its_server_is_killed_and_comes_back(faulty: Fault
     with placed(faulty.url, "outage", tmp_path) as place, place.worker() as worker:
         go = place.folder / "go"
         running = place.send(worker_app.wait_for, str(go))
-        worker.wait_until_it_did("began")
+        worker.wait_until_recorded("began")
         faulty.kill()
         faulty.start()
         go.touch()
@@ -358,7 +358,7 @@ def test_a_task_beside_one_that_is_killed_for_its_time_limit_has_lost_no_attempt
     go = place.folder / "go"
     innocent = place.send(worker_app.wait_for, str(go))
     with place.worker("--threads", "2") as worker:
-        worker.wait_until_it_did("began", 1)
+        worker.wait_until_recorded("began", 1)
         hanging = place.send(worker_app.hang_outside)
         place.becomes(hanging, "errored")
         go.touch()

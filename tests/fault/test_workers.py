@@ -11,12 +11,12 @@ import pytest
 
 from tests.fault.event_processes import EventProcessChild
 from tests.fault.faulty_server import FaultyServer
-from tests.support.outbox import path, told
+from tests.support.outbox import read_outbox, states_of
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.storage.record import State
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 
 pytestmark = pytest.mark.fault
 
@@ -85,22 +85,22 @@ def test_no_two_messages_of_a_value_are_ever_with_workers_at_once(faulty: Faulty
         eventually(lambda: work.counts()["completed"] == MESSAGES, "all is done", 60)
         for worker in workers[3:]:
             worker.end()
-        findings = tickwheel._run(audit(tickwheel._core))
+        findings = tickwheel._run(audit(tickwheel._context))
         with faulty.client() as client:
-            transitions = told(client, "many")
+            transitions = read_outbox(client, "many")
 
     assert findings == []
     assert overlaps_by_the_server(transitions) == []
     assert overlaps_by_the_workers(workers[3:]) == []
-    ends = [path(transitions, f"m{n}")[-1] for n in range(MESSAGES)]
+    ends = [states_of(transitions, f"m{n}")[-1] for n in range(MESSAGES)]
     assert set(ends) == {"completed"}
     assert 1 < max(transition.attempt for transition in transitions) <= 20
     assert len({transition.worker for transition in transitions if transition.worker}) == WORKERS
 
 
 def test_an_overlap_would_be_noticed() -> None:
-    def step(id: str, value: str, before: State, after: State) -> Transition:
-        return Transition(1, id, value, 1, 1, before, after, 0, 0, 1)
+    def step(id: str, value: str, before: State, after: State) -> OutboxTransition:
+        return OutboxTransition(1, id, value, 1, 1, before, after, 0, 0, 1)
 
     taken, taken_too = (step(id, "p1", State.PENDING, State.RUNNING) for id in ("a", "b"))
     done = step("a", "p1", State.RUNNING, State.COMPLETED)
@@ -108,7 +108,7 @@ def test_an_overlap_would_be_noticed() -> None:
     assert overlaps_by_the_server([taken, taken_too]) == [("p1", "b")]
 
 
-def overlaps_by_the_server(transitions: list[Transition]) -> list[tuple[str | None, str]]:
+def overlaps_by_the_server(transitions: list[OutboxTransition]) -> list[tuple[str | None, str]]:
     """Messages that became Running while another of their value was."""
     running: dict[str | None, str] = {}
     found = []

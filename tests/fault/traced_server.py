@@ -4,7 +4,7 @@ import re
 import shutil
 from pathlib import Path
 
-from services.apt import found_or_installed
+from services.apt import find_or_install
 from services.valkey import ValkeyServer
 from tests.support.wait_until import eventually
 
@@ -23,7 +23,7 @@ class TracedServer(ValkeyServer):
     def __init__(self, folder: Path, appendfsync: str) -> None:
         super().__init__("valkey", folder, {"appendfsync": appendfsync})
         self._trace = folder / "trace"
-        strace = found_or_installed(lambda: shutil.which("strace"), "strace")
+        strace = find_or_install(lambda: shutil.which("strace"), "strace")
         self.command = [strace, *_TRACED, str(self._trace), *self.command]
 
     def lose_power(self) -> int:

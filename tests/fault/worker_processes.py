@@ -8,14 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.process_records import Recorded
+from tests.support.process_records import ProcessRecords
 from tests.support.wait_until import eventually
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.fault.worker_app:app"
 
 
-class Worker(Recorded):
+class Worker(ProcessRecords):
     """Runs until it is told to end; with it end its processes. Of a line in the record: what, id, attempt."""
 
     def __init__(
@@ -35,7 +35,7 @@ class Worker(Recorded):
     def did(self, what: str) -> list[list[str]]:
         return [line for line in self.record if line[0] == what]
 
-    def wait_until_it_did(self, what: str, times: int = 1) -> None:
+    def wait_until_recorded(self, what: str, times: int = 1) -> None:
         eventually(lambda: len(self.did(what)) >= times, f"{what}, {times} times, in {self.record}\n{self.log}", 30)
 
     @property

@@ -70,17 +70,17 @@ def scenario_keys() -> list[str]:
     Follows `tickwheel.load.scenario_file.read` and `Table.take`, by which every key is asked for.
     """
     from tickwheel.load.scenario import scenario_file
-    from tickwheel.load.scenario.toml_fields import Table
+    from tickwheel.load.scenario.toml_fields import TomlTable
 
     asked: set[str] = set()
-    take = Table.take
+    take = TomlTable.take
 
-    def noted(table: Table, name: str, *default: Any) -> Any:
+    def noted(table: TomlTable, name: str, *default: Any) -> Any:
         where = table.path(name).partition(": ")[2]
         asked.add(re.sub(r"\[\d+\]", "[]", where))
         return take(table, name, *default)
 
-    with patch.object(Table, "take", noted), tempfile.TemporaryDirectory() as folder:
+    with patch.object(TomlTable, "take", noted), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "all.toml"
         path.write_text(_WHOLE_SCENARIO)
         scenario_file.read(path)

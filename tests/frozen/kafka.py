@@ -14,18 +14,18 @@ def encoded() -> list[tuple[bytes, bytes]]:
     """Key and value of a transition of a plain and of an exclusive message. Follows `encode` and what it is given."""
     from tickwheel.events.encoding import encode
     from tickwheel.storage.record import State
-    from tickwheel.storage.transition import Transition
+    from tickwheel.storage.transition import OutboxTransition
 
-    plain = Transition(7, "m1", None, 3, 4, State.PENDING, State.RUNNING, 1_000, 2_000, 1, "worker", 5)
+    plain = OutboxTransition(7, "m1", None, 3, 4, State.PENDING, State.RUNNING, 1_000, 2_000, 1, "worker", 5)
     more = {"due_ms": 900, "deadline_ms": 950, "metadata": {"gpu": "a100"}}
-    new = Transition(7, "m1", "p1", 3, 1, None, State.INVISIBLE, 1_000, 2_000, 0, **more)  # type: ignore[arg-type]
+    new = OutboxTransition(7, "m1", "p1", 3, 1, None, State.INVISIBLE, 1_000, 2_000, 0, **more)  # type: ignore[arg-type]
     return list(encode("tw", "jobs", [plain, new]))
 
 
 def sink_record() -> tuple[bytes, list[tuple[str, bytes]]]:
     """Key and headers of a message that goes to a sink. Follows `kafka_sink` and `DueMessage`."""
     from tickwheel.sinks.kafka_sink import headers, key
-    from tickwheel.sinks.sink import DueMessage
+    from tickwheel.sinks.sink import SinkMessage
     from tickwheel.storage.record import FIXED, HEAD, PAIRS, name
 
     pairs = _packed({"gpu": "a100", "traceparent": TRACEPARENT})
@@ -38,7 +38,7 @@ def sink_record() -> tuple[bytes, list[tuple[str, bytes]]]:
         + detail
         + b"body"
     )
-    message = DueMessage("jobs", b"\0\7" + name(b"m1", b"p1"), record, b"", True)
+    message = SinkMessage("jobs", b"\0\7" + name(b"m1", b"p1"), record, b"", True)
     return key(message), headers("tw", message)
 
 

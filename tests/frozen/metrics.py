@@ -9,10 +9,10 @@ from prometheus_client.core import Metric
 
 def of_service() -> Iterable[Metric]:
     """Follows the modules of the service. Of a server its collector reads no more than these two."""
-    from tickwheel.service.counters import Figures
+    from tickwheel.service.counters import Counters
     from tickwheel.service.metrics import ServiceMetrics
 
-    server: Any = SimpleNamespace(figures=Figures(), namespaces=[])
+    server: Any = SimpleNamespace(counters=Counters(), namespaces=[])
     return ServiceMetrics(server).collect()
 
 
@@ -26,21 +26,21 @@ def of_event_process() -> Iterable[Metric]:
 
 def of_worker() -> Iterable[Metric]:
     """Follows the modules of the worker."""
-    from tickwheel.worker.metrics import figures
+    from tickwheel.worker.metrics import metrics_collector
     from tickwheel.worker.stats import Stats
 
-    return figures(Stats()).collect()
+    return metrics_collector(Stats()).collect()
 
 
 def histogram_bounds() -> dict[str, list[float]]:
     """The upper bounds of what is told as a histogram."""
-    from tickwheel.service.counters import Figures
+    from tickwheel.service.counters import Counters
     from tickwheel.worker.stats import Stats
 
-    figures, stats = Figures(), Stats()
+    figures, stats = Counters(), Stats()
     return {
-        "tickwheel_service_call_seconds": list(figures.calls["Enqueue"].took.bounds),
-        "tickwheel_service_enqueue_group_messages": list(figures.groups.bounds),
+        "tickwheel_service_call_seconds": list(figures.methods["Enqueue"].durations.bounds),
+        "tickwheel_service_enqueue_group_messages": list(figures.group_sizes.bounds),
         "tickwheel_worker_task_seconds": list(stats.run_times["queue", "task"].bounds),
         "tickwheel_worker_wait_seconds": list(stats.waits["queue", "task"].bounds),
     }

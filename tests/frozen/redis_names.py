@@ -16,10 +16,10 @@ _WORDS: Final = re.compile(r"'([a-z_]+)'")
 def names() -> dict[str, Any]:
     """Keys and channels, the clock's fields, and the names of clients. Follows `tickwheel.keys` and `client_name`."""
     from tickwheel.storage import keys
-    from tickwheel.storage.fence import client_name, driven_shard
+    from tickwheel.storage.fence import client_name, shard_from_client_name
 
     named = client_name(_NAMESPACE, 3)
-    assert driven_shard(_NAMESPACE, named) == 3
+    assert shard_from_client_name(_NAMESPACE, named) == 3
     return {
         "keys of a shard": {name: keys.shard_key(_NAMESPACE, 3, name) for name in keys.SHARD_KEYS},
         "keys of a queue": {name: keys.queue_key(_NAMESPACE, 3, _QUEUE, name) for name in keys.QUEUE_KEYS},
@@ -38,15 +38,14 @@ def names() -> dict[str, Any]:
 
 def _route_setting() -> str:
     """Follows `tickwheel.tasks.routes.write`."""
-    from tickwheel.tasks import Route
-    from tickwheel.tasks import celery_routes as routes
+    from tickwheel.tasks import Route, celery_routes
 
     class Settings:
         def set_setting(self, name: str, value: str | None) -> None:
             self.found = f"{name} = {value}"
 
     settings: Any = Settings()
-    routes.write(settings, "mail.send", Route("tickwheel", 0.5))
+    celery_routes.write(settings, "mail.send", Route("tickwheel", 0.5))
     return str(settings.found)
 
 

@@ -10,16 +10,16 @@ from tickwheel.errors import TickwheelError
 
 def reasons() -> dict[str, Any]:
     """For each error its code, and what its ErrorInfo has. Follows `status_of` and `DETAILS`."""
-    from tickwheel.rpc.status import DETAILS, error_of, status_of
+    from tickwheel.rpc.status import DETAILS, error_from_status, error_to_status
 
     found: dict[str, Any] = {}
     for name, kind in vars(errors).items():
         if not isinstance(kind, type) or not issubclass(kind, TickwheelError):
             continue
-        status = status_of(kind("x"))
+        status = error_to_status(kind("x"))
         info = ErrorInfo()
         status.details[0].Unpack(info)
-        back = error_of(_Ended(((DETAILS, status.SerializeToString()),)))
+        back = error_from_status(_Ended(((DETAILS, status.SerializeToString()),)))
         found[name] = {
             "code": status.code,
             "reason": info.reason,

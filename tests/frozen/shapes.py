@@ -125,7 +125,10 @@ def annotation(given: Any, scope: dict[str, Any], public: PublicTypes) -> str | 
         return None
     bare = _Bare()
     found = ast.unparse(bare.visit(tree))
-    allowed = _KNOWN | set(public.values())
+    # A class may have another name inside than the one under which a door shows it.
+    shown = {kind.__name__: name for kind, name in public.items()}
+    found = re.sub(r"\w+", lambda word: shown.get(word[0], word[0]), found)
+    allowed = _KNOWN | set(public.values()) | set(shown)
     return found if bare.names <= allowed else None
 
 

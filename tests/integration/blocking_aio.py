@@ -51,12 +51,12 @@ class Blocking:
             return found
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self._blocking(found(*map(_awaited, args), **kwargs))
+            return self._blocking(found(*map(_await, args), **kwargs))
 
         return call
 
     def __eq__(self, other: object) -> bool:
-        return self._awaited is _awaited(other)
+        return self._awaited is _await(other)
 
     def __hash__(self) -> int:
         return hash(self._awaited)
@@ -83,9 +83,9 @@ class Blocking:
             yield each
 
 
-def _awaited(given: Any) -> Any:
+def _await(given: Any) -> Any:
     if isinstance(given, list):
-        return [_awaited(each) for each in given]
+        return [_await(each) for each in given]
     return given._awaited if isinstance(given, Blocking) else given
 
 

@@ -13,10 +13,9 @@ from tests.integration.blocking_aio import aio_sandbox, blocking_aio
 from tests.integration.cluster_server import ClusterServer
 from tests.integration.service_thread import ServiceThread
 from tickwheel import Message, Queue, Tickwheel
-from tickwheel.storage import transition as transitions
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.sharding import shard_of
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition, decode
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
 from tickwheel.testing.virtual_clock import FRAGMENT
 
@@ -75,7 +74,7 @@ def _tickwheel_sandbox(
     # The namespace is made by the one that goes to the server itself, under the clock of the test.
     with sandbox(cast(PrivateServer, engine), **settings) as (direct, clock):
         open_client: Any = blocking_aio if "asyncio" in request.param else Tickwheel
-        with open_client(service.url, namespace=direct._core.namespace) as client:
+        with open_client(service.url, namespace=direct._context.namespace) as client:
             client._direct = direct
             yield cast(Tickwheel, client), clock
 
@@ -118,13 +117,13 @@ def bring() -> Callable[..., Message | None]:
 
 
 @pytest.fixture
-def history(tw: Tickwheel, server: Any) -> Callable[[str], list[Transition]]:
+def history(tw: Tickwheel, server: Any) -> Callable[[str], list[OutboxTransition]]:
     """Reads the transitions of the messages of an id, in the order they happened."""
 
-    def of_id(id: str) -> list[Transition]:
-        keys = [shard_key(tw._core.namespace, shard, "events") for shard in range(tw._core.shards)]
+    def of_id(id: str) -> list[OutboxTransition]:
+        keys = [shard_key(tw._context.namespace, shard, "events") for shard in range(tw._context.shards)]
         entries = [fields[b"e"] for key in keys for _, fields in server.xrange(key)]
-        return [transition for entry in entries for transition in transitions.decode(entry) if transition.id == id]
+        return [transition for entry in entries for transition in decode(entry) if transition.id == id]
 
     return of_id
 
@@ -135,6 +134,6 @@ def neighbours(tw: Tickwheel) -> Callable[[str, int], list[str]]:
 
     def of_queue(queue: str, count: int) -> list[str]:
         names = (f"m{n:04}" for n in range(10_000))
-        return [name for name in names if shard_of(queue, name.encode(), tw._core.shards) == 0][:count]
+        return [name for name in names if shard_of(queue, name.encode(), tw._context.shards) == 0][:count]
 
     return of_queue

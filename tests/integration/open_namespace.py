@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tickwheel.client.settings import Opening
+from tickwheel.client.settings import ClientSettings
 from tickwheel.operations.dequeue import Dequeue
-from tickwheel.redis.asyncio_executor import in_thread
-from tickwheel.redis.asyncio_pools import AsyncServerPools
+from tickwheel.redis.asyncio_executor import run_in_thread
+from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.testing import PrivateServer
 
@@ -14,16 +14,16 @@ from tickwheel.testing import PrivateServer
 @asynccontextmanager
 async def open_namespace(server: PrivateServer, name: str) -> AsyncIterator[Namespace]:
     """On the event loop that runs."""
-    opening = Opening(server.url, name, None, None, False, None)
-    where = await in_thread(opening.open)
-    namespaces = Namespaces(opening, AsyncServerPools(where, opening.answer_s))
+    client_settings = ClientSettings(server.url, name, None, None, False, None)
+    where = await run_in_thread(client_settings.open)
+    namespaces = Namespaces(client_settings, AsyncConnectionPools(where, client_settings.answer_s))
     try:
         yield await namespaces.open(name)
     finally:
         await namespaces.close()
-        await in_thread(opening.close)
+        await run_in_thread(client_settings.close)
 
 
-def asked(of: Namespace, queue: str, request_id: str | None = None, *, limit: int = 1) -> Dequeue:
+def make_dequeue(of: Namespace, queue: str, request_id: str | None = None, *, limit: int = 1) -> Dequeue:
     """A call that does not wait."""
-    return Dequeue(of.core, queue, limit, None, None, None, None, request_id, "heads")
+    return Dequeue(of.context, queue, limit, None, None, None, None, request_id, "heads")

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from typing import Any
 
-from tickwheel.client.settings import Opening
+from tickwheel.client.settings import ClientSettings
 from tickwheel.service.server import Server
 
 _START_S = 30.0
@@ -15,7 +15,7 @@ class ServiceThread:
 
     def __init__(self, url: str, clock: str = "_clock", host: str = "127.0.0.1", **settings: Any) -> None:
         """``settings`` are those of `Server`."""
-        self._opening = Opening(url, "tw", None, None, None, None)
+        self._client_settings = ClientSettings(url, "tw", None, None, None, None)
         self._host = host
         self._settings = settings | {"clock": clock}
         self._started = threading.Event()
@@ -50,7 +50,7 @@ class ServiceThread:
 
     async def _serve(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        async with Server(self._opening, f"{self._host}:0", **self._settings) as server:
+        async with Server(self._client_settings, f"{self._host}:0", **self._settings) as server:
             self.server = server
             self.target = f"{self._host}:{server.port}"
             self.url = f"{server.scheme}://{self.target}"

@@ -19,11 +19,11 @@ class Spans:
         self.provider = TracerProvider()
         self.provider.add_span_processor(SimpleSpanProcessor(self._kept))
 
-    def named(self, name: str) -> list[ReadableSpan]:
+    def by_name(self, name: str) -> list[ReadableSpan]:
         return [span for span in self._kept.get_finished_spans() if span.name == name]
 
     def one(self, name: str) -> ReadableSpan:
-        [found] = self.named(name)
+        [found] = self.by_name(name)
         return found
 
     def names(self) -> list[str]:

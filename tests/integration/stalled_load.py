@@ -7,18 +7,18 @@ from time import monotonic
 
 from tests.unit.load_scenarios import one_queue
 from tickwheel import aio
-from tickwheel.load.run.measurements import Meter
+from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.run.producer import Producer
 from tickwheel.testing import PrivateServer
 
 _SLOW_MS = 50.0
 
 
-async def stalled(server: PrivateServer, *, stall_s: float, per_s: float, seconds: float) -> dict[str, int]:
+async def run_stalled_load(server: PrivateServer, *, stall_s: float, per_s: float, seconds: float) -> dict[str, int]:
     """How many messages were enqueued, and how many of them took long from when they were planned."""
     scenario = replace(one_queue(rate=per_s), length_s=seconds)
     namespace = f"load-{os.urandom(6).hex()}"
-    meter = Meter(1.0)
+    meter = Measurements(1.0)
     async with aio.Tickwheel(server.url, namespace=namespace, drive=False) as tickwheel:
         await tickwheel.create_queue("q")
         producer = asyncio.create_task(Producer(scenario, tickwheel, meter, monotonic(), "load").run(asyncio.Event()))

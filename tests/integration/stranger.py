@@ -28,7 +28,7 @@ def _pool() -> DescriptorPool:
     return pool
 
 
-class Stranger:
+class GenericClient:
     """Calls methods by name, with dicts, over a channel."""
 
     def __init__(self, channel: grpc.Channel, metadata: tuple[tuple[str, str], ...] = ()) -> None:

@@ -32,7 +32,7 @@ def test_a_closed_client_refuses_calls_and_leaves_its_messages(
 
 def test_a_client_that_is_closed_ends_who_waits_and_takes_nothing_more(tickwheel_server: PrivateServer) -> None:
     with sandbox(tickwheel_server) as (tickwheel, _), ThreadPoolExecutor() as threads:
-        namespace = tickwheel._core.namespace
+        namespace = tickwheel._context.namespace
         closed = Tickwheel(tickwheel_server.url, namespace=namespace)
         waiting = [threads.submit(closed.queue("q").dequeue, wait=timedelta(hours=1)) for _ in range(3)]
         with tickwheel_server.client() as client:

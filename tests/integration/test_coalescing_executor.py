@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.integration.open_namespace import asked, open_namespace
+from tests.integration.open_namespace import make_dequeue, open_namespace
 from tickwheel import NewMessage, TickwheelError
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.settle import complete
-from tickwheel.plan import Plan, Request, one
+from tickwheel.plan import Plan, Request, send_request
 from tickwheel.service.namespaces import Namespace
 from tickwheel.testing import PrivateServer
 
@@ -25,7 +25,7 @@ def namespace(server: PrivateServer) -> AbstractAsyncContextManager[Namespace]:
 
 
 def dequeue(of: Namespace, queue: str, request_id: str | None = None) -> Plan[list[LeasedMessage]]:
-    return asked(of, queue, request_id).plan(LeasedMessage)
+    return make_dequeue(of, queue, request_id).plan(LeasedMessage)
 
 
 def calls_of(server: Any, command: str) -> int:
@@ -52,11 +52,11 @@ def test_each_call_has_leases_of_its_own(tickwheel_server: PrivateServer, named:
     async def work() -> tuple[list[list[LeasedMessage]], list[list[LeasedMessage]]]:
         queue = f"work-{named}"
         async with namespace(tickwheel_server) as of:
-            await of.run(enqueue_many(of.core, queue, [NewMessage() for _ in range(CALLS)]))
+            await of.run(enqueue_many(of.context, queue, [NewMessage() for _ in range(CALLS)]))
             ids = [f"slot-{n}:1" if named else None for n in range(CALLS)]
             found = await asyncio.gather(*(of.run(dequeue(of, queue, id_)) for id_ in ids))
             again = await asyncio.gather(*(of.run(dequeue(of, queue, id_)) for id_ in ids))
-            await asyncio.gather(*(of.run(complete(of.core, messages)) for messages in found))
+            await asyncio.gather(*(of.run(complete(of.context, messages)) for messages in found))
             return found, again
 
     found, again = asyncio.run(work())
@@ -72,7 +72,7 @@ def test_what_the_server_refuses_to_one_is_refused_to_no_other(tickwheel_server:
         async with namespace(tickwheel_server) as of:
             await of.run(dequeue(of, "empty"))
             server.set("together:text", "x", ex=60)
-            wrong = one(Request(0, command=("HGET", "together:text", "field")))
+            wrong = send_request(Request(0, command=("HGET", "together:text", "field")))
             return await asyncio.gather(
                 *(of.run(dequeue(of, "empty")) for _ in range(3)), of.run(wrong), return_exceptions=True
             )
@@ -86,7 +86,7 @@ def test_what_the_server_refuses_to_one_is_refused_to_no_other(tickwheel_server:
 def test_a_call_that_gives_up_takes_nobodys_answer_away(tickwheel_server: PrivateServer) -> None:
     async def one_gives_up() -> list[Any]:
         async with namespace(tickwheel_server) as of:
-            await of.run(enqueue_many(of.core, "given-up", [NewMessage() for _ in range(CALLS)]))
+            await of.run(enqueue_many(of.context, "given-up", [NewMessage() for _ in range(CALLS)]))
             calls = [asyncio.create_task(of.run(dequeue(of, "given-up"))) for _ in range(CALLS)]
             await asyncio.sleep(0)
             calls[3].cancel()

@@ -11,10 +11,10 @@ import grpc
 import pytest
 
 from tests.integration.service_thread import ServiceThread
-from tests.integration.stranger import Stranger
+from tests.integration.stranger import GenericClient
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import NewMessage, QueueBlocked, Tickwheel, TickwheelError, Unavailable, aio
-from tickwheel.client.grpc.dequeue_batcher import Polls
+from tickwheel.client.grpc.dequeue_batcher import DequeueBatcher
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -37,24 +37,24 @@ def direct(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> I
 
 
 @pytest.fixture
-def stranger(service: ServiceThread) -> Iterator[Stranger]:
+def stranger(service: ServiceThread) -> Iterator[GenericClient]:
     with grpc.insecure_channel(service.target) as channel:
-        yield Stranger(channel)
+        yield GenericClient(channel)
 
 
 @asynccontextmanager
 async def client_of(service: ServiceThread, direct: Tickwheel) -> AsyncIterator[aio.Tickwheel]:
-    async with aio.Tickwheel(service.url, namespace=direct._core.namespace) as tickwheel:
+    async with aio.Tickwheel(service.url, namespace=direct._context.namespace) as tickwheel:
         yield tickwheel
 
 
 def calls(service: ServiceThread, method: str) -> int:
     """So many have ended: well, or because their client had all it asked for and left."""
-    return sum(service.server.figures.calls[method].codes.values())
+    return sum(service.server.counters.methods[method].codes.values())
 
 
 def request(direct: Tickwheel, queue: str, slot: str, **fields: Any) -> dict[str, Any]:
-    asked = {"namespace": direct._core.namespace, "queue": queue, "request_id": f"{slot}:1", "first_attempt": True}
+    asked = {"namespace": direct._context.namespace, "queue": queue, "request_id": f"{slot}:1", "first_attempt": True}
     return asked | fields
 
 
@@ -133,7 +133,7 @@ def test_what_is_found_for_one_who_has_left_is_given_back(service: ServiceThread
         async with client_of(service, direct) as tickwheel:
             polls = [asyncio.create_task(tickwheel.queue("q").dequeue()) for _ in range(POLLS)]
             io: Any = tickwheel._io
-            while not io._polls._under_way:
+            while not io._dequeue_batcher._in_flight:
                 await asyncio.sleep(0)
             # They are being sent.
             for each in polls[::2]:
@@ -218,15 +218,15 @@ def test_a_service_of_before_is_asked_one_by_one(
     service: ServiceThread, direct: Tickwheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     direct.queue("q").enqueue_many(NewMessage() for _ in range(POLLS))
-    made = Polls.__init__
+    made = DequeueBatcher.__init__
 
-    def of_another(self: Polls, channel: Any, metadata: Any) -> None:
+    def of_another(self: DequeueBatcher, channel: Any, metadata: Any) -> None:
         made(self, channel, metadata)
         self._batch = channel.unary_stream(
             "/tickwheel.v1.MessageService/Unheard", lambda each: each.SerializeToString()
         )
 
-    monkeypatch.setattr(Polls, "__init__", of_another)
+    monkeypatch.setattr(DequeueBatcher, "__init__", of_another)
 
     async def poll() -> list[int]:
         async with client_of(service, direct) as tickwheel:
@@ -239,7 +239,7 @@ def test_a_service_of_before_is_asked_one_by_one(
 
 
 def test_a_stranger_has_an_answer_to_each_that_can_be_answered(
-    service: ServiceThread, direct: Tickwheel, stranger: Stranger
+    service: ServiceThread, direct: Tickwheel, stranger: GenericClient
 ) -> None:
     direct.queue("a").enqueue(b"x", id="m")
     direct.create_queue("blocked").block(enqueue=False)
@@ -274,7 +274,7 @@ def test_a_stranger_has_an_answer_to_each_that_can_be_answered(
     ],
 )
 def test_a_call_that_makes_no_sense_leases_nothing(
-    direct: Tickwheel, stranger: Stranger, changed: dict[str, Any], said: str
+    direct: Tickwheel, stranger: GenericClient, changed: dict[str, Any], said: str
 ) -> None:
     direct.queue("q").enqueue(b"x")
     asked = [request(direct, "q", "slot-0"), request(direct, "q", "slot-1", **changed)]
@@ -293,7 +293,9 @@ def test_a_call_that_makes_no_sense_leases_nothing(
         (3, 400, "requests are for 1200 messages, and at most 1000 are allowed in one call"),
     ],
 )
-def test_so_many_requests_are_refused(direct: Tickwheel, stranger: Stranger, count: int, limit: int, said: str) -> None:
+def test_so_many_requests_are_refused(
+    direct: Tickwheel, stranger: GenericClient, count: int, limit: int, said: str
+) -> None:
     asked = [request(direct, "q", f"slot-{n}", limit=limit) for n in range(count)]
     with pytest.raises(grpc.RpcError) as refused:
         stranger.call_for_many("DequeueBatch", requests=asked)
@@ -325,7 +327,7 @@ def test_it_is_counted_by_queue(service: ServiceThread, direct: Tickwheel) -> No
             await asyncio.gather(*(tickwheel.queue(name).dequeue(5) for name in ("x", "y", "z")))
 
     asyncio.run(poll())
-    namespace, counts = direct._core.namespace, service.server.figures.moved["delivered"].counts
+    namespace, counts = direct._context.namespace, service.server.counters.messages["delivered"].counts
     assert [counts[namespace, name] for name in ("x", "y", "z")] == [1, 3, 0]
 
 

@@ -28,7 +28,7 @@ class Patient:
         self.server: Any = server
 
     def key(self, name: str) -> str:
-        return shard_key(self.tw._core.namespace, 0, name)
+        return shard_key(self.tw._context.namespace, 0, name)
 
     def field(self, key: str) -> Any:
         """Some field of a hash."""
@@ -43,7 +43,7 @@ class Patient:
         return next(name for name, stored in self.server.hgetall(self.key("messages")).items() if stored[:1] == state)
 
     def findings(self, passes: int = 1) -> list[str]:
-        return self.tw._run(audit(self.tw._core, passes=passes))
+        return self.tw._run(audit(self.tw._context, passes=passes))
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_a_system_at_work_has_no_findings(tickwheel_server: PrivateServer) -> No
             assert started.wait(30)
             while tw.queue("plain").counts()["completed"] < 100:
                 assert time.monotonic() < until
-            found = [tw._run(audit(tw._core, passes=LIVE_PASSES)) for _ in range(5)]
+            found = [tw._run(audit(tw._context, passes=LIVE_PASSES)) for _ in range(5)]
         finally:
             stop.set()
         worker.result()
@@ -242,6 +242,6 @@ def test_a_system_at_work_has_no_findings(tickwheel_server: PrivateServer) -> No
 
 
 def test_the_audit_changes_nothing(patient: Patient, contents: Callable[[str], dict[str, Any]]) -> None:
-    before = contents(patient.tw._core.namespace)
+    before = contents(patient.tw._context.namespace)
     patient.findings()
-    assert contents(patient.tw._core.namespace) == before
+    assert contents(patient.tw._context.namespace) == before

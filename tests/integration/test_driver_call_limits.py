@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.driver import filing, firing
-from tickwheel.driver import shard_driver as driver
+from tickwheel.driver import filing, firing, shard_driver
 from tickwheel.driver.commands import Command
-from tickwheel.driver.shard_connection import Link
-from tickwheel.storage import timer as timers
+from tickwheel.driver.shard_connection import ShardConnection
+from tickwheel.storage import timer
 from tickwheel.storage.scripts import Call
 from tickwheel.testing import VirtualClock
 
@@ -30,15 +29,15 @@ Seen = Callable[[Call, Callable[[], Any]], Any]
 @contextmanager
 def calls_of(script: str, seen: Seen) -> Iterator[None]:
     """``seen`` carries out each call of the script."""
-    execute = Link.execute
+    execute = ShardConnection.execute
 
-    def looked_at(link: Link, command: Command) -> Any:
+    def looked_at(link: ShardConnection, command: Command) -> Any:
         if isinstance(command, Call) and command.script.name == script:
             return seen(command, lambda: execute(link, command))
         return execute(link, command)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Link, "execute", looked_at)
+        patch.setattr(ShardConnection, "execute", looked_at)
         yield
 
 
@@ -73,14 +72,14 @@ def test_a_cascade_moves_as_many_timers_as_it_may_in_chunks_of_their_size(
     tw: Tickwheel, clock: VirtualClock, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enough, chunk = 60, 10
-    monkeypatch.setattr(driver, "CASCADE_TIMERS", enough)
-    monkeypatch.setattr(driver, "CHUNK_TIMERS", chunk)
+    monkeypatch.setattr(shard_driver, "CASCADE_TIMERS", enough)
+    monkeypatch.setattr(shard_driver, "CHUNK_TIMERS", chunk)
     monkeypatch.setattr(filing, "CHUNK_TIMERS", chunk)
     moved: list[int] = []
     chunks: list[int] = []
 
     def sizes(key: str) -> list[int]:
-        return [len(timers.unpack(packed)) for packed in server.lrange(key, 0, -1)]
+        return [len(timer.unpack(packed)) for packed in server.lrange(key, 0, -1)]
 
     def look(call: Call, execute: Callable[[], Any]) -> Any:
         slot, *children = call.keys[2:]

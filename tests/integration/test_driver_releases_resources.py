@@ -10,7 +10,7 @@ from redis import Redis
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.driver.commands import ReadFence
-from tickwheel.driver.shard_connection import Link
+from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.redis.url import default_lock
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
@@ -22,7 +22,7 @@ def test_links_take_nothing_out_of_the_pool_of_their_client(tickwheel_server: Pr
     woken, wake = os.pipe()
     with Redis.from_url(tickwheel_server.url, protocol=2, max_connections=1) as client:
         for _ in range(5):
-            link = Link(client, woken)
+            link = ShardConnection(client, woken)
             assert link.execute(ReadFence("none")) is None
             assert client.ping()
             link.close()

@@ -123,16 +123,16 @@ def test_a_message_whose_large_payload_goes_before_it_is_read_is_not_delivered(
 ) -> None:
     queue = tw.create_queue("exclusive", exclusive_key="of")
     queue.enqueue_many(NewMessage(LARGE, id=id_, metadata={"of": "acme"}) for id_ in ("m", "n"))
-    made = Dequeue._made
+    made = Dequeue._build_messages
 
-    with Tickwheel(tickwheel_server.url, namespace=tw._core.namespace, clock=FRAGMENT) as other:
+    with Tickwheel(tickwheel_server.url, namespace=tw._context.namespace, clock=FRAGMENT) as other:
 
         def cancelled_first(dequeue: Dequeue, shard: int, *more: Any) -> Any:
             if other.queue("exclusive").get("m", "acme").state == "running":
                 other.queue("exclusive").cancel("m", "acme")
             return (yield from made(dequeue, shard, *more))
 
-        monkeypatch.setattr(Dequeue, "_made", cancelled_first)
+        monkeypatch.setattr(Dequeue, "_build_messages", cancelled_first)
         assert queue.dequeue() == []
         # Its value is free at once.
         assert [message.id for message in queue.dequeue()] == ["n"]

@@ -7,8 +7,8 @@ import pytest
 
 from tickwheel import IdConflict, NewMessage, PayloadTooLarge, aio
 from tickwheel.limits import CALL_BYTES
-from tickwheel.service.counters import GROUP
-from tickwheel.service.enqueue_batcher import Enqueuing
+from tickwheel.service.counters import GROUP_SIZE_BUCKETS
+from tickwheel.service.enqueue_batcher import EnqueueBatcher
 from tickwheel.telemetry.histogram import Histogram
 
 pytestmark = pytest.mark.integration
@@ -30,8 +30,8 @@ async def enqueue_all(tickwheel: aio.Tickwheel, messages: list[NewMessage]) -> t
     async with tickwheel:
         await tickwheel.create_queue("q")
         counted = Counted(tickwheel)
-        enqueuing = Enqueuing(tickwheel._core, counted.run, Histogram(GROUP), lambda queue: False)
-        calls = (enqueuing.add("q", message) for message in messages)
+        enqueuing = EnqueueBatcher(tickwheel._context, counted.run, Histogram(GROUP_SIZE_BUCKETS), lambda queue: False)
+        calls = (enqueuing.enqueue("q", message) for message in messages)
         return await asyncio.gather(*calls, return_exceptions=True), counted.plans
 
 
@@ -63,11 +63,13 @@ def test_a_caller_that_gives_up_takes_nobody_elses_answer(tickwheel_aio: aio.Tic
     async def one_gives_up() -> tuple[list[Any], dict[str, int]]:
         async with tickwheel_aio as tickwheel:
             queue = await tickwheel.create_queue("q")
-            enqueuing = Enqueuing(tickwheel._core, tickwheel._run, Histogram(GROUP), lambda queue: False)
-            calls = [asyncio.create_task(enqueuing.add("q", NewMessage(id=f"m{n}"))) for n in range(20)]
+            enqueuing = EnqueueBatcher(
+                tickwheel._context, tickwheel._run, Histogram(GROUP_SIZE_BUCKETS), lambda queue: False
+            )
+            calls = [asyncio.create_task(enqueuing.enqueue("q", NewMessage(id=f"m{n}"))) for n in range(20)]
             # They go together, so those that come now wait for more.
             await calls[0]
-            more = [asyncio.create_task(enqueuing.add("q", NewMessage(id=f"n{n}"))) for n in range(20)]
+            more = [asyncio.create_task(enqueuing.enqueue("q", NewMessage(id=f"n{n}"))) for n in range(20)]
             await asyncio.sleep(0)
             more[3].cancel()
             return await asyncio.gather(*more, return_exceptions=True), await queue.counts()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.property.mutants import Mutant, sown
+from tests.property.mutants import Mutant, sow
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.doctor import audit
@@ -185,7 +185,7 @@ def survives_queues_that_are_made_anew(server: PrivateServer, namespace: str, lo
                 for queue in queues:
                     queue.enqueue(id=queue.name, delay=timedelta(milliseconds=50), metadata={"of": "1"})
                 delivered = [message.id for queue in queues for message in queue.dequeue(wait=3 * SECOND)]
-                if delivered != names or tickwheel._run(audit(tickwheel._core)):
+                if delivered != names or tickwheel._run(audit(tickwheel._context)):
                     return False
     return True
 
@@ -194,7 +194,7 @@ def test_queues_made_anew_under_other_numbers_are_told_from_those_before(
     tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
 ) -> None:
     assert survives_queues_that_are_made_anew(tickwheel_server, namespace, tmp_path / "lock")
-    with sown(STAMP_IGNORED, tmp_path):
+    with sow(STAMP_IGNORED, tmp_path):
         assert not survives_queues_that_are_made_anew(tickwheel_server, namespace, tmp_path / "lock")
 
 

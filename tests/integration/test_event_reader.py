@@ -14,7 +14,7 @@ from tests.support.kafka_topics import make_topic
 from tests.support.wait_until import eventually
 from tickwheel import events
 from tickwheel.events.encoding import encode
-from tickwheel.storage import transition as transitions
+from tickwheel.storage import transition
 from tickwheel.storage.record import State
 
 pytestmark = pytest.mark.integration
@@ -35,7 +35,7 @@ class History:
     def write(self, version: int, ids: list[str] = MESSAGES) -> None:
         for n, id in enumerate(ids):
             to = State.PENDING if version == 1 else State.RUNNING
-            happened = transitions.Transition(1, id, None, 1, version, None, to, 0, 0, 0)
+            happened = transition.OutboxTransition(1, id, None, 1, version, None, to, 0, 0, 0)
             for key, value in encode("tw", "q", [happened]):
                 self._producer.produce(self.topic, value, key, self._written[n % len(self._written)])
         assert self._producer.flush(30) == 0

@@ -157,7 +157,7 @@ def test_what_is_as_urgent_on_other_shards_is_not_ahead(tw: Tickwheel, queue: Qu
     for n in range(8):
         queue.enqueue(id=f"m{n}", deadline=clock.now)
     heads = [n for n in range(8) if queue.explain(f"m{n}").code == "next"]
-    shards = {shard_of("q", f"m{n}".encode(), tw._core.shards) for n in range(8)}
+    shards = {shard_of("q", f"m{n}".encode(), tw._context.shards) for n in range(8)}
     assert len(heads) == len(shards)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fault.harness import collect, run
 from tests.fault.harness.aftermath import cut_file, flip_byte, let_retention_pass
-from tests.fault.harness.deployment import Place
+from tests.fault.harness.deployment import Deployment
 from tests.fault.harness.elections import LockFiles
 from tests.fault.harness.rows import plan
 from tests.fault.harness.run_evidence import Violation
@@ -38,7 +38,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr("tests.fault.harness.aftermath._COPIES", COPIES)
     monkeypatch.setattr("tests.fault.harness.aftermath._PASSES_S", 0.2)
     with (
-        Place(tmp_path, proxied=False, faked="") as place,
+        Deployment(tmp_path, proxied=False, faked="") as place,
         Tickwheel(place.own_url, namespace=NAMESPACE, shards=1, timeout=timedelta(seconds=5)) as tickwheel,
     ):
         tickwheel.create_queue("q")
@@ -63,7 +63,7 @@ def copy_disk(world: World) -> Path:
 
 
 def findings(world: World) -> list[str]:
-    return world.tickwheel._run(audit(world.tickwheel._core))
+    return world.tickwheel._run(audit(world.tickwheel._context))
 
 
 def test_a_file_that_ends_anywhere_in_whole_transitions_is_sound(world: World) -> None:

@@ -11,7 +11,7 @@ from tests.fault.harness.claims import claims, was_rewritten
 from tests.fault.harness.run_evidence import Claim
 from tests.fault.harness.world import NAMESPACE
 from tests.support.wait_until import eventually
-from tickwheel.driver.fenced_shard import Shard
+from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.storage import scripts
 from tickwheel.storage.fence import pack_fence
 
@@ -26,7 +26,7 @@ CLAIMS = [
 
 
 def claim(client: Any, wanted: Claim) -> None:
-    shard = Shard(NAMESPACE, wanted.shard)
+    shard = FencedShard(NAMESPACE, wanted.shard)
     call = scripts.bind(
         shard.script("claim"), shard.keys | {"slot": ""}, [pack_fence(*wanted.fence), wanted.election, "", wanted.owner]
     )

@@ -11,11 +11,11 @@ from redis.exceptions import ResponseError
 
 from services.zookeeper import ZooKeeper
 from tests.conftest import Dump
-from tests.support.event_process_thread import running
+from tests.support.event_process_thread import run_event_process
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.driver.commands import Command, Refused
-from tickwheel.driver.shard_connection import Link
+from tickwheel.driver.commands import Command, ScriptError
+from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.storage.fence import pack_fence
 from tickwheel.storage.keys import shard_key
@@ -34,19 +34,19 @@ def test_a_deposed_process_is_refused_before_every_call_of_its_successor(
     tw: Tickwheel, clock: VirtualClock, dump: Dump, monkeypatch: pytest.MonkeyPatch, exclusive_key: str | None
 ) -> None:
     refused: Counter[str] = Counter()
-    execute = Link.execute
+    execute = ShardConnection.execute
 
-    def preceded(link: Link, command: Command) -> Any:
+    def preceded(link: ShardConnection, command: Command) -> Any:
         if isinstance(command, Call) and command.script.name in SCRIPTS:
             before = dump()
-            with pytest.raises(Refused) as refusal:
+            with pytest.raises(ScriptError) as refusal:
                 execute(link, replace(command, args=[DEPOSED, *command.args[1:]]))
             assert refusal.value.code == "FENCED", command.script.name
             assert dump() == before
             refused[command.script.name] += 1
         return execute(link, command)
 
-    monkeypatch.setattr(Link, "execute", preceded)
+    monkeypatch.setattr(ShardConnection, "execute", preceded)
     queue = tw.create_queue("q", exclusive_key=exclusive_key)
     # Some near, some a cascade or two away.
     queue.enqueue_many(
@@ -90,7 +90,7 @@ def test_who_is_refused_at_its_claim_gives_its_leadership_up_and_drives_once_it_
     election = ZooKeeperUrl.parse(f"zk://{zookeeper.hosts}")
     with (
         Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel,
-        running(tickwheel_server.url, namespace, election) as process,
+        run_event_process(tickwheel_server.url, namespace, election) as process,
     ):
         epoch = eventually(lambda: process.health()[0].epoch, "it drives")
         newer = pack_fence(epoch + 1, 0)

@@ -166,7 +166,7 @@ def test_only_indexed_keys_can_be_asked_for(tw: Tickwheel) -> None:
 def test_a_queue_may_index_nothing(tw: Tickwheel, server: Any) -> None:
     queue = tw.create_queue("none", indexed=[])
     queue.enqueue(id="m", metadata={"gpu": "a100"})
-    assert not list(server.scan_iter(match=f"{tw._core.namespace}:*pairs"))
+    assert not list(server.scan_iter(match=f"{tw._context.namespace}:*pairs"))
     assert queue.dequeue()[0].metadata == {"gpu": "a100"}
     with pytest.raises(InvalidArgument, match="does not index 'gpu'"):
         queue.depth({"gpu": "a100"})

@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from tests.integration.service_thread import ServiceThread
-from tests.integration.stranger import Stranger
-from tickwheel.operations.sessions import Slot
+from tests.integration.stranger import GenericClient
+from tickwheel.operations.sessions import ClientSession
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -24,7 +24,7 @@ def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
 class Caller:
     """Asks for messages of one queue, under request ids."""
 
-    def __init__(self, stranger: Stranger, server: Any, namespace: str, shards: int) -> None:
+    def __init__(self, stranger: GenericClient, server: Any, namespace: str, shards: int) -> None:
         self._stranger = stranger
         self._server = server
         self._where = {"namespace": namespace, "queue": "q"}
@@ -51,7 +51,7 @@ class Caller:
 def caller(request: pytest.FixtureRequest, service: ServiceThread, tickwheel_server: PrivateServer) -> Iterator[Caller]:
     namespace = f"attempts-{os.urandom(6).hex()}"
     with grpc.insecure_channel(service.target) as channel, tickwheel_server.client() as client:
-        yield Caller(Stranger(channel), client, namespace, request.param)
+        yield Caller(GenericClient(channel), client, namespace, request.param)
     tickwheel_server.clear(namespace)
 
 
@@ -103,23 +103,23 @@ def test_first_attempts_at_an_empty_queue_call_no_script(caller: Caller) -> None
 
 
 def test_what_the_service_sends_again_to_the_shard_leaves_a_trace() -> None:
-    slot = Slot("mine")
-    slot.repeat(0, final=True, is_first=True)
-    _, first, again = slot.next("tw", 0)
+    slot = ClientSession("mine")
+    slot.pin_sequence(0, final=True, is_first=True)
+    _, first, again = slot.begin_call("tw", 0)
     keeps_empty, may_be_a_repeat = 1, 4
     assert first[-1] & (keeps_empty | may_be_a_repeat) == 0
     assert again[-1] & (keeps_empty | may_be_a_repeat) == keeps_empty | may_be_a_repeat
 
 
 def test_after_a_call_without_an_answer_a_slot_is_not_first_until_one_of_that_queue_was_answered() -> None:
-    slot = Slot("mine")
-    assert slot.next_of("q")
-    slot.answered_of("q")
-    assert slot.next_of("q")
+    slot = ClientSession("mine")
+    assert slot.begin_rpc("q")
+    slot.rpc_answered("q")
+    assert slot.begin_rpc("q")
     # That one was not answered.
-    assert not slot.next_of("q")
-    assert slot.next_of("other")
-    slot.answered_of("other")
-    assert not slot.next_of("q")
-    slot.answered_of("q")
-    assert slot.next_of("q")
+    assert not slot.begin_rpc("q")
+    assert slot.begin_rpc("other")
+    slot.rpc_answered("other")
+    assert not slot.begin_rpc("q")
+    slot.rpc_answered("q")
+    assert slot.begin_rpc("q")

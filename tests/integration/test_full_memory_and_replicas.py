@@ -69,7 +69,7 @@ def test_a_repeated_call_is_not_durable_before_the_replica_has_what_the_first_on
             finally:
                 os.kill(pid, signal.SIGCONT)
             assert queue.enqueue(b"b", id="b").state == "pending"
-            assert tickwheel._run(audit(tickwheel._core)) == []
+            assert tickwheel._run(audit(tickwheel._context)) == []
 
 
 def test_the_embedded_server_has_no_replicas_to_wait_for() -> None:

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.driver import inbox_buffer as inbox
-from tickwheel.driver import shard_driver as driver
+from tickwheel.driver import inbox_buffer, shard_driver
 from tickwheel.driver.commands import ReadStream
 from tickwheel.driver.inbox_buffer import FROM_START
-from tickwheel.driver.shard_connection import Link
-from tickwheel.storage import timer as timers
+from tickwheel.driver.shard_connection import ShardConnection
+from tickwheel.storage import timer
 from tickwheel.testing import VirtualClock
 
 pytestmark = pytest.mark.integration
@@ -23,24 +22,24 @@ CALLS, UNFILED = 600, 50
 def test_no_more_is_read_while_as_much_as_may_be_is_not_filed(
     tw: Tickwheel, clock: VirtualClock, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "UNFILED_TIMERS", UNFILED)
+    monkeypatch.setattr(shard_driver, "UNFILED_TIMERS", UNFILED)
     # Filed at once, and more slowly than it is read.
-    monkeypatch.setattr(inbox, "HURRY_TIMERS", UNFILED // 2)
-    monkeypatch.setattr(driver, "FILE_TIMERS", UNFILED // 10)
+    monkeypatch.setattr(inbox_buffer, "HURRY_TIMERS", UNFILED // 2)
+    monkeypatch.setattr(shard_driver, "FILE_TIMERS", UNFILED // 10)
     unfiled: list[int] = []
-    read_stream_now = Link.read_stream_now
+    read_stream_now = ShardConnection.read_stream_now
 
-    def looked_at(link: Link, command: ReadStream) -> Any:
+    def looked_at(link: ShardConnection, command: ReadStream) -> Any:
         """What was read and is not filed is still in the inbox, up to where the next read goes on."""
         if command.after != FROM_START:
             read = server.xrange(command.key, "-", command.after)
-            unfiled.append(sum(len(timers.unpack(fields[b"t"])) for _, fields in read))
+            unfiled.append(sum(len(timer.unpack(fields[b"t"])) for _, fields in read))
         return read_stream_now(link, command)
 
     queue = tw.create_queue("q")
     for _ in range(CALLS // 2):
         queue.enqueue_many([NewMessage(delay=timedelta(hours=3))] * 2)
-    monkeypatch.setattr(Link, "read_stream_now", looked_at)
+    monkeypatch.setattr(ShardConnection, "read_stream_now", looked_at)
     clock.run_due()
     clock.advance(timedelta(hours=3))
     assert 0 < max(unfiled) < UNFILED

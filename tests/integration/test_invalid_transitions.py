@@ -175,19 +175,19 @@ def test_a_timer_that_the_message_does_not_wait_for_changes_nothing(
     bring(state, queue, metadata={"of": "acme"})
     clock.run_due()
     raw = b"m" if value is None else b"\0\4acmem"
-    shard = shard_of("q", b"m" if value is None else b"acme", tw._core.shards)
+    shard = shard_of("q", b"m" if value is None else b"acme", tw._context.shards)
     field = queue.config().number.to_bytes(2, "big") + raw
-    record = decode(server.hget(shard_key(tw._core.namespace, shard, "messages"), field))
+    record = decode(server.hget(shard_key(tw._context.namespace, shard, "messages"), field))
 
     def all_but_the_wheel() -> dict[str, Any]:
         return {key: stored for key, stored in dump().items() if not key.endswith((":inbox", ":clock"))}
 
     before = all_but_the_wheel()
-    now_ms = int(server.hget(shard_key(tw._core.namespace, shard, "clock"), "now"))
+    now_ms = int(server.hget(shard_key(tw._context.namespace, shard, "clock"), "now"))
     right = generation(record.incarnation, record.version)
     for gen in (right, right + 1, right - 1, right ^ 1 << 16):
         timer = Timer(now_ms, queue.config().number, gen, kind, raw)
-        server.xadd(shard_key(tw._core.namespace, shard, "inbox"), {"t": pack(timer)})
+        server.xadd(shard_key(tw._context.namespace, shard, "inbox"), {"t": pack(timer)})
     clock.run_due()
     assert all_but_the_wheel() == before
 
@@ -217,10 +217,10 @@ def test_a_timer_that_fires_a_millisecond_too_soon_changes_nothing(
     found = queue.get("m", value)
     assert found.until is not None
     clock.set(found.until - timedelta(milliseconds=1))
-    shard = shard_of("q", b"m" if value is None else b"acme", tw._core.shards)
+    shard = shard_of("q", b"m" if value is None else b"acme", tw._context.shards)
     raw, incarnation = (b"m" if value is None else b"\0\4acmem"), 1
     timer = Timer(0, queue.config().number, generation(incarnation, found.version), kind, raw)
-    server.xadd(shard_key(tw._core.namespace, shard, "inbox"), {"t": pack(timer)})
+    server.xadd(shard_key(tw._context.namespace, shard, "inbox"), {"t": pack(timer)})
     clock.run_due()
     assert queue.get("m", value) == found
     clock.advance(timedelta(milliseconds=1))

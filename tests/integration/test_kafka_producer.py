@@ -10,21 +10,21 @@ from services.process import free_port
 from tests.support.kafka_topics import make_topic, read_topic
 from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument
-from tickwheel.kafka.producer import Broker
+from tickwheel.kafka.producer import KafkaProducers
 
 pytestmark = pytest.mark.integration
 
 
 def test_a_producer_that_one_gives_up_is_closed_for_all_and_the_next_is_another(kafka: Kafka) -> None:
     topic = make_topic(kafka)
-    broker = Broker(kafka.bootstrap, topic)
+    broker = KafkaProducers(kafka.bootstrap, topic)
     first = broker.producer()
     assert broker.producer() is first
-    broker.give_up(first)
+    broker.discard(first)
     second = broker.producer()
     assert (first.is_closed, second.is_closed) == (True, False)
     # A second one who has heard of it later takes nothing away.
-    broker.give_up(first)
+    broker.discard(first)
     assert broker.producer() is second
     acknowledged: list[object] = []
     second.produce(topic, b"value", b"key", on_delivery=lambda error, _: acknowledged.append(error))
@@ -35,11 +35,11 @@ def test_a_producer_that_one_gives_up_is_closed_for_all_and_the_next_is_another(
 
 def test_a_setting_that_kafkas_client_does_not_know_is_named() -> None:
     with pytest.raises(InvalidArgument, match=r"no\.such\.setting"):
-        Broker("localhost:9092", given={"no.such.setting": "1"})
+        KafkaProducers("localhost:9092", overrides={"no.such.setting": "1"})
 
 
 def test_a_broker_that_is_away_is_told_of_once_and_not_at_each_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    broker = Broker(f"127.0.0.1:{free_port()}")
+    broker = KafkaProducers(f"127.0.0.1:{free_port()}")
     attempts: list[logging.LogRecord] = []
 
     def count(record: logging.LogRecord) -> bool:
@@ -58,7 +58,7 @@ def test_a_broker_that_is_away_is_told_of_once_and_not_at_each_attempt(caplog: p
 
 
 def test_what_is_purged_at_our_own_close_is_not_called_fatal(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
-    broker = Broker(kafka.bootstrap, make_topic(kafka))
+    broker = KafkaProducers(kafka.bootstrap, make_topic(kafka))
     producer = broker.producer()
     answers: list[object] = []
     producer.produce(broker.topic, b"first", on_delivery=lambda error, _: answers.append(error))
@@ -76,13 +76,13 @@ def test_what_is_purged_at_our_own_close_is_not_called_fatal(kafka: Kafka, caplo
 )
 def test_a_setting_that_would_weaken_acknowledgements_is_refused(setting: str, value: str) -> None:
     with pytest.raises(InvalidArgument, match=f"{setting}.* is fixed"):
-        Broker("localhost:9092", given={setting: value})
+        KafkaProducers("localhost:9092", overrides={setting: value})
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "a/b", ".", "x" * 250])
 def test_a_topic_that_no_broker_can_have_is_refused(topic: str) -> None:
     with pytest.raises(InvalidArgument, match="a topic's name is 1 to 249 letters"):
-        Broker("localhost:9092", topic)
+        KafkaProducers("localhost:9092", topic)
 
 
 def test_that_the_topic_is_not_there_is_told_before_anything_is_published(
@@ -90,8 +90,8 @@ def test_that_the_topic_is_not_there_is_told_before_anything_is_published(
 ) -> None:
     name = f"no.such.{os.urandom(6).hex()}"
     for topic in (make_topic(kafka), name):
-        broker = Broker(kafka.bootstrap, topic)
-        broker.look()
+        broker = KafkaProducers(kafka.bootstrap, topic)
+        broker.check_topic()
         broker.close()
     [told] = [record.getMessage() for record in caplog.records if record.name == "tickwheel.kafka"]
     assert told.startswith(f"topic {name}: ")

@@ -8,7 +8,7 @@ import pytest
 
 from tickwheel import InvalidArgument, LeaseLost, Message, MessageNotFound, NewMessage, Queue, Tickwheel
 from tickwheel.driver.commands import Command
-from tickwheel.driver.shard_connection import Link
+from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.storage.scripts import Call
 from tickwheel.testing import VirtualClock
 
@@ -397,14 +397,14 @@ def test_the_timer_of_a_lease_that_ended_in_order_asks_the_server_nothing(
     tw: Tickwheel, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[str] = []
-    execute = Link.execute
+    execute = ShardConnection.execute
 
-    def noted(link: Link, command: Command) -> Any:
+    def noted(link: ShardConnection, command: Command) -> Any:
         if isinstance(command, Call):
             sent.append(command.script.name)
         return execute(link, command)
 
-    monkeypatch.setattr(Link, "execute", noted)
+    monkeypatch.setattr(ShardConnection, "execute", noted)
     queue = tw.create_queue("q", max_attempts=1, errored_retention=timedelta(minutes=5))
     queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(4))
     completed, failed, cancelled, died = sorted(queue.dequeue(4), key=lambda message: message.id)

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.integration.service_thread import ServiceThread
-from tests.integration.stalled_load import stalled
+from tests.integration.stalled_load import run_stalled_load
 from tests.support.wait_until import eventually
 from tests.unit.load_scenarios import erlang_c
 from tickwheel import Tickwheel
@@ -337,6 +337,6 @@ def test_what_is_wrong_is_told_before_anything_is_sent(load: Load, options: list
 def test_a_stall_of_the_server_is_felt_by_every_message_that_was_planned_meanwhile(
     tickwheel_server: PrivateServer,
 ) -> None:
-    found = asyncio.run(stalled(tickwheel_server, stall_s=0.5, per_s=200.0, seconds=1.0))
+    found = asyncio.run(run_stalled_load(tickwheel_server, stall_s=0.5, per_s=200.0, seconds=1.0))
     # A closed loop would have seen one slow call: here it is each of the hundred that were planned in the meantime.
     assert found["slow"] > 0.7 * 200 * 0.5

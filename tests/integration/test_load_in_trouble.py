@@ -13,11 +13,11 @@ import pytest
 from tests.unit.load_scenarios import one_queue
 from tickwheel import aio
 from tickwheel.load.run import run
-from tickwheel.load.run.measurements import Meter
+from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.run.poller import Poller
-from tickwheel.load.run.processes import Children
+from tickwheel.load.run.processes import LoadProcesses
 from tickwheel.load.run.producer import Producer
-from tickwheel.load.run.run_result import Outcome
+from tickwheel.load.run.run_result import RunResult
 from tickwheel.load.run.worker import Worker
 from tickwheel.load.scenario.distributions import Constant
 from tickwheel.load.scenario.scenario import Cancel, Polls
@@ -43,13 +43,13 @@ async def stand_still(server: PrivateServer) -> None:
         await asyncio.to_thread(client.execute_command, "CLIENT", "PAUSE", PAUSE_MS, "ALL")
 
 
-def count(meter: Meter, name: str) -> int:
+def count(meter: Measurements, name: str) -> int:
     return int(meter.histograms[name].get_total_count())
 
 
 def test_calls_that_fail_are_among_the_latencies(tickwheel_server: PrivateServer) -> None:
-    async def produce() -> Meter:
-        meter = Meter(1.0)
+    async def produce() -> Measurements:
+        meter = Measurements(1.0)
         async with queue(tickwheel_server) as (tickwheel, blocked):
             await blocked.block(enqueue=True)
             scenario = replace(one_queue(rate=100.0), length_s=0.5)
@@ -62,8 +62,8 @@ def test_calls_that_fail_are_among_the_latencies(tickwheel_server: PrivateServer
 
 
 def test_of_a_batch_of_cancels_each_that_was_too_late_is_told(tickwheel_server: PrivateServer) -> None:
-    async def produce() -> tuple[Meter, dict[str, int]]:
-        meter = Meter(1.0)
+    async def produce() -> tuple[Measurements, dict[str, int]]:
+        meter = Measurements(1.0)
         async with queue(tickwheel_server) as (tickwheel, mine):
             scenario = one_queue(rate=100.0, cancel=Cancel(1.0, Constant(1.0)))
             scenario = replace(scenario, length_s=0.5, producer_batch=50, linger_s=0.3)
@@ -85,8 +85,8 @@ def test_of_a_batch_of_cancels_each_that_was_too_late_is_told(tickwheel_server: 
 def test_polls_without_an_answer_are_counted_with_how_long_they_had_waited(
     tickwheel_server: PrivateServer, together: int
 ) -> None:
-    async def poll() -> tuple[Meter, float]:
-        meter = Meter(1.0)
+    async def poll() -> tuple[Measurements, float]:
+        meter = Measurements(1.0)
         async with queue(tickwheel_server) as (tickwheel, _):
             await stand_still(tickwheel_server)
             start = monotonic()
@@ -111,15 +111,15 @@ def test_polls_without_an_answer_are_counted_with_how_long_they_had_waited(
 def test_a_run_ends_though_the_server_does_not_say_how_its_queues_stand(
     tickwheel_server: PrivateServer, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_SAMPLE_MOST_S", 0.5)
+    monkeypatch.setattr(run, "_SAMPLE_TIMEOUT_S", 0.5)
 
-    async def watch() -> tuple[Outcome, float]:
-        scenario = replace(one_queue(), most_seconds=0.5 if bound == "for" else None)
-        outcome = Outcome(scenario, Meter(0.1), "here", "load")
+    async def watch() -> tuple[RunResult, float]:
+        scenario = replace(one_queue(), max_seconds=0.5 if bound == "for" else None)
+        outcome = RunResult(scenario, Measurements(0.1), "here", "load")
         stopping, looked = asyncio.Event(), asyncio.Event()
         async with queue(tickwheel_server) as (tickwheel, _):
             settings = run.Settings(Source("timestone"), "load")
-            watching = run._Watch(settings, scenario, tickwheel, Children([], {}), outcome, 0.1)
+            watching = run._RunMonitor(settings, scenario, tickwheel, LoadProcesses([], {}), outcome, 0.1)
             running = asyncio.create_task(watching.run(stopping, lambda _: looked.set()))
             await looked.wait()
             await stand_still(tickwheel_server)

@@ -51,27 +51,27 @@ def test_a_call_for_a_queue_that_is_gone_is_refused_and_made_again_it_is_for_the
     [leased] = queues[1].dequeue()
     for queue in queues:
         assert queue.dequeue() == []
-    known = dict(old._core.configs)
-    tickwheel_server.clear(old._core.namespace)
+    known = dict(old._context.configs)
+    tickwheel_server.clear(old._context.namespace)
 
     new = open_client()
     renumbered, exclusive = new.create_queue("renumbered"), new.create_queue("now-exclusive", exclusive_key="v")
     renumbered.enqueue(b"new", id="same", metadata={"v": "1"})
     exclusive.enqueue(b"new", id="same", metadata={"v": "1"})
-    there = contents(new._core.namespace)
+    there = contents(new._context.namespace)
     for queue in queues:
         for call in CALLS.values():
             # As if nothing had been called before; each refusal says what there is now.
-            old._core.configs.clear()
-            old._core.configs.update(known)
+            old._context.configs.clear()
+            old._context.configs.update(known)
             with pytest.raises(QueueNotFound, match=queue.name):
                 call(queue)
         # Where queues come by themselves, one that is not there is empty.
-        old._core.configs.update(known)
+        old._context.configs.update(known)
         assert queue.dequeue(10) == []
     with pytest.raises((LeaseLost, QueueNotFound)):
         leased.complete()
-    assert contents(new._core.namespace) == there
+    assert contents(new._context.namespace) == there
 
     for queue in queues:
         with suppress(QueueNotFound):
@@ -79,7 +79,7 @@ def test_a_call_for_a_queue_that_is_gone_is_refused_and_made_again_it_is_for_the
     assert queues[1].enqueue(b"new", id="same", metadata={"v": "1"}).created is False
     assert queues[0].enqueue(id="m").created
     assert [message.id for message in queues[2].dequeue()] == ["same"]
-    assert not new._run(audit(new._core))
+    assert not new._run(audit(new._context))
 
 
 def test_a_batch_under_way_is_refused_where_its_queue_was_made_anew(
@@ -91,7 +91,7 @@ def test_a_batch_under_way_is_refused_where_its_queue_was_made_anew(
     def batch() -> Iterator[NewMessage]:
         for n in range(2_000):
             if n == 1_500:
-                tickwheel_server.clear(old._core.namespace)
+                tickwheel_server.clear(old._context.namespace)
                 new = open_client()
                 new.create_queue("first")
                 new.create_queue("q", exclusive_key="v")
@@ -102,7 +102,7 @@ def test_a_batch_under_way_is_refused_where_its_queue_was_made_anew(
     with pytest.raises(QueueNotFound, match="the call was for the one before"):
         queue.enqueue_many(batch())
     assert not any(queue.counts().values())
-    assert not old._run(audit(old._core))
+    assert not old._run(audit(old._context))
 
 
 def test_a_number_is_not_given_twice_where_the_counter_is_lost(
@@ -110,7 +110,7 @@ def test_a_number_is_not_given_twice_where_the_counter_is_lost(
 ) -> None:
     client = open_client()
     numbers = [client.create_queue(name).config().number for name in ("a", "b")]
-    server.hdel(namespace_key(client._core.namespace), "queue_numbers")
+    server.hdel(namespace_key(client._context.namespace), "queue_numbers")
     assert client.create_queue("c").config().number == max(numbers) + 1
 
 
@@ -120,7 +120,7 @@ def test_every_call_says_so_where_the_namespace_is_gone(
     old = open_client()
     queue = old.create_queue("q")
     assert queue.dequeue() == []
-    tickwheel_server.clear(old._core.namespace)
+    tickwheel_server.clear(old._context.namespace)
     calls: list[Callable[[], object]] = [
         queue.dequeue,
         lambda: queue.dequeue(wait=timedelta(hours=1)),
@@ -165,11 +165,11 @@ def test_a_queue_is_not_made_in_a_namespace_whose_shards_are_not_known(
 ) -> None:
     old = open_client()
     old.create_queue("q")
-    tickwheel_server.clear(old._core.namespace)
+    tickwheel_server.clear(old._context.namespace)
     for _ in range(2):
         with pytest.raises(TickwheelError, match=r"gone|any more|lost its state"):
             old.queue("q").enqueue()
-    assert contents(old._core.namespace) == {}
+    assert contents(old._context.namespace) == {}
 
 
 def test_shards_that_have_their_state_follow_a_home_that_lost_its_own(
@@ -178,7 +178,7 @@ def test_shards_that_have_their_state_follow_a_home_that_lost_its_own(
     old = open_client()
     for seconds in (10, 20, 30):
         old.create_queue("q", lease=timedelta(seconds=seconds), update=True)
-    server.delete(*server.scan_iter(match=f"{shard_prefix(old._core.namespace, 0)}*", count=10_000))
+    server.delete(*server.scan_iter(match=f"{shard_prefix(old._context.namespace, 0)}*", count=10_000))
     new = open_client()
     new.queue("q").enqueue_many(NewMessage(id=f"m{n}") for n in range(20))
     assert len(new.queue("q").dequeue(20)) == 20

@@ -21,7 +21,7 @@ PAIRS = {f"k{n}": "v" for n in range(16)}
 def after_each_call(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[int], object]]:
     """What is to be done when a call has leased so many messages."""
     actions: list[Callable[[int], object]] = []
-    made = Dequeue._made
+    made = Dequeue._build_messages
 
     def told(self: Any, shard: int, found: Any, *more: Any) -> Plan[Any]:
         messages: Any = yield from made(self, shard, found, *more)
@@ -30,7 +30,7 @@ def after_each_call(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[int], obj
                 action(len(found))
         return messages
 
-    monkeypatch.setattr(Dequeue, "_made", told)
+    monkeypatch.setattr(Dequeue, "_build_messages", told)
     return actions
 
 
@@ -39,7 +39,7 @@ def after_each_call(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[int], obj
     [
         ("CALL_MESSAGES", 5, NewMessage(), None, 5),
         ("CALL_MESSAGES", 5, NewMessage(metadata=PAIRS), "k0", 5),
-        ("BESIDE_BYTES", 100 * KIB, NewMessage(bytes(32 * KIB)), None, 3),
+        ("OUT_OF_BAND_BYTES", 100 * KIB, NewMessage(bytes(32 * KIB)), None, 3),
         ("CALL_BYTES", 10 * KIB, NewMessage(bytes(KIB)), None, 9),
         ("CALL_ENTRIES", 50, NewMessage(metadata=PAIRS), None, 2),
         ("CALL_ENTRIES", 200, NewMessage(metadata=PAIRS), "k0", 2),
@@ -78,7 +78,7 @@ def test_what_is_leased_is_handed_out_though_the_next_call_is_refused(
     queue = tw.create_queue("q")
     queue.enqueue_many(NewMessage(bytes(KIB)) for _ in range(40))
     monkeypatch.setattr(limits, "CALL_BYTES", 10 * KIB)
-    with Tickwheel(tickwheel_server.url, namespace=tw._core.namespace, clock="_clock_test") as other:
+    with Tickwheel(tickwheel_server.url, namespace=tw._context.namespace, clock="_clock_test") as other:
         after_each_call.append(lambda _: other.queue("q").block(enqueue=False))
         found = queue.dequeue(40, consistency=consistency)
         assert 0 < len(found) == queue.counts()["running"] < 40
@@ -95,5 +95,5 @@ class Kept(dict[str, Any]):
 
 def test_to_look_at_a_configuration_takes_it_from_nobody(tw: Tickwheel) -> None:
     queue: Queue = tw.create_queue("q", lease=timedelta(minutes=1))
-    tw._core.configs = Kept(tw._core.configs)
+    tw._context.configs = Kept(tw._context.configs)
     assert queue.config().lease_ms == 60_000

@@ -41,9 +41,9 @@ def test_an_updated_configuration_holds_on_all_shards(tw: Tickwheel, clock: Virt
 
 def test_a_namespace_is_deleted_with_all_that_is_in_it(tw: Tickwheel, inside: Tickwheel, server: Any) -> None:
     tw.create_queue("q").enqueue_many(MANY)
-    namespace, shards = tw._core.namespace, tw._core.shards
+    namespace, shards = tw._context.namespace, tw._context.shards
     names = [namespace_key(namespace), queues_key(namespace)]
     names += [shard_key(namespace, shard, "messages") for shard in range(shards)]
     assert sum(server.exists(name) for name in names) > 2
-    inside._run(delete_namespace(inside._core))
+    inside._run(delete_namespace(inside._context))
     assert not [name for name in names if server.exists(name)]

@@ -61,7 +61,7 @@ def test_what_is_no_value_is_refused(tw: Tickwheel, value: Any) -> None:
 def test_a_namespace_has_at_most_1000_of_them_and_those_can_still_be_changed(
     tw: Tickwheel, inside: Tickwheel, server: Any
 ) -> None:
-    server.hset(settings_key(inside._core.namespace), mapping={f"s{n}": "v" for n in range(1_000)})
+    server.hset(settings_key(inside._context.namespace), mapping={f"s{n}": "v" for n in range(1_000)})
     with pytest.raises(TickwheelError, match="at most 1000 settings: remove one of them"):
         tw.set_setting("another", "v")
     tw.set_setting("s7", "changed")

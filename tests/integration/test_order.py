@@ -159,7 +159,7 @@ def test_over_shards_what_others_make_more_urgent_is_first_a_tenth_of_a_second_l
     # From now on this client knows the heads of all shards, and that m1 is the most urgent.
     assert [message.id for message in queue.dequeue()] == ["m0"]
     elsewhere = next(id for id in reversed(ids) if shard_of("q", id.encode(), 4) != shard_of("q", b"m1", 4))
-    with Tickwheel(engine.url, namespace=tw._core.namespace, clock=FRAGMENT) as other:
+    with Tickwheel(engine.url, namespace=tw._context.namespace, clock=FRAGMENT) as other:
         other.queue("q").reschedule(elsewhere, deadline=clock.now)
     known_since = time.monotonic()
     eventually(lambda: time.monotonic() > known_since + 0.1, "what was known is too old")
@@ -180,7 +180,7 @@ def test_what_has_come_to_a_shard_that_was_empty_fills_a_call(
         queue.enqueue(id=id, deadline=clock.now, metadata={"gpu": "a"})
     assert len(queue.dequeue(where=where)) == 1
     # From now on this client knows that one shard has something, and that the others are empty.
-    with Tickwheel(engine.url, namespace=tw._core.namespace, clock=FRAGMENT) as other:
+    with Tickwheel(engine.url, namespace=tw._context.namespace, clock=FRAGMENT) as other:
         for id in others:
             other.queue("q").enqueue(id=id, deadline=clock.now, metadata={"gpu": "a"})
     assert len(queue.dequeue(limit=10, where=where)) == 3

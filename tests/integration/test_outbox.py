@@ -32,18 +32,18 @@ def open_one(tickwheel_server: PrivateServer) -> Iterator[Open]:
         return opened[-1]
 
     yield with_settings
-    assert opened[0]._run(audit(opened[0]._core)) == []
+    assert opened[0]._run(audit(opened[0]._context)) == []
     for tickwheel in opened:
         tickwheel.close()
     tickwheel_server.clear(namespace)
 
 
 def clock_of(tickwheel: Tickwheel, server: Any, field: str) -> int:
-    return int(server.hget(shard_key(tickwheel._core.namespace, 0, "clock"), field) or 0)
+    return int(server.hget(shard_key(tickwheel._context.namespace, 0, "clock"), field) or 0)
 
 
 def entries(tickwheel: Tickwheel, server: Any) -> list[tuple[bytes, bytes]]:
-    found = server.xrange(shard_key(tickwheel._core.namespace, 0, "events"))
+    found = server.xrange(shard_key(tickwheel._context.namespace, 0, "events"))
     return [(entry_id, fields[b"e"]) for entry_id, fields in found]
 
 
@@ -60,7 +60,7 @@ def fill(tickwheel: Tickwheel) -> OutboxFull:
 def trim(tickwheel: Tickwheel, server: Any, count: int, *, first: bytes | None = None) -> int:
     """Cut so many entries off the beginning, as the relay does."""
     there = entries(tickwheel, server)
-    keys = [shard_key(tickwheel._core.namespace, 0, name) for name in ("clock", "events")]
+    keys = [shard_key(tickwheel._context.namespace, 0, name) for name in ("clock", "events")]
     server.hset(keys[0], "fence", pack_fence(1, 1))
     size = sum(len(entry) for _, entry in there[:count])
     script = server.register_script(load("trim").source)
@@ -94,10 +94,10 @@ def test_at_its_limit_new_messages_are_refused_and_the_error_names_size_and_limi
 def test_a_batch_with_one_new_message_changes_nothing_at_the_limit(open_one: Open, contents: Any) -> None:
     tickwheel = open_one()
     fill(tickwheel)
-    before = contents(tickwheel._core.namespace)
+    before = contents(tickwheel._context.namespace)
     with pytest.raises(OutboxFull):
         tickwheel.queue("q").enqueue_many([NewMessage(id="m0"), NewMessage(b"x" * 2_000, id="new")])
-    assert contents(tickwheel._core.namespace) == before
+    assert contents(tickwheel._context.namespace) == before
 
 
 def test_what_would_have_more_to_tell_is_refused_at_the_limit_and_changes_nothing(
@@ -109,12 +109,12 @@ def test_what_would_have_more_to_tell_is_refused_at_the_limit_and_changes_nothin
     queue.enqueue(id="errored")
     queue.dequeue()[0].fail()
     fill(tickwheel)
-    before, size = contents(tickwheel._core.namespace), clock_of(tickwheel, server, "outbox")
+    before, size = contents(tickwheel._context.namespace), clock_of(tickwheel, server, "outbox")
     with pytest.raises(OutboxFull):
         queue.reschedule("later", delay=timedelta(hours=2))
     with pytest.raises(OutboxFull):
         queue.redrive("errored")
-    assert contents(tickwheel._core.namespace) == before
+    assert contents(tickwheel._context.namespace) == before
     assert clock_of(tickwheel, server, "outbox") == size
     trim(tickwheel, server, 5)
     assert queue.reschedule("later", delay=timedelta(hours=2)).changed

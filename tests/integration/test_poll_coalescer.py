@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.integration.open_namespace import asked, open_namespace
+from tests.integration.open_namespace import make_dequeue, open_namespace
 from tickwheel import NewMessage, QueueBlocked
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.inspect import counts
 from tickwheel.operations.queues import block, ensure
-from tickwheel.service.poll_coalescer import Polling
+from tickwheel.service.poll_coalescer import PollCoalescer
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -32,13 +32,15 @@ def polled(server: PrivateServer, messages: int, limit: int) -> tuple[list[list[
     async def poll() -> tuple[list[list[LeasedMessage]], int]:
         async with open_namespace(server, "polling") as of:
             queue = f"polled-{messages}-{limit}"
-            await of.run(ensure(of.core, queue))
+            await of.run(ensure(of.context, queue))
             # It is known then that nothing was there.
-            assert await of.polling.take(asked(of, queue)) == []
-            await of.run(enqueue_many(of.core, queue, [NewMessage() for _ in range(messages)]))
+            assert await of.poll_coalescer.dequeue(make_dequeue(of, queue)) == []
+            await of.run(enqueue_many(of.context, queue, [NewMessage() for _ in range(messages)]))
             with server.client() as client:
                 before = calls_of(client)
-                found = await asyncio.gather(*(of.polling.take(asked(of, queue, limit=limit)) for _ in range(CALLS)))
+                found = await asyncio.gather(
+                    *(of.poll_coalescer.dequeue(make_dequeue(of, queue, limit=limit)) for _ in range(CALLS))
+                )
                 return list(found), calls_of(client) - before
 
     return asyncio.run(poll())
@@ -63,9 +65,11 @@ def test_each_message_goes_to_one_of_them_and_none_stays(
 def test_all_hear_that_the_queue_is_blocked(tickwheel_server: PrivateServer) -> None:
     async def poll() -> list[Any]:
         async with open_namespace(tickwheel_server, "polling") as of:
-            await of.run(ensure(of.core, "blocked"))
-            await of.run(block(of.core, "blocked", True, enqueue=False, dequeue=True))
-            calls: list[Coroutine[Any, Any, Any]] = [of.polling.take(asked(of, "blocked")) for _ in range(CALLS)]
+            await of.run(ensure(of.context, "blocked"))
+            await of.run(block(of.context, "blocked", True, enqueue=False, dequeue=True))
+            calls: list[Coroutine[Any, Any, Any]] = [
+                of.poll_coalescer.dequeue(make_dequeue(of, "blocked")) for _ in range(CALLS)
+            ]
             return await asyncio.gather(*calls, return_exceptions=True)
 
     assert {type(each) for each in asyncio.run(poll())} == {QueueBlocked}
@@ -74,7 +78,7 @@ def test_all_hear_that_the_queue_is_blocked(tickwheel_server: PrivateServer) -> 
 def test_who_gives_up_while_another_looks_is_given_nothing(tickwheel_server: PrivateServer) -> None:
     async def poll() -> tuple[list[Any], int]:
         async with open_namespace(tickwheel_server, "polling") as of:
-            await of.run(enqueue_many(of.core, "left", [NewMessage() for _ in range(CALLS)]))
+            await of.run(enqueue_many(of.context, "left", [NewMessage() for _ in range(CALLS)]))
             looking, goes_on = asyncio.Event(), asyncio.Event()
 
             async def run(plan: Any) -> Any:
@@ -82,14 +86,14 @@ def test_who_gives_up_while_another_looks_is_given_nothing(tickwheel_server: Pri
                 await goes_on.wait()
                 return await of.run(plan)
 
-            polling = Polling(run)
-            calls = [asyncio.create_task(polling.take(asked(of, "left"))) for _ in range(CALLS)]
+            polling = PollCoalescer(run)
+            calls = [asyncio.create_task(polling.dequeue(make_dequeue(of, "left"))) for _ in range(CALLS)]
             await looking.wait()
             for call in calls[1:]:
                 call.cancel()
             goes_on.set()
             found = await asyncio.gather(*calls, return_exceptions=True)
-            return found, (await of.run(counts(of.core, "left")))["running"]
+            return found, (await of.run(counts(of.context, "left")))["running"]
 
     found, running = asyncio.run(poll())
     assert len(found[0]) == running == 1
@@ -98,8 +102,8 @@ def test_who_gives_up_while_another_looks_is_given_nothing(tickwheel_server: Pri
 def test_one_that_gives_up_takes_nobodys_answer_away(tickwheel_server: PrivateServer) -> None:
     async def poll() -> list[Any]:
         async with open_namespace(tickwheel_server, "polling") as of:
-            await of.run(enqueue_many(of.core, "given-up", [NewMessage() for _ in range(CALLS)]))
-            calls = [asyncio.create_task(of.polling.take(asked(of, "given-up"))) for _ in range(CALLS)]
+            await of.run(enqueue_many(of.context, "given-up", [NewMessage() for _ in range(CALLS)]))
+            calls = [asyncio.create_task(of.poll_coalescer.dequeue(make_dequeue(of, "given-up"))) for _ in range(CALLS)]
             await asyncio.sleep(0)
             calls[3].cancel()
             return await asyncio.gather(*calls, return_exceptions=True)

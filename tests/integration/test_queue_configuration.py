@@ -32,7 +32,7 @@ def connect(tw: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[Connect]
     with ExitStack() as opened:
 
         def another(**given: Any) -> Tickwheel:
-            settings: dict[str, Any] = {"namespace": tw._core.namespace, "clock": "_clock_test"} | given
+            settings: dict[str, Any] = {"namespace": tw._context.namespace, "clock": "_clock_test"} | given
             return opened.enter_context(Tickwheel(tickwheel_server.url, **settings))
 
         yield another
@@ -186,8 +186,8 @@ def test_shards_follow_as_they_are_used(tw: Tickwheel, server: Any, connect: Con
     queue = tw.create_queue("q")
     # A client that died in the middle of an update: home has the new configuration, the shards do not.
     other = connect().create_queue("q", lease=10 * SECOND, update=True)
-    for shard in range(tw._core.shards):
-        key = f"{tw._core.namespace}:{{{shard}}}:q:q:config"
+    for shard in range(tw._context.shards):
+        key = f"{tw._context.namespace}:{{{shard}}}:q:q:config"
         server.hset(key, "version", b"\0\0\0\1" + server.hget(key, "version")[4:])
     other.enqueue_many(NewMessage(id=f"m{n}") for n in range(20))
     assert len(queue.dequeue(limit=20)) == 20
@@ -197,12 +197,12 @@ def test_a_shard_does_not_go_back_to_an_older_configuration(tw: Tickwheel, serve
     queue = tw.create_queue("q")
     queue.enqueue(id="m")
     old = connect()
-    config = old._run(old._core.load_config("q"))
+    config = old._run(old._context.load_config("q"))
     tw.create_queue("q", lease=10 * SECOND, update=True)
     assert config is not None
-    old._run(old._core.adopt("q", config, range(old._core.shards)))
-    for shard in range(tw._core.shards):
-        assert server.hget(f"{tw._core.namespace}:{{{shard}}}:q:q:config", "version")[:4] == b"\0\0\0\2"
+    old._run(old._context.push_config_version("q", config, range(old._context.shards)))
+    for shard in range(tw._context.shards):
+        assert server.hget(f"{tw._context.namespace}:{{{shard}}}:q:q:config", "version")[:4] == b"\0\0\0\2"
 
 
 def test_two_clients_that_create_a_queue_at_once_agree_or_one_hears_of_the_conflict(connect: Connect) -> None:
@@ -303,11 +303,11 @@ def test_a_block_survives_a_new_configuration(tw: Tickwheel) -> None:
 
 
 def test_the_number_of_shards_is_fixed_when_the_namespace_is_created(tw: Tickwheel, connect: Connect) -> None:
-    there = tw._core.shards
+    there = tw._context.shards
     with pytest.raises(InvalidArgument, match=f"has {there} shards, fixed when it was created, not {there + 1}"):
         connect(shards=there + 1)
-    assert connect(shards=there)._core.shards == there
-    assert connect()._core.shards == there
+    assert connect(shards=there)._context.shards == there
+    assert connect()._context.shards == there
 
 
 def test_the_history_is_fixed_when_the_namespace_is_created(connect: Connect) -> None:
@@ -319,16 +319,16 @@ def test_the_history_is_fixed_when_the_namespace_is_created(connect: Connect) ->
 def test_the_clock_guard_is_fixed_when_the_namespace_is_created(connect: Connect) -> None:
     with pytest.raises(InvalidArgument, match="has a clock guard of 1000 ms, fixed when it was created, not 250 ms"):
         connect(clock_guard=timedelta(milliseconds=250))
-    assert connect(clock_guard=timedelta(seconds=1))._core.guard_ms == 1_000
+    assert connect(clock_guard=timedelta(seconds=1))._context.clock_guard_ms == 1_000
     other = connect(namespace="guarded", clock_guard=timedelta(hours=1))
-    assert other._core.guard_ms == connect(namespace="guarded")._core.guard_ms == 3_600_000
+    assert other._context.clock_guard_ms == connect(namespace="guarded")._context.clock_guard_ms == 3_600_000
 
 
 def test_two_namespaces_on_one_server_do_not_see_each_other(
     tw: Tickwheel, tickwheel_server: PrivateServer, contents: Callable[[str], dict[str, Any]]
 ) -> None:
     tw.queue("q").enqueue(id="m")
-    namespace = f"{tw._core.namespace}.other"
+    namespace = f"{tw._context.namespace}.other"
     with Tickwheel(tickwheel_server.url, namespace=namespace) as other:
         assert other.queues() == []
         other.queue("q").enqueue(b"other", id="m")

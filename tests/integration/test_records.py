@@ -12,7 +12,7 @@ from tickwheel.storage import record
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.record import BODY, BORN_PENDING, ERROR, EXPLICIT, HELD, OVERRIDES, OWNED, PAIRS, Record, State
 from tickwheel.storage.timer import Kind, Timer, generation, pack
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 from tickwheel.testing import VirtualClock
 
 pytestmark = pytest.mark.integration
@@ -27,8 +27,8 @@ STATES = ["invisible", "pending", "running", "failed", "completed", "cancelled",
 
 def stored(tw: Tickwheel, server: Any, key: str) -> Iterator[Any]:
     """What the shards have under a key that each has once."""
-    for shard in range(tw._core.shards):
-        name = shard_key(tw._core.namespace, shard, key)
+    for shard in range(tw._context.shards):
+        name = shard_key(tw._context.namespace, shard, key)
         if key == "inbox":
             yield from (fields[b"t"] for _, fields in server.xrange(name))
         else:
@@ -169,13 +169,13 @@ def test_a_timer_is_as_python_would_write_it(tw: Tickwheel, clock: VirtualClock,
         Timer(now_ms + 5_000, 2, generation(1, 2), Kind.EXPIRE, "\0\2én".encode()),
         Timer(now_ms + 600_000, 2, generation(1, 3), Kind.RETIRE, "\0\2én".encode()),
     ]
-    if tw._core.shards == 1:
+    if tw._context.shards == 1:
         timers[1:] = [timer._replace(generation=timer.generation + (1 << 16)) for timer in timers[1:]]
     assert sorted(stored(tw, server, "inbox")) == sorted(map(pack, timers))
 
 
 def test_an_event_is_as_python_reads_it(
-    tw: Tickwheel, clock: VirtualClock, history: Callable[[str], list[Transition]]
+    tw: Tickwheel, clock: VirtualClock, history: Callable[[str], list[OutboxTransition]]
 ) -> None:
     queue = tw.create_queue("q", exclusive_key="of")
     now_ms = (clock.now - EPOCH) // MS
@@ -186,7 +186,7 @@ def test_an_event_is_as_python_reads_it(
     message.complete()
     enqueued, promoted, dequeued, completed = history("é" * 64)
     of = {"queue_number": 1, "id": "é" * 64, "exclusive_value": "", "incarnation": 1}
-    assert enqueued == Transition(
+    assert enqueued == OutboxTransition(
         **of,  # type: ignore[arg-type]
         version=1,
         from_state=None,
@@ -198,7 +198,7 @@ def test_an_event_is_as_python_reads_it(
         deadline_ms=-1,
         metadata={"of": "", "a": "b"},
     )
-    assert promoted == Transition(
+    assert promoted == OutboxTransition(
         **of,  # type: ignore[arg-type]
         version=2,
         from_state=State.INVISIBLE,
@@ -208,7 +208,7 @@ def test_an_event_is_as_python_reads_it(
         attempt=0,
         lateness_ms=2_000,
     )
-    assert dequeued == Transition(
+    assert dequeued == OutboxTransition(
         **of,  # type: ignore[arg-type]
         version=3,
         from_state=State.PENDING,
@@ -219,7 +219,7 @@ def test_an_event_is_as_python_reads_it(
         worker="w é",
         lateness_ms=2_000,
     )
-    assert completed == Transition(
+    assert completed == OutboxTransition(
         **of,  # type: ignore[arg-type]
         version=4,
         from_state=State.RUNNING,
@@ -233,8 +233,8 @@ def test_an_event_is_as_python_reads_it(
 def test_generations_wrap_around(tw: Tickwheel, clock: VirtualClock, server: Any) -> None:
     queue = tw.queue("q")
     queue.enqueue(id="warm up")
-    for shard in range(tw._core.shards):
-        server.hset(shard_key(tw._core.namespace, shard, "clock"), "seq", 2**16 - 2)
+    for shard in range(tw._context.shards):
+        server.hset(shard_key(tw._context.namespace, shard, "clock"), "seq", 2**16 - 2)
     for n in range(8):
         queue.enqueue(id=f"m{n}", delay=timedelta(seconds=1))
     clock.advance(timedelta(seconds=1))
@@ -242,19 +242,19 @@ def test_generations_wrap_around(tw: Tickwheel, clock: VirtualClock, server: Any
 
 
 def test_events_tell_whole_incarnations_and_versions(
-    tw: Tickwheel, server: Any, history: Callable[[str], list[Transition]]
+    tw: Tickwheel, server: Any, history: Callable[[str], list[OutboxTransition]]
 ) -> None:
     queue = tw.queue("q")
     queue.enqueue(id="warm up")
     first, of_version = 2**33 + 2**16 - 3, 2**16 - 1
-    for shard in range(tw._core.shards):
-        server.hset(shard_key(tw._core.namespace, shard, "clock"), "seq", first)
+    for shard in range(tw._context.shards):
+        server.hset(shard_key(tw._context.namespace, shard, "clock"), "seq", first)
     ids = [f"m{n}" for n in range(40)]
     queue.enqueue_many([NewMessage(id=id) for id in ids])
     # As after 65,534 transitions, which only the first of them had.
     [(field, packed)] = [(field, packed) for field, packed in stored(tw, server, "messages") if field.endswith(b"m0")]
-    for shard in range(tw._core.shards):
-        if server.hexists(key := shard_key(tw._core.namespace, shard, "messages"), field):
+    for shard in range(tw._context.shards):
+        if server.hexists(key := shard_key(tw._context.namespace, shard, "messages"), field):
             server.hset(key, field, packed[:2] + of_version.to_bytes(4, "big") + packed[6:])
     assert len(queue.dequeue(limit=41)) == 41
     expected = {field[2:].decode(): record.decode(packed) for field, packed in stored(tw, server, "messages")}
@@ -264,8 +264,8 @@ def test_events_tell_whole_incarnations_and_versions(
         assert dequeued.version == expected[id].version == (of_version + 1 if id == "m0" else 2)
     assert len({id for id in ids if expected[id].incarnation >= first + 3}) >= 20
     # The audit replays whole histories only.
-    for shard in range(tw._core.shards):
-        server.xtrim(shard_key(tw._core.namespace, shard, "events"), maxlen=0, approximate=False)
+    for shard in range(tw._context.shards):
+        server.xtrim(shard_key(tw._context.namespace, shard, "events"), maxlen=0, approximate=False)
 
 
 def test_a_record_whose_worker_has_no_name_is_read_back(tw: Tickwheel) -> None:

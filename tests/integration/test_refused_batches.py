@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.driver.commands import Command, Refused
+from tickwheel.driver.commands import Command, ScriptError
 from tickwheel.driver.firing import POSTPONE_MS
-from tickwheel.driver.shard_connection import Link
-from tickwheel.limits import STALE_MOST
+from tickwheel.driver.shard_connection import ShardConnection
+from tickwheel.limits import STALE_CONFIG_RETRIES
 from tickwheel.storage.scripts import Call
-from tickwheel.testing import VirtualClock
-from tickwheel.testing import manual_wheel as wheel
+from tickwheel.testing import VirtualClock, manual_wheel
 
 pytestmark = pytest.mark.integration
 
@@ -28,20 +27,20 @@ STATES = {"promote": "invisible", "expire": "running", "retire": "completed"}
     ("error", "times"),
     [
         pytest.param("OOM command not allowed when used memory > 'maxmemory'.", 1, id="out of memory"),
-        pytest.param("STALECONFIG", STALE_MOST + 1, id="a configuration that is never the right one"),
+        pytest.param("STALECONFIG", STALE_CONFIG_RETRIES + 1, id="a configuration that is never the right one"),
     ],
 )
 def test_a_batch_that_was_refused_waits_and_is_sent_again(
     tw: Tickwheel, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, script: str, error: str, times: int
 ) -> None:
     refused: Counter[str] = Counter()
-    execute = Link.execute
+    execute = ShardConnection.execute
 
-    def refusing(link: Link, command: Command) -> Any:
+    def refusing(link: ShardConnection, command: Command) -> Any:
         """The first calls of each shard."""
         if isinstance(command, Call) and command.script.name == script and refused[command.keys[0]] < times:
             refused[command.keys[0]] += 1
-            raise Refused(error)
+            raise ScriptError(error)
         return execute(link, command)
 
     queue = tw.create_queue("q", lease=LEASE, retention=RETENTION)
@@ -50,8 +49,8 @@ def test_a_batch_that_was_refused_waits_and_is_sent_again(
     if script == "retire":
         queue.complete_many(messages)
     # To the kit every other refusal than the two that a driver meets in order is a bug.
-    monkeypatch.setattr(wheel, "_EXPECTED", ("FENCED", "STALECONFIG", "OOM"))
-    monkeypatch.setattr(Link, "execute", refusing)
+    monkeypatch.setattr(manual_wheel, "_EXPECTED", ("FENCED", "STALECONFIG", "OOM"))
+    monkeypatch.setattr(ShardConnection, "execute", refusing)
 
     clock.advance(RETENTION if script == "retire" else LEASE)
     assert refused

@@ -13,14 +13,14 @@ from jsonschema import Draft202012Validator
 
 import tickwheel.events
 from services.kafka import Kafka
-from tests.support.event_process_thread import running
+from tests.support.event_process_thread import run_event_process
 from tests.support.kafka_topics import make_topic, read_json
 from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel, TickwheelError, events
 from tickwheel.doctor import audit
 from tickwheel.event_process import EventProcess
 from tickwheel.event_process.main import event_process
-from tickwheel.kafka.producer import Broker
+from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
 
@@ -42,7 +42,7 @@ def tw(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
     namespace = f"relay-{os.urandom(6).hex()}"
     with Tickwheel(tickwheel_server.url, namespace=namespace, shards=2, history="relay") as opened:
         yield opened
-        assert opened._run(audit(opened._core)) == []
+        assert opened._run(audit(opened._context)) == []
     tickwheel_server.clear(namespace)
 
 
@@ -50,11 +50,13 @@ def tw(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
 def relaying(tw: Tickwheel, tickwheel_server: PrivateServer, kafka: Kafka, topic: str, tmp_path: Path) -> Relaying:
     """Runs an event process with a relay, within a `with`."""
     lock = tmp_path / "lock"
-    return lambda: running(tickwheel_server.url, tw._core.namespace, lock, Broker(kafka.bootstrap, topic))
+    return lambda: run_event_process(
+        tickwheel_server.url, tw._context.namespace, lock, KafkaProducers(kafka.bootstrap, topic)
+    )
 
 
 def in_outbox(tw: Tickwheel, server: Any) -> int:
-    keys = [shard_key(tw._core.namespace, shard, "events") for shard in range(tw._core.shards)]
+    keys = [shard_key(tw._context.namespace, shard, "events") for shard in range(tw._context.shards)]
     return sum(server.xlen(key) for key in keys)
 
 
@@ -133,7 +135,7 @@ def test_what_is_published_twice_is_read_once(
     tw: Tickwheel, server: Any, kafka: Kafka, topic: str, relaying: Relaying
 ) -> None:
     tw.create_queue("q").enqueue_many(NewMessage(id=f"m{n}") for n in range(3_000))
-    keys = [shard_key(tw._core.namespace, shard, name) for shard in range(2) for name in ("events", "clock")]
+    keys = [shard_key(tw._context.namespace, shard, name) for shard in range(2) for name in ("events", "clock")]
     kept = {key: server.dump(key) for key in keys}
     with relaying():
         relayed(tw, server)
@@ -184,9 +186,9 @@ def test_a_namespace_without_history_for_a_relay_is_refused(
 ) -> None:
     namespace = f"capped-{os.urandom(6).hex()}"
     Tickwheel(tickwheel_server.url, namespace=namespace).close()
-    broker = Broker(kafka.bootstrap, topic)
+    broker = KafkaProducers(kafka.bootstrap, topic)
     with pytest.raises(InvalidArgument, match="history='relay'"):
-        event_process(tickwheel_server.url, namespace, tmp_path / "lock", broker=broker)
+        event_process(tickwheel_server.url, namespace, tmp_path / "lock", producers=broker)
     broker.close()
     tickwheel_server.clear(namespace)
 

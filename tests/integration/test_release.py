@@ -8,7 +8,7 @@ import pytest
 
 from tickwheel import InvalidArgument, LeaseLost, NewMessage, Queue, Tickwheel
 from tickwheel.storage.record import State
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 from tickwheel.testing import VirtualClock
 
 pytestmark = pytest.mark.integration
@@ -28,7 +28,7 @@ def films(tw: Tickwheel) -> Queue:
 
 
 def test_a_released_message_is_pending_at_once_with_all_it_had(
-    queue: Queue, history: Callable[[str], list[Transition]]
+    queue: Queue, history: Callable[[str], list[OutboxTransition]]
 ) -> None:
     queue.enqueue(b"payload", id="m", metadata={"a": "b"}, deadline=SECOND)
     [first] = queue.dequeue(worker="w")

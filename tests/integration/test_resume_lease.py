@@ -22,7 +22,7 @@ def queue(tw: Tickwheel) -> Queue:
 @pytest.fixture
 def elsewhere(queue: Queue, tw: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[Queue]:
     """The same queue in another client, which knows nothing of what this one dequeued."""
-    with Tickwheel(tickwheel_server.url, namespace=tw._core.namespace, clock=FRAGMENT) as other:
+    with Tickwheel(tickwheel_server.url, namespace=tw._context.namespace, clock=FRAGMENT) as other:
         yield other.queue("encode")
 
 

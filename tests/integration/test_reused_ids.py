@@ -30,4 +30,4 @@ def test_a_lease_of_a_name_that_ended_before_ends_when_it_should(
         assert len(queue.dequeue()) == 1
         clock.advance(5 * MINUTE)
         assert queue.counts()["pending"] == 1
-        assert not tickwheel._run(audit(tickwheel._core))
+        assert not tickwheel._run(audit(tickwheel._context))

@@ -12,10 +12,10 @@ from tickwheel import QueueNotFound
 from tickwheel.service.authorization import digest_of
 from tickwheel.service.token_file import TokenFile
 from tickwheel.tasks import TaskApp
-from tickwheel.tasks.schedule import OCCURRENCES
+from tickwheel.tasks.schedule import OCCURRENCE_QUEUE_CONFIG
 from tickwheel.testing import PrivateServer, sandbox
 from tickwheel.testing.virtual_clock import FRAGMENT
-from tickwheel.worker.schedule_runner import Fate, Recurrence
+from tickwheel.worker.schedule_runner import OccurrenceOutcome, ScheduleRunner
 
 pytestmark = pytest.mark.integration
 
@@ -42,21 +42,21 @@ def guarded(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[Service
 def test_a_worker_with_a_token_to_produce_and_consume_fires_schedules(
     guarded: ServiceThread, tickwheel_server: PrivateServer
 ) -> None:
-    fates: list[Fate] = []
+    fates: list[OccurrenceOutcome] = []
     with (
         sandbox(tickwheel_server, shards=4, now=NOON) as (inside, clock),
-        TaskApp(guarded.url.replace("//", f"//:{WORKER}@"), namespace=inside._core.namespace) as app,
+        TaskApp(guarded.url.replace("//", f"//:{WORKER}@"), namespace=inside._context.namespace) as app,
     ):
         app.every(HOUR, app.task(queue="mail")(digest), name="digest", overlap=False)
-        process = Recurrence(app, told=lambda name, fate: fates.append(fate))
+        process = ScheduleRunner(app, on_outcome=lambda name, fate: fates.append(fate))
         with pytest.raises(QueueNotFound, match="queue 'schedules' is not there, and this token may not make it"):
-            process.ensure(clock.now)
-        inside.create_queue("schedules", **OCCURRENCES)
+            process.ensure_occurrences(clock.now)
+        inside.create_queue("schedules", **OCCURRENCE_QUEUE_CONFIG)
         inside.create_queue("mail")
-        process.ensure(clock.now)
+        process.ensure_occurrences(clock.now)
         for _ in range(2):
             clock.advance(HOUR)
             process.fire_due()
-        assert fates == [Fate.FIRED, Fate.SKIPPED]
+        assert fates == [OccurrenceOutcome.FIRED, OccurrenceOutcome.SKIPPED]
         [fired] = inside.queue("mail").messages()
         assert fired.due == NOON + HOUR

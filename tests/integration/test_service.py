@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 
 from tests.integration.service_thread import ServiceThread
-from tests.integration.stranger import Stranger
+from tests.integration.stranger import GenericClient
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.testing import PrivateServer
@@ -42,9 +42,9 @@ def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
 
 
 @pytest.fixture
-def stranger(service: ServiceThread, namespace: str) -> Iterator[Stranger]:
+def stranger(service: ServiceThread, namespace: str) -> Iterator[GenericClient]:
     with grpc.insecure_channel(service.target) as channel:
-        stranger = Stranger(channel)
+        stranger = GenericClient(channel)
         stranger.call("OpenNamespace", namespace=namespace, shards=2)
         yield stranger
 
@@ -56,7 +56,7 @@ def namespace(tickwheel_server: PrivateServer) -> Iterator[str]:
     tickwheel_server.clear(name)
 
 
-def test_a_message_goes_its_way(stranger: Stranger, namespace: str) -> None:
+def test_a_message_goes_its_way(stranger: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     new = {"id": "order-17", "payload": payload("17"), "metadata": {"region": "eu"}, "deadline_ms": -(2**51)}
     first = stranger.call("Enqueue", **where, message=new)["result"]
@@ -74,7 +74,7 @@ def test_a_message_goes_its_way(stranger: Stranger, namespace: str) -> None:
     assert stranger.call("GetCounts", **where)["counts"]["completed"] == "1"
 
 
-def test_a_lease_needs_no_number_of_its_queue(stranger: Stranger, namespace: str) -> None:
+def test_a_lease_needs_no_number_of_its_queue(stranger: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     stranger.call("Enqueue", **where, message={"id": "a"})
     [delivery] = stranger.call("Dequeue", **where)["deliveries"]
@@ -82,7 +82,7 @@ def test_a_lease_needs_no_number_of_its_queue(stranger: Stranger, namespace: str
     assert stranger.call("Complete", **where, leases=[lease])["lost"] == []
 
 
-def test_one_call_again_under_its_request_id_changes_nothing_more(stranger: Stranger, namespace: str) -> None:
+def test_one_call_again_under_its_request_id_changes_nothing_more(stranger: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     for id_ in ("a", "b", "c"):
         stranger.call("Enqueue", **where, message={"id": id_})
@@ -107,7 +107,7 @@ def test_one_call_again_under_its_request_id_changes_nothing_more(stranger: Stra
 )
 @pytest.mark.parametrize("before", [("Dequeue", {}), ("Cancel", {"ids": ["x", "y", "z"]})], ids=["Dequeue", "Cancel"])
 def test_a_request_id_of_another_call_is_no_mistake_of_the_service(
-    stranger: Stranger, namespace: str, before: tuple[str, dict[str, Any]], name: str, fields: dict[str, Any]
+    stranger: GenericClient, namespace: str, before: tuple[str, dict[str, Any]], name: str, fields: dict[str, Any]
 ) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     stranger.call("Enqueue", **where, message={"id": "a"})
@@ -119,7 +119,7 @@ def test_a_request_id_of_another_call_is_no_mistake_of_the_service(
     assert "was that of another call" in error.details()
 
 
-def test_messages_are_released_once_under_a_request_id(stranger: Stranger, namespace: str) -> None:
+def test_messages_are_released_once_under_a_request_id(stranger: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     stranger.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(200)])
     leases = [each["lease"] for each in stranger.call("Dequeue", **where, limit=200)["deliveries"]]
@@ -132,7 +132,7 @@ def test_messages_are_released_once_under_a_request_id(stranger: Stranger, names
     assert len(taken) == 199
 
 
-def test_results_go_with_their_leases_and_a_final_failure_is_errored(stranger: Stranger, namespace: str) -> None:
+def test_results_go_with_their_leases_and_a_final_failure_is_errored(stranger: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     stranger.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(4)])
     leases = [each["lease"] for each in stranger.call("Dequeue", **where, limit=4)["deliveries"]]
@@ -144,7 +144,7 @@ def test_results_go_with_their_leases_and_a_final_failure_is_errored(stranger: S
     assert failed["states"] == ["STATE_ERRORED"]
 
 
-def test_a_refusal_names_its_reason_for_programs(stranger: Stranger, namespace: str) -> None:
+def test_a_refusal_names_its_reason_for_programs(stranger: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     stranger.call("Enqueue", **where, message={"id": "a", "payload": payload("x")})
     with pytest.raises(grpc.RpcError) as refused:
@@ -187,7 +187,7 @@ def test_a_refusal_names_its_reason_for_programs(stranger: Stranger, namespace: 
     ],
 )
 def test_what_is_not_allowed_is_refused(
-    stranger: Stranger, namespace: str, method: str, fields: dict[str, Any], code: str
+    stranger: GenericClient, namespace: str, method: str, fields: dict[str, Any], code: str
 ) -> None:
     stranger.call("Enqueue", namespace=namespace, queue="orders", message={})
     with pytest.raises(grpc.RpcError) as refused:
@@ -196,19 +196,19 @@ def test_what_is_not_allowed_is_refused(
     assert stranger.call("GetCounts", namespace=namespace, queue="orders")["counts"]["pending"] == "1"
 
 
-def test_bytes_that_are_no_request_are_refused(stranger: Stranger) -> None:
+def test_bytes_that_are_no_request_are_refused(stranger: GenericClient) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         stranger.raw("Enqueue", b"\xff" * 100)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_request_beyond_4_mib_is_refused(stranger: Stranger) -> None:
+def test_a_request_beyond_4_mib_is_refused(stranger: GenericClient) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         stranger.raw("Enqueue", bytes(5 * 1024 * 1024))
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_a_stream_of_batches_is_answered_once(stranger: Stranger, namespace: str) -> None:
+def test_a_stream_of_batches_is_answered_once(stranger: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     stranger.call("Enqueue", **where, message={"id": "m0", "payload": payload("other")})
     batches = [{"messages": [{"id": f"m{n}"} for n in range(first, first + 100)]} for first in range(0, 300, 100)]
@@ -217,7 +217,7 @@ def test_a_stream_of_batches_is_answered_once(stranger: Stranger, namespace: str
     assert [(each["id"], each["refusal"]["reason"]) for each in told["refused"]] == [("m0", "ID_CONFLICT")]
 
 
-def test_a_stream_delivers_no_more_than_there_is_credit_for(stranger: Stranger, namespace: str) -> None:
+def test_a_stream_delivers_no_more_than_there_is_credit_for(stranger: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
     stream = stranger.stream("DequeueStream", iter(requests.get, None))
@@ -263,7 +263,7 @@ def test_who_waits_is_answered_when_the_server_ends(tickwheel_server: PrivateSer
         direct.create_queue("orders")
     answers: list[Any] = []
     with ServiceThread(tickwheel_server.url) as serving, grpc.insecure_channel(serving.target) as channel:
-        stranger = Stranger(channel)
+        stranger = GenericClient(channel)
         asked = {"namespace": namespace, "queue": "orders", "wait_ms": 60_000}
         waiting = threading.Thread(target=lambda: answers.append(stranger.call("Dequeue", timeout=70, **asked)))
         waiting.start()

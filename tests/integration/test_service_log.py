@@ -63,7 +63,7 @@ def service(tickwheel_server: PrivateServer, lines: Lines, tmp_path: Path) -> It
 def tw(tickwheel_server: PrivateServer, service: ServiceThread) -> Iterator[Tickwheel]:
     with (
         sandbox(tickwheel_server) as (direct, _),
-        Tickwheel(f"grpc://:{TOKEN}@{service.target}", namespace=direct._core.namespace) as client,
+        Tickwheel(f"grpc://:{TOKEN}@{service.target}", namespace=direct._context.namespace) as client,
     ):
         direct.create_queue("orders", exclusive_key="of")
         yield client

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from tests.integration.service_thread import ServiceThread
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import InvalidArgument, NewMessage, Tickwheel, aio
-from tickwheel.service import counters as figures
+from tickwheel.service import counters
 from tickwheel.service.metrics import ServiceMetrics
 from tickwheel.telemetry.metrics_server import registry_of
 from tickwheel.testing import PrivateServer, sandbox
@@ -45,7 +45,7 @@ def registry(serving: ServiceThread) -> CollectorRegistry:
 
 @pytest.fixture
 def tw(direct: Tickwheel, serving: ServiceThread) -> Iterator[Tickwheel]:
-    with Tickwheel(serving.url, namespace=direct._core.namespace) as client:
+    with Tickwheel(serving.url, namespace=direct._context.namespace) as client:
         yield client
 
 
@@ -77,7 +77,7 @@ def test_what_is_done_to_messages_is_counted_by_queue(tw: Tickwheel, registry: C
     messages[0].fail()
     messages[1].release()
     queue.complete_many(messages[2:])
-    labels = {"namespace": tw._core.namespace, "queue": "jobs"}
+    labels = {"namespace": tw._context.namespace, "queue": "jobs"}
     assert value(registry, "enqueued_messages_total", **labels) == 5
     assert value(registry, "delivered_messages_total", **labels) == 4
     assert value(registry, "completed_messages_total", **labels) == 2
@@ -89,10 +89,14 @@ def test_what_is_done_to_messages_is_counted_by_queue(tw: Tickwheel, registry: C
 def test_no_more_queues_are_told_by_name_than_a_page_can_take(
     tw: Tickwheel, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "QUEUES", 2)
+    monkeypatch.setattr(counters, "QUEUES", 2)
     for n in range(5):
         tw.queue(f"q{n}").enqueue()
-    for namespace, queue, count in ((tw._core.namespace, "q0", 1), (tw._core.namespace, "q2", 0), (*figures.OTHERS, 3)):
+    for namespace, queue, count in (
+        (tw._context.namespace, "q0", 1),
+        (tw._context.namespace, "q2", 0),
+        (*counters.OTHER_QUEUES, 3),
+    ):
         assert value(registry, "enqueued_messages_total", namespace=namespace, queue=queue) == count
 
 
@@ -106,7 +110,7 @@ def test_dequeues_that_wait_are_parked_and_woken(
     direct: Tickwheel, serving: ServiceThread, registry: CollectorRegistry
 ) -> None:
     async def program() -> None:
-        async with aio.Tickwheel(serving.url, namespace=direct._core.namespace) as tickwheel:
+        async with aio.Tickwheel(serving.url, namespace=direct._context.namespace) as tickwheel:
             queue = tickwheel.queue("q")
             waiting = [asyncio.create_task(queue.dequeue(wait=timedelta(minutes=1))) for _ in range(3)]
             await eventually_in_task(lambda: value(registry, "parked_calls") == 3, "three are parked")
@@ -124,7 +128,7 @@ def test_a_client_that_leaves_is_no_error(
     direct: Tickwheel, serving: ServiceThread, registry: CollectorRegistry
 ) -> None:
     async def program() -> None:
-        async with aio.Tickwheel(serving.url, namespace=direct._core.namespace) as tickwheel:
+        async with aio.Tickwheel(serving.url, namespace=direct._context.namespace) as tickwheel:
             waiting = asyncio.create_task(tickwheel.queue("q").dequeue(wait=timedelta(minutes=1)))
             await eventually_in_task(lambda: value(registry, "parked_calls") == 1, "it is parked")
             waiting.cancel()
@@ -139,7 +143,7 @@ def test_a_client_that_leaves_is_no_error(
 def test_streams_count_while_they_are_open(
     direct: Tickwheel, serving: ServiceThread, registry: CollectorRegistry
 ) -> None:
-    named = {"namespace": direct._core.namespace, "queue": "q"}
+    named = {"namespace": direct._context.namespace, "queue": "q"}
     with grpc.insecure_channel(serving.target) as channel:
         enqueue = channel.stream_unary(
             f"/{SERVICE}/EnqueueStream",
@@ -164,7 +168,7 @@ def test_streams_count_while_they_are_open(
                 break
         stream.cancel()
         stays_open.set()
-    labels = {"namespace": direct._core.namespace, "queue": "q"}
+    labels = {"namespace": direct._context.namespace, "queue": "q"}
     assert value(registry, "enqueued_messages_total", **labels) == 12
     assert value(registry, "delivered_messages_total", **labels) == 5
     eventually(lambda: value(registry, "calls_in_flight", method="DequeueStream") == 0, "the stream has ended")
@@ -186,7 +190,7 @@ def test_enqueues_that_come_together_are_counted_as_groups(
                 message_service_pb2.EnqueueRequest.SerializeToString,
                 message_service_pb2.EnqueueResponse.FromString,
             )
-            request = message_service_pb2.EnqueueRequest(namespace=direct._core.namespace, queue="q")
+            request = message_service_pb2.EnqueueRequest(namespace=direct._context.namespace, queue="q")
             await asyncio.gather(*(enqueue(request) for _ in range(50)))
 
     asyncio.run(program())

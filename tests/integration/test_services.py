@@ -15,12 +15,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 
-from services import background as detached
+from services import background
 from services.kafka import Kafka
 from services.process import Process, ServiceError
 from services.redis_cluster import RedisCluster
 from services.replica_set import ReplicaSet
-from services.slot_migration import SlotMove
+from services.slot_migration import SlotMigration
 from services.valkey import ValkeyServer
 from services.zookeeper import ZooKeeper
 from tests.support.wait_until import eventually
@@ -85,7 +85,7 @@ def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> 
 
 
 def test_a_server_that_never_serves_is_given_up_at_its_deadline(tmp_path: Path) -> None:
-    server = Process("mute", ["sleep", "60"], tmp_path, serves=lambda: False, start_s=0.1)
+    server = Process("mute", ["sleep", "60"], tmp_path, is_ready=lambda: False, start_s=0.1)
     with pytest.raises(ServiceError, match=r"mute did not serve within 0\.1 s"):
         server.start()
     assert not server.is_running
@@ -123,7 +123,7 @@ def test_a_server_ends_with_the_program_that_started_it_however_that_ends(tmp_pa
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.kill()
-    eventually(lambda: not detached.runs(tmp_path, pid), "the server ends, too")
+    eventually(lambda: not background.is_running(tmp_path, pid), "the server ends, too")
 
 
 def test_a_machine_without_java_is_told_what_to_do(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_slot_stays_half_moved_for_as_long_as_a_test_needs(redis_cluster: Redi
         slot = client.keyslot("{half}")
         source = redis_cluster.primary_of(slot)
         target = next(node for node in redis_cluster.nodes if redis_cluster.replicas_of(node) and node is not source)
-        move = SlotMove(redis_cluster, slot, target)
+        move = SlotMigration(redis_cluster, slot, target)
         move.begin()
         assert move.move(limit=10) == 10
         assert source.call("CLUSTER", "COUNTKEYSINSLOT", slot) == 10
@@ -227,7 +227,7 @@ def test_a_quorum_goes_on_without_its_leader_and_takes_it_back(zookeeper_quorum:
         eventually(zookeeper_quorum.leader, "another leads", within=60)
         assert client.retry(client.get, "/kept")[0] == b"value"
         old.restart()
-        zookeeper_quorum.wait_until_all_serve()
+        zookeeper_quorum.wait_until_all_ready()
         client.retry(client.delete, "/kept")
 
 
@@ -235,11 +235,11 @@ def test_a_quorum_without_a_majority_does_not_serve(zookeeper_quorum: ZooKeeper)
     first, *others = zookeeper_quorum.servers
     for other in others:
         other.kill()
-    eventually(lambda: not first.serves(), "the one that is left stops serving", within=60)
+    eventually(lambda: not first.is_ready(), "the one that is left stops serving", within=60)
     assert zookeeper_quorum.leader() is None
     for other in others:
         other.launch()
-    zookeeper_quorum.wait_until_all_serve()
+    zookeeper_quorum.wait_until_all_ready()
     assert zookeeper_quorum.leader() is not None
 
 

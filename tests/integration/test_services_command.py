@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from services import background as detached
+from services import background
 from tests.support.wait_until import eventually
 
 pytestmark = pytest.mark.integration
@@ -42,10 +42,10 @@ def test_the_services_for_people_outlive_their_command_and_end_with_another(tmp_
         assert started.returncode == 0, started.stderr
         assert started.stderr == ""
         assert services("up", folder).stdout == started.stdout
-        found = detached.recorded(tmp_path / "services")
+        found = background.load_record(tmp_path / "services")
         assert found is not None
         assert len(found.pids) == 8
-        assert all(detached.runs(tmp_path / "services", pid) for pid in found.pids.values())
+        assert all(background.is_running(tmp_path / "services", pid) for pid in found.pids.values())
         topics = AdminClient({"bootstrap.servers": found.addresses["kafka"]}).list_topics(timeout=30).topics
         assert "tickwheel.transitions" in topics
         done = as_printed(started.stdout, "tickwheel dequeue orders --wait 30s --raw --complete; kill $!; wait $!")
@@ -53,7 +53,7 @@ def test_the_services_for_people_outlive_their_command_and_end_with_another(tmp_
     finally:
         ended = services("down", folder)
     assert ended.returncode == 0, ended.stderr
-    assert not any(detached.runs(tmp_path / "services", pid) for pid in found.pids.values())
+    assert not any(background.is_running(tmp_path / "services", pid) for pid in found.pids.values())
     assert not (tmp_path / "services").exists()
     assert services("status", folder).returncode == 1
 
@@ -74,11 +74,11 @@ detached.record(folder, {"zookeeper": "z:1", "kafka": "k:1", "cluster": "c:1"}, 
 
 
 @contextmanager
-def two_let_go(folder: Path) -> Iterator[detached.Detached]:
+def two_let_go(folder: Path) -> Iterator[background.BackgroundServices]:
     """Two servers, written down in the folder as `up` does it, with data beside them."""
     subprocess.run([sys.executable, "-c", TWO_LET_GO, str(folder)], cwd=REPOSITORY, check=True)
     (folder / "cluster" / "precious").write_text("mine")
-    found = detached.recorded(folder)
+    found = background.load_record(folder)
     assert found is not None
     try:
         yield found
@@ -88,7 +88,7 @@ def two_let_go(folder: Path) -> Iterator[detached.Detached]:
 
 def kill(folder: Path, pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not detached.runs(folder, pid), "it has ended")
+    eventually(lambda: not background.is_running(folder, pid), "it has ended")
 
 
 def test_services_of_which_some_have_ended_are_left_as_they_are(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_services_of_which_some_have_ended_are_left_as_they_are(tmp_path: Path) 
             "services: these have ended, and the others run: one; nothing was changed: make services-down ends the"
             " others, and deletes the data of all\n"
         )
-        assert detached.runs(tmp_path, found.pids["two"])
-        assert detached.recorded(tmp_path) == found
+        assert background.is_running(tmp_path, found.pids["two"])
+        assert background.load_record(tmp_path) == found
         assert (tmp_path / "cluster" / "precious").read_text() == "mine"
 
 
@@ -112,7 +112,7 @@ def test_services_that_have_all_ended_are_started_anew(tmp_path: Path) -> None:
         started = services("up", tmp_path)
         assert started.returncode == 0, started.stderr
         assert started.stderr == "All services have ended: they are started anew, without their data.\n"
-        assert detached.ended(tmp_path) == []
+        assert background.list_exited(tmp_path) == []
         assert not (tmp_path / "cluster" / "precious").exists()
 
 
@@ -128,15 +128,15 @@ def test_a_folder_that_the_services_did_not_make_is_left_as_it_is(tmp_path: Path
 
 
 def test_what_somebody_else_put_beside_the_services_stays(tmp_path: Path) -> None:
-    detached.claim(tmp_path, ["kafka"])
+    background.claim(tmp_path, ["kafka"])
     (tmp_path / "kafka").mkdir()
     (tmp_path / "notes").write_text("mine")
-    detached.stop_all(tmp_path)
+    background.stop_all(tmp_path)
     assert os.listdir(tmp_path) == ["notes"]
 
 
 def test_services_that_were_not_started_to_the_end_are_started_anew(tmp_path: Path) -> None:
-    detached.claim(tmp_path, ["kafka"])
+    background.claim(tmp_path, ["kafka"])
     (tmp_path / "kafka").mkdir()
-    detached.claim(tmp_path, ["kafka"])
+    background.claim(tmp_path, ["kafka"])
     assert os.listdir(tmp_path) == ["running.json"]

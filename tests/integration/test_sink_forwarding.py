@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from services.kafka import Kafka
-from tests.support.event_process_thread import running
+from tests.support.event_process_thread import run_event_process
 from tests.support.kafka_topics import make_topic, read_topic
 from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument, NewMessage, Queue, QueueConfigConflict, Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.event_process import EventProcess
 from tickwheel.event_process.main import event_process
-from tickwheel.kafka.producer import Broker
+from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -36,7 +36,7 @@ def tw(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
     namespace = f"sinks-{os.urandom(6).hex()}"
     with Tickwheel(tickwheel_server.url, namespace=namespace, history="relay") as opened:
         yield opened
-        assert opened._run(audit(opened._core)) == []
+        assert opened._run(audit(opened._context)) == []
     tickwheel_server.clear(namespace)
 
 
@@ -44,7 +44,9 @@ def tw(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
 def driving(tw: Tickwheel, tickwheel_server: PrivateServer, kafka: Kafka, tmp_path: Path) -> Driving:
     """Runs an event process, within a `with`."""
     lock, transitions = tmp_path / "lock", make_topic(kafka)
-    return lambda: running(tickwheel_server.url, tw._core.namespace, lock, Broker(kafka.bootstrap, transitions))
+    return lambda: run_event_process(
+        tickwheel_server.url, tw._context.namespace, lock, KafkaProducers(kafka.bootstrap, transitions)
+    )
 
 
 def headers(record: Any) -> dict[str, str]:
@@ -77,7 +79,7 @@ def test_a_due_message_is_in_the_topic_with_all_that_is_known_of_it_and_complete
     told = headers(record)
     assert told.pop("tickwheel-incarnation").isdigit()
     assert told == {
-        "tickwheel-namespace": tw._core.namespace,
+        "tickwheel-namespace": tw._context.namespace,
         "tickwheel-queue": "q",
         "tickwheel-id": "ü",
         "tickwheel-attempt": "1",
@@ -151,7 +153,7 @@ def test_a_worker_that_waits_hears_that_the_queue_has_a_sink_by_now(tw: Tickwhee
 
     thread = threading.Thread(target=wait)
     thread.start()
-    with Tickwheel(tw._opening.url, namespace=tw._core.namespace) as other:
+    with Tickwheel(tw._client_settings.url, namespace=tw._context.namespace) as other:
         other.create_queue("q", update=True, sink=f"kafka://{topic}")
     thread.join(10)
     assert len(heard) == 1
@@ -160,7 +162,7 @@ def test_a_worker_that_waits_hears_that_the_queue_has_a_sink_by_now(tw: Tickwhee
 def test_a_worker_with_an_old_configuration_leases_nothing(tw: Tickwheel, topic: str) -> None:
     queue = tw.create_queue("q")
     queue.enqueue(id="m")
-    with Tickwheel(tw._opening.url, namespace=tw._core.namespace) as other:
+    with Tickwheel(tw._client_settings.url, namespace=tw._context.namespace) as other:
         other.create_queue("q", update=True, sink=f"kafka://{topic}")
     with pytest.raises(QueueConfigConflict):
         queue.dequeue()
@@ -189,7 +191,7 @@ def test_an_idle_sink_listens_to_its_queues_and_to_changes_of_them(
     with driving():
         queue.enqueue(id="m")
         completed(queue, 1)
-        channels = server.pubsub_shardchannels(f"{tw._core.namespace}*")
+        channels = server.pubsub_shardchannels(f"{tw._context.namespace}*")
         assert {name.decode().rpartition(":")[2] for name in channels} == {"adopted", "wake"}
 
 
@@ -203,7 +205,7 @@ def test_an_event_process_without_a_broker_says_once_which_queues_wait_for_one(
 ) -> None:
     tw.create_queue("q", sink="kafka://mail")
     for _ in range(2):
-        process, io = event_process(tickwheel_server.url, tw._core.namespace, tmp_path / "lock")
+        process, io = event_process(tickwheel_server.url, tw._context.namespace, tmp_path / "lock")
         process._loops[0]._queues.lookup(77)
         io.close()
     told = [record.getMessage() for record in caplog.records if "hands nothing over" in record.getMessage()]
@@ -218,7 +220,9 @@ def test_a_namespace_that_is_not_relayed_hands_its_messages_over_all_the_same(
     with Tickwheel(tickwheel_server.url, namespace=namespace) as tw:
         queue = tw.create_queue("q", sink=f"kafka://{topic}")
         queue.enqueue(b"due", id="due")
-        with running(tickwheel_server.url, namespace, tmp_path / "lock", Broker(kafka.bootstrap), relays=False):
+        with run_event_process(
+            tickwheel_server.url, namespace, tmp_path / "lock", KafkaProducers(kafka.bootstrap), relays=False
+        ):
             completed(queue, 1)
         [record] = read_topic(kafka, topic)
         assert record.value() == b"due"

@@ -144,7 +144,7 @@ def test_two_clocks_of_a_namespace_take_turns(
     queue = tw.queue("q")
     queue.enqueue(id="a", delay=timedelta(hours=1))
     queue.enqueue(id="b", delay=timedelta(hours=3))
-    other = VirtualClock(tickwheel_server.url, tw._core.namespace, clock.now)
+    other = VirtualClock(tickwheel_server.url, tw._context.namespace, clock.now)
     clock.advance(MS)
     other.advance(timedelta(hours=2))
     assert queue.counts()["pending"] == 1
@@ -163,7 +163,7 @@ async def _asyncio_program(url: str, namespace: str, clock: VirtualClock) -> lis
 def test_a_client_for_asyncio_follows_the_clock_too(
     tw: Tickwheel, clock: VirtualClock, tickwheel_server: PrivateServer
 ) -> None:
-    assert asyncio.run(_asyncio_program(tickwheel_server.url, tw._core.namespace, clock)) == [b"later"]
+    assert asyncio.run(_asyncio_program(tickwheel_server.url, tw._context.namespace, clock)) == [b"later"]
 
 
 def test_a_sandbox_leaves_nothing_behind(tickwheel_server: PrivateServer) -> None:
@@ -171,7 +171,7 @@ def test_a_sandbox_leaves_nothing_behind(tickwheel_server: PrivateServer) -> Non
         tw.queue("q").enqueue(delay=timedelta(days=1))
         clock.advance(timedelta(days=1))
         assert clock.now == datetime(2000, 1, 1, tzinfo=UTC)
-        namespace = tw._core.namespace
+        namespace = tw._context.namespace
     with tickwheel_server.client() as client:
         assert list(client.scan_iter(match=f"{namespace}*")) == []
 

@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.integration.service_thread import ServiceThread
 from tests.integration.spans_of import Spans, id_of, links_of, parent_of, provider_of, trace_of
-from tests.integration.stranger import Stranger
+from tests.integration.stranger import GenericClient
 from tests.support.wait_until import eventually
 from tickwheel import LeaseLost, NewMessage, Tickwheel, aio, tracing
 from tickwheel.testing import PrivateServer, sandbox
@@ -60,7 +60,7 @@ def tickwheel(request: pytest.FixtureRequest, direct: Tickwheel) -> Iterator[Tic
         yield direct
         return
     serving = request.getfixturevalue("served")
-    with Tickwheel(serving.url, namespace=direct._core.namespace) as client:
+    with Tickwheel(serving.url, namespace=direct._context.namespace) as client:
         yield client
 
 
@@ -128,7 +128,7 @@ def test_a_batch_of_several_traces_is_linked_to_each(tickwheel: Tickwheel, spans
         queue.enqueue()
     messages = queue.dequeue(10, consistency="exact")
     queue.complete_many(messages)
-    sent = spans.named("send orders")
+    sent = spans.by_name("send orders")
     for span in (spans.one("receive orders"), spans.one("complete orders")):
         assert sorted(links_of(span)) == sorted(map(id_of, sent))
         assert trace_of(span) not in map(trace_of, sent)
@@ -136,7 +136,7 @@ def test_a_batch_of_several_traces_is_linked_to_each(tickwheel: Tickwheel, spans
 
 def test_a_dequeue_that_finds_nothing_is_no_span(tickwheel: Tickwheel, spans: Spans) -> None:
     assert not tickwheel.queue("orders").dequeue()
-    assert not spans.named("receive orders")
+    assert not spans.by_name("receive orders")
 
 
 def test_the_same_message_again_from_another_span_is_no_conflict_and_stays_in_its_trace(
@@ -146,7 +146,7 @@ def test_the_same_message_again_from_another_span_is_no_conflict_and_stays_in_it
     assert queue.enqueue(b"x", id="a").created
     assert not queue.enqueue(b"x", id="a").created
     queue.dequeue()[0].complete()
-    first, second = spans.named("send orders")
+    first, second = spans.by_name("send orders")
     assert trace_of(spans.one("complete orders")) == trace_of(first) != trace_of(second)
 
 
@@ -183,7 +183,7 @@ def test_tasks_have_spans_of_their_own(direct: Tickwheel, served: ServiceThread,
             await message.complete()
 
     async def program() -> None:
-        async with aio.Tickwheel(served.url, namespace=direct._core.namespace) as tickwheel:
+        async with aio.Tickwheel(served.url, namespace=direct._context.namespace) as tickwheel:
             await asyncio.gather(*(in_a_trace(tickwheel, n) for n in range(5)))
 
     asyncio.run(program())
@@ -193,7 +193,7 @@ def test_tasks_have_spans_of_their_own(direct: Tickwheel, served: ServiceThread,
 
 
 def test_the_service_is_part_of_the_trace(direct: Tickwheel, served: ServiceThread, spans: Spans) -> None:
-    with Tickwheel(served.url, namespace=direct._core.namespace) as tickwheel:
+    with Tickwheel(served.url, namespace=direct._context.namespace) as tickwheel:
         tickwheel.queue("orders").enqueue()
         tickwheel.queue("orders").dequeue()[0].complete()
     sent, enqueued = spans.one("send orders"), spans.one(f"{SERVICE}/EnqueueBatch")
@@ -214,7 +214,7 @@ def test_messages_of_a_client_that_only_calls_in_a_trace_are_of_that_trace(
     direct: Tickwheel, served: ServiceThread, spans: Spans, method: str
 ) -> None:
     new = message_pb2.NewMessage(id="a", metadata={"region": "eu"})
-    named = {"namespace": direct._core.namespace, "queue": "orders"}
+    named = {"namespace": direct._context.namespace, "queue": "orders"}
     given = {"message": new} if method == "Enqueue" else {"messages": [new]}
     request = getattr(message_service_pb2, f"{method}Request")(**named, **given)
     kind = getattr(message_service_pb2, f"{method}Response").FromString
@@ -233,22 +233,22 @@ def test_requests_that_go_together_are_a_span_that_is_linked_to_what_they_are_gi
     direct: Tickwheel, served: ServiceThread, spans: Spans
 ) -> None:
     direct.queue("orders").enqueue()
-    asked = {"namespace": direct._core.namespace, "queue": "orders", "first_attempt": True}
+    asked = {"namespace": direct._context.namespace, "queue": "orders", "first_attempt": True}
     requests = [asked | {"request_id": f"slot-{n}:1"} for n in range(3)]
     with grpc.insecure_channel(served.target) as channel:
-        assert Stranger(channel).call_for_many("DequeueBatch", requests=requests)
-    eventually(lambda: spans.named(f"{SERVICE}/DequeueBatch"), "its span has ended")
+        assert GenericClient(channel).call_for_many("DequeueBatch", requests=requests)
+    eventually(lambda: spans.by_name(f"{SERVICE}/DequeueBatch"), "its span has ended")
     assert links_of(spans.one(f"{SERVICE}/DequeueBatch")) == [id_of(spans.one("send orders"))]
 
 
 def test_in_a_program_with_spans_each_poll_is_a_call(direct: Tickwheel, served: ServiceThread, spans: Spans) -> None:
     async def poll() -> None:
-        async with aio.Tickwheel(served.url, namespace=direct._core.namespace) as tickwheel:
+        async with aio.Tickwheel(served.url, namespace=direct._context.namespace) as tickwheel:
             await asyncio.gather(*(tickwheel.queue("orders").dequeue() for _ in range(3)))
 
     asyncio.run(poll())
-    eventually(lambda: len(spans.named(f"{SERVICE}/Dequeue")) == 3, "their spans have ended")
-    assert not spans.named(f"{SERVICE}/DequeueBatch")
+    eventually(lambda: len(spans.by_name(f"{SERVICE}/Dequeue")) == 3, "their spans have ended")
+    assert not spans.by_name(f"{SERVICE}/DequeueBatch")
 
 
 PRODUCER = """
@@ -268,7 +268,7 @@ def test_a_message_of_one_program_is_completed_by_another_in_its_trace(
     direct: Tickwheel, tickwheel_server: PrivateServer, spans: Spans
 ) -> None:
     # Without the test's clock: the other program has none.
-    namespace = f"{direct._core.namespace}-two"
+    namespace = f"{direct._context.namespace}-two"
     try:
         command = [sys.executable, "-c", PRODUCER, tickwheel_server.url, namespace]
         told = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_S, check=True).stdout.strip()
@@ -297,7 +297,7 @@ print(json.dumps([message.metadata, "tickwheel.telemetry.spans" in sys.modules])
 def test_where_no_provider_is_set_nothing_is_carried_and_no_span_is_made(
     tickwheel_server: PrivateServer, direct: Tickwheel, api: str
 ) -> None:
-    namespace = f"{direct._core.namespace}-off"
+    namespace = f"{direct._context.namespace}-off"
     try:
         command = [sys.executable, "-c", OFF, tickwheel_server.url, namespace, api]
         told = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_S, check=True).stdout
@@ -324,7 +324,7 @@ def test_threads_have_spans_of_their_own(tickwheel: Tickwheel, spans: Spans) -> 
 def test_the_command_that_serves_traces_where_its_environment_sets_a_provider(
     direct: Tickwheel, tickwheel_server: PrivateServer, processes: str
 ) -> None:
-    namespace = f"{direct._core.namespace}-served"
+    namespace = f"{direct._context.namespace}-served"
     where = ["--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--processes", processes]
     environment = os.environ | {"OTEL_PYTHON_TRACER_PROVIDER": "sdk_tracer_provider"}
     command = [sys.executable, "-m", "tickwheel", "serve", *where]

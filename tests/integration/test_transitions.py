@@ -9,13 +9,13 @@ import pytest
 from tickwheel import Message, MessageNotFound, NewMessage, Queue, Tickwheel
 from tickwheel.model.validation import from_ms
 from tickwheel.storage.record import State
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 from tickwheel.testing import VirtualClock
 
 pytestmark = pytest.mark.integration
 
 Bring = Callable[..., Message | None]
-History = Callable[[str], list[Transition]]
+History = Callable[[str], list[OutboxTransition]]
 MS = timedelta(milliseconds=1)
 
 

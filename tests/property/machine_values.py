@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 
 from tests.property.model import QueueModel
-from tests.property.model_messages import PENDING, Entry, Given, Key
+from tests.property.model_messages import PENDING, EnqueueArguments, Entry, Key
 from tests.property.namespace_under_test import START, duration, in_ms, moment
 from tickwheel import LeaseLost, Message, NewMessage
 
@@ -39,7 +39,7 @@ def key_of(message: Message) -> Key:
     return message.id, message.exclusive_value
 
 
-def as_new(given: Given) -> NewMessage:
+def as_new(given: EnqueueArguments) -> NewMessage:
     # The order of the pairs is no part of the content.
     all_pairs = given.metadata + given.trace
     pairs = random.sample(all_pairs, len(all_pairs))

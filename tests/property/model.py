@@ -16,9 +16,9 @@ from tests.property.model_messages import (
     PENDING,
     RUNNING,
     STATES,
+    EnqueueArguments,
     Entry,
     Event,
-    Given,
     Key,
     Settings,
 )
@@ -43,7 +43,9 @@ class QueueModel:
 
     # What callers do
 
-    def enqueue(self, batch: list[Given], high: Callable[[int], int | None]) -> list[tuple[str, str, bool] | None]:
+    def enqueue(
+        self, batch: list[EnqueueArguments], high: Callable[[int], int | None]
+    ) -> list[tuple[str, str, bool] | None]:
         """(id, state, created) of each, None for one whose id stands for another message.
 
         ``high`` is up to which time the clock guard of a shard has been: an explicit due time far beyond it waits.
@@ -180,7 +182,7 @@ class QueueModel:
 
     # What can be asked
 
-    def key_of(self, given: Given) -> Key:
+    def key_of(self, given: EnqueueArguments) -> Key:
         key = self.settings.exclusive_key
         return given.id, None if key is None else dict(given.metadata)[key]
 
@@ -219,7 +221,7 @@ class QueueModel:
 
     # The parts of the above
 
-    def _new(self, given: Given, key: Key, high: Callable[[int], int | None]) -> Entry:
+    def _new(self, given: EnqueueArguments, key: Key, high: Callable[[int], int | None]) -> Entry:
         now = self._now()
         shard = self._place(given.id if key[1] is None else key[1])
         self._orders[shard] += 1

@@ -13,7 +13,7 @@ Key = tuple[str, str | None]
 
 
 @dataclass(frozen=True)
-class Given:
+class EnqueueArguments:
     """A message as its caller gave it; two of them are the same content or not."""
 
     id: str
@@ -69,7 +69,7 @@ class Entry:
     shard: int
     order: int
     """Its place among all messages first enqueued on the shard."""
-    given: Given
+    given: EnqueueArguments
     due: int
     deadline: int | None
     """None: `due`."""

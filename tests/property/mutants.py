@@ -28,7 +28,7 @@ class Mutant:
 
 
 @contextmanager
-def sown(mutant: Mutant, folder: Path) -> Iterator[None]:
+def sow(mutant: Mutant, folder: Path) -> Iterator[None]:
     """All scripts, loaded from a copy with the fault in it."""
     copied = folder / "lua"
     shutil.copytree(str(scripts.folder()), copied)

@@ -129,7 +129,7 @@ class NamespaceUnderTest:
             for name, queue in self.model.queues.items():
                 here = [entry for entry in queue.messages.values() if entry.shard == shard]
                 assert lost_timers(here, self._numbers[name], timers) == []
-        assert self.clients[0]._run(audit(self.clients[0]._core)) == []
+        assert self.clients[0]._run(audit(self.clients[0]._context)) == []
 
     def check_history(self) -> None:
         """The event stream tells every transition there was, in order, without a gap."""

@@ -36,7 +36,17 @@ from tests.property.machine_values import (
     urgencies,
     values,
 )
-from tests.property.model_messages import CANCELLED, ERRORED, INVISIBLE, PENDING, RUNNING, Entry, Given, Key, Settings
+from tests.property.model_messages import (
+    CANCELLED,
+    ERRORED,
+    INVISIBLE,
+    PENDING,
+    RUNNING,
+    EnqueueArguments,
+    Entry,
+    Key,
+    Settings,
+)
 from tests.property.namespace_under_test import NamespaceUnderTest, duration, in_ms, moment, outcome, plain
 from tickwheel import LeaseLost, Message, Queue, SessionExpired
 from tickwheel.testing import PrivateServer
@@ -65,7 +75,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             if self.queues[name].exclusive_key is not None:
                 pairs = [{**each, "customer": f"c{n % 2 + 1}"} for n, each in enumerate(pairs)]
             self._enqueue(
-                name, 0, [Given(f"m{n}", metadata=tuple(sorted(each.items()))) for n, each in enumerate(pairs)]
+                name,
+                0,
+                [EnqueueArguments(f"m{n}", metadata=tuple(sorted(each.items()))) for n, each in enumerate(pairs)],
             )
 
     # Callers
@@ -369,19 +381,19 @@ class SchedulerMachine(RuleBasedStateMachine):
         )
         return st.builds(lambda when, urgency: when | urgency, when, urgencies)
 
-    def _given(self, name: str, times: st.SearchStrategy[dict[str, int]]) -> st.SearchStrategy[Given]:
+    def _given(self, name: str, times: st.SearchStrategy[dict[str, int]]) -> st.SearchStrategy[EnqueueArguments]:
         metadata = filters
         if self.queues[name].exclusive_key is not None:
             metadata = st.builds(lambda pairs, value: pairs | {"customer": value}, filters, values)
         return st.builds(
-            lambda id, payload, pairs, times, lease, most, trace: Given(
+            lambda id, payload, pairs, times, lease, most, trace: EnqueueArguments(
                 id, payload, metadata=tuple(sorted(pairs.items())), lease=lease, max_attempts=most, trace=trace, **times
             ),
             ids, st.sampled_from([b"", b"x", b"y" * 2_000]), metadata, times, leases, st.sampled_from([None, 1, 2]),
             traces,
         )  # fmt: skip
 
-    def _enqueue(self, name: str, client: int, batch: list[Given]) -> None:
+    def _enqueue(self, name: str, client: int, batch: list[EnqueueArguments]) -> None:
         highs = [self.under_test.stored.high(shard) for shard in range(self.shards)]
         found = outcome(lambda: self._queue(client, name).enqueue_many([as_new(given) for given in batch]))
         if isinstance(found, list):

@@ -6,9 +6,8 @@ from typing import Any
 
 from tests.property.model import QueueModel
 from tests.property.model_messages import CANCELLED, COMPLETED, INVISIBLE, PENDING, RUNNING, Entry, Event
-from tickwheel.storage import keys, record
+from tickwheel.storage import keys, record, transition
 from tickwheel.storage import timer as timers
-from tickwheel.storage import transition as transitions
 from tickwheel.storage.record import BIAS, State
 
 _ORDER = Struct(">QHI")
@@ -106,7 +105,7 @@ class Stored:
         """The transitions of each message by the event stream: (queue number, id, value, incarnation)."""
         found: dict[tuple[int, str, str | None, int], list[Event]] = {}
         for _, fields in self._client.xrange(keys.shard_key(self._namespace, shard, "events")):
-            for each in transitions.decode(fields[b"e"]):
+            for each in transition.decode(fields[b"e"]):
                 event = Event(
                     *(each.version, _label(each.from_state), _label(each.to_state), each.time_ms, each.until_ms),
                     *(each.attempt, each.lateness_ms, each.due_ms, each.deadline_ms, each.metadata),
@@ -167,7 +166,7 @@ def _seen(stored: record.Record) -> tuple[object, ...]:
     return (
         stored.state.label, stored.version, stored.attempts, stored.incarnation, stored.due_ms, stored.until_ms,
         stored.deadline_ms, stored.token, stored.worker, told, stored.payload, stored.metadata,
-        stored.held and stored.state.label == CANCELLED,
+        stored.holds_exclusive_value and stored.state.label == CANCELLED,
     )  # fmt: skip
 
 

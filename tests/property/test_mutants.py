@@ -7,7 +7,7 @@ from hypothesis import Phase, settings
 from hypothesis.errors import HypothesisException
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.property.mutants import MUTANTS, Mutant, sown
+from tests.property.mutants import MUTANTS, Mutant, sow
 from tests.property.test_operations import IN_CI, machine
 from tickwheel.storage import scripts
 from tickwheel.testing import PrivateServer
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.property
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_a_fault_is_noticed(mutant: Mutant, tickwheel_server: PrivateServer, tmp_path: Path) -> None:
     hurried = settings(IN_CI, max_examples=600, phases=[Phase.generate], report_multiple_bugs=False)
-    with sown(mutant, tmp_path):
+    with sow(mutant, tmp_path):
         _must_load(tickwheel_server)
         with pytest.raises(Exception) as noticed:  # noqa: PT011  # whatever it is that goes wrong
             run_state_machine_as_test(machine(tickwheel_server, mutant.namespace), settings=hurried)

@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.integration.service_thread import ServiceThread
 from tests.property.model_messages import Settings
-from tests.property.mutants import Mutant, sown
+from tests.property.mutants import Mutant, sow
 from tests.property.scheduler_machine import SchedulerMachine
 from tickwheel import limits
 from tickwheel.driver import firing
@@ -76,7 +76,7 @@ def smallest_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """Calls may touch three index entries, and few groups may be parked."""
     monkeypatch.setattr(limits, "CALL_ENTRIES", 3)
     monkeypatch.setattr(firing, "CALL_ENTRIES", 3)
-    with sown(FEW_PARKED, tmp_path):
+    with sow(FEW_PARKED, tmp_path):
         yield
 
 

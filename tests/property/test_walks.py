@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.property.mutants import Mutant, sown
+from tests.property.mutants import Mutant, sow
 from tickwheel import NewMessage, Queue, Tickwheel, limits
 from tickwheel.doctor import audit
 from tickwheel.testing import PrivateServer, sandbox
@@ -146,7 +146,7 @@ def test_over_shards_the_exact_order_is_that_of_a_plain_sort(
 ) -> None:
     with sandbox(tickwheel_server, shards=4) as (tickwheel, _):
         compare_in_exact_order(tickwheel, exclusive, entries)
-        findings = tickwheel._run(audit(tickwheel._core))
+        findings = tickwheel._run(audit(tickwheel._context))
     assert not findings
 
 
@@ -168,7 +168,7 @@ def test_the_comparison_notices_a_walk_that_errs(
             with sandbox(tickwheel_server) as (tickwheel, _):
                 compare(tickwheel, exclusive, entries)
 
-    with sown(mutant, tmp_path), pytest.raises(AssertionError):
+    with sow(mutant, tmp_path), pytest.raises(AssertionError):
         compare_all()
 
 
@@ -179,7 +179,7 @@ def test_no_call_reads_more_entries_than_it_may(
     exclusive: bool, entries: int,
 ) -> None:  # fmt: skip
     chosen = random.Random(entries)
-    with sown(TOLD, tmp_path):
+    with sow(TOLD, tmp_path):
         walked = filled(tickwheel, chosen, exclusive)
         queue = walked.queue
         monkeypatch.setattr(limits, "CALL_ENTRIES", entries)

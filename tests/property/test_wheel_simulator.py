@@ -10,9 +10,7 @@ import pytest
 from tests.property.wheel_mutants import MUTANTS
 from tests.property.wheel_simulator import Process, Simulation
 from tests.property.wheel_world import World
-from tickwheel.driver import filing, firing
-from tickwheel.driver import inbox_buffer as inbox
-from tickwheel.driver import shard_driver as driver
+from tickwheel.driver import filing, firing, inbox_buffer, shard_driver
 from tickwheel.driver.commands import Command, ReadStream
 from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.storage.scripts import Call
@@ -53,9 +51,9 @@ def test_the_same_holds_where_memory_and_portions_are_tiny(
     }
     tiny |= {"READ_TIMERS": 3, "FILE_TIMERS": 4, "CASCADE_TIMERS": 2, "SLOT_CALLS": 2, "DROP_CALLS": 1}
     for constant, value in tiny.items():
-        monkeypatch.setattr(driver, constant, value)
+        monkeypatch.setattr(shard_driver, constant, value)
     monkeypatch.setattr(filing, "CHUNK_TIMERS", 2)
-    monkeypatch.setattr(inbox, "HURRY_TIMERS", 15)
+    monkeypatch.setattr(inbox_buffer, "HURRY_TIMERS", 15)
     monkeypatch.setattr(firing, "FIRE_BATCH", 2)
 
     with World(tickwheel_server, seed) as world:
@@ -96,7 +94,7 @@ def test_a_hundred_thousand_timers_of_one_tick_are_fired_in_bounded_calls_at_the
 
     carried_out = run_until(process, world, due - 1)
     assert world.pending() == 0
-    assert process.driver._memory.count == 100_000
+    assert process.driver._loaded_timers.count == 100_000
     carried_out += run_until(process, world, due + 2)
 
     assert world.pending() == 100_000
@@ -117,7 +115,7 @@ def test_no_duty_waits_until_promotion_has_caught_up(world: World, in_memory: bo
     for _ in range(20):
         world.enqueue([60_000] * 1_000)
     run_until(process, world, world.monotonic + (58_000 if in_memory else 5_000))
-    assert (process.driver._memory.count >= 20_000) == in_memory
+    assert (process.driver._loaded_timers.count >= 20_000) == in_memory
     # Frozen until promotion has 100 batches to do, and of the same minute leases are over, and the retention of some.
     world.monotonic += 100_000
     world.enqueue([60_000] * 100)

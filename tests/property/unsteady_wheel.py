@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from tickwheel.driver.clock import TurnedClock
+from tickwheel.driver.clock import ManualClock
 from tickwheel.driver.commands import Command
-from tickwheel.event_process.queue_directory import HomeQueues
-from tickwheel.operations.context import Core
+from tickwheel.event_process.queue_directory import QueueDirectory
+from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import open_namespace
-from tickwheel.redis.blocking_executor import SyncIO
-from tickwheel.redis.pools import ServerPools
+from tickwheel.redis.blocking_executor import RedisExecutor
+from tickwheel.redis.pools import ConnectionPools
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
-from tickwheel.testing.manual_wheel import HandWheel
+from tickwheel.testing.manual_wheel import ManualWheel
 from tickwheel.testing.virtual_clock import FRAGMENT
 
 
@@ -19,17 +19,17 @@ class Killed(Exception):
     """The process has ended."""
 
 
-class UnsteadyWheel(HandWheel):
+class UnsteadyWheel(ManualWheel):
     """Takes a shard over, and dies after some commands, or when it has done all that is due."""
 
     def __init__(self, server: PrivateServer, namespace: str, shard: int, now_ms: int) -> None:
-        core = Core(namespace, clock=FRAGMENT)
-        self._io = SyncIO(ServerPools(server.url), server.url, 10)
+        core = NamespaceContext(namespace, clock=FRAGMENT)
+        self._io = RedisExecutor(ConnectionPools(server.url), server.url, 10)
         self._io.run(open_namespace(core, None))
         self._left = 0
         clock = shard_key(namespace, shard, "clock")
         super().__init__(
-            lambda n: self._io.connect(n, clock), namespace, shard, HomeQueues(core, self._io), TurnedClock(now_ms)
+            lambda n: self._io.connect(n, clock), namespace, shard, QueueDirectory(core, self._io), ManualClock(now_ms)
         )
 
     def die_after(self, commands: int) -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from hashlib import sha1
 from typing import Any
 
-from tickwheel.driver.commands import Duty, Moving, ReadStream, Steps
-from tickwheel.driver.finished_leases import EndedLeases
-from tickwheel.driver.firing import Firing
+from tickwheel.driver.commands import DutySteps, MoveSteps, ReadStream, Steps
+from tickwheel.driver.finished_leases import FinishedLeases
+from tickwheel.driver.firing import TimerFirer
 from tickwheel.driver.inbox_buffer import Entry
-from tickwheel.driver.loaded_timers import Memory, time_of
+from tickwheel.driver.loaded_timers import LoadedTimers, time_of
 from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.slots import Slot, Slots
 from tickwheel.storage.scripts import Script
@@ -22,15 +22,15 @@ class TrimsBeforeFiling(ShardDriver):
     """Rule 3: filing and cutting the inbox are one step."""
 
     def _file_prefix(self, prefix: list[Entry]) -> Steps:
-        yield from self._shard.ask(self._file, [self._cut_before(prefix)])
+        yield from self._shard.call_fenced(self._file, [self._trim_before(prefix)])
         yield from super()._file_prefix(prefix)
 
 
 class TrimsBeyondWhatWasHandled(ShardDriver):
     """Rule 3: exactly the prefix is cut."""
 
-    def _cut_before(self, prefix: list[Entry]) -> bytes:
-        return id_after(self._unfiled.read_up_to)
+    def _trim_before(self, prefix: list[Entry]) -> bytes:
+        return id_after(self._inbox_buffer.last_read_id)
 
 
 class StartsAtTheEndOfTheInbox(ShardDriver):
@@ -40,7 +40,7 @@ class StartsAtTheEndOfTheInbox(ShardDriver):
         yield from super().take_over()
         entries = yield ReadStream(self._shard.keys["inbox"], b"0-0", 10_000, None)
         if entries:
-            self._unfiled.read_up_to = entries[-1][0]
+            self._inbox_buffer.last_read_id = entries[-1][0]
 
 
 class DropsSlotsWithoutAnswers(ShardDriver):
@@ -48,10 +48,10 @@ class DropsSlotsWithoutAnswers(ShardDriver):
 
     def take_over(self) -> Steps:
         yield from super().take_over()
-        self._memory.__class__ = _NothingIsOpen
+        self._loaded_timers.__class__ = _NothingIsOpen
 
 
-class _NothingIsOpen(Memory):
+class _NothingIsOpen(LoadedTimers):
     def is_open(self, slot_number: int) -> bool:
         return False
 
@@ -59,7 +59,7 @@ class _NothingIsOpen(Memory):
 class FilesNoNearTimers(ShardDriver):
     """Rule 3: near timers must survive the process."""
 
-    def _to_file(self, prefix: list[Entry]) -> list[bytes]:
+    def _timers_to_file(self, prefix: list[Entry]) -> list[bytes]:
         return [entry.far for entry in prefix if entry.far]
 
 
@@ -68,7 +68,7 @@ class TakesTheRedrivenForEnded(ShardDriver):
 
     def take_over(self) -> Steps:
         yield from super().take_over()
-        self._memory.ended = _OfAnyVersion()
+        self._loaded_timers.finished_leases = _OfAnyVersion()
 
 
 def message_of(timer: bytes) -> bytes:
@@ -76,14 +76,14 @@ def message_of(timer: bytes) -> bytes:
     return timer[HEAD_BYTES - 2 :]
 
 
-class _OfAnyVersion(EndedLeases):
+class _OfAnyVersion(FinishedLeases):
     """What ended once has ended for good."""
 
     def __init__(self) -> None:
         super().__init__()
         self._messages: set[bytes] = set()
 
-    def finished(self, retention_timer: bytes) -> None:
+    def on_finished(self, retention_timer: bytes) -> None:
         self._messages.add(message_of(retention_timer))
 
     def has(self, lease_timer: bytes) -> bool:
@@ -101,7 +101,7 @@ class KeepsPositions(ShardDriver):
         for slot in self._slots._slots.values():
             slot.position = kept.get((self._shard.slot_key(2, slot.number), slot.level), 0)
 
-    def _read_slot(self, slot: Slot) -> Moving:
+    def _read_slot(self, slot: Slot) -> MoveSteps:
         timers = yield from super()._read_slot(slot)
         KeepsPositions.positions[self._shard.slot_key(2, slot.number), slot.level] = slot.position
         return timers
@@ -113,8 +113,8 @@ KeepsPositions.positions = {}
 class SkipsOwnPushes(ShardDriver):
     """Rule 6: a position passes only what is in memory, and only from the end of what was read."""
 
-    def _pushed(self, level: int, number: int, timers: list[bytes], length: int) -> None:
-        super()._pushed(level, number, timers, length)
+    def _on_pushed(self, level: int, number: int, timers: list[bytes], length: int) -> None:
+        super()._on_pushed(level, number, timers, length)
         slot = self._slots.get(level, number)
         if slot is not None and level == 2:
             slot.position = length
@@ -125,7 +125,7 @@ class TrustsItsOwnClock(ShardDriver):
 
     def take_over(self) -> Steps:
         yield from super().take_over()
-        firing = self._firing
+        firing = self._firer
         firing._scripts = {
             kind: _edited(script, r"now = math.min\(now, bound\)", "now = bound")
             for kind, script in firing._scripts.items()
@@ -137,7 +137,7 @@ class BelievesTheServer(ShardDriver):
 
     def take_over(self) -> Steps:
         yield from super().take_over()
-        firing = self._firing
+        firing = self._firer
         firing._scripts = {
             kind: _edited(script, r"now = math.min\(now, bound\)", "") for kind, script in firing._scripts.items()
         }
@@ -148,7 +148,7 @@ class ForgetsMovedTimers(ShardDriver):
 
     def take_over(self) -> Steps:
         yield from super().take_over()
-        firing = self._firing
+        firing = self._firer
         put_back = r"timer\(kind, until_ms.*"
         firing._scripts[Kind.EXPIRE] = _edited(firing._scripts[Kind.EXPIRE], put_back, "")
 
@@ -158,8 +158,8 @@ class TakesEarlyForAnswered(ShardDriver):
 
     def take_over(self) -> Steps:
         yield from super().take_over()
-        self._memory.__class__ = _AnswersAnything
-        self._firing.__class__ = _EarlyIsFinal
+        self._loaded_timers.__class__ = _AnswersAnything
+        self._firer.__class__ = _EarlyIsFinal
 
 
 class TakesSentForAnswered(ShardDriver):
@@ -167,28 +167,28 @@ class TakesSentForAnswered(ShardDriver):
 
     def take_over(self) -> Steps:
         yield from super().take_over()
-        self._memory.__class__ = _AnswersAnything
-        self._firing.__class__ = _SentIsFinal
+        self._loaded_timers.__class__ = _AnswersAnything
+        self._firer.__class__ = _SentIsFinal
 
 
-class _AnswersAnything(Memory):
-    def answered(self, timers: Iterable[bytes]) -> None:
+class _AnswersAnything(LoadedTimers):
+    def on_answered(self, timers: Iterable[bytes]) -> None:
         for timer in timers:
             if self.is_open(time_of(timer) >> 12):
-                super().answered([timer])
+                super().on_answered([timer])
 
 
-class _EarlyIsFinal(Firing):
+class _EarlyIsFinal(TimerFirer):
     def _settle(self, kind: Kind, queue_number: int, timers: list[bytes], answers: bytes) -> None:
-        self._answered(timers)
+        self._on_answered(timers)
         for timer, answer in zip(timers, answers, strict=True):
             if answer:
-                self._memory.near[kind].add(time_of(timer), timer)
+                self._loaded_timers.near[kind].add(time_of(timer), timer)
 
 
 class _SentIsFinal(_EarlyIsFinal):
     def _fire_batch(self, kind: Kind, queue_number: int, timers: list[bytes]) -> Steps:
-        self._answered(timers)
+        self._on_answered(timers)
         yield from super()._fire_batch(kind, queue_number, timers)
 
 
@@ -224,7 +224,7 @@ class ForgetsSlotsWhenWaiting(ShardDriver):
 class NeverDropsSlots(ShardDriver):
     """Rule 8: nothing is left behind."""
 
-    def drop_slots(self) -> Duty:
+    def drop_slots(self) -> DutySteps:
         yield from ()
         return False
 

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from tests.property.wheel_world import CLOCK, World
-from tickwheel.driver.commands import Command, ReadStream, Refused
+from tickwheel.driver.commands import Command, ReadStream, ScriptError
 from tickwheel.driver.inbox_buffer import ROTATE_MS
 from tickwheel.driver.server_clock import ServerClock
 from tickwheel.driver.shard_driver import ShardDriver
@@ -42,7 +42,7 @@ class Process:
     def step(self) -> bool:
         """Let the server carry the command out, or the answer arrive; False if there is nothing but waiting."""
         if not self._carried_out:
-            return self._carry_out()
+            return self._run_steps()
         self._answer()
         return True
 
@@ -71,12 +71,12 @@ class Process:
         self._sent = self._world.monotonic
         self._carried_out = False
         self._reply: Any = None
-        self._refusal: Refused | None = None
+        self._refusal: ScriptError | None = None
 
-    def _carry_out(self) -> bool:
+    def _run_steps(self) -> bool:
         try:
             self._reply = self._world.execute(self.command)
-        except Refused as refusal:
+        except ScriptError as refusal:
             self._refusal = refusal
         until = self.wakes_at
         if until is not None and not self._reply and until > self._world.monotonic:
@@ -89,11 +89,11 @@ class Process:
             if self._refusal is not None:
                 self._set(self._steps.throw(self._refusal))
             else:
-                self.clock.around(self._sent, self._world.monotonic)
+                self.clock.on_reply(self._sent, self._world.monotonic)
                 self._set(self._steps.send(self._reply))
         except Fenced:
             # As the runner does: the claim decides whether somebody newer drives.
-            if self.driver.refused:
+            if self.driver.claim_refused:
                 self.alive = False
             else:
                 self.reconnect()
@@ -141,7 +141,7 @@ class Simulation:
         for _ in range(LONGEST_HEALING):
             if process.step():
                 continue
-            if process.clock.guard.held:
+            if process.clock.guard.is_holding:
                 process.clock.guard.accept()
                 accepted_at = self.world.monotonic
             elif self.is_punctual and self.world.monotonic > accepted_at + 3 * ROTATE_MS:
@@ -156,8 +156,8 @@ class Simulation:
             raise AssertionError("does not come to an end")
         self.world.check()
         assert self.world.left_behind() == {"inbox": 0, "slots": []}
-        assert process.driver._memory.count == 0, "timers left in memory"
-        assert process.driver._unfiled.count == 0, "entries left in the buckets"
+        assert process.driver._loaded_timers.count == 0, "timers left in memory"
+        assert process.driver._inbox_buffer.count == 0, "entries left in the buckets"
 
     def _sleep(self, process: Process, following: int | None) -> None:
         """Until the process wants to wake; sometimes it sleeps on, through the time in which nothing is near."""
@@ -206,7 +206,7 @@ class Simulation:
             if isinstance(command, Call):
                 try:
                     self.world.execute(command)
-                except Refused as refusal:
+                except ScriptError as refusal:
                     if refusal.code != "FENCED":
                         raise
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from tickwheel import Message, NewMessage, Queue, Tickwheel
 from tickwheel.driver.commands import Command, ReadStream
-from tickwheel.driver.shard_connection import Link
+from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process import QueueRef
 from tickwheel.storage import keys
@@ -38,7 +38,7 @@ class World:
         self.clock_step = 0
         self.redis: Any = server.client()
         self._woken, self._wake = os.pipe()
-        self._link = Link(self.redis, self._woken)
+        self._link = ShardConnection(self.redis, self._woken)
         namespace = f"wheel-{next(_numbers)}"
         self.namespace = namespace
         self._server = server
@@ -269,7 +269,7 @@ def _awaited(record: bytes) -> tuple[Kind, int, int] | None:
     message = decode(record)
     if message.state == State.INVISIBLE:
         kind = Kind.PROMOTE
-    elif message.state == State.RUNNING or message.held:
+    elif message.state == State.RUNNING or message.holds_exclusive_value:
         kind = Kind.EXPIRE
     elif message.state == State.PENDING:
         return None
@@ -282,7 +282,7 @@ class FixedQueues:
     """The two queues, by number, as the event process asks for them."""
 
     def __init__(self, client: Tickwheel) -> None:
-        history = client._core.history
+        history = client._context.history
         self._known = {
             config.number: QueueRef(queue.name, config.leader_context(history))
             for queue in client.queues()

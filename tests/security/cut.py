@@ -5,7 +5,7 @@ import threading
 from contextlib import suppress
 
 
-class Cut:
+class SilenceableProxy:
     """Leads connections to ``target`` until `silence`. Use it in a ``with`` statement."""
 
     def __init__(self, target: str) -> None:
@@ -16,7 +16,7 @@ class Cut:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.target = f"127.0.0.1:{self._listening.getsockname()[1]}"
 
-    def __enter__(self) -> "Cut":
+    def __enter__(self) -> "SilenceableProxy":
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 

@@ -10,7 +10,7 @@ from tests.support.wait_until import eventually
 _ENDS_S = 30
 
 
-class Served:
+class ServiceProcess:
     """Serves from the start to the end of a ``with`` statement."""
 
     def __init__(self, url: str, *options: str) -> None:
@@ -21,7 +21,7 @@ class Served:
         self._reading.start()
         self.url = ""
 
-    def __enter__(self) -> "Served":
+    def __enter__(self) -> "ServiceProcess":
         eventually(lambda: self.url or self._process.poll() is not None, "it serves", 60)
         assert self.url, self.log
         return self

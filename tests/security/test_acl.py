@@ -15,11 +15,11 @@ from services.kafka import Kafka
 from services.valkey import ValkeyServer
 from tests.fault.worker_processes import Worker
 from tests.integration.service_thread import ServiceThread
-from tests.support.event_process_thread import running
+from tests.support.event_process_thread import run_event_process
 from tests.support.kafka_topics import make_topic
 from tests.support.wait_until import eventually
 from tickwheel import LeaseLost, NewMessage, Tickwheel
-from tickwheel.kafka.producer import Broker
+from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.redis.acl import User, users
 from tickwheel.storage.keys import shard_key, slot_key
 from tickwheel.tasks import TaskApp
@@ -56,7 +56,7 @@ def client(server: ValkeyServer, user: User) -> Any:
 def test_each_process_does_all_that_it_does_under_its_own_user_and_is_refused_nothing(
     server: ValkeyServer, kafka: Kafka, tmp_path: Path
 ) -> None:
-    broker = Broker(kafka.bootstrap, make_topic(kafka))
+    broker = KafkaProducers(kafka.bootstrap, make_topic(kafka))
     server.call("ACL", "LOG", "RESET")
     with (
         # The namespace is made by the service's user, as by the first client.
@@ -64,7 +64,7 @@ def test_each_process_does_all_that_it_does_under_its_own_user_and_is_refused_no
             url(server, SERVICE), namespace=NAMESPACE, shards=2, history="relay", drive=False, durability="fsync"
         ) as direct,
         ServiceThread(url(server, SERVICE)) as service,
-        running(url(server, EVENTS), NAMESPACE, tmp_path / "lock", broker),
+        run_event_process(url(server, EVENTS), NAMESPACE, tmp_path / "lock", broker),
         Tickwheel(service.url, namespace=NAMESPACE) as remote,
     ):
         for tickwheel, name in ((direct, "direct"), (remote, "remote")):
@@ -105,13 +105,13 @@ def test_a_worker_with_schedules_and_routes_is_refused_nothing_under_the_service
 ) -> None:
     server.call("ACL", "LOG", "RESET")
     with (
-        running(url(server, EVENTS), NAMESPACE, tmp_path / "lock", relays=False),
+        run_event_process(url(server, EVENTS), NAMESPACE, tmp_path / "lock", relays=False),
         Worker(url(server, SERVICE), NAMESPACE, tmp_path, app="tests.fault.recurring_app:app") as worker,
         TaskApp(url(server, SERVICE), namespace=NAMESPACE, drive=False) as app,
     ):
         app.route("mail.send", to="tickwheel", share=0.5)
         assert app.routes()["mail.send"].share == 0.5
-        worker.wait_until_it_did("tick", times=2)
+        worker.wait_until_recorded("tick", times=2)
         assert worker.end() == 0
     assert server.call("ACL", "LOG") == []
 

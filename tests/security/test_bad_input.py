@@ -66,7 +66,7 @@ def refusal(action: Callable[[], object]) -> TickwheelError | None:
 
 
 def keys_of_others(server: Any, tickwheel: Tickwheel) -> set[bytes]:
-    ours = tickwheel._core.namespace.encode() + b":{"
+    ours = tickwheel._context.namespace.encode() + b":{"
     return {key for key in server.scan_iter(count=10_000) if not key.startswith(ours)}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tickwheel import InvalidTransition, LeaseLost, Message, NewMessage, Queue, Tickwheel
 from tickwheel.operations.shard_status import reset_epoch
-from tickwheel.plan import Request, one
+from tickwheel.plan import Request, send_request
 from tickwheel.storage import scripts
 from tickwheel.storage.scripts import Call
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
@@ -179,17 +179,19 @@ def watched(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> 
     ):
         monitor = Monitor(tickwheel_server)
         # Rights are asked for when a client is opened.
-        Tickwheel(tickwheel_server.url, namespace=tw._core.namespace, clock=FRAGMENT).close()
+        Tickwheel(tickwheel_server.url, namespace=tw._context.namespace, clock=FRAGMENT).close()
         everything(tw, clock)
         # The client sends it where there are replicas to wait for.
-        tw._run(one(Request(0, call=Call(scripts.load("barrier"), [tw._core.keys(0, "plain")["clock"]], []))))
+        tw._run(
+            send_request(Request(0, call=Call(scripts.load("barrier"), [tw._context.keys(0, "plain")["clock"]], [])))
+        )
         # The relay sends it when Kafka has acknowledged what it cuts.
-        keys = [tw._core.keys(0, "plain")[name] for name in ("clock", "events")]
+        keys = [tw._context.keys(0, "plain")[name] for name in ("clock", "events")]
         (first, _), (second, _) = server.xrange(keys[1], count=2)
         args = [server.hget(keys[0], "fence"), first, second, 1]
-        tw._run(one(Request(0, call=Call(scripts.load("trim", "_clock_test"), keys, args))))
+        tw._run(send_request(Request(0, call=Call(scripts.load("trim", "_clock_test"), keys, args))))
         # An operator's.
-        tw._run(reset_epoch(tw._core, 0))
+        tw._run(reset_epoch(tw._context, 0))
         return list(calls(monitor.lines(), names))
 
 

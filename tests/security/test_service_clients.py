@@ -18,14 +18,14 @@ import grpc
 import pytest
 
 from tests.integration.service_thread import ServiceThread
-from tests.security.cut import Cut
+from tests.security.cut import SilenceableProxy
 from tests.security.http2 import PREFACE, frame, headers, message, take_all
-from tests.security.served import Served
+from tests.security.served import ServiceProcess
 from tests.security.tokens import stranger
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.rpc.methods import METHODS
-from tickwheel.service import server_options as intake
+from tickwheel.service import server_options
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
@@ -71,7 +71,7 @@ def test_2000_connections_of_which_half_wait_are_answered_and_the_service_is_wel
         pytest.skip(f"this system allows a process {hard} open files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * CONNECTIONS), hard))
 
-    async def program(service: Served, direct: Tickwheel) -> None:
+    async def program(service: ServiceProcess, direct: Tickwheel) -> None:
         before = service.rss_kb()
         channels = [grpc.aio.insecure_channel(service.target, options=ALONE) for _ in range(CONNECTIONS)]
         try:
@@ -100,7 +100,7 @@ def test_2000_connections_of_which_half_wait_are_answered_and_the_service_is_wel
         assert (answered - before) / CONNECTIONS < 200
 
     with (
-        Served(tickwheel_server.url) as service,
+        ServiceProcess(tickwheel_server.url) as service,
         Tickwheel(tickwheel_server.url, namespace=namespace, shards=4, drive=False) as direct,
     ):
         asyncio.run(program(service, direct))
@@ -125,7 +125,7 @@ def test_clients_that_never_read_make_the_service_hold_no_more_than_a_response_e
     # They say that they take all there is, and leave it in the network.
     sent = PREFACE + take_all() + frame(1, 4, 1, headers("DequeueStream")) + frame(0, 0, 1, message(asked))
     with (
-        Served(tickwheel_server.url) as service,
+        ServiceProcess(tickwheel_server.url) as service,
         grpc.insecure_channel(service.target) as channel,
         ExitStack() as stack,
     ):
@@ -169,7 +169,7 @@ def test_a_stream_of_batches_that_never_ends_is_held_no_more_of_than_a_batch(
         sent.set()
         FOREVER.wait()
 
-    with Served(tickwheel_server.url) as service, grpc.insecure_channel(service.target) as channel:
+    with ServiceProcess(tickwheel_server.url) as service, grpc.insecure_channel(service.target) as channel:
         anybody = stranger(channel, "")
         anybody.call("GetCounts", **asked)
         before = service.rss_kb()
@@ -200,7 +200,7 @@ def test_what_a_killed_client_held_comes_back(tickwheel_server: PrivateServer, n
     streams = 5
     with (
         Tickwheel(tickwheel_server.url, namespace=namespace, drive=True) as direct,
-        Served(tickwheel_server.url, "--max-waiting", str(streams)) as service,
+        ServiceProcess(tickwheel_server.url, "--max-waiting", str(streams)) as service,
         grpc.insecure_channel(service.target) as channel,
     ):
         jobs = direct.create_queue("jobs", lease=timedelta(seconds=1), max_attempts=9)
@@ -238,10 +238,10 @@ def _is_taken(anybody: Any, asked: dict[str, Any]) -> bool:
 def test_a_client_whose_network_is_gone_without_a_word_is_let_go(
     tickwheel_server: PrivateServer, jobs: Queue, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "PING_MS", 1_000)
-    monkeypatch.setattr(intake, "PONG_MS", 500)
+    monkeypatch.setattr(server_options, "PING_MS", 1_000)
+    monkeypatch.setattr(server_options, "PONG_MS", 500)
     jobs.enqueue(b"x")
-    with ServiceThread(tickwheel_server.url, waiting=1) as service, Cut(service.target) as cut:
+    with ServiceThread(tickwheel_server.url, waiting=1) as service, SilenceableProxy(service.target) as cut:
         asked = {"namespace": namespace, "queue": "jobs"}
         with grpc.insecure_channel(cut.target, options=ALONE) as gone, grpc.insecure_channel(service.target) as channel:
             stream = stranger(gone, "").stream("DequeueStream", requests(asked | {"credit": 1}), timeout=60)

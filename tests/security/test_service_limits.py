@@ -18,7 +18,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from tests.integration.service_thread import ServiceThread
-from tests.integration.stranger import Stranger, Stream
+from tests.integration.stranger import GenericClient, Stream
 from tests.security.tokens import client, entry, stranger
 from tests.support.wait_until import eventually
 from tickwheel import LimitExceeded, NewMessage, Tickwheel, Unavailable, limits
@@ -65,7 +65,7 @@ def details(refused: Any) -> tuple[ErrorInfo, RetryInfo]:
     return info, again
 
 
-def open_stream(stranger: Stranger, asked: dict[str, Any]) -> Stream:
+def open_stream(stranger: GenericClient, asked: dict[str, Any]) -> Stream:
     """A stream that has its place: it has delivered what there was."""
     stranger.call("Enqueue", **asked, message={})
     requests: Any = chain([asked | {"credit": 1}], iter(Event().wait, None))
@@ -238,7 +238,7 @@ def test_headers_beyond_16_kib_are_refused(channel: grpc.Channel) -> None:
     free = stranger(channel, FREE)
     assert free.call("ListQueues", namespace=NAMESPACE)
     for size, allowed in ((7_000, True), (17_000, False)):
-        large = Stranger(channel, (("authorization", f"Bearer {FREE}"), ("x", "x" * size)))
+        large = GenericClient(channel, (("authorization", f"Bearer {FREE}"), ("x", "x" * size)))
         if allowed:
             large.call("ListQueues", namespace=NAMESPACE)
             continue

@@ -23,7 +23,7 @@ from tickwheel.testing import PrivateServer
 pytestmark = pytest.mark.security
 
 STREAM_OF_BATCHES = headers("EnqueueStream")
-OF_ONE_REQUEST = sorted(name for name, method in METHODS.items() if not method.asks_many)
+OF_ONE_REQUEST = sorted(name for name, method in METHODS.items() if not method.client_streaming)
 STREAMS = sorted(METHODS.keys() - set(OF_ONE_REQUEST))
 NAMESPACE = "service-requests"
 # What a server says of its own mistakes, and of bytes it was not ready for.
@@ -102,7 +102,7 @@ def value(draw: random.Random, field: FieldDescriptor, depth: int) -> Any:
 
 def sender(channel: grpc.Channel, method: Method, pack: Any = None) -> Any:
     """Sends one request, and takes what comes."""
-    if not method.answers_many:
+    if not method.server_streaming:
         return channel.unary_unary(method.path, pack, None)
     begin: Any = channel.unary_stream(method.path, pack, None)
     return lambda request, timeout: list(begin(request, timeout=timeout))

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from tests.integration.service_thread import ServiceThread
-from tests.security.served import Served
+from tests.security.served import ServiceProcess
 from tests.security.tokens import stranger
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel, TickwheelError, Unauthenticated
@@ -44,7 +44,7 @@ def options(tmp_path: Path) -> list[str]:
 def test_no_token_payload_or_key_is_in_the_log_however_much_it_tells(
     tickwheel_server: PrivateServer, options: list[str], form: list[str]
 ) -> None:
-    with Served(tickwheel_server.url, "--verbose", *options, *form) as service:
+    with ServiceProcess(tickwheel_server.url, "--verbose", *options, *form) as service:
         here = f"{service.target}?tls_ca={CERTS / 'server.pem'}"
         with Tickwheel(f"grpcs://:{TOKEN}@{here}", namespace=NAMESPACE) as client:
             jobs = client.create_queue("jobs")

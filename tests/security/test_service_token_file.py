@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from tests.integration.service_thread import ServiceThread
-from tests.integration.stranger import Stranger
+from tests.integration.stranger import GenericClient
 from tests.security.tokens import client, entry, stranger
 from tests.support.wait_until import eventually
 from tickwheel import Forbidden, LimitExceeded, NewMessage, Tickwheel, Unauthenticated
@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def service(tickwheel_server: PrivateServer, file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceThread]:
-    monkeypatch.setattr(token_file, "LOOK_S", 0.1)
+    monkeypatch.setattr(token_file, "POLL_INTERVAL_S", 0.1)
     with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
         tickwheel.create_queue("jobs")
     with ServiceThread(tickwheel_server.url, tokens=TokenFile(file)) as serving:
@@ -67,7 +67,7 @@ class Waiting:
         return self.outcome
 
 
-def in_stream(stranger: Stranger, started: threading.Event) -> Waiting:
+def in_stream(stranger: GenericClient, started: threading.Event) -> Waiting:
     """A stream of deliveries that has begun, and of which nothing more comes."""
     stranger.call("Enqueue", namespace=NAMESPACE, queue="streamed", message={})
     requests: Any = chain(
@@ -211,7 +211,7 @@ def test_a_batch_of_dequeues_of_a_withdrawn_token_ends_though_its_client_does_no
         assert large.counts()["running"] < 1_000
 
 
-def is_unknown(stranger: Stranger) -> bool:
+def is_unknown(stranger: GenericClient) -> bool:
     try:
         stranger.call("ListQueues", namespace=NAMESPACE)
     except grpc.RpcError as error:

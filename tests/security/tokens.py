@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 
 from tests.integration.service_thread import ServiceThread
-from tests.integration.stranger import Stranger
+from tests.integration.stranger import GenericClient
 from tickwheel import Tickwheel
 from tickwheel.service.authorization import digest_of
 
@@ -20,6 +20,6 @@ def client(service: ServiceThread, token: str, timeout: timedelta = timedelta(se
     return Tickwheel(service.url.replace("//", f"//:{token}@" if token else "//"), timeout=timeout, **given)
 
 
-def stranger(channel: grpc.Channel, token: str) -> Stranger:
+def stranger(channel: grpc.Channel, token: str) -> GenericClient:
     """A client of another language that has the token."""
-    return Stranger(channel, (("authorization", f"Bearer {token}"),))
+    return GenericClient(channel, (("authorization", f"Bearer {token}"),))

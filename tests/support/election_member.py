@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from tests.support.wait_until import eventually
 from tickwheel.election.shard_state import ZooKeeperLeadership
 from tickwheel.election.zookeeper import ZooKeeperElection
-from tickwheel.election.zookeeper_session import Ensemble
+from tickwheel.election.zookeeper_session import ZooKeeperSession
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.errors import TickwheelError
 
@@ -38,7 +38,7 @@ class Member:
     @property
     def zookeeper(self) -> KazooClient:
         """Its client, to be tampered with."""
-        return self.election._ensemble.client
+        return self.election._session.client
 
     def epochs(self) -> dict[int, int]:
         return {shard: leadership.epoch for shard, leadership in list(self.leads.items())}
@@ -114,9 +114,9 @@ def hosts_of(client: Any) -> str:
 
 
 @contextmanager
-def opened(url: ZooKeeperUrl) -> Iterator[Ensemble]:
+def open_session(url: ZooKeeperUrl) -> Iterator[ZooKeeperSession]:
     """A session that is connected."""
-    ensemble = Ensemble(url, lambda _: None)
+    ensemble = ZooKeeperSession(url, lambda _: None)
     ensemble.open()
     try:
         eventually(lambda: ensemble.client.connected, "it is connected")

@@ -8,23 +8,23 @@ from pathlib import Path
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.event_process import EventProcess
 from tickwheel.event_process.main import event_process
-from tickwheel.kafka.producer import Broker
+from tickwheel.kafka.producer import KafkaProducers
 
 _STOP_S = 30.0
 
 
 @contextmanager
-def running(
+def run_event_process(
     url: str,
     namespace: str,
     election: Path | ZooKeeperUrl,
-    broker: Broker | None = None,
+    broker: KafkaProducers | None = None,
     replicas: int = 0,
     *,
     relays: bool = True,
 ) -> Iterator[EventProcess]:
     """One that runs until the end of the block, as `event_process` makes it; ``broker`` is closed with it."""
-    process, io = event_process(url, namespace, election, broker=broker, replicas=replicas, relays=relays)
+    process, io = event_process(url, namespace, election, producers=broker, replicas=replicas, relays=relays)
     thread = threading.Thread(target=process.run)
     thread.start()
     try:

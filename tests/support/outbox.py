@@ -4,17 +4,17 @@ from typing import Any
 
 from tickwheel.storage import transition as transitions
 from tickwheel.storage.keys import shard_key
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 
 
-def told(client: Any, namespace: str, shards: int = 1) -> list[Transition]:
+def read_outbox(client: Any, namespace: str, shards: int = 1) -> list[OutboxTransition]:
     """All transitions, shard after shard."""
     entries = [entry for n in range(shards) for _, entry in client.xrange(shard_key(namespace, n, "events"))]
     return [transition for entry in entries for transition in transitions.decode(entry[b"e"])]
 
 
-def path(transitions_of: list[Transition], id: str) -> list[str]:
+def states_of(transitions_of: list[OutboxTransition], id: str) -> list[str]:
     """The states that a message went through; every version must be there once."""
-    found = [transition for transition in transitions_of if transition.id == id]
-    assert [transition.version for transition in found] == list(range(1, len(found) + 1))
-    return ["gone" if transition.to_state is None else transition.to_state.label for transition in found]
+    transitions = [transition for transition in transitions_of if transition.id == id]
+    assert [transition.version for transition in transitions] == list(range(1, len(transitions) + 1))
+    return ["gone" if transition.to_state is None else transition.to_state.label for transition in transitions]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 
-class Recorded:
+class ProcessRecords:
     """``record_path`` is for tasks to append lines to, ``log_path`` for what their processes say."""
 
     def __init__(self, folder: Path) -> None:

@@ -12,8 +12,8 @@ from tickwheel.tasks import TaskApp, current
 from tickwheel.tasks.schedule import Missed, Schedule
 from tickwheel.tasks.schedule_times import Every
 from tickwheel.testing import VirtualClock
-from tickwheel.testing.task_tester import TaskTester, tasks_of
-from tickwheel.worker.schedule_runner import Fate, Recurrence
+from tickwheel.testing.task_tester import TaskTester, open_task_tester
+from tickwheel.worker.schedule_runner import OccurrenceOutcome, ScheduleRunner
 
 pytestmark = [pytest.mark.integration, pytest.mark.tickwheel(shards=4, now=datetime(2026, 3, 27, 12, tzinfo=UTC))]
 
@@ -43,8 +43,8 @@ class Place:
 
     def __init__(self, tester: TaskTester, app: TaskApp, clock: VirtualClock, tickwheel: Tickwheel) -> None:
         self.tester, self.app, self.clock, self.tickwheel = tester, app, clock, tickwheel
-        self.fates: list[tuple[str, Fate]] = []
-        self.process = Recurrence(app, "process 1", lambda name, fate: self.fates.append((name, fate)))
+        self.fates: list[tuple[str, OccurrenceOutcome]] = []
+        self.process = ScheduleRunner(app, "process 1", lambda name, fate: self.fates.append((name, fate)))
 
     def declare(self, interval: timedelta = HOUR, task: str = "digest", **policies: Any) -> Schedule:
         return self.app.every(interval, self.app.tasks[task], **{"name": "s", **policies})
@@ -53,7 +53,7 @@ class Place:
         """See to all that is due, as a process does that has just started, and to what follows of it."""
         for _ in range(2):
             self.clock.run_due()
-            self.process.ensure(self.clock.now)
+            self.process.ensure_occurrences(self.clock.now)
 
     def fired(self, queue: str = "work") -> list[datetime]:
         """The times of the firings, in order."""
@@ -69,7 +69,7 @@ class Place:
 @pytest.fixture
 def place(tickwheel: Tickwheel, tickwheel_clock: VirtualClock) -> Iterator[Place]:
     app = declared()
-    with tasks_of(app, tickwheel, tickwheel_clock) as tester:
+    with open_task_tester(app, tickwheel, tickwheel_clock) as tester:
         yield Place(tester, app, tickwheel_clock, tickwheel)
     app.close()
 
@@ -106,10 +106,10 @@ def test_however_late_it_is_seen_to_the_times_do_not_drift(place: Place) -> None
 
 def test_any_number_of_processes_fire_a_time_once(place: Place) -> None:
     place.declare(MINUTE, missed="all")
-    others = [Recurrence(place.app) for _ in range(3)]
+    others = [ScheduleRunner(place.app) for _ in range(3)]
     for _ in range(20):
         for process in (*others, place.process):
-            process.ensure(place.clock.now)
+            process.ensure_occurrences(place.clock.now)
         place.clock.advance(MINUTE)
     place.look()
     assert place.fired() == [NOON + n * MINUTE for n in range(1, 21)]
@@ -140,9 +140,9 @@ def test_a_process_that_wakes_up_late_changes_nothing(place: Place) -> None:
     late = place.take()
     place.clock.advance(LEASE)
     place.look()
-    place.process.see_to(late)
+    place.process.handle(late)
     assert place.fired() == [NOON + HOUR]
-    assert place.fates == [("s", Fate.FIRED)]
+    assert place.fates == [("s", OccurrenceOutcome.FIRED)]
 
 
 @pytest.mark.parametrize("behind", [MINUTE, 23 * HOUR], ids=["a-minute", "a-day"])
@@ -152,7 +152,7 @@ def test_a_worker_whose_clock_is_late_does_not_fire_again(place: Place, behind: 
     for _ in range(24):
         place.clock.advance(HOUR)
         place.look()
-    place.process.ensure(place.clock.now - behind)
+    place.process.ensure_occurrences(place.clock.now - behind)
     place.look()
     assert len(place.fired()) == 24
 
@@ -197,7 +197,11 @@ def test_without_overlap_it_is_skipped_until_the_firing_before_is_finished(place
     place.clock.advance(30 * MINUTE)
     place.look()
     assert place.fired(queue)[-1] == NOON + 6 * HOUR
-    assert [fate for _, fate in place.fates] == [Fate.FIRED, *[Fate.SKIPPED] * 4, Fate.FIRED]
+    assert [fate for _, fate in place.fates] == [
+        OccurrenceOutcome.FIRED,
+        *[OccurrenceOutcome.SKIPPED] * 4,
+        OccurrenceOutcome.FIRED,
+    ]
 
 
 @pytest.mark.parametrize("missed", ["last", "skip"])
@@ -235,7 +239,7 @@ def test_without_overlap_a_later_time_waits_for_the_one_that_a_process_died_with
     place.clock.advance(LEASE)
     place.look()
     assert place.fired() == [NOON + SECOND]
-    assert [fate for _, fate in place.fates] == [Fate.FIRED, *[Fate.SKIPPED] * 8]
+    assert [fate for _, fate in place.fates] == [OccurrenceOutcome.FIRED, *[OccurrenceOutcome.SKIPPED] * 8]
 
 
 def test_without_overlap_a_later_time_waits_for_the_one_that_could_not_be_seen_to(place: Place) -> None:
@@ -252,7 +256,7 @@ def test_without_overlap_a_later_time_waits_for_the_one_that_could_not_be_seen_t
         place.look()
         place.clock.advance(MINUTE)
     assert place.fired() == [NOON + HOUR]
-    assert [fate for _, fate in place.fates] == [Fate.FIRED, Fate.SKIPPED]
+    assert [fate for _, fate in place.fates] == [OccurrenceOutcome.FIRED, OccurrenceOutcome.SKIPPED]
 
 
 def test_an_occurrence_that_is_cancelled_does_not_fire_and_those_after_it_do(place: Place) -> None:
@@ -284,8 +288,8 @@ def test_while_versions_change_each_fires_what_it_knows(place: Place) -> None:
     newer = declared()
     schedule = newer.every(2 * HOUR, newer.tasks["digest"].call("weekly"), name="s")
     newer.move(**place.app.where)
-    process = Recurrence(newer)
-    process.ensure(place.clock.now)
+    process = ScheduleRunner(newer)
+    process.ensure_occurrences(place.clock.now)
     # At one the older version alone fires, at two both would, by one message. Who is first may have to leave it.
     for _ in range(2):
         place.clock.advance(HOUR)
@@ -297,7 +301,7 @@ def test_while_versions_change_each_fires_what_it_knows(place: Place) -> None:
     # Then it is gone, and what it would have fired at three and later is dropped.
     for _ in range(10):
         place.clock.advance(30 * MINUTE)
-        process.ensure(place.clock.now)
+        process.ensure_occurrences(place.clock.now)
     assert place.fired() == [NOON + HOUR, NOON + 2 * HOUR, NOON + 4 * HOUR, NOON + 6 * HOUR]
     assert schedule.next(place.clock.now) == NOON + 8 * HOUR
     newer.close()
@@ -313,7 +317,7 @@ def test_times_that_a_schedule_has_no_more_do_not_fire_and_are_dropped(place: Pl
         place.clock.advance(wait)
         place.process.fire_due()
         assert occurrences.get(old.occurrence_id(NOON + HOUR), "s").state == state
-    assert place.fates == [("s", Fate.UNKNOWN)]
+    assert place.fates == [("s", OccurrenceOutcome.UNKNOWN)]
     place.clock.advance(50 * MINUTE)
     place.look()
     assert place.fired() == [NOON + 2 * HOUR]
@@ -325,11 +329,11 @@ def test_apps_of_one_namespace_have_queues_of_their_own(place: Place) -> None:
     other.every(2 * HOUR, other.tasks["digest"], name="other")
     other.move(**place.app.where)
     place.look()
-    Recurrence(other).ensure(place.clock.now)
+    ScheduleRunner(other).ensure_occurrences(place.clock.now)
     place.clock.advance(2 * HOUR)
     place.look()
     assert place.fired() == [NOON + 2 * HOUR]
-    Recurrence(other).ensure(place.clock.now)
+    ScheduleRunner(other).ensure_occurrences(place.clock.now)
     assert sorted(each.id for each in place.tickwheel.queue("work").messages()) == [
         "other@2026-03-27T14:00:00Z", "s@2026-03-27T14:00:00Z"
     ]  # fmt: skip

@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.tasks.schedule_times import Cron, Every, Times
+from tickwheel.tasks.schedule_times import Cron, Every, FireTimes
 
 pytestmark = pytest.mark.unit
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 
 
-def following(times: Times, moment: datetime, count: int) -> list[datetime]:
+def following(times: FireTimes, moment: datetime, count: int) -> list[datetime]:
     """The next of them, as they are after one another."""
     found = []
     for _ in range(count):
-        moment = times.after(moment)
+        moment = times.next_after(moment)
         found.append(moment)
     return found
 
@@ -69,7 +69,7 @@ def test_a_time_of_day_that_comes_twice_in_autumn_fires_the_first_time_alone(
     assert following(times, first - timedelta(hours=1), 2) == [first, next_day]
     # Asked in the second of both hours, too.
     for moment in (second - timedelta(minutes=20), second, second + timedelta(minutes=5)):
-        assert (times.until(moment), times.after(moment)) == (first, next_day)
+        assert (times.last_until(moment), times.next_after(moment)) == (first, next_day)
 
 
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK])
@@ -118,7 +118,7 @@ LONG_AGO = datetime(2024, 1, 1, tzinfo=UTC)
 def test_an_interval_fires_at_its_multiples_whenever_it_was_asked(
     interval: timedelta, moment: datetime, then: datetime
 ) -> None:
-    assert Every(interval).after(moment) == then
+    assert Every(interval).next_after(moment) == then
 
 
 moments = st.timedeltas(timedelta(0), timedelta(days=3_650)).map(lambda since: datetime(2020, 1, 1, tzinfo=UTC) + since)
@@ -143,14 +143,14 @@ schedules = st.one_of(
 @settings(max_examples=300, deadline=None)
 @given(schedules, moments, st.floats(0, 1))
 def test_every_process_finds_the_same_times_from_wherever_it_begins(
-    times: Times, moment: datetime, part: float
+    times: FireTimes, moment: datetime, part: float
 ) -> None:
     first, second = following(times, moment, 2)
     between = first + (second - first) * part
     assert moment < first < second
-    assert times.until(first) == first
+    assert times.last_until(first) == first
     if between < second:
-        assert (times.until(between), times.after(between)) == (first, second)
+        assert (times.last_until(between), times.next_after(between)) == (first, second)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
         times = Cron(text, BERLIN)
     except InvalidArgument:
         return
-    assert times.after(LONG_AGO) > LONG_AGO
+    assert times.next_after(LONG_AGO) > LONG_AGO
 
 
 @pytest.mark.parametrize(

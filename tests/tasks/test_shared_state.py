@@ -6,25 +6,25 @@ import time
 
 import pytest
 
-from tickwheel.worker.shared_state import Board, Slot
+from tickwheel.worker.shared_state import MessageState, SharedState
 
 pytestmark = pytest.mark.integration
 
 WRITER = """
 import sys
-from tickwheel.worker.shared_state import Board, Slot
-page = Board(1, int(sys.argv[1])).pages[0]
+from tickwheel.worker.shared_state import MessageState, SharedState
+page = SharedState(1, int(sys.argv[1])).batches[0]
 page.begin(1, 10)
 print("begun", flush=True)
 for n in range(200_000):
     page.start(n % 10, 60.0)
-    page.end(n % 10, Slot.DONE)
+    page.end(n % 10, MessageState.DONE)
 """
 
 
 def test_no_task_looks_overdue_while_its_start_is_being_written() -> None:
-    board = Board(1)
-    page = board.pages[0]
+    board = SharedState(1)
+    page = board.batches[0]
     command = [sys.executable, "-c", WRITER, str(board.fd)]
     with subprocess.Popen(command, pass_fds=(board.fd,), stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
@@ -32,22 +32,22 @@ def test_no_task_looks_overdue_while_its_start_is_being_written() -> None:
         looks = 0
         while writer.poll() is None:
             # As the supervisor looks: after a time of grace.
-            assert page.overdue(time.monotonic() - 1) is None
+            assert page.overdue_task(time.monotonic() - 1) is None
             looks += 1
     assert looks > 1_000
-    assert {page.state(slot) for slot in range(10)} == {Slot.DONE}
+    assert {page.state(slot) for slot in range(10)} == {MessageState.DONE}
     board.close()
 
 
 def test_a_task_is_overdue_once_its_time_limit_is_over() -> None:
-    board = Board(1)
-    page = board.pages[1]
+    board = SharedState(1)
+    page = board.batches[1]
     page.begin(1, 2)
     page.start(1, 5.0)
     now = time.monotonic()
-    assert page.overdue(now) is None
-    assert page.overdue(now + 6) == page.overdue(now + 60)
-    assert (page.overdue(now + 6) or (None,))[0] == 1
-    page.end(1, Slot.FAILED)
-    assert page.overdue(now + 60) is None
+    assert page.overdue_task(now) is None
+    assert page.overdue_task(now + 6) == page.overdue_task(now + 60)
+    assert (page.overdue_task(now + 6) or (None,))[0] == 1
+    page.end(1, MessageState.FAILED)
+    assert page.overdue_task(now + 60) is None
     board.close()

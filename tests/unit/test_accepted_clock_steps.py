@@ -18,13 +18,13 @@ class Host:
         self.at = 0.0
         self.ahead = ahead
         self.clock = ServerClock(LIMIT, monotonic=lambda: self.at, wall=lambda: BASE + self.at)
-        self.clock.around(0, 0)
-        self.clock.claimed(BASE + ahead, None, kept)
+        self.clock.on_reply(0, 0)
+        self.clock.on_claimed(BASE + ahead, None, kept)
 
     def look(self, ahead: int, took: float = 0) -> None:
         """Ten seconds later: what the server shows, in a reply that was so long under way."""
         self.at += 10_000
-        self.clock.around(self.at - took, self.at)
+        self.clock.on_reply(self.at - took, self.at)
         self.clock.observe(int(BASE + self.at - took) + ahead)
 
     def accept(self) -> None:
@@ -36,8 +36,8 @@ def accepted() -> Host:
     """A host whose operator has accepted an hour, and whose shard keeps it."""
     host = Host(ahead=HOUR)
     host.accept()
-    assert host.clock.to_keep == HOUR
-    host.clock.claimed(int(BASE + host.at) + HOUR, None, HOUR)
+    assert host.clock.unsaved_offset == HOUR
+    host.clock.on_claimed(int(BASE + host.at) + HOUR, None, HOUR)
     return host
 
 
@@ -45,53 +45,53 @@ def test_a_server_that_was_never_accepted_leaves_nothing_to_keep() -> None:
     host = Host()
     host.look(0)
     host.accept()
-    assert host.clock.to_keep is None
+    assert host.clock.unsaved_offset is None
 
 
 def test_an_accepted_step_is_kept_once() -> None:
     host = accepted()
-    assert not host.clock.guard.held
-    assert host.clock.to_keep is None
+    assert not host.clock.guard.is_holding
+    assert host.clock.unsaved_offset is None
 
 
 @pytest.mark.parametrize(("ahead", "held"), [(HOUR, False), (HOUR + LIMIT, False), (HOUR + LIMIT + 1, True)])
 def test_the_next_process_believes_what_was_accepted_and_the_limit_beyond(ahead: int, held: bool) -> None:
-    assert Host(ahead, kept=HOUR).clock.guard.held == held
+    assert Host(ahead, kept=HOUR).clock.guard.is_holding == held
 
 
 def test_what_was_accepted_follows_the_drift_of_the_clocks() -> None:
     host = accepted()
     host.look(HOUR + 400)
-    assert host.clock.to_keep is None
+    assert host.clock.unsaved_offset is None
     host.look(HOUR + 501)
-    assert host.clock.to_keep == HOUR + 501
+    assert host.clock.unsaved_offset == HOUR + 501
 
 
 @pytest.mark.parametrize("ahead", [LIMIT, 0, -HOUR])
 def test_what_was_accepted_is_forgotten_when_the_clocks_agree_again(ahead: int) -> None:
     host = accepted()
     host.look(ahead)
-    assert host.clock.to_keep == 0
+    assert host.clock.unsaved_offset == 0
 
 
 def test_a_reply_that_was_long_under_way_forgets_nothing() -> None:
     host = accepted()
     host.look(HOUR, took=HOUR)
-    assert host.clock.to_keep is None
+    assert host.clock.unsaved_offset is None
 
 
 def test_a_step_that_is_held_is_not_followed() -> None:
     host = accepted()
     host.look(2 * HOUR)
-    assert host.clock.guard.held
-    assert host.clock.to_keep is None
+    assert host.clock.guard.is_holding
+    assert host.clock.unsaved_offset is None
 
 
 def test_a_shard_that_lost_it_is_told_again() -> None:
     host = accepted()
     # A failover to a server that had not heard of it.
-    host.clock.claimed(int(BASE + host.at) + HOUR, None, 0)
-    assert host.clock.to_keep == HOUR
+    host.clock.on_claimed(int(BASE + host.at) + HOUR, None, 0)
+    assert host.clock.unsaved_offset == HOUR
 
 
 @pytest.mark.parametrize(
@@ -100,23 +100,23 @@ def test_a_shard_that_lost_it_is_told_again() -> None:
 def test_a_step_that_was_accepted_of_another_shard_is_accepted_when_it_is_met(ahead: int, held: bool) -> None:
     host = Host()
     host.look(0)
-    host.clock.accept_alike([HOUR])
+    host.clock.accept_similar_steps([HOUR])
     host.look(ahead)
-    assert host.clock.guard.held == held
-    assert host.clock.to_keep == (None if held else ahead)
+    assert host.clock.guard.is_holding == held
+    assert host.clock.unsaved_offset == (None if held else ahead)
 
 
 def test_it_counts_for_as_long_as_an_idle_shard_may_not_have_been_looked_at() -> None:
     host = Host()
-    host.clock.accept_alike([HOUR])
+    host.clock.accept_similar_steps([HOUR])
     for _ in range(13):
         host.look(0)
     host.look(HOUR)
-    assert host.clock.guard.held
+    assert host.clock.guard.is_holding
 
 
 def test_where_nothing_was_accepted_nothing_is_alike() -> None:
     host = Host()
-    host.clock.accept_alike([])
+    host.clock.accept_similar_steps([])
     host.look(HOUR)
-    assert host.clock.guard.held
+    assert host.clock.guard.is_holding

@@ -6,18 +6,18 @@ import pytest
 
 from tickwheel import NewMessage, limits
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.context import Core
-from tickwheel.operations.enqueue import Packed, Packer, _parts
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.enqueue import PackedMessage, Packer, _enqueue_rounds
 
 pytestmark = pytest.mark.unit
 
 KIB = 1024
 
 
-def parts(config: QueueConfig, messages: list[NewMessage], shards: int = 1) -> list[list[Packed]]:
-    core = Core("tw")
+def parts(config: QueueConfig, messages: list[NewMessage], shards: int = 1) -> list[list[PackedMessage]]:
+    core = NamespaceContext("tw")
     core.shards = shards
-    return list(_parts(Packer(core, "q", config), messages))
+    return list(_enqueue_rounds(Packer(core, "q", config), messages))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_messages_are_split_by_number_and_by_bytes(payload: int, count: int, cal
     for part in found:
         assert len(part) <= limits.CALL_MESSAGES
         assert sum(len(packed.head + packed.field + packed.tail) for packed in part) <= limits.CALL_BYTES
-        assert sum(len(packed.body[1]) for packed in part if packed.body) <= limits.BESIDE_BYTES
+        assert sum(len(packed.body[1]) for packed in part if packed.body) <= limits.OUT_OF_BAND_BYTES
 
 
 @pytest.mark.parametrize(("exclusive_key", "most"), [(None, 29), ("k0", 7)])
@@ -65,4 +65,6 @@ def test_what_is_sent_at_once_is_bounded_however_many_shards_there_are() -> None
     config = QueueConfig(payload_limit=limits.PAYLOAD_BYTES_MAX)
     found = parts(config, [NewMessage(bytes(256 * KIB)) for _ in range(200)], shards=1_024)
     assert len(found) == 4
-    assert max(sum(packed.size() + packed.beside() for packed in part) for part in found) <= limits.ROUND_BYTES
+    assert (
+        max(sum(packed.size() + packed.out_of_band_bytes() for packed in part) for part in found) <= limits.ROUND_BYTES
+    )

@@ -2,7 +2,17 @@
 
 import pytest
 
-from tickwheel.election.candidacy import Deposed, HandOver, LookOut, Stand, Step, WaitFor, Win, Withdraw, next_step
+from tickwheel.election.candidacy import (
+    ClaimLeadership,
+    CreateCandidate,
+    LeadershipLost,
+    RemoveCandidates,
+    Step,
+    WatchForSuccessor,
+    WatchPredecessor,
+    YieldLeadership,
+    next_step,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -14,23 +24,23 @@ FIRST, LAST = "another-0000000003", "another-0000000011"
 @pytest.mark.parametrize(
     ("candidates", "step"),
     [
-        ([], Stand()),
-        ([FIRST], Stand()),
-        ([MINE, LAST], Win(MINE)),
-        ([LAST, MINE, FIRST], WaitFor(FIRST)),
-        ([FIRST, MINE, "third-0000000005"], WaitFor("third-0000000005")),
-        ([MINE_TOO, FIRST, MINE], Withdraw([MINE_TOO])),
+        ([], CreateCandidate()),
+        ([FIRST], CreateCandidate()),
+        ([MINE, LAST], ClaimLeadership(MINE)),
+        ([LAST, MINE, FIRST], WatchPredecessor(FIRST)),
+        ([FIRST, MINE, "third-0000000005"], WatchPredecessor("third-0000000005")),
+        ([MINE_TOO, FIRST, MINE], RemoveCandidates([MINE_TOO])),
     ],
 )
 def test_who_is_to_have_the_shard_stands_waits_and_wins(candidates: list[str], step: Step) -> None:
-    assert next_step(candidates, ME, assigned_to=ME, wanted=True, leading=None) == step
+    assert next_step(candidates, ME, assigned_to=ME, wanted=True, winning_candidate=None) == step
 
 
 @pytest.mark.parametrize(("assigned_to", "wanted"), [(ME, False), ("another", True), (None, True)])
 def test_who_does_not_want_the_shard_or_is_not_to_have_it_withdraws(assigned_to: str | None, wanted: bool) -> None:
-    assert next_step([FIRST], ME, assigned_to=assigned_to, wanted=wanted, leading=None) is None
-    step = next_step([MINE, MINE_TOO], ME, assigned_to=assigned_to, wanted=wanted, leading=None)
-    assert step == Withdraw([MINE, MINE_TOO])
+    assert next_step([FIRST], ME, assigned_to=assigned_to, wanted=wanted, winning_candidate=None) is None
+    step = next_step([MINE, MINE_TOO], ME, assigned_to=assigned_to, wanted=wanted, winning_candidate=None)
+    assert step == RemoveCandidates([MINE, MINE_TOO])
 
 
 @pytest.mark.parametrize(
@@ -38,16 +48,16 @@ def test_who_does_not_want_the_shard_or_is_not_to_have_it_withdraws(assigned_to:
     [
         ([MINE], ME, None),
         ([MINE, LAST], ME, None),
-        ([MINE], "another", LookOut()),
-        ([MINE, "third-0000000010"], "another", LookOut()),
-        ([MINE, LAST], "another", HandOver()),
-        ([MINE], None, LookOut()),
-        ([MINE, MINE_TOO], ME, Withdraw([MINE_TOO])),
-        ([], ME, Deposed()),
-        ([MINE_TOO], ME, Deposed()),
+        ([MINE], "another", WatchForSuccessor()),
+        ([MINE, "third-0000000010"], "another", WatchForSuccessor()),
+        ([MINE, LAST], "another", YieldLeadership()),
+        ([MINE], None, WatchForSuccessor()),
+        ([MINE, MINE_TOO], ME, RemoveCandidates([MINE_TOO])),
+        ([], ME, LeadershipLost()),
+        ([MINE_TOO], ME, LeadershipLost()),
     ],
 )
 def test_a_leader_goes_on_until_who_is_to_follow_stands(
     candidates: list[str], assigned_to: str | None, step: Step | None
 ) -> None:
-    assert next_step(candidates, ME, assigned_to=assigned_to, wanted=False, leading=MINE) == step
+    assert next_step(candidates, ME, assigned_to=assigned_to, wanted=False, winning_candidate=MINE) == step

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument, Unavailable
-from tickwheel.tasks.celery_routes import UNMOVED, Route, Routes
+from tickwheel.tasks.celery_routes import DEFAULT_ROUTE, Route, Routes
 
 pytestmark = pytest.mark.unit
 
@@ -57,12 +57,12 @@ def test_a_route_is_read_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
         return texts.get(name)
 
     known = Routes(setting)
-    assert [known.of("a"), known.of("a"), known.of("b")] == [Route("tickwheel"), Route("tickwheel"), UNMOVED]
+    assert [known.get("a"), known.get("a"), known.get("b")] == [Route("tickwheel"), Route("tickwheel"), DEFAULT_ROUTE]
     assert asked == ["route:a", "route:b"]
     del texts["route:a"]
-    assert known.of("a") == Route("tickwheel")
+    assert known.get("a") == Route("tickwheel")
     now += 1
-    assert known.of("a") == UNMOVED
+    assert known.get("a") == DEFAULT_ROUTE
 
 
 @pytest.mark.parametrize("trouble", ["away", "damaged"])
@@ -77,17 +77,17 @@ def test_what_cannot_be_read_is_what_was_last_known(monkeypatch: pytest.MonkeyPa
         return said[0]
 
     known = Routes(setting)
-    assert known.of("a") == Route("tickwheel")
+    assert known.get("a") == Route("tickwheel")
     said[:] = ["{"] if trouble == "damaged" else []
     now += 2
-    assert known.of("a") == Route("tickwheel")
-    assert known.of("b") == UNMOVED
+    assert known.get("a") == Route("tickwheel")
+    assert known.get("b") == DEFAULT_ROUTE
     said[:] = ['{"to": "celery"}']
     now += 4
-    assert known.of("a") == Route("tickwheel")
+    assert known.get("a") == Route("tickwheel")
     now += 2
     # Read beside the caller, who is not kept waiting by what may be away still.
-    eventually(lambda: known.of("a") == Route("celery"), "it is known again")
+    eventually(lambda: known.get("a") == Route("celery"), "it is known again")
 
 
 def test_while_one_thread_reads_the_others_go_by_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,12 +103,12 @@ def test_while_one_thread_reads_the_others_go_by_what_is_known(monkeypatch: pyte
         return texts.pop(0)
 
     known = Routes(setting)
-    known.of("a")
+    known.get("a")
     now += 2
-    reader = threading.Thread(target=known.of, args=["a"])
+    reader = threading.Thread(target=known.get, args=["a"])
     reader.start()
     assert reads.wait(20)
-    assert known.of("a") == Route("tickwheel")
+    assert known.get("a") == Route("tickwheel")
     go_on.set()
     reader.join(20)
-    assert known.of("a") == Route("celery")
+    assert known.get("a") == Route("celery")

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tickwheel import InvalidArgument
-from tickwheel.cli.json_lines import LineRefused, lines, parse
-from tickwheel.cli.parameter_types import deadline, duration, moment, pairs, token, written
+from tickwheel.cli.json_lines import LineError, lines, parse
+from tickwheel.cli.parameter_types import deadline, format_duration, moment, pairs, parse_duration, token
 
 pytestmark = pytest.mark.unit
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_a_duration_has_units(text: str, meant: timedelta) -> None:
-    assert duration(text) == meant
+    assert parse_duration(text) == meant
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,12 @@ def test_a_duration_has_units(text: str, meant: timedelta) -> None:
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="a duration"):
-        duration(text)
+        parse_duration(text)
 
 
 @pytest.mark.parametrize("text", ["15m", "2h30m", "250ms", "40d", "1d2h3m4s5ms", "0s"])
 def test_a_duration_is_written_as_it_is_read(text: str) -> None:
-    assert written(duration(text) // timedelta(milliseconds=1)) == text
+    assert format_duration(parse_duration(text) // timedelta(milliseconds=1)) == text
 
 
 @pytest.mark.parametrize("text", ["2026-05-17T18:00:00+02:00", "2026-05-17T16:00:00Z", "2026-05-17 16:00+00:00"])
@@ -113,7 +113,7 @@ def test_a_json_line_may_hold_any_bytes_in_base64() -> None:
     ],
 )
 def test_a_line_that_is_no_message_says_what_is_wrong_and_where(line: bytes, said: str) -> None:
-    with pytest.raises(LineRefused, match=f"line 3: .*{said}"):
+    with pytest.raises(LineError, match=f"line 3: .*{said}"):
         list(lines([b"{}", b"", line]))
 
 

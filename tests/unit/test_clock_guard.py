@@ -30,7 +30,7 @@ def test_time_goes_on_with_the_monotonic_clock_between_looks() -> None:
     guard = started()
 
     assert guard.now(250.5) == BASE + 250.5
-    assert guard.when(BASE + 400) == 400
+    assert guard.monotonic_at(BASE + 400) == 400
 
 
 @given(
@@ -57,7 +57,7 @@ def test_a_step_within_the_limit_is_followed(step: int) -> None:
 
     see(guard, BASE + 100 + step, 100)
 
-    assert not guard.held
+    assert not guard.is_holding
     assert guard.now(100) == BASE + 100 + step
 
 
@@ -66,7 +66,7 @@ def test_a_step_beyond_the_limit_stops_time_where_it_was() -> None:
 
     see(guard, BASE + 100 + LIMIT + 1, 100)
 
-    assert guard.held
+    assert guard.is_holding
     assert guard.steps == 1
     assert guard.now(100) == guard.now(9_000) == BASE + 100
 
@@ -77,7 +77,7 @@ def test_steps_that_add_up_within_ten_seconds_count_as_one() -> None:
     for second in range(1, 5):
         see(guard, BASE + 1_000 * second + 400 * second, 1_000 * second)
 
-    assert guard.held
+    assert guard.is_holding
 
 
 @pytest.mark.parametrize("parts_per_million", [-1_000, 1_000])
@@ -88,7 +88,7 @@ def test_slow_drift_is_followed_for_ever(parts_per_million: int) -> None:
         at = 60_000.0 * minute
         server = BASE + at * (1 + parts_per_million / 1e6)
         see(guard, server, at)
-        assert not guard.held
+        assert not guard.is_holding
         assert server - 2 <= guard.now(at) <= server
 
 
@@ -109,7 +109,7 @@ def test_a_held_clock_goes_on_when_the_server_agrees_again() -> None:
 
     see(guard, BASE + 5_000, 5_000)
 
-    assert not guard.held
+    assert not guard.is_holding
     assert guard.now(5_000) == BASE + 5_000
 
 
@@ -119,7 +119,7 @@ def test_a_held_clock_does_not_go_on_because_time_has_passed() -> None:
     for second in range(1, 100):
         see(guard, BASE + 3_600_000 + 1_000 * second, 1_000 * second)
 
-    assert guard.held
+    assert guard.is_holding
     assert guard.steps == 1
     assert guard.now(100_000) == BASE + 1_000
 
@@ -130,11 +130,11 @@ def test_an_operator_accepts_the_time_and_the_next_step_is_guarded_again() -> No
 
     guard.accept()
     see(guard, BASE + 3_600_000 + 300, 300)
-    assert not guard.held
+    assert not guard.is_holding
     assert guard.now(300) == BASE + 3_600_000 + 300
 
     see(guard, BASE + 7_200_000 + 400, 400)
-    assert guard.held
+    assert guard.is_holding
     assert guard.steps == 2
 
 
@@ -151,7 +151,7 @@ def test_a_backward_step_is_followed_at_once_and_makes_things_late_only() -> Non
 
     see(guard, BASE - 3_600_000 + 100, 100)
 
-    assert not guard.held
+    assert not guard.is_holding
     assert guard.now(100) <= BASE - 3_600_000 + 101
 
 
@@ -161,7 +161,7 @@ def test_a_server_that_comes_back_from_a_short_backward_step_is_believed() -> No
 
     see(guard, BASE + 2_000, 2_000)
 
-    assert not guard.held
+    assert not guard.is_holding
     assert guard.now(2_000) == BASE + 2_000
 
 
@@ -170,7 +170,7 @@ def test_a_reply_that_was_long_under_way_says_little_and_holds_nothing() -> None
 
     see(guard, BASE + 100, 30_000, took=29_900)
 
-    assert not guard.held
+    assert not guard.is_holding
     assert guard.now(30_000) >= BASE + 30_000 * (1 - DRIFT)
 
 
@@ -180,7 +180,7 @@ def test_a_reply_that_was_long_under_way_does_not_end_a_hold() -> None:
 
     see(guard, BASE + 200 + 5_000, 5_200, took=5_000)
 
-    assert guard.held
+    assert guard.is_holding
 
 
 def test_a_frozen_process_wakes_to_the_time_that_has_passed() -> None:
@@ -188,7 +188,7 @@ def test_a_frozen_process_wakes_to_the_time_that_has_passed() -> None:
 
     see(guard, BASE + 86_400_000, 86_400_000)
 
-    assert not guard.held
+    assert not guard.is_holding
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_at_the_first_claim_the_hosts_clock_and_the_high_water_mark_are_witnesse
 ) -> None:
     guard = started(server=server, wall=wall, high=high)
 
-    assert guard.held == (not believed)
+    assert guard.is_holding == (not believed)
     assert guard.now(0) == (BASE if believed else max(wall, high or 0))
 
 
@@ -217,9 +217,9 @@ def test_the_anchor_follows_only_every_ten_seconds() -> None:
     see(guard, BASE + 5_000 + 900, 5_000)
 
     see(guard, BASE + ANCHOR_MS - 1 + 1_100, ANCHOR_MS - 1)
-    assert guard.held
+    assert guard.is_holding
 
     guard = started()
     see(guard, BASE + ANCHOR_MS + 900, ANCHOR_MS)
     see(guard, BASE + 2 * ANCHOR_MS + 1_800, 2 * ANCHOR_MS)
-    assert not guard.held
+    assert not guard.is_holding

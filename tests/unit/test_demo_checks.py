@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from tickwheel.demo.checks import Verdict, judge
+from tickwheel.demo.checks import Verdict, check_day
 from tickwheel.demo.flights import Flight
 from tickwheel.demo.logbook import Landing
 from tickwheel.demo.timetable import Departure
 from tickwheel.storage.record import State
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 
 pytestmark = pytest.mark.unit
 
@@ -25,8 +25,8 @@ def departure(number: str, due_ms: int, *, cancelled: bool = False, aircraft: st
 
 def step(
     id: str, version: int, before: State | None, after: State | None, time_ms: int, aircraft: str | None = "N1"
-) -> Transition:
-    return Transition(1, id, aircraft, 7, version, before, after, time_ms, 0, 1 if version > 2 else 0, "worker-1")
+) -> OutboxTransition:
+    return OutboxTransition(1, id, aircraft, 7, version, before, after, time_ms, 0, 1 if version > 2 else 0, "worker-1")
 
 
 class Day:
@@ -65,7 +65,7 @@ class Day:
         self.history[place] = replace(self.history[place], **fields)  # type: ignore[arg-type]
 
     def judged(self) -> Verdict:
-        return judge(self.departures, self.history, self.landings, self.refused)
+        return check_day(self.departures, self.history, self.landings, self.refused)
 
     def fails(self) -> list[str]:
         verdict = self.judged()

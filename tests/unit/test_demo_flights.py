@@ -5,7 +5,7 @@ import pytest
 from tickwheel import InvalidArgument
 from tickwheel.demo import flights
 from tickwheel.demo.flights import Flight, block_minutes, parse
-from tickwheel.demo.timetable import FLIGHTS, UNASSIGNED, Timetable, most_airborne
+from tickwheel.demo.timetable import FLIGHTS, UNASSIGNED, Timetable, max_airborne
 
 pytestmark = pytest.mark.unit
 
@@ -155,4 +155,4 @@ def test_the_busiest_minute_counts_flights_in_the_air_at_once() -> None:
         f"UA,{n},N{n},EWR,IAH,{departs},{departs},900,900,{minutes},1400\n"
         for n, departs, minutes in [(1, 600, 60), (2, 630, 60), (3, 700, 30), (4, 730, 10)]
     )
-    assert most_airborne(Timetable(parse(text), 60, 0).departures) == 2
+    assert max_airborne(Timetable(parse(text), 60, 0).departures) == 2

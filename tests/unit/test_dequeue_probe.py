@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations import head_cache as readiness
-from tickwheel.operations.context import Core
+from tickwheel.operations import head_cache
+from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.plan import Request, Round
 
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.unit
 WHERE = {"region": "eu", "gpu": "a100"}
 
 
-def core(**config: Any) -> Core:
+def core(**config: Any) -> NamespaceContext:
     """One that knows of a queue, and of nothing in it."""
-    made = Core("tw")
-    made.configs["q"] = QueueConfig(number=1, version=1, stamp=b"same", **config)
+    made = NamespaceContext("tw")
+    made.configs["q"] = QueueConfig(number=1, version=1, uid=b"same", **config)
     return made
 
 
-def asked(known: Core, where: dict[str, str] | None = None, request_id: str | None = None) -> Dequeue:
+def asked(known: NamespaceContext, where: dict[str, str] | None = None, request_id: str | None = None) -> Dequeue:
     return Dequeue(known, "q", 1, where, None, None, None, request_id, "heads")
 
 
@@ -40,48 +40,48 @@ def test_the_script_is_called_where_something_was_there_the_last_time() -> None:
 
 def test_a_queue_that_was_empty_is_asked_by_plain_commands_whatever_the_pairs() -> None:
     known = core()
-    known.idle.add(("q", b""))
+    known.known_empty.add(("q", b""))
     assert first(asked(known)) == first(asked(known, WHERE)) == ["EXISTS", "HGET"]
 
 
 def test_pairs_that_matched_nothing_are_asked_for_one_by_one_and_only_they() -> None:
     known = core()
     call = asked(known, WHERE)
-    call._readiness.found_nothing(matching=True)
+    call._ready_shards.record_empty(matching=True)
     assert first(asked(known, WHERE)) == ["ZRANGE", "ZRANGE", "HGET"]
     assert first(asked(known)) == first(asked(known, {"region": "eu"})) == ["dequeue"]
 
 
 def test_a_call_that_must_leave_a_trace_is_a_script_call() -> None:
     known = core()
-    known.idle.add(("q", b""))
+    known.known_empty.add(("q", b""))
     assert first(asked(known, request_id="w:1")) == ["dequeue"]
     assert first(asked(core(dequeue_blocked=True))) == ["dequeue"]
     # The slot's last call had no answer: a copy of it may still come, and must be refused then.
-    slot = known.slots.take()
-    slot.next("tw", 0)
-    known.slots.give(slot)
+    slot = known.sessions.acquire()
+    slot.begin_call("tw", 0)
+    known.sessions.release(slot)
     assert first(asked(known)) == ["dequeue"]
-    slot.answered(0, kept=False)
-    known.slots.give(slot)
+    slot.call_answered(0, stored=False)
+    known.sessions.release(slot)
     assert first(asked(known)) == ["EXISTS", "HGET"]
 
 
 def test_of_too_many_queues_and_pairs_all_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readiness, "_IDLE_MOST", 3)
+    monkeypatch.setattr(head_cache, "_MAX_KNOWN_EMPTY", 3)
     known = core()
     for n in range(4):
         call = asked(known, {"n": str(n)})
-        call._readiness.found_nothing(matching=True)
-    assert known.idle == {call._readiness._unmatched}
+        call._ready_shards.record_empty(matching=True)
+    assert known.known_empty == {call._ready_shards._unmatched}
 
 
-def shards_of_which(*ready: int) -> Core:
+def shards_of_which(*ready: int) -> NamespaceContext:
     """One that has heard a moment ago that these of four shards have something, and the others nothing."""
     known = core()
     known.shards = 4
     for shard in range(4):
-        known.hear_head("q", shard, 1_000 + shard if shard in ready else None)
+        known.record_head("q", shard, 1_000 + shard if shard in ready else None)
     return known
 
 

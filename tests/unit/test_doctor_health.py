@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from tickwheel.doctor.health import ServerFacts, ShardFacts, judge_queues, judge_server, judge_shards
-from tickwheel.doctor.shard_reader import damage_told
+from tickwheel.doctor.health import ServerFacts, ShardFacts, check_queues, check_server, check_shards
+from tickwheel.doctor.shard_reader import report_damage
 from tickwheel.errors import Forbidden, TickwheelError, Unavailable
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.context import Core
+from tickwheel.operations.context import NamespaceContext
 
 pytestmark = pytest.mark.unit
 
@@ -36,7 +36,7 @@ def test_a_server_is_judged_by_what_it_says(
     info: dict[str, str], settings: dict[str, str | None], check: str, verdict: str
 ) -> None:
     known = {name: value for name, value in (SETTINGS | settings).items() if value is not None}
-    found = {f.check: f.verdict for f in judge_server(ServerFacts(INFO | info, known, NOW), NOW, 1.0, 1_000)}
+    found = {f.check: f.verdict for f in check_server(ServerFacts(INFO | info, known, NOW), NOW, 1.0, 1_000)}
     assert found[check] == verdict
     assert [other for other, told in found.items() if told != "ok"] == ([] if verdict == "ok" else [check])
 
@@ -46,13 +46,16 @@ def test_a_server_is_judged_by_what_it_says(
 )
 def test_a_clock_is_near_within_its_guard(apart_ms: int, verdict: str) -> None:
     facts = ServerFacts(INFO, SETTINGS, NOW + apart_ms)
-    assert {f.check: f.verdict for f in judge_server(facts, NOW, 1.0, 1_000)}["clock"] == verdict
+    assert {f.check: f.verdict for f in check_server(facts, NOW, 1.0, 1_000)}["clock"] == verdict
 
 
 @pytest.mark.parametrize(("back_ms", "is_told"), [(1_000, False), (1_001, True)])
 def test_a_clock_that_was_set_back_is_known_by_the_mark_of_the_wheel(back_ms: int, is_told: bool) -> None:
     shards = [SHARD, replace(SHARD, number=1, high_ms=NOW + back_ms)]
-    found = {f.check: f.verdict for f in judge_shards(Core("tw"), shards, ServerFacts(now_ms=NOW), embedded=False)}
+    found = {
+        f.check: f.verdict
+        for f in check_shards(NamespaceContext("tw"), shards, ServerFacts(now_ms=NOW), embedded=False)
+    }
     assert found.get("clock mark") == ("bad" if is_told else None)
 
 
@@ -62,7 +65,7 @@ def test_a_clock_that_was_set_back_is_known_by_the_mark_of_the_wheel(back_ms: in
 )
 def test_damage_is_told_and_ends_the_block_alone(error: Exception) -> None:
     told: list[str] = []
-    with damage_told(told.append):
+    with report_damage(told.append):
         raise error
     assert [text.startswith("damaged, and not examined further: ") for text in told] == [True]
 
@@ -70,7 +73,7 @@ def test_damage_is_told_and_ends_the_block_alone(error: Exception) -> None:
 @pytest.mark.parametrize("error", [Unavailable("x"), Forbidden("x"), OSError("x")])
 def test_what_says_nothing_of_the_bytes_is_no_damage(error: Exception) -> None:
     told: list[str] = []
-    with pytest.raises(type(error)), damage_told(told.append):
+    with pytest.raises(type(error)), report_damage(told.append):
         raise error
     assert told == []
 
@@ -88,14 +91,14 @@ def test_who_drives_elsewhere_is_known_by_the_inboxes_that_are_followed(
 ) -> None:
     fence = struct.pack(">QQ", 3, 1)
     shards = [replace(SHARD, number=number, fence=fence, locked=False) for number in range(2)]
-    facts = ServerFacts(now_ms=NOW, followed=frozenset(followed))
-    [found] = [f for f in judge_shards(Core("tw"), shards, facts, embedded=False) if f.check == "driver"]
+    facts = ServerFacts(now_ms=NOW, followed_shards=frozenset(followed))
+    [found] = [f for f in check_shards(NamespaceContext("tw"), shards, facts, embedded=False) if f.check == "driver"]
     assert found.verdict == verdict
     assert found.text.startswith(said)
 
 
 def test_queues_with_a_sink_are_told_of() -> None:
     configs = {"mail": QueueConfig(sink="kafka://mails"), "work": QueueConfig()}
-    _, found = judge_queues(configs)
+    _, found = check_queues(configs)
     assert (found.check, found.verdict) == ("sinks", "ok")
     assert found.text.startswith("mail to kafka://mails;")

@@ -6,9 +6,9 @@ import pytest
 
 from tickwheel import TickwheelError
 from tickwheel.events import Gap, Transition
-from tickwheel.events.deduplication import Order
+from tickwheel.events.deduplication import Deduplicator
 from tickwheel.events.encoding import decode
-from tickwheel.events.partition_offsets import Partitions
+from tickwheel.events.partition_offsets import PartitionOffsets
 
 pytestmark = pytest.mark.unit
 
@@ -17,65 +17,65 @@ def transition(version: int, *, incarnation: int = 1, id: str = "m", queue: str 
     return Transition("tw", queue, id, None, incarnation, version, None, "pending", datetime.now(UTC), 0)
 
 
-def take(order: Order, *transitions: Transition) -> list[Gap]:
+def take(order: Deduplicator, *transitions: Transition) -> list[Gap]:
     """Take what is new; the gaps."""
-    gaps = [order.take(one, 0) for one in transitions if order.is_new(one)]
+    gaps = [order.record(one, 0) for one in transitions if order.is_new(one)]
     return [gap for gap in gaps if gap is not None]
 
 
 def test_what_came_before_is_not_new() -> None:
-    order = Order()
+    order = Deduplicator()
     take(order, transition(1), transition(2))
     assert [order.is_new(transition(version)) for version in (1, 2, 3)] == [False, False, True]
 
 
 def test_a_later_life_of_an_id_begins_anew() -> None:
-    order = Order()
+    order = Deduplicator()
     assert take(order, transition(1), transition(2), transition(1, incarnation=5)) == []
     assert not order.is_new(transition(3))
 
 
 def test_messages_are_told_apart_by_queue_and_id() -> None:
-    order = Order()
+    order = Deduplicator()
     take(order, transition(1))
     assert order.is_new(transition(1, id="other"))
     assert order.is_new(transition(1, queue="other"))
 
 
 def test_a_missing_version_is_a_gap_and_what_follows_is_taken() -> None:
-    order = Order()
+    order = Deduplicator()
     missing = transition(4)
     assert take(order, transition(1), missing, transition(5)) == [Gap(missing, 1)]
 
 
 def test_a_later_life_without_its_beginning_is_a_gap() -> None:
-    order = Order()
+    order = Deduplicator()
     second = transition(2, incarnation=5)
     assert take(order, transition(1), second) == [Gap(second, 0)]
 
 
 def test_those_that_changed_last_are_remembered() -> None:
-    order = Order(remembered=2)
+    order = Deduplicator(remembered=2)
     take(order, transition(1, id="a"), transition(1, id="b"), transition(2, id="a"), transition(1, id="c"))
     assert [order.is_new(transition(1, id=id)) for id in "abc"] == [False, True, False]
 
 
 def test_a_partition_is_forgotten_and_no_other() -> None:
-    order = Order()
+    order = Deduplicator()
     for partition in (0, 1):
-        order.take(transition(1, id=f"of {partition}"), partition)
+        order.record(transition(1, id=f"of {partition}"), partition)
     order.forget(1)
     assert not order.is_new(transition(1, id="of 0"))
     assert take(order, transition(3, id="of 1")) == []
 
 
-def skipped(partitions: Partitions, *offsets: int) -> list[bool]:
-    return [partitions.skipped(0, offset) for offset in offsets]
+def skipped(partitions: PartitionOffsets, *offsets: int) -> list[bool]:
+    return [partitions.advance(0, offset) for offset in offsets]
 
 
 @pytest.mark.parametrize(("back_at", "expected"), [(5, False), (6, False), (7, True)])
 def test_a_partition_that_comes_back_was_read_by_others_where_it_goes_on_later(back_at: int, expected: bool) -> None:
-    partitions = Partitions()
+    partitions = PartitionOffsets()
     partitions.assign([0, 1])
     assert skipped(partitions, 4, 5) == [False, False]
     partitions.assign([0])
@@ -83,7 +83,7 @@ def test_a_partition_that_comes_back_was_read_by_others_where_it_goes_on_later(b
 
 
 def test_a_partition_that_is_read_again_from_earlier_on_misses_nothing_up_to_where_it_was() -> None:
-    partitions = Partitions()
+    partitions = PartitionOffsets()
     partitions.assign([0])
     skipped(partitions, *range(10))
     partitions.assign([0])
@@ -93,7 +93,7 @@ def test_a_partition_that_is_read_again_from_earlier_on_misses_nothing_up_to_whe
 
 
 def test_another_partition_that_is_assigned_changes_nothing() -> None:
-    partitions = Partitions()
+    partitions = PartitionOffsets()
     partitions.assign([0])
     skipped(partitions, 1)
     partitions.assign([1])

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.harness.history import FAIL, OK, UNKNOWN, History, read
+from tests.fault.harness.history import FAIL, OK, UNKNOWN, CallLog, read
 from tests.fault.harness.lateness import recovery_s, spread_ms, waits
 from tickwheel import LeaseLost, NotDurable, Unavailable
 from tickwheel.errors import TickwheelError
 from tickwheel.storage.record import State
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 
 pytestmark = pytest.mark.unit
 
 
 def test_a_call_that_was_not_answered_before_its_process_was_killed_is_unknown(tmp_path: Path) -> None:
-    history = History(tmp_path, "p")
+    history = CallLog(tmp_path, "p")
     with history.call("enqueue", "plain", ["a"]) as answer:
         answer.value = [True]
     file = tmp_path / "p.history"
@@ -42,28 +42,28 @@ def test_a_call_that_was_not_answered_before_its_process_was_killed_is_unknown(t
     ],
 )
 def test_a_call_has_failed_only_where_nothing_was_done(error: TickwheelError, outcome: str, tmp_path: Path) -> None:
-    with History(tmp_path, "p").call("complete", "plain", ["a"]):
+    with CallLog(tmp_path, "p").call("complete", "plain", ["a"]):
         raise error
     [call] = read(tmp_path)
     assert call.outcome == outcome
 
 
 def test_the_name_of_a_process_is_never_used_again(tmp_path: Path) -> None:
-    History(tmp_path, "p")
+    CallLog(tmp_path, "p")
     with pytest.raises(FileExistsError):
-        History(tmp_path, "p")
+        CallLog(tmp_path, "p")
 
 
-def invisible(id: str, due_ms: int) -> Transition:
-    return Transition(1, id, None, 1, 1, None, State.INVISIBLE, due_ms - 1_000, due_ms, 0, due_ms=due_ms)
+def invisible(id: str, due_ms: int) -> OutboxTransition:
+    return OutboxTransition(1, id, None, 1, 1, None, State.INVISIBLE, due_ms - 1_000, due_ms, 0, due_ms=due_ms)
 
 
-def promoted(id: str, at_ms: int, late_ms: int) -> Transition:
-    return Transition(1, id, None, 1, 2, State.INVISIBLE, State.PENDING, at_ms, 0, 0, lateness_ms=late_ms)
+def promoted(id: str, at_ms: int, late_ms: int) -> OutboxTransition:
+    return OutboxTransition(1, id, None, 1, 2, State.INVISIBLE, State.PENDING, at_ms, 0, 0, lateness_ms=late_ms)
 
 
-def cancelled(id: str, at_ms: int) -> Transition:
-    return Transition(1, id, None, 1, 2, State.INVISIBLE, State.CANCELLED, at_ms, 0, 0)
+def cancelled(id: str, at_ms: int) -> OutboxTransition:
+    return OutboxTransition(1, id, None, 1, 2, State.INVISIBLE, State.CANCELLED, at_ms, 0, 0)
 
 
 # Due before the fault at 1,000; due after it and in time; late; in time again.
@@ -71,7 +71,7 @@ SLOW = [promoted("a", 4_050, 3_060), promoted("b", 1_300, 0), promoted("c", 5_00
 QUICK = [promoted("e", 1_010, 0)]
 
 
-def recovery(*shards: list[Transition], since_ms: float = 1_000, until_ms: float = inf) -> float | None:
+def recovery(*shards: list[OutboxTransition], since_ms: float = 1_000, until_ms: float = inf) -> float | None:
     return recovery_s(list(waits(list(shards))), since_ms, until_ms)
 
 

@@ -10,7 +10,16 @@ from tests.fault.harness.checker import check
 from tests.fault.harness.history import FAIL, OK, UNKNOWN, Call
 from tests.fault.harness.load import EXCLUSIVE, MAX_ATTEMPTS, PlannedMessage
 from tests.fault.harness.run_evidence import Claim, Evidence
-from tests.unit.fault_harness.valid_run import CANCELLED, DELAYED, FIRST, SECOND, START_MS, dequeued, sound, step
+from tests.unit.fault_harness.valid_run import (
+    CANCELLED,
+    DELAYED,
+    FIRST,
+    SECOND,
+    START_MS,
+    step,
+    valid_run,
+    worker_calls,
+)
 from tickwheel.storage.record import State
 
 pytestmark = pytest.mark.unit
@@ -31,7 +40,7 @@ def only(evidence: Evidence, message: PlannedMessage, version: int) -> int:
 
 
 def test_a_sound_history_has_no_violation() -> None:
-    assert check(sound()) == []
+    assert check(valid_run()) == []
 
 
 def lost(evidence: Evidence) -> None:
@@ -91,7 +100,7 @@ def two_of_a_value(evidence: Evidence) -> None:
 
 
 def a_lease_given_twice(evidence: Evidence) -> None:
-    evidence.calls += dequeued(DELAYED, 3, DELAYED.delay_ms / 1000 + 0.5, "another")[:1]
+    evidence.calls += worker_calls(DELAYED, 3, DELAYED.delay_ms / 1000 + 0.5, "another")[:1]
 
 
 def a_lease_that_no_event_knows(evidence: Evidence) -> None:
@@ -273,20 +282,20 @@ def poisoned_and_completed(evidence: Evidence) -> None:
     ],
 )
 def test_a_doctored_history_is_noticed(doctored: Callable[[Evidence], None], violation: str) -> None:
-    evidence = sound()
+    evidence = valid_run()
     doctored(evidence)
     assert any(re.match(violation, text) for text in told(evidence)), told(evidence)
 
 
 def test_a_file_that_was_rewritten_may_have_lost_all_claims_of_a_shard() -> None:
-    evidence = sound()
+    evidence = valid_run()
     a_shard_driven_without_a_claim(evidence)
     evidence.rewritten = True
     assert check(evidence) == []
 
 
 def test_a_complete_whose_answer_was_lost_may_have_ended_the_lease_when_it_was_sent() -> None:
-    evidence = sound()
+    evidence = valid_run()
     complete = call(evidence, "complete", FIRST.id)
     # Done at once, but its first answer never came, and the second when the value was with another worker already.
     evidence.calls.append(replace(complete, outcome=UNKNOWN))

@@ -10,25 +10,25 @@ from tests.fault.harness.rows import plan
 from tests.fault.harness.run import Outcome, measure
 from tests.fault.harness.run_evidence import Evidence
 from tickwheel.storage.record import State
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 
 pytestmark = pytest.mark.unit
 
 BEGAN_MS = 1_000_000
 
 
-def promoted(due_ms: int, late_ms: int) -> Transition:
+def promoted(due_ms: int, late_ms: int) -> OutboxTransition:
     at_ms = BEGAN_MS + due_ms + late_ms
-    return Transition(1, "m", None, 1, 2, State.INVISIBLE, State.PENDING, at_ms, 0, 0, lateness_ms=late_ms)
+    return OutboxTransition(1, "m", None, 1, 2, State.INVISIBLE, State.PENDING, at_ms, 0, 0, lateness_ms=late_ms)
 
 
-def in_time_for(seconds: int) -> Iterator[Transition]:
+def in_time_for(seconds: int) -> Iterator[OutboxTransition]:
     return (promoted(due_ms, 20) for due_ms in range(0, seconds * 1_000, 100))
 
 
 def found(
     row: str,
-    *transitions: Transition,
+    *transitions: OutboxTransition,
     epochs: tuple[int, ...] = (1, 1),
     mark: str = "seen",
     unfinished: dict[str, int] | None = None,
@@ -64,7 +64,9 @@ def test_who_follows_too_late_is_noticed() -> None:
 
 
 def test_who_never_follows_is_noticed() -> None:
-    waits = Transition(1, "n", None, 1, 1, None, State.INVISIBLE, BEGAN_MS, BEGAN_MS + 500, 0, due_ms=BEGAN_MS + 500)
+    waits = OutboxTransition(
+        1, "n", None, 1, 1, None, State.INVISIBLE, BEGAN_MS, BEGAN_MS + 500, 0, due_ms=BEGAN_MS + 500
+    )
     outcome = found("F1", *in_time_for(3), waits)
     assert (invariants(outcome), outcome.recoveries_s) == (["L2"], [])
 

@@ -60,7 +60,7 @@ def test_a_void_run_adds_nothing_to_the_totals_but_that_it_was_void_and_its_viol
 
 def test_rows_left_out_and_rows_not_reached_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     campaign = report(outcome("F1"))
-    campaign.leave_out("F17", "no disk")
+    campaign.add_unavailable("F17", "no disk")
     capsys.readouterr()
     campaign.show()
     campaign.append(tmp_path / "faults.jsonl")

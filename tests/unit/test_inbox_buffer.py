@@ -3,9 +3,9 @@
 import pytest
 
 from tickwheel.driver import finished_leases as event_process_ended
-from tickwheel.driver.finished_leases import EndedLeases
-from tickwheel.driver.inbox_buffer import HURRY_TIMERS, ROTATE_MS, Entry, Unfiled, to_file
-from tickwheel.storage.timer import Kind, Timer, generation, pack, split
+from tickwheel.driver.finished_leases import FinishedLeases
+from tickwheel.driver.inbox_buffer import HURRY_TIMERS, ROTATE_MS, Entry, InboxBuffer, timers_to_file
+from tickwheel.storage.timer import Kind, Timer, generation, iter_timers, pack
 
 pytestmark = pytest.mark.unit
 
@@ -20,27 +20,27 @@ def entry(number: int, *far: bytes, near: tuple[bytes, ...] = ()) -> Entry:
     return Entry(b"%d-0" % number, b"".join(far), list(near), len(far) + len(near))
 
 
-def unfiled(*entries: Entry) -> Unfiled:
+def unfiled(*entries: Entry) -> InboxBuffer:
     """What holds these, read at the moment 0."""
-    found = Unfiled()
+    found = InboxBuffer()
     for each in entries:
         found.add(each, 0)
     return found
 
 
-def ended(*entries: Entry) -> EndedLeases:
+def ended(*entries: Entry) -> FinishedLeases:
     """The leases that are over by the retention timers of these."""
-    found = EndedLeases()
+    found = FinishedLeases()
     for each in entries:
-        for _, _, kind, own in split(each.far):
+        for _, _, kind, own in iter_timers(each.far):
             if kind is Kind.RETIRE:
-                found.finished(own)
+                found.on_finished(own)
     return found
 
 
-def filed(found: Unfiled, entries: list[Entry], over: EndedLeases) -> bytes:
+def filed(found: InboxBuffer, entries: list[Entry], over: FinishedLeases) -> bytes:
     """What a filing of these carries."""
-    return b"".join(to_file(entries, found.unanswered, over))
+    return b"".join(timers_to_file(entries, found.unconfirmed, over))
 
 
 # When it is filed
@@ -66,7 +66,7 @@ def test_what_is_read_after_a_rotation_waits_for_two_more() -> None:
 
     found.rotate(2 * ROTATE_MS)
     assert found.prefix(10) == [first]
-    found.filed([first])
+    found.on_filed([first])
     found.rotate(3 * ROTATE_MS)
 
     assert found.prefix(10) == [second]
@@ -98,7 +98,7 @@ def test_what_is_being_filed_is_finished_before_anything_else() -> None:
     found.rotate(2 * ROTATE_MS)
     found.add(third, 2 * ROTATE_MS)
 
-    found.filed(found.prefix(1))
+    found.on_filed(found.prefix(1))
     found.rotate(9 * ROTATE_MS)
 
     assert found.prefix(10) == [second]
@@ -126,7 +126,7 @@ def test_near_timers_are_filed_unless_they_are_answered() -> None:
     answered, open_one = timer(Kind.PROMOTE, "a"), timer(Kind.PROMOTE, "b")
     read = entry(1, near=(answered, open_one))
     found = unfiled(read)
-    found.unanswered.discard(answered)
+    found.unconfirmed.discard(answered)
 
     assert filed(found, [read], ended()) == open_one
 
@@ -153,10 +153,10 @@ def test_the_lease_of_the_version_before_is_over_and_no_other(lease: Timer, is_o
 
 def test_a_lease_that_begins_is_not_over_though_one_of_its_name_was() -> None:
     over = ended(entry(1, timer(Kind.RETIRE, version=7)))
-    over.begun(timer(Kind.EXPIRE, version=6))
+    over.on_started(timer(Kind.EXPIRE, version=6))
     assert not over.has(timer(Kind.EXPIRE, version=6))
 
-    over.finished(timer(Kind.RETIRE, version=7))
+    over.on_finished(timer(Kind.RETIRE, version=7))
     assert over.has(timer(Kind.EXPIRE, version=6))
 
 
@@ -167,7 +167,7 @@ def test_versions_start_again_at_their_end() -> None:
 
 
 def test_the_oldest_half_is_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_process_ended, "ENDED_LEASES", 2)
+    monkeypatch.setattr(event_process_ended, "FINISHED_LEASES", 2)
     over = ended(*(entry(n, timer(Kind.RETIRE, f"m{n}", 3)) for n in range(5)))
 
     known = [over.has(timer(Kind.EXPIRE, f"m{n}", 2)) for n in range(5)]

@@ -5,7 +5,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from tickwheel.kafka.producer import Broker
+from tickwheel.kafka.producer import KafkaProducers
 
 pytestmark = pytest.mark.unit
 
@@ -29,8 +29,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 def test_the_relays_producer_and_that_of_the_sinks_are_idempotent_and_wait_for_all_replicas(
     made: list[Settings],
 ) -> None:
-    broker = Broker("localhost:1", given={"linger.ms": "7"})
-    broker.for_sinks()
+    broker = KafkaProducers("localhost:1", overrides={"linger.ms": "7"})
+    broker.sink_producers()
     broker.close()
     assert len(made) == 2
     for settings in made:
@@ -41,7 +41,7 @@ def test_the_relays_producer_and_that_of_the_sinks_are_idempotent_and_wait_for_a
 
 
 def test_only_the_relays_producer_fills_no_gap_later(made: list[Settings]) -> None:
-    broker = Broker("localhost:1")
-    broker.for_sinks()
+    broker = KafkaProducers("localhost:1")
+    broker.sink_producers()
     broker.close()
     assert [settings.get("enable.gapless.guarantee") for settings in made] == ["true", None]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tickwheel import limits
-from tickwheel.service import server_options as intake
+from tickwheel.service import server_options
 
 pytestmark = pytest.mark.unit
 
@@ -22,7 +22,7 @@ ROWS = {
     "shards": f"{limits.SHARDS_MAX:,}",
     "`limit` of a dequeue": f"1 to {limits.DEQUEUE_MESSAGES:,}",
     "one script call": f"{limits.CALL_MESSAGES:,} messages, {limits.CALL_BYTES // 2**20} MiB, "
-    f"{limits.CALL_ENTRIES:,} index entries, {limits.BESIDE_BYTES // 2**20} MiB of large payloads beside it;"
+    f"{limits.CALL_ENTRIES:,} index entries, {limits.OUT_OF_BAND_BYTES // 2**20} MiB of large payloads beside it;"
     " the client splits",
     "all calls of one round": f"{limits.ROUND_BYTES // 2**20} MiB over all shards; the client splits",
     "delay": f"{limits.DELAY_MS_MAX // (365 * _DAY)} years",
@@ -59,7 +59,9 @@ SERVICE_ROWS = {
     f" {limits.DEQUEUE_MESSAGES:,} messages in all of `DequeueBatch`",
     "calls that wait (dequeues with a wait, streams)": "`--max-waiting`; of a token `waiting`",
     "messages on credit of a stream": f"{limits.STREAM_CREDIT:,}, delivered by 100",
-    "a client that is gone without a word": f"let go after {(intake.PING_MS + intake.PONG_MS) // 1000} s",
+    "a client that is gone without a word": (
+        f"let go after {(server_options.PING_MS + server_options.PONG_MS) // 1000} s"
+    ),
 }
 SERVICE_DEFAULTS = {
     "calls that wait (dequeues with a wait, streams)": f"{limits.WAITING_CALLS:,}",

@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 
 from tests.unit.load_scenarios import one_queue
-from tickwheel.load.capacity.advice import advised
-from tickwheel.load.capacity.capacity import Target
+from tickwheel.load.capacity.advice import advise
+from tickwheel.load.capacity.capacity import CapacityTarget
 from tickwheel.load.report import report
-from tickwheel.load.run.measurements import Meter
-from tickwheel.load.run.run_result import Outcome, Sample
+from tickwheel.load.run.measurements import Measurements
+from tickwheel.load.run.run_result import RunResult, Sample
 from tickwheel.operations.inspect import Lateness
 
 pytestmark = pytest.mark.unit
@@ -19,24 +19,26 @@ pytestmark = pytest.mark.unit
 NAME = "<script>alert(1)</script>"
 
 
-def outcome() -> Outcome:
+def outcome() -> RunResult:
     """A run of two seconds, as if it had been."""
-    found = Outcome(replace(one_queue(rate=5.0), about=NAME, length_s=2.0, speed_up=2.0), Meter(0.5), NAME, "load-1")
+    found = RunResult(
+        replace(one_queue(rate=5.0), about=NAME, length_s=2.0, speed_up=2.0), Measurements(0.5), NAME, "load-1"
+    )
     counts = dict.fromkeys(("invisible", "pending", "running", "completed", "cancelled", "errored"), 0)
     found.samples = [Sample(float(n), {"q": counts | {"pending": n}}, {"q": Lateness({4: n}, {}, 0)}) for n in range(3)]
     for n in range(20):
-        found.meter.latency_at("enqueue", 0.001 * n, 0.1 * n)
-        found.meter.latency_at("wait/q", 0.002 * n, 0.1 * n)
-        found.meter.latency("start/q", 0.003 * n)
-        found.meter.span("busy/w", 0.1 * n, 0.1 * n + 0.05)
-    found.meter.error(ValueError(NAME))
+        found.measurements.latency_at("enqueue", 0.001 * n, 0.1 * n)
+        found.measurements.latency_at("wait/q", 0.002 * n, 0.1 * n)
+        found.measurements.latency("start/q", 0.003 * n)
+        found.measurements.span("busy/w", 0.1 * n, 0.1 * n + 0.05)
+    found.measurements.error(ValueError(NAME))
     found.seconds = 2.0
     return found
 
 
 def test_the_page_is_one_file_and_all_of_it_is_text() -> None:
     run = outcome()
-    page = report.page(report.made(run, advised(run.scenario, Target(), run)))
+    page = report.render_page(report.build_document(run, advise(run.scenario, CapacityTarget(), run)))
     assert "<script>" not in page
     assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 3
     assert page.count("data:image/svg+xml;base64,") == 6
@@ -45,7 +47,7 @@ def test_the_page_is_one_file_and_all_of_it_is_text() -> None:
 
 def test_waits_are_told_in_the_time_of_the_scenario_and_calls_in_real_time() -> None:
     run = outcome()
-    document = report.made(run, advised(run.scenario, Target(), run))
+    document = report.build_document(run, advise(run.scenario, CapacityTarget(), run))
     queue = document["run"]["queues"]["q"]
     assert queue["measured"]["wait"]["p50_ms"] == pytest.approx(18, rel=0.01)
     assert queue["wait_s"]["p50"] == pytest.approx(2 * 0.018, rel=0.01)
@@ -53,9 +55,9 @@ def test_waits_are_told_in_the_time_of_the_scenario_and_calls_in_real_time() -> 
 
 
 def test_what_two_processes_measured_is_added_up() -> None:
-    one, other = Meter(0.5), outcome().meter
+    one, other = Measurements(0.5), outcome().measurements
     one.latency_at("enqueue", 1.0, 0.1)
-    one.take(other.document())
+    one.merge(other.document())
     assert one.histograms["enqueue"].get_total_count() == 21
     assert one.percentile("enqueue", 1.0) == pytest.approx(1.0, rel=0.01)
     assert sum(busy * 0.5 for _, busy in one.rate("busy/w")) == pytest.approx(20 * 0.05, rel=0.02)
@@ -64,7 +66,7 @@ def test_what_two_processes_measured_is_added_up() -> None:
 
 
 def test_what_is_measured_while_it_warms_up_is_not_counted() -> None:
-    meter = Meter(0.5, warm_up_s=2.0)
+    meter = Measurements(0.5, warm_up_s=2.0)
     for n in range(4):
         meter.latency_at("enqueue", 0.001, float(n))
     assert meter.histograms["enqueue"].get_total_count() == 2
@@ -74,7 +76,7 @@ def test_a_harness_that_could_not_keep_up_is_said_to_be_the_bottleneck() -> None
     run = outcome()
     assert run.bottlenecks == []
     run.cpu = {"producer": 0.97}
-    run.meter.latency("lag", 0.3)
+    run.measurements.latency("lag", 0.3)
     assert run.bottlenecks == ["process 'producer' used 97 % of a core", "the producer was 300 ms late (p99)"]
 
 

@@ -9,15 +9,15 @@ import pytest
 
 from tests.unit.load_scenarios import one_queue
 from tickwheel import InvalidArgument
-from tickwheel.load.capacity import due_tasks as dues
+from tickwheel.load.capacity import due_tasks
 from tickwheel.load.run.batches import Batches
 from tickwheel.load.scenario import recording, scenario_file
-from tickwheel.load.scenario.arrival_rate import Burst, Curve
-from tickwheel.load.scenario.arrivals import expected, planned
+from tickwheel.load.scenario.arrival_rate import ArrivalRate, Burst
+from tickwheel.load.scenario.arrivals import expected_count, plan_arrivals
 from tickwheel.load.scenario.distributions import Constant, Empirical, Exponential, Lognormal, Mix, Uniform, parse
-from tickwheel.load.scenario.metadata_values import numbered
+from tickwheel.load.scenario.metadata_values import numbered_values
 from tickwheel.load.scenario.scenario import Cancel, WorkerGroup
-from tickwheel.load.scenario.source import Source, shipped
+from tickwheel.load.scenario.source import Source, shipped_scenarios
 
 pytestmark = pytest.mark.unit
 
@@ -33,17 +33,17 @@ def scenario_of(folder: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("name", ["media-encoding", "order-timeouts", "timestone"])
 def test_what_is_shipped_can_be_read_and_planned(name: str) -> None:
-    assert name in shipped()
+    assert name in shipped_scenarios()
     scenario = Source(name, scale=0.01).scenario()
-    first = list(islice(planned(scenario), 100))
+    first = list(islice(plan_arrivals(scenario), 100))
     assert len(first) == 100
     assert all(earlier.at_s <= later.at_s for earlier, later in pairwise(first))
 
 
 def test_a_million_orders_are_planned_of_which_95_percent_are_paid() -> None:
     scenario = Source("order-timeouts").scenario()
-    assert expected(scenario) == 1_000_000
-    orders = list(islice(planned(scenario), 20_000))
+    assert expected_count(scenario) == 1_000_000
+    orders = list(islice(plan_arrivals(scenario), 20_000))
     assert sum(order.cancel_s is not None for order in orders) / len(orders) == pytest.approx(0.95, abs=0.01)
 
 
@@ -51,7 +51,7 @@ def test_the_same_seed_plans_the_same_day_and_another_one_does_not() -> None:
     scenario = Source("media-encoding", scale=0.1).scenario()
 
     def first(seed: int) -> list[object]:
-        return list(islice(planned(replace(scenario, seed=seed)), 200))
+        return list(islice(plan_arrivals(replace(scenario, seed=seed)), 200))
 
     assert first(7) == first(7)
     assert first(7) != first(8)
@@ -59,7 +59,7 @@ def test_the_same_seed_plans_the_same_day_and_another_one_does_not() -> None:
 
 def test_a_scale_makes_messages_workers_and_values_fewer_together() -> None:
     whole, part = Source("media-encoding").scenario(), Source("media-encoding", scale=0.1).scenario()
-    assert expected(part) == pytest.approx(expected(whole) / 10, rel=0.01)
+    assert expected_count(part) == pytest.approx(expected_count(whole) / 10, rel=0.01)
     assert part.worker_count == whole.worker_count / 10
     assert whole.queues[0].exclusive is not None
     assert part.queues[0].exclusive is not None
@@ -67,10 +67,10 @@ def test_a_scale_makes_messages_workers_and_values_fewer_together() -> None:
 
 
 def test_arrivals_follow_the_curve_of_the_day() -> None:
-    curve = Curve((0.0, 43_200.0), (0.0, 2.0))
-    assert curve.at(21_600) == pytest.approx(1.0)
-    assert curve.at(86_400 + 43_200) == 2.0
-    assert curve.at(64_800) == pytest.approx(1.0)
+    curve = ArrivalRate((0.0, 43_200.0), (0.0, 2.0))
+    assert curve.rate_at(21_600) == pytest.approx(1.0)
+    assert curve.rate_at(86_400 + 43_200) == 2.0
+    assert curve.rate_at(64_800) == pytest.approx(1.0)
     times = list(curve.draw(0, 43_200, Random(1)))
     assert len(times) == pytest.approx(43_200, rel=0.03)
     assert sum(time < 21_600 for time in times) / len(times) == pytest.approx(0.25, abs=0.01)
@@ -78,9 +78,9 @@ def test_arrivals_follow_the_curve_of_the_day() -> None:
 
 
 def test_bursts_come_on_top() -> None:
-    curve = Curve((0.0,), (10.0,), Burst(60.0, 5.0, 100.0))
-    assert curve.at(2.0) == curve.at(63.0) == 100.0
-    assert curve.at(30.0) == 10.0
+    curve = ArrivalRate((0.0,), (10.0,), Burst(60.0, 5.0, 100.0))
+    assert curve.rate_at(2.0) == curve.rate_at(63.0) == 100.0
+    assert curve.rate_at(30.0) == 10.0
     assert curve.count(0, 3_600) == pytest.approx(60 * (5 * 100 + 55 * 10), rel=0.01)
 
 
@@ -103,18 +103,18 @@ def test_a_distribution_draws_about_its_mean(written: object, meant: object) -> 
 
 
 def test_a_few_values_have_most_of_the_messages_where_they_are_skewed() -> None:
-    random, values = Random(1), numbered("project", 100, 1.0)
+    random, values = Random(1), numbered_values("project", 100, 1.0)
     drawn = [values.draw(random) for _ in range(5_000)]
     assert drawn.count("project-1") / 5_000 == pytest.approx(1 / 5.187, rel=0.1)
-    assert numbered("project", 4, 0.0).sums == [1, 2, 3, 4]
+    assert numbered_values("project", 4, 0.0).sums == [1, 2, 3, 4]
 
 
 def test_what_is_due_is_what_was_enqueued_before_the_delay_less_what_was_cancelled() -> None:
-    scenario = one_queue(arrivals=Curve((0.0, 3_600.0, 3_601.0), (0.0, 0.0, 5.0)), delay=Constant(900.0))
+    scenario = one_queue(arrivals=ArrivalRate((0.0, 3_600.0, 3_601.0), (0.0, 0.0, 5.0)), delay=Constant(900.0))
     scenario = replace(scenario, queues=[replace(scenario.queues[0], cancel=Cancel(0.8, Constant(60.0)))])
-    assert dues.of_stretch(scenario, 1_000, 4_400, 1) == []
-    tasks = dues.of_stretch(scenario, 4_600, 5_600, 1)
-    assert len(tasks) == pytest.approx(dues.rate(scenario, scenario.queues[0], 4_600, 5_600) * 1_000, rel=0.25)
+    assert due_tasks.tasks_of_period(scenario, 1_000, 4_400, 1) == []
+    tasks = due_tasks.tasks_of_period(scenario, 4_600, 5_600, 1)
+    assert len(tasks) == pytest.approx(due_tasks.rate(scenario, scenario.queues[0], 4_600, 5_600) * 1_000, rel=0.25)
 
 
 def test_batches_go_out_when_they_are_full_or_have_waited_long_enough() -> None:
@@ -172,13 +172,13 @@ def test_a_recording_is_replayed_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "monday.csv"
     path.write_text(RECORDED)
     scenario = Source(str(path)).scenario()
-    assert [(each.at_s, each.queue, each.run_s) for each in planned(scenario)] == [
+    assert [(each.at_s, each.queue, each.run_s) for each in plan_arrivals(scenario)] == [
         (0.0, "mail", 1.5),
         (5.0, "mail", 0.5),
         (60.5, "encode", 30.0),
     ]
     assert scenario.start_s == 3_600
-    assert expected(scenario) == 3
+    assert expected_count(scenario) == 3
 
 
 def test_times_of_a_recording_are_those_of_the_clock_on_the_wall(tmp_path: Path) -> None:

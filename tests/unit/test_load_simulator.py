@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.load_scenarios import erlang_c, one_queue, poisson, scenario
-from tickwheel.load.capacity.capacity import Target, least, percentile, table
-from tickwheel.load.capacity.ready_queue import Pending, Task
+from tickwheel.load.capacity.capacity import CapacityTarget, find_minimum, hourly_needs, percentile
+from tickwheel.load.capacity.ready_queue import ReadyQueue, Task
 from tickwheel.load.capacity.simulator import Overheads, simulate
-from tickwheel.load.scenario.arrival_rate import Curve
+from tickwheel.load.scenario.arrival_rate import ArrivalRate
 from tickwheel.load.scenario.distributions import Constant, Exponential
 from tickwheel.load.scenario.scenario import QueueLoad, WorkerGroup, with_workers
 
@@ -59,13 +59,13 @@ def test_the_same_tasks_and_seed_give_the_same_waits() -> None:
 def test_what_a_call_takes_keeps_workers_busy_too() -> None:
     plan = one_queue(1, 1.0)
     tasks = [Task(0.0, "q", 1.0, 0.0) for _ in range(4)]
-    found = simulate(plan, plan.workers, tasks, overheads=Overheads(fetch_s=0.25, finish_s=0.5, each_s=0.25))
+    found = simulate(plan, plan.workers, tasks, overheads=Overheads(fetch_s=0.25, finish_s=0.5, per_message_s=0.25))
     # A wake-up delivers the first; each of the others waits for a run, a finish and a fetch.
     assert found.starts["q"] == pytest.approx([0.25, 2.25, 4.25, 6.25])
 
 
 def test_the_most_urgent_is_taken_first_and_of_a_value_one_at_a_time() -> None:
-    pending = Pending([{}])
+    pending = ReadyQueue([{}])
     first, second, other = (
         Task(0.0, "q", 1.0, deadline, value=value) for deadline, value in ((1.0, "x"), (2.0, "x"), (3.0, "y"))
     )
@@ -78,7 +78,7 @@ def test_the_most_urgent_is_taken_first_and_of_a_value_one_at_a_time() -> None:
 
 
 def test_a_filter_finds_its_own_behind_what_others_wait_for() -> None:
-    pending = Pending([{}, {"gpu": "a100"}])
+    pending = ReadyQueue([{}, {"gpu": "a100"}])
     plain = Task(0.0, "q", 1.0, 1.0, value="x", metadata={"gpu": "none"})
     special = Task(0.0, "q", 1.0, 2.0, value="x", metadata={"gpu": "a100"})
     running = Task(0.0, "q", 1.0, 0.0, value="x", metadata={"gpu": "none"})
@@ -112,7 +112,7 @@ def test_a_light_queue_is_not_starved_by_a_heavy_one() -> None:
 def test_so_many_workers_are_needed_as_erlang_c_says() -> None:
     # 17 busy ones in the mean: the least number with which 95 % of the messages wait for a second at most.
     plan = replace(one_queue(1, 17.0), length_s=3_600.0)
-    [hour] = table(plan, Target(1.0, 0.95), NONE)
+    [hour] = hourly_needs(plan, CapacityTarget(1.0, 0.95), NONE)
 
     def late(workers: int) -> float:
         return erlang_c(workers, 17.0) * math.exp(17.0 - workers)
@@ -123,25 +123,25 @@ def test_so_many_workers_are_needed_as_erlang_c_says() -> None:
 
 
 def test_hours_of_the_day_have_needs_of_their_own() -> None:
-    plan = one_queue(1, run_s=10.0, arrivals=Curve((0.0, 3_600.0, 7_200.0), (0.1, 0.1, 2.0)))
-    first, second, _ = list(table(replace(plan, length_s=3 * 3_600.0), Target(5.0), NONE))
+    plan = one_queue(1, run_s=10.0, arrivals=ArrivalRate((0.0, 3_600.0, 7_200.0), (0.1, 0.1, 2.0)))
+    first, second, _ = list(hourly_needs(replace(plan, length_s=3 * 3_600.0), CapacityTarget(5.0), NONE))
     assert first.workers is not None
     assert second.workers is not None
     assert first.workers < second.workers / 4
 
 
 def test_where_no_number_of_workers_is_enough_it_says_so() -> None:
-    from tickwheel.load.scenario.metadata_values import numbered
+    from tickwheel.load.scenario.metadata_values import numbered_values
 
-    plan = one_queue(1, rate=1.0, run=Constant(2.0), exclusive=numbered("project", 1, 0.0))
-    [hour] = table(replace(plan, length_s=600.0), Target(5.0), NONE)
+    plan = one_queue(1, rate=1.0, run=Constant(2.0), exclusive=numbered_values("project", 1, 0.0))
+    [hour] = hourly_needs(replace(plan, length_s=600.0), CapacityTarget(5.0), NONE)
     assert hour.workers is None
 
 
 def test_the_least_number_is_found_whatever_it_is() -> None:
     for wanted in (1, 2, 17, 100, 399, 400):
-        assert least(lambda count, wanted=wanted: count >= wanted, 1, 400) == wanted  # type: ignore[misc]
-    assert least(lambda count: False, 1, 400) is None
+        assert find_minimum(lambda count, wanted=wanted: count >= wanted, 1, 400) == wanted  # type: ignore[misc]
+    assert find_minimum(lambda count: False, 1, 400) is None
 
 
 def test_workers_are_shared_out_as_the_groups_have_them() -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tickwheel.election import lock_file as lockfile
+from tickwheel.election import lock_file
 from tickwheel.event_process import LockFileElection
 
 pytestmark = pytest.mark.unit
 
 
-def acquired(election: LockFileElection) -> lockfile.LockFileLeadership:
+def acquired(election: LockFileElection) -> lock_file.LockFileLeadership:
     found = election.acquire(3, threading.Event())
     assert found is not None
     return found
@@ -30,7 +30,7 @@ def test_who_waits_follows_and_who_is_told_to_stop_does_not(tmp_path: Path) -> N
     stop = threading.Event()
     stop.set()
     assert LockFileElection(tmp_path / "lock").acquire(3, stop) is None
-    following: list[lockfile.LockFileLeadership] = []
+    following: list[lock_file.LockFileLeadership] = []
     waiting = threading.Thread(target=lambda: following.append(acquired(LockFileElection(tmp_path / "lock"))))
     waiting.start()
     first.release()
@@ -46,7 +46,7 @@ def test_a_file_that_a_killed_process_left_is_no_lock(tmp_path: Path) -> None:
 
 
 def test_however_often_it_changes_hands_one_has_it_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lockfile, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(lock_file, "RETRY_SECONDS", 0)
     inside, overlaps, turns = [0], [0], [0]
 
     def take_turns() -> None:

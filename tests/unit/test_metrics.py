@@ -15,10 +15,10 @@ from prometheus_client.core import CounterMetricFamily
 from services.process import free_port
 from tickwheel import InvalidArgument
 from tickwheel.event_process import WheelStats
-from tickwheel.event_process.metrics import TOLD, Told, serve_metrics
-from tickwheel.service.metrics import TOLD as SERVICE_TOLD
-from tickwheel.telemetry.metrics import Told as LabelledTold
-from tickwheel.worker.metrics import TOLD as WORKER_TOLD
+from tickwheel.event_process.metrics import METRICS, MetricSpec, serve_metrics
+from tickwheel.service.metrics import METRICS as SERVICE_METRICS
+from tickwheel.telemetry.metrics import MetricSpec as LabelledMetricSpec
+from tickwheel.worker.metrics import METRICS as WORKER_METRICS
 
 pytestmark = pytest.mark.unit
 
@@ -26,22 +26,22 @@ pytestmark = pytest.mark.unit
 PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()
 
 
-LABELLED: dict[str, tuple[LabelledTold[Any], ...]] = {"service": SERVICE_TOLD, "worker": WORKER_TOLD}
+LABELLED: dict[str, tuple[LabelledMetricSpec[Any], ...]] = {"service": SERVICE_METRICS, "worker": WORKER_METRICS}
 
 
-def name_of(told: Told | LabelledTold[Any]) -> str:
+def name_of(told: MetricSpec | LabelledMetricSpec[Any]) -> str:
     """As Prometheus has it."""
-    counts = told.counts if isinstance(told, Told) else told.family is CounterMetricFamily
+    counts = told.is_counter if isinstance(told, MetricSpec) else told.family is CounterMetricFamily
     return f"tickwheel_{told.name}{'_total' if counts else ''}"
 
 
 def table() -> str:
     """All figures as the operations page shows them."""
-    rows = "".join(f"| `{name_of(told)}` | {told.help} |\n" for told in TOLD)
+    rows = "".join(f"| `{name_of(told)}` | {told.help} |\n" for told in METRICS)
     return f"| metric | meaning |\n|---|---|\n{rows}"
 
 
-def labelled_table(figures: tuple[LabelledTold[Any], ...]) -> str:
+def labelled_table(figures: tuple[LabelledMetricSpec[Any], ...]) -> str:
     """All figures of the service, or of a worker, as the operations page shows them."""
     rows = "".join(
         f"| `{name_of(told)}` | {', '.join(f'`{label}`' for label in told.labels) or '–'} | {told.help} |\n"
@@ -51,7 +51,7 @@ def labelled_table(figures: tuple[LabelledTold[Any], ...]) -> str:
 
 
 def test_every_figure_is_told_once() -> None:
-    assert sorted(told.field for told in TOLD) == sorted(field.name for field in fields(WheelStats))
+    assert sorted(told.field for told in METRICS) == sorted(field.name for field in fields(WheelStats))
 
 
 def test_the_operations_page_shows_every_figure() -> None:
@@ -67,7 +67,7 @@ def test_the_operations_page_shows_every_figure_of_the_service_and_of_workers(of
 def test_the_operations_page_calls_figures_by_the_names_that_prometheus_shows() -> None:
     named = set(re.findall(r"`(tickwheel_\w+)", PAGE))
     labelled = {name_of(told) for figures in LABELLED.values() for told in figures}
-    assert named == labelled | {name_of(told) for told in TOLD}
+    assert named == labelled | {name_of(told) for told in METRICS}
     # Not by what they are called inside.
     assert not set(re.findall(r"`(\w+)`", PAGE)) & {field.name for field in fields(WheelStats)}
 

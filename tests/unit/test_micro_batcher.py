@@ -6,7 +6,7 @@ from itertools import chain
 
 import pytest
 
-from tickwheel.service.micro_batcher import Grouping
+from tickwheel.service.micro_batcher import MicroBatcher
 
 pytestmark = pytest.mark.unit
 
@@ -18,7 +18,7 @@ class Work:
         self.groups: list[list[int]] = []
         self.let = asyncio.Event()
         self.let.set()
-        self.line: Grouping[int, int] = Grouping(self._double, lambda waiting: min(len(waiting), 10))
+        self.line: MicroBatcher[int, int] = MicroBatcher(self._double, lambda waiting: min(len(waiting), 10))
 
     async def _double(self, group: list[int]) -> Sequence[int]:
         self.groups.append(group)
@@ -30,10 +30,10 @@ class Work:
     async def held(self) -> tuple["asyncio.Task[int]", list["asyncio.Task[int]"]]:
         """One under way, and five that wait for it."""
         self.let.clear()
-        first = asyncio.create_task(self.line.add(0))
+        first = asyncio.create_task(self.line.submit(0))
         while not self.groups:
             await asyncio.sleep(0)
-        others = [asyncio.create_task(self.line.add(number)) for number in range(1, 6)]
+        others = [asyncio.create_task(self.line.submit(number)) for number in range(1, 6)]
         await asyncio.sleep(0)
         return first, others
 
@@ -41,7 +41,7 @@ class Work:
 def test_calls_that_come_one_after_the_other_are_done_alone() -> None:
     async def one_by_one() -> tuple[list[int], list[list[int]]]:
         work = Work()
-        return [await work.line.add(number) for number in range(5)], work.groups
+        return [await work.line.submit(number) for number in range(5)], work.groups
 
     assert asyncio.run(one_by_one()) == ([0, 2, 4, 6, 8], [[0], [1], [2], [3], [4]])
 
@@ -60,7 +60,7 @@ def test_no_group_is_larger_than_fits() -> None:
     async def many() -> list[list[int]]:
         work = Work()
         first, others = await work.held()
-        others += [asyncio.create_task(work.line.add(number)) for number in range(20, 49)]
+        others += [asyncio.create_task(work.line.submit(number)) for number in range(20, 49)]
         await asyncio.sleep(0)
         work.let.set()
         await asyncio.gather(first, *others)
@@ -98,11 +98,11 @@ def test_an_error_reaches_all_of_its_group_and_the_next_group_is_done() -> None:
     async def fails() -> tuple[Sequence[int | BaseException], int]:
         work = Work()
         first, _ = await work.held()
-        failing = [asyncio.create_task(work.line.add(number)) for number in (13, 14)]
+        failing = [asyncio.create_task(work.line.submit(number)) for number in (13, 14)]
         await asyncio.sleep(0)
         work.let.set()
         await first
-        return await asyncio.gather(*failing, return_exceptions=True), await work.line.add(15)
+        return await asyncio.gather(*failing, return_exceptions=True), await work.line.submit(15)
 
     failed, after = asyncio.run(fails())
     assert [type(each) for each in failed] == [ValueError, ValueError]

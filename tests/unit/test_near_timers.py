@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwheel.driver.loaded_timers import Memory
+from tickwheel.driver.loaded_timers import LoadedTimers
 from tickwheel.driver.near_timers import NearTimers
 from tickwheel.storage.timer import Kind, Timer, pack, unpack
 
@@ -63,7 +63,7 @@ def test_timers_that_are_given_back_come_first_again_in_their_order() -> None:
     near = held(timer(NOW, name=f"m{n}") for n in range(6))
     _, taken = near.take(NOW, lambda _: 4) or (0, [])
 
-    near.give_back(1, taken[1:])
+    near.put_back(1, taken[1:])
 
     assert near.count == 5
     assert [one.name for one in unpack(b"".join(take_all(near, NOW)))] == [b"m1", b"m2", b"m3", b"m4", b"m5"]
@@ -72,7 +72,7 @@ def test_timers_that_are_given_back_come_first_again_in_their_order() -> None:
 def test_giving_nothing_back_leaves_nothing_to_take() -> None:
     near = NearTimers(NOW)
 
-    near.give_back(1, [])
+    near.put_back(1, [])
 
     assert near.take(NOW, lambda _: 10) is None
 
@@ -100,28 +100,28 @@ def test_a_hundred_thousand_timers_of_one_tick_are_taken_apart_piece_by_piece() 
 
 
 def test_a_slot_is_quiet_when_the_last_of_its_timers_is_answered() -> None:
-    memory = Memory(NOW)
+    memory = LoadedTimers(NOW)
     slot = NOW >> 12
     here = [timer(slot << 12, name="a"), timer((slot << 12) + 4_095, name="b", kind=Kind.RETIRE)]
-    memory.hold(b"".join(here))
-    memory.hold(timer((slot + 1) << 12))
+    memory.add_packed(b"".join(here))
+    memory.add_packed(timer((slot + 1) << 12))
 
-    memory.answered(here[:1])
+    memory.on_answered(here[:1])
     assert memory.is_open(slot)
-    assert memory.quiet == set()
+    assert memory.drained_slots == set()
 
-    memory.answered(here[1:])
+    memory.on_answered(here[1:])
     assert not memory.is_open(slot)
-    assert memory.quiet == {slot}
+    assert memory.drained_slots == {slot}
     assert memory.is_open(slot + 1)
     assert memory.count == 1
 
 
 def test_a_timer_read_twice_is_open_until_both_are_answered() -> None:
-    memory = Memory(NOW)
-    memory.hold(timer(NOW))
-    memory.hold(timer(NOW))
+    memory = LoadedTimers(NOW)
+    memory.add_packed(timer(NOW))
+    memory.add_packed(timer(NOW))
 
-    memory.answered([timer(NOW)])
+    memory.on_answered([timer(NOW)])
 
     assert memory.is_open(NOW >> 12)

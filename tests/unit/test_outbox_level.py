@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwheel.relay.outbox_level import Level, level
+from tickwheel.relay.outbox_level import OutboxLevel, next_level
 
 pytestmark = pytest.mark.unit
 
@@ -10,15 +10,15 @@ pytestmark = pytest.mark.unit
 @pytest.mark.parametrize(
     ("before", "size", "after"),
     [
-        (Level.LOW, 49, Level.LOW),
-        (Level.LOW, 50, Level.HALF),
-        (Level.LOW, 100, Level.FULL),
-        (Level.HALF, 25, Level.HALF),
-        (Level.HALF, 24, Level.LOW),
-        (Level.HALF, 100, Level.FULL),
-        (Level.FULL, 50, Level.FULL),
-        (Level.FULL, 49, Level.LOW),
+        (OutboxLevel.LOW, 49, OutboxLevel.LOW),
+        (OutboxLevel.LOW, 50, OutboxLevel.HALF),
+        (OutboxLevel.LOW, 100, OutboxLevel.FULL),
+        (OutboxLevel.HALF, 25, OutboxLevel.HALF),
+        (OutboxLevel.HALF, 24, OutboxLevel.LOW),
+        (OutboxLevel.HALF, 100, OutboxLevel.FULL),
+        (OutboxLevel.FULL, 50, OutboxLevel.FULL),
+        (OutboxLevel.FULL, 49, OutboxLevel.LOW),
     ],
 )
-def test_a_level_is_left_well_below_where_it_begins(before: Level, size: int, after: Level) -> None:
-    assert level(size, 100, before) is after
+def test_a_level_is_left_well_below_where_it_begins(before: OutboxLevel, size: int, after: OutboxLevel) -> None:
+    assert next_level(size, 100, before) is after

@@ -3,7 +3,7 @@
 import pytest
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.redis.url import abridged, check, of_server, servers, without_password
+from tickwheel.redis.url import check, first_node_only, node_url, redact, servers
 
 pytestmark = pytest.mark.unit
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_a_password_is_not_shown(url: str, shown: str) -> None:
-    assert without_password(url) == shown
+    assert redact(url) == shown
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ def test_a_password_is_not_shown(url: str, shown: str) -> None:
     ],
 )
 def test_a_log_names_one_server_of_a_cluster(shown: str, short: str) -> None:
-    assert abridged(shown) == short
+    assert first_node_only(shown) == short
 
 
 def test_a_clusters_url_names_its_servers() -> None:
     url = "rediss+cluster://user:p%40ss@a:7001,b,[::1]:7003,[::2]?ssl_cert_reqs=none"
     check(url)
     assert servers(url) == ["a:7001", "b:6379", "[::1]:7003", "[::2]:6379"]
-    assert of_server(url, "c:7004") == "rediss://user:p%40ss@c:7004?ssl_cert_reqs=none"
+    assert node_url(url, "c:7004") == "rediss://user:p%40ss@c:7004?ssl_cert_reqs=none"
 
 
 @pytest.mark.parametrize("url", ["redis+cluster://", "redis+cluster://:7001", "rediss+cluster://a:7001,,b:7002"])
@@ -68,7 +68,7 @@ def test_a_password_that_is_not_escaped_is_not_taken_for_a_port(url: str) -> Non
 
 def test_the_url_of_one_server_is_as_it_is() -> None:
     for url in ("redis://h:1/2", "unix:///a/b.sock?db=1"):
-        assert [of_server(url, server) for server in servers(url)] == [url]
+        assert [node_url(url, server) for server in servers(url)] == [url]
 
 
 @pytest.mark.parametrize(

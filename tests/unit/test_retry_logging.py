@@ -14,12 +14,12 @@ from redis.exceptions import ConnectionError
 
 from tickwheel.errors import Unavailable
 from tickwheel.plan import Command, Request, Round
-from tickwheel.redis.asyncio_executor import AsyncIO
-from tickwheel.redis.asyncio_pools import AsyncServerPools
-from tickwheel.redis.blocking_executor import SyncIO
-from tickwheel.redis.replies import Attempts, TryLater
-from tickwheel.redis.topology import SLOTS, Topology
-from tickwheel.runtime.log_throttle import PAUSE_S, Seldom
+from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
+from tickwheel.redis.asyncio_pools import AsyncConnectionPools
+from tickwheel.redis.blocking_executor import RedisExecutor
+from tickwheel.redis.replies import RetryBudget, TemporaryError
+from tickwheel.redis.topology import HASH_SLOTS, Topology
+from tickwheel.runtime.log_throttle import PAUSE_S, LogThrottle
 
 pytestmark = pytest.mark.unit
 
@@ -37,32 +37,32 @@ def told(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list
     return [record.getMessage() for record in caplog.records if record.levelno == level]
 
 
-def call(seldom: Seldom, trouble: Exception, attempts: int = 5) -> Attempts:
+def call(log_throttle: LogThrottle, trouble: Exception, attempts: int = 5) -> RetryBudget:
     """A call of which so many attempts had this trouble."""
-    made = Attempts(WHERE, inf, seldom)
+    made = RetryBudget(WHERE, inf, log_throttle)
     for _ in range(attempts):
-        made.pause(trouble, sent=False)
+        made.backoff_or_raise(trouble, sent=False)
     return made
 
 
 def test_the_same_trouble_of_all_calls_is_a_warning_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
-    seldom = Seldom()
+    log_throttle = LogThrottle()
     with freeze_time() as clock:
-        call(seldom, AWAY)
+        call(log_throttle, AWAY)
         clock.tick(timedelta(seconds=PAUSE_S - 1))
-        call(seldom, AWAY)
+        call(log_throttle, AWAY)
         assert len(told(caplog)) == 1
         assert len(told(caplog, logging.DEBUG)) == 9
         clock.tick(timedelta(seconds=1))
-        call(seldom, AWAY)
+        call(log_throttle, AWAY)
         assert len(told(caplog)) == 2
 
 
 def test_another_trouble_is_told_at_once_and_that_of_all_shards_together(caplog: pytest.LogCaptureFixture) -> None:
-    seldom = Seldom()
-    call(seldom, AWAY)
+    log_throttle = LogThrottle()
+    call(log_throttle, AWAY)
     for shard in range(64):
-        call(seldom, TryLater(f"no server of the cluster has shard {shard} now", elsewhere=True))
+        call(log_throttle, TemporaryError(f"no server of the cluster has shard {shard} now", on_other_server=True))
     away, without_server = told(caplog)
     assert away.startswith(f"no answer from redis+cluster://a:1,… (attempt 1): {AWAY}; again in ")
     assert without_server.startswith("put off by redis+cluster://a:1,… (attempt 1): no server of the cluster has shard")
@@ -70,18 +70,18 @@ def test_another_trouble_is_told_at_once_and_that_of_all_shards_together(caplog:
 
 def test_what_is_raised_names_every_server() -> None:
     with pytest.raises(Unavailable, match=r"^no answer from redis\+cluster://a:1,b:2,c:3 in 0\.0 s and 1 attempts: "):
-        Attempts(WHERE, 0, Seldom()).pause(AWAY, sent=False)
+        RetryBudget(WHERE, 0, LogThrottle()).backoff_or_raise(AWAY, sent=False)
 
 
 def test_the_first_call_that_is_answered_after_it_is_told_and_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    seldom = Seldom()
-    waiting = [call(seldom, AWAY) for _ in range(3)]
-    call(seldom, AWAY, attempts=0).answered()
+    log_throttle = LogThrottle()
+    waiting = [call(log_throttle, AWAY) for _ in range(3)]
+    call(log_throttle, AWAY, attempts=0).on_answer()
     assert told(caplog, logging.INFO) == []
     for each in waiting:
-        each.answered()
+        each.on_answer()
     # Away again for a moment: that was not told.
-    call(seldom, AWAY).answered()
+    call(log_throttle, AWAY).on_answer()
     assert told(caplog, logging.INFO) == ["answered again by redis+cluster://a:1,… (attempt 6)"]
 
 
@@ -136,18 +136,18 @@ class Halves:
     def __init__(self, first: Server, second: Server) -> None:
         self._pools = {"a:1": first, "b:2": second}
         self.topology = Topology(["a:1"])
-        self.topology.learn([[0, 8_191, [b"a", 1]], [8_192, SLOTS - 1, [b"b", 2]]], "a:1")
+        self.topology.update_from_cluster_slots([[0, 8_191, [b"a", 1]], [8_192, HASH_SLOTS - 1, [b"b", 2]]], "a:1")
 
     def pool(self, server: str) -> Any:
         return self._pools[server]
 
 
 class Servers(Halves):
-    def read_map(self, silent: object) -> None:
+    def refresh_slots(self, unresponsive: object) -> None:
         """As before."""
 
 
-class AsyncServers(AsyncServerPools):
+class AsyncServers(AsyncConnectionPools):
     def __init__(self, first: Server, second: Server) -> None:
         super().__init__("redis+cluster://a:1,b:2", 5)
         self._halves = Halves(first, second)
@@ -156,7 +156,7 @@ class AsyncServers(AsyncServerPools):
     def pool(self, server: str) -> Any:
         return self._halves.pool(server)
 
-    async def read_map(self, silent: Collection[str] = ()) -> None:
+    async def refresh_slots(self, unresponsive: Collection[str] = ()) -> None:
         """As before."""
 
 
@@ -166,19 +166,19 @@ def revive() -> None:
 
 def blocking(failures: float, seconds: float, rounds: list[Round]) -> None:
     """Rounds of one client, one after the other, with a second half of the cluster that fails so often."""
-    io = SyncIO(Servers(Pool(0), Pool(failures)), WHERE, seconds)  # type: ignore[arg-type]
+    io = RedisExecutor(Servers(Pool(0), Pool(failures)), WHERE, seconds)  # type: ignore[arg-type]
     for each in rounds:
         with suppress(Unavailable):
-            io.round(each.requests, partly=each.partly)
+            io.round(each.requests, allow_partial=each.allow_partial)
 
 
 def with_asyncio(failures: float, seconds: float, rounds: list[Round]) -> None:
     async def send() -> None:
         servers = AsyncServers(AsyncPool(0), AsyncPool(failures))
-        io = AsyncIO(servers, WHERE, seconds, 0, revive)
+        io = AsyncRedisExecutor(servers, WHERE, seconds, 0, revive)
         for each in rounds:
             with suppress(Unavailable):
-                await io.round(each.requests, partly=each.partly)
+                await io.round(each.requests, allow_partial=each.allow_partial)
 
     asyncio.run(send())
 
@@ -203,6 +203,6 @@ def test_a_client_tells_that_a_call_was_answered_at_last(send: Send, caplog: pyt
 
 @clients
 def test_what_was_answered_in_part_is_not_told_as_answered(send: Send, caplog: pytest.LogCaptureFixture) -> None:
-    send(inf, 30, [Round([PING_3, PING_63], partly=True)])
+    send(inf, 30, [Round([PING_3, PING_63], allow_partial=True)])
     assert len(told(caplog)) == 1
     assert told(caplog, logging.INFO) == []

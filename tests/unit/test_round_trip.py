@@ -19,23 +19,23 @@ from redis.exceptions import (
 
 from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError, Unavailable
 from tickwheel.plan import Request
-from tickwheel.redis.replies import ASKING, Attempts, TryLater
-from tickwheel.redis.round_trip import Delivery, Parcel
-from tickwheel.redis.topology import SLOTS, Topology, slot_of
-from tickwheel.runtime.log_throttle import Seldom
+from tickwheel.redis.replies import ASKING, RetryBudget, TemporaryError
+from tickwheel.redis.round_trip import RoundTrip, ServerBatch
+from tickwheel.redis.topology import HASH_SLOTS, Topology, hash_slot
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.scripts import Call, load
 
 pytestmark = pytest.mark.unit
 
 A, B = "a:1", "b:2"
 # Shard 3 is at A, shard 63 at B.
-HALVES = [[0, 8_191, [b"a", 1]], [8_192, SLOTS - 1, [b"b", 2]]]
+HALVES = [[0, 8_191, [b"a", 1]], [8_192, HASH_SLOTS - 1, [b"b", 2]]]
 BARRIER = load("barrier")
 
 
 def cluster() -> Topology:
     topology = Topology([A])
-    topology.learn(HALVES, A)
+    topology.update_from_cluster_slots(HALVES, A)
     return topology
 
 
@@ -43,48 +43,48 @@ def call(shard: int, **given: Any) -> Request:
     return Request(shard, Call(BARRIER, [f"tw:{{{shard}}}:clock"], []), **given)
 
 
-def attempt(delivery: Delivery, answers: dict[str, list[object]]) -> Exception | None:
+def attempt(delivery: RoundTrip, answers: dict[str, list[object]]) -> Exception | None:
     """One attempt, in which servers answer so; one that is not named loses its connection."""
-    for parcel in delivery.parcels():
-        delivery.sending(parcel)
+    for parcel in delivery.next_batches():
+        delivery.mark_sent(parcel)
         if parcel.server not in answers:
-            delivery.lost(parcel, ConnectionError("lost"))
+            delivery.on_connection_lost(parcel, ConnectionError("lost"))
             continue
         left = list(answers[parcel.server])
         for _ in parcel.loads:
-            delivery.loaded(left.pop(0))
+            delivery.on_script_loaded(left.pop(0))
         for n, sent in parcel.requests:
-            delivery.answered(parcel, n, sent, [left.pop(0) for _ in sent])
-    return delivery.next()
+            delivery.on_answers(parcel, n, sent, [left.pop(0) for _ in sent])
+    return delivery.finish_attempt()
 
 
-def sent(delivery: Delivery) -> dict[str, list[Any]]:
+def sent(delivery: RoundTrip) -> dict[str, list[Any]]:
     """What would be sent next, by server."""
-    return {parcel.server: parcel.commands() for parcel in delivery.parcels()}
+    return {parcel.server: parcel.commands() for parcel in delivery.next_batches()}
 
 
-def values(delivery: Delivery) -> list[Any]:
+def values(delivery: RoundTrip) -> list[Any]:
     return [reply and reply.value for reply in delivery.replies]
 
 
 def test_requests_go_together_to_the_server_of_their_shard() -> None:
-    delivery = Delivery([call(3), call(63), call(3)], cluster(), 0)
-    parcels: list[Parcel] = delivery.parcels()
+    delivery = RoundTrip([call(3), call(63), call(3)], cluster(), 0)
+    parcels: list[ServerBatch] = delivery.next_batches()
     assert [(parcel.server, [n for n, _ in parcel.requests]) for parcel in parcels] == [(A, [0, 2]), (B, [1])]
 
 
 def test_what_is_answered_is_kept_and_only_the_rest_is_sent_again() -> None:
-    delivery = Delivery([call(3), call(63)], cluster(), 0)
+    delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     assert isinstance(attempt(delivery, {A: [1]}), ConnectionError)
-    assert (values(delivery), delivery.in_doubt, delivery.silent) == ([1, None], True, {B})
-    assert delivery.map_is_old
+    assert (values(delivery), delivery.in_doubt, delivery.unresponsive) == ([1, None], True, {B})
+    assert delivery.slots_stale
     assert attempt(delivery, {B: [2]}) is None
     assert (values(delivery), delivery.is_done) == ([1, 2], True)
     assert [reply.resent for reply in delivery.replies if reply] == [False, True]
 
 
 def test_of_a_round_only_the_request_that_may_have_been_done_counts_as_sent_again() -> None:
-    delivery = Delivery([call(3), call(63)], cluster(), 0)
+    delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     # One server has lost its connection, the other has refused.
     attempt(delivery, {A: [TryAgainError("half moved")]})
     attempt(delivery, {A: [1], B: [2]})
@@ -92,15 +92,17 @@ def test_of_a_round_only_the_request_that_may_have_been_done_counts_as_sent_agai
 
 
 def test_a_call_that_was_put_off_until_its_slot_has_moved_was_answered_and_is_told_so() -> None:
-    trouble = attempt(Delivery([call(3)], cluster(), 0), {A: [TryAgainError("Multiple keys request during rehashing")]})
+    trouble = attempt(
+        RoundTrip([call(3)], cluster(), 0), {A: [TryAgainError("Multiple keys request during rehashing")]}
+    )
     assert trouble is not None
     with pytest.raises(Unavailable, match=r"^put off by the cluster in .*: its slot is being moved; nothing was done$"):
-        Attempts("the cluster", 0, Seldom()).pause(trouble, sent=False)
+        RetryBudget("the cluster", 0, LogThrottle()).backoff_or_raise(trouble, sent=False)
 
 
 @pytest.mark.parametrize("reached", [0, 1])
 def test_fewer_replicas_than_asked_for_are_not_durable(reached: int) -> None:
-    delivery = Delivery([call(3, durable=True)], cluster(), 2)
+    delivery = RoundTrip([call(3, durable=True)], cluster(), 2)
     with pytest.raises(NotDurable, match=f"{reached} of 2 replicas"):
         attempt(delivery, {A: [1, 1, reached]})
     assert delivery.in_doubt
@@ -108,8 +110,8 @@ def test_fewer_replicas_than_asked_for_are_not_durable(reached: int) -> None:
 
 def test_a_slot_that_has_moved_is_asked_for_at_its_new_server_at_once() -> None:
     topology = cluster()
-    delivery = Delivery([call(3)], topology, 0)
-    assert attempt(delivery, {A: [MovedError(f"{slot_of(3)} b:2")]}) is None
+    delivery = RoundTrip([call(3)], topology, 0)
+    assert attempt(delivery, {A: [MovedError(f"{hash_slot(3)} b:2")]}) is None
     assert (delivery.in_doubt, topology.server(3)) == (False, B)
     assert attempt(delivery, {B: [1]}) is None
     assert [reply.resent for reply in delivery.replies if reply] == [False]
@@ -117,27 +119,27 @@ def test_a_slot_that_has_moved_is_asked_for_at_its_new_server_at_once() -> None:
 
 def test_a_key_that_has_moved_ahead_of_its_slot_is_asked_for_once_and_the_map_stays() -> None:
     topology = cluster()
-    delivery = Delivery([call(3)], topology, 0)
-    assert attempt(delivery, {A: [AskError(f"{slot_of(3)} b:2")]}) is None
+    delivery = RoundTrip([call(3)], topology, 0)
+    assert attempt(delivery, {A: [AskError(f"{hash_slot(3)} b:2")]}) is None
     assert attempt(delivery, {B: [b"OK", TryAgainError("half")]}) is not None
     assert topology.server(3) == A
     assert list(sent(delivery)) == [A]
 
 
 def test_a_transaction_is_asked_for_as_a_whole_and_the_wait_for_replicas_after_it() -> None:
-    delivery = Delivery([call(3, before=("SET", "tw:{3}:x", 1), durable=True)], cluster(), 1)
-    moved = AskError(f"{slot_of(3)} b:2")
+    delivery = RoundTrip([call(3, prelude=("SET", "tw:{3}:x", 1), durable=True)], cluster(), 1)
+    moved = AskError(f"{hash_slot(3)} b:2")
     attempt(delivery, {A: [b"OK", moved, moved, Exception("EXECABORT"), 1, 0]})
     names = [command[0] for command in sent(delivery)[B]]
     assert names == ["ASKING", "MULTI", "SET", "EVALSHA", "EXEC", "ASKING", "EVALSHA", "ASKING", "WAIT"]
 
 
 def test_the_answers_of_asking_are_nobodys() -> None:
-    delivery = Delivery([call(3, durable=True)], cluster(), 1)
-    attempt(delivery, {A: [AskError(f"{slot_of(3)} b:2"), 1, 1]})
+    delivery = RoundTrip([call(3, durable=True)], cluster(), 1)
+    attempt(delivery, {A: [AskError(f"{hash_slot(3)} b:2"), 1, 1]})
     assert [command for command in sent(delivery)[B] if command is ASKING] == [ASKING] * 3
-    delivery = Delivery([call(3, durable=True)], cluster(), 1)
-    attempt(delivery, {A: [AskError(f"{slot_of(3)} b:2"), 1, 1]})
+    delivery = RoundTrip([call(3, durable=True)], cluster(), 1)
+    attempt(delivery, {A: [AskError(f"{hash_slot(3)} b:2"), 1, 1]})
     assert attempt(delivery, {B: [b"OK", 7, b"OK", 1, b"OK", 1]}) is None
     assert values(delivery) == [7]
 
@@ -152,43 +154,43 @@ def test_the_answers_of_asking_are_nobodys() -> None:
     ],
 )
 def test_what_is_refused_for_now_was_not_done_and_is_sent_later(refusal: Exception, elsewhere: bool) -> None:
-    delivery = Delivery([call(3)], cluster(), 0)
+    delivery = RoundTrip([call(3)], cluster(), 0)
     assert attempt(delivery, {A: [refusal]}) is not None
-    assert (delivery.in_doubt, delivery.map_is_old) == (False, elsewhere)
+    assert (delivery.in_doubt, delivery.slots_stale) == (False, elsewhere)
 
 
 def test_what_was_in_doubt_before_a_refusal_still_is() -> None:
-    delivery = Delivery([call(3)], cluster(), 0)
+    delivery = RoundTrip([call(3)], cluster(), 0)
     attempt(delivery, {})
     attempt(delivery, {A: [TryAgainError("half moved")]})
     assert delivery.in_doubt
 
 
 def test_a_call_that_was_done_stays_in_doubt_where_its_slot_moved_before_the_wait_for_replicas() -> None:
-    delivery = Delivery([call(3, durable=True)], cluster(), 1)
-    assert attempt(delivery, {A: [1, MovedError(f"{slot_of(3)} b:2"), 1]}) is None
+    delivery = RoundTrip([call(3, durable=True)], cluster(), 1)
+    assert attempt(delivery, {A: [1, MovedError(f"{hash_slot(3)} b:2"), 1]}) is None
     assert delivery.in_doubt
     attempt(delivery, {B: [1, 1, 1]})
     assert [reply.resent for reply in delivery.replies if reply] == [True]
 
 
 def test_a_script_that_a_server_lacks_goes_there_ahead_of_the_calls() -> None:
-    delivery = Delivery([call(3), call(63)], cluster(), 0)
+    delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     assert attempt(delivery, {A: [NoScriptError("none")], B: [2]}) is None
     assert not delivery.in_doubt
     assert sent(delivery)[A][0][:2] == ("SCRIPT", "LOAD")
-    delivery = Delivery([call(3)], cluster(), 0)
+    delivery = RoundTrip([call(3)], cluster(), 0)
     attempt(delivery, {A: [NoScriptError("none")]})
     attempt(delivery, {A: [b"sha", 1]})
     assert values(delivery) == [1]
 
 
 def test_a_server_that_lacks_a_script_gets_it_before_a_silent_one_is_waited_for_again() -> None:
-    delivery = Delivery([call(3), call(63)], cluster(), 0)
+    delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     assert attempt(delivery, {A: [NoScriptError("none")]}) is None
     # Only there, and why to wait for the other one is told then.
     assert sent(delivery).keys() == {A}
-    delivery = Delivery([call(3), call(63)], cluster(), 0)
+    delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     attempt(delivery, {A: [NoScriptError("none")]})
     assert isinstance(attempt(delivery, {A: [b"sha", 1]}), ConnectionError)
     assert values(delivery) == [1, None]
@@ -196,14 +198,14 @@ def test_a_server_that_lacks_a_script_gets_it_before_a_silent_one_is_waited_for_
 
 
 def test_a_server_that_goes_on_to_lack_a_script_keeps_no_other_waiting() -> None:
-    delivery = Delivery([call(3), call(63)], cluster(), 0)
+    delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     attempt(delivery, {A: [NoScriptError("none")], B: [TryAgainError("half moved")]})
-    assert isinstance(attempt(delivery, {A: [b"sha", NoScriptError("none")]}), TryLater)
+    assert isinstance(attempt(delivery, {A: [b"sha", NoScriptError("none")]}), TemporaryError)
     assert sent(delivery).keys() == {A, B}
 
 
 def test_a_script_that_a_server_does_not_take_ends_the_round() -> None:
-    delivery = Delivery([call(3)], cluster(), 0)
+    delivery = RoundTrip([call(3)], cluster(), 0)
     attempt(delivery, {A: [NoScriptError("none")]})
     with pytest.raises(Forbidden, match="no permissions"):
         attempt(delivery, {A: [NoPermissionError("no permissions to load"), NoScriptError("none")]})
@@ -211,17 +213,17 @@ def test_a_script_that_a_server_does_not_take_ends_the_round() -> None:
 
 @pytest.mark.parametrize("refusal", [BusyLoadingError("loading"), ResponseError("BUSY running a script")])
 def test_a_script_that_a_server_does_not_take_for_now_is_sent_again(refusal: Exception) -> None:
-    delivery = Delivery([call(3)], cluster(), 0)
+    delivery = RoundTrip([call(3)], cluster(), 0)
     attempt(delivery, {A: [NoScriptError("none")]})
-    assert isinstance(attempt(delivery, {A: [refusal, NoScriptError("none")]}), TryLater)
+    assert isinstance(attempt(delivery, {A: [refusal, NoScriptError("none")]}), TemporaryError)
     assert not delivery.in_doubt
     assert attempt(delivery, {A: [b"sha", 1]}) is None
     assert values(delivery) == [1]
 
 
 def test_a_script_that_the_server_that_takes_a_slot_over_lacks_goes_there_and_the_call_after_it() -> None:
-    delivery = Delivery([call(3)], cluster(), 0)
-    attempt(delivery, {A: [AskError(f"{slot_of(3)} b:2")]})
+    delivery = RoundTrip([call(3)], cluster(), 0)
+    attempt(delivery, {A: [AskError(f"{hash_slot(3)} b:2")]})
     assert attempt(delivery, {B: [b"OK", NoScriptError("none")]}) is None
     # The script, the leave to ask, the call.
     assert attempt(delivery, {B: [b"sha", b"OK", 1]}) is None
@@ -229,25 +231,25 @@ def test_a_script_that_the_server_that_takes_a_slot_over_lacks_goes_there_and_th
 
 
 def test_servers_that_send_a_call_in_a_circle_are_given_time() -> None:
-    delivery = Delivery([call(3)], cluster(), 0)
-    moved: dict[str, list[object]] = {A: [MovedError(f"{slot_of(3)} b:2")], B: [MovedError(f"{slot_of(3)} a:1")]}
+    delivery = RoundTrip([call(3)], cluster(), 0)
+    moved: dict[str, list[object]] = {A: [MovedError(f"{hash_slot(3)} b:2")], B: [MovedError(f"{hash_slot(3)} a:1")]}
     at_once = 0
     while attempt(delivery, moved) is None:
         at_once += 1
         assert at_once < 10
-    assert delivery.map_is_old
+    assert delivery.slots_stale
 
 
 def test_a_shard_that_no_server_has_is_waited_for() -> None:
     topology = cluster()
-    topology.learn(HALVES[1:], B)
-    delivery = Delivery([call(3), call(63)], topology, 0)
+    topology.update_from_cluster_slots(HALVES[1:], B)
+    delivery = RoundTrip([call(3), call(63)], topology, 0)
     assert "no server of the cluster has shard 3" in str(attempt(delivery, {B: [2]}))
-    assert (values(delivery), delivery.in_doubt, delivery.map_is_old) == ([None, 2], False, True)
+    assert (values(delivery), delivery.in_doubt, delivery.slots_stale) == ([None, 2], False, True)
 
 
 def test_what_is_refused_for_good_ends_the_round_once_all_is_read() -> None:
-    delivery = Delivery([call(3), call(63)], cluster(), 0)
+    delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     with pytest.raises(OutOfMemory):
         attempt(delivery, {A: [OutOfMemoryError("full")], B: [2]})
     assert values(delivery) == [None, 2]
@@ -255,56 +257,56 @@ def test_what_is_refused_for_good_ends_the_round_once_all_is_read() -> None:
 
 def test_a_url_of_one_server_does_not_lead_into_a_cluster() -> None:
     with pytest.raises(TickwheelError, match=r"redis\+cluster://"):
-        attempt(Delivery([call(3)], Topology(), 0), {"": [MovedError(f"{slot_of(3)} b:2")]})
+        attempt(RoundTrip([call(3)], Topology(), 0), {"": [MovedError(f"{hash_slot(3)} b:2")]})
 
 
 def test_a_call_of_which_one_server_has_done_its_part_may_have_happened_though_the_other_was_never_reached() -> None:
-    delivery = Delivery([call(3, durable=True), call(63, durable=True)], cluster(), 0)
-    parcels = delivery.parcels()
+    delivery = RoundTrip([call(3, durable=True), call(63, durable=True)], cluster(), 0)
+    parcels = delivery.next_batches()
     for parcel in parcels:
         if parcel.server == A:
-            delivery.sending(parcel)
-            delivery.answered(parcel, 0, parcel.requests[0][1], [1])
+            delivery.mark_sent(parcel)
+            delivery.on_answers(parcel, 0, parcel.requests[0][1], [1])
         else:
             # No connection to be had: it was never sent.
-            delivery.lost(parcel, ConnectionError("refused"))
+            delivery.on_connection_lost(parcel, ConnectionError("refused"))
     assert delivery.in_doubt
 
 
 def test_a_call_whose_answers_are_refusals_has_not_happened() -> None:
-    delivery = Delivery([call(3, durable=True), call(63, durable=True)], cluster(), 0)
-    for parcel in delivery.parcels():
+    delivery = RoundTrip([call(3, durable=True), call(63, durable=True)], cluster(), 0)
+    for parcel in delivery.next_batches():
         if parcel.server == A:
-            delivery.sending(parcel)
-            delivery.answered(parcel, 0, parcel.requests[0][1], [ResponseError("BLOCKED the queue is blocked")])
+            delivery.mark_sent(parcel)
+            delivery.on_answers(parcel, 0, parcel.requests[0][1], [ResponseError("BLOCKED the queue is blocked")])
         else:
-            delivery.lost(parcel, ConnectionError("refused"))
+            delivery.on_connection_lost(parcel, ConnectionError("refused"))
     assert not delivery.in_doubt
 
 
 def test_what_was_only_read_leaves_nothing_in_doubt() -> None:
-    delivery = Delivery([call(3), call(63, durable=True)], cluster(), 0)
-    for parcel in delivery.parcels():
+    delivery = RoundTrip([call(3), call(63, durable=True)], cluster(), 0)
+    for parcel in delivery.next_batches():
         if parcel.server == A:
-            delivery.sending(parcel)
-            delivery.answered(parcel, 0, parcel.requests[0][1], [7])
+            delivery.mark_sent(parcel)
+            delivery.on_answers(parcel, 0, parcel.requests[0][1], [7])
         else:
-            delivery.lost(parcel, ConnectionError("refused"))
+            delivery.on_connection_lost(parcel, ConnectionError("refused"))
     assert not delivery.in_doubt
 
 
 def test_a_call_whose_earlier_round_was_done_may_have_happened() -> None:
-    delivery = Delivery([call(3, durable=True)], cluster(), 0, has_done=True)
+    delivery = RoundTrip([call(3, durable=True)], cluster(), 0, already_applied=True)
     assert delivery.in_doubt
 
 
 def test_of_a_round_that_may_stay_in_part_what_a_silent_server_has_is_asked_for_twice() -> None:
     topology = cluster()
-    delivery = Delivery([call(3), call(63)], topology, 0, partly=True)
+    delivery = RoundTrip([call(3), call(63)], topology, 0, allow_partial=True)
     assert attempt(delivery, {A: [1]}) is not None
-    assert delivery.map_is_old
+    assert delivery.slots_stale
     assert not delivery.is_done
-    delivery.map_is_read()
+    delivery.mark_slots_fresh()
     assert sent(delivery).keys() == {B}
     assert attempt(delivery, {}) is not None
     assert delivery.is_done
@@ -312,7 +314,7 @@ def test_of_a_round_that_may_stay_in_part_what_a_silent_server_has_is_asked_for_
 
 
 def test_a_round_that_may_stay_in_part_waits_for_its_first_answer() -> None:
-    delivery = Delivery([call(3), call(63)], cluster(), 0, partly=True)
+    delivery = RoundTrip([call(3), call(63)], cluster(), 0, allow_partial=True)
     for _ in range(3):
         attempt(delivery, {})
         assert not delivery.is_done

@@ -6,7 +6,15 @@ import pytest
 
 from tickwheel import errors
 from tickwheel.errors import TickwheelError
-from tickwheel.rpc.status import DETAILS, DOMAIN, error_of, reason, refusal, refusal_of, status_of
+from tickwheel.rpc.status import (
+    DETAILS,
+    DOMAIN,
+    error_from_proto,
+    error_from_status,
+    error_to_proto,
+    error_to_status,
+    reason,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -28,7 +36,7 @@ class Failed:
 
 
 def over_the_network(error: TickwheelError) -> TickwheelError | None:
-    return error_of(Failed(("other", "x"), (DETAILS, status_of(error).SerializeToString())))
+    return error_from_status(Failed(("other", "x"), (DETAILS, error_to_status(error).SerializeToString())))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,23 +61,23 @@ def test_attributes_come_along() -> None:
 
 @pytest.mark.parametrize("kind", [errors.IdConflict, errors.MessageNotFound, errors.LeaseLost])
 def test_a_refusal_of_one_message_comes_back_as_what_it_was(kind: type[TickwheelError]) -> None:
-    found = refusal(refusal_of(kind("what was wrong")))
+    found = error_from_proto(error_to_proto(kind("what was wrong")))
     assert type(found) is kind
     assert str(found) == "what was wrong"
 
 
 def test_a_refusal_has_the_state_that_is_why() -> None:
-    found = refusal(refusal_of(errors.InvalidTransition("no", "completed")))
+    found = error_from_proto(error_to_proto(errors.InvalidTransition("no", "completed")))
     assert isinstance(found, errors.InvalidTransition)
     assert found.state == "completed"
 
 
 def test_a_status_of_another_service_is_none_of_ours() -> None:
-    assert error_of(Failed()) is None
-    assert error_of(Failed(("grpc-message", "away"))) is None
-    other = status_of(errors.LeaseLost("no"))
+    assert error_from_status(Failed()) is None
+    assert error_from_status(Failed(("grpc-message", "away"))) is None
+    other = error_to_status(errors.LeaseLost("no"))
     other.ClearField("details")
-    assert error_of(Failed((DETAILS, other.SerializeToString()))) is None
+    assert error_from_status(Failed((DETAILS, other.SerializeToString()))) is None
 
 
 def test_reasons_are_names_in_capitals() -> None:

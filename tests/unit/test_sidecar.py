@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.wait_until import eventually
 from tickwheel import Unavailable
-from tickwheel.driver.fenced_shard import Shard
+from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.errors import Fenced
-from tickwheel.event_process.sidecar import Companion
+from tickwheel.event_process.sidecar import Sidecar
 
 pytestmark = pytest.mark.unit
 
@@ -18,21 +18,21 @@ pytestmark = pytest.mark.unit
 class Failing:
     """A work that fails so often, each time in this way, and then works."""
 
-    what = "work"
+    label = "work"
 
     def __init__(self, failure: Exception, times: int) -> None:
         self._failure = failure
         self._left = times
         self._woken = Event()
-        self.works = Event()
+        self.progressed = Event()
         self.is_closed = False
 
-    def run(self, stopping: Event, works: Callable[[], None]) -> None:
+    def run(self, stopping: Event, on_progress: Callable[[], None]) -> None:
         if self._left:
             self._left -= 1
             raise self._failure
-        works()
-        self.works.set()
+        on_progress()
+        self.progressed.set()
         while not stopping.is_set():
             self._woken.wait()
 
@@ -46,8 +46,8 @@ class Failing:
 @pytest.mark.parametrize("failure", [Unavailable("no server"), ZeroDivisionError("a mistake")], ids=type)
 def test_it_begins_again_and_is_closed_only_when_it_is_told_to_stop(failure: Exception) -> None:
     work = Failing(failure, 3)
-    companion = Companion(Shard("tw", 0), work)
-    eventually(work.works.is_set, "it works")
+    companion = Sidecar(FencedShard("tw", 0), work)
+    eventually(work.progressed.is_set, "it works")
     # Its figures stay as they were last seen: closing takes them back.
     assert not work.is_closed
     companion.stop()
@@ -57,8 +57,8 @@ def test_it_begins_again_and_is_closed_only_when_it_is_told_to_stop(failure: Exc
 
 def test_a_mistake_is_told_with_its_traceback_and_not_at_each_attempt(caplog: pytest.LogCaptureFixture) -> None:
     work = Failing(ZeroDivisionError("a mistake"), 3)
-    companion = Companion(Shard("tw", 7), work)
-    eventually(work.works.is_set, "it works")
+    companion = Sidecar(FencedShard("tw", 7), work)
+    eventually(work.progressed.is_set, "it works")
     companion.stop()
     companion.join()
     [told] = [record for record in caplog.records if record.levelno >= logging.ERROR]
@@ -72,8 +72,8 @@ def test_a_server_that_is_away_is_told_of_once_though_its_calls_took_more_and_le
 ) -> None:
     for n in range(3):
         work = Failing(Unavailable(f"no answer from nowhere:1 in 5.{n} s and {n + 12} attempts: refused"), 1)
-        companion = Companion(Shard("tw", n), work)
-        eventually(work.works.is_set, "it works")
+        companion = Sidecar(FencedShard("tw", n), work)
+        eventually(work.progressed.is_set, "it works")
         companion.stop()
         companion.join()
     [told] = [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -82,6 +82,6 @@ def test_a_server_that_is_away_is_told_of_once_though_its_calls_took_more_and_le
 
 def test_a_newer_fence_ends_it() -> None:
     work = Failing(Fenced("by epoch 8"), 1)
-    Companion(Shard("tw", 0), work).join()
+    Sidecar(FencedShard("tw", 0), work).join()
     assert work.is_closed
-    assert not work.works.is_set()
+    assert not work.progressed.is_set()

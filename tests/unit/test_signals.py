@@ -12,7 +12,7 @@ pytestmark = pytest.mark.unit
 # The main thread does nothing but what a handler that sets the event would wait for ever in.
 PROGRAM = """
 import signal, threading
-from tickwheel.runtime.signals import hear
+from tickwheel.runtime.signals import handle_in_thread
 
 heard, event = 0, threading.Event()
 
@@ -21,7 +21,7 @@ def count():
     heard += 1
     event.set()
 
-hear((signal.SIGTERM,), count)
+handle_in_thread((signal.SIGTERM,), count)
 print("ready", flush=True)
 while heard < 200:
     event.wait(0.0001)

@@ -4,33 +4,33 @@ import pytest
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.queue_config import QueueConfig, parse
-from tickwheel.sinks.in_flight_messages import BYTES, MESSAGES, Handed
+from tickwheel.sinks.in_flight_messages import BYTES, MESSAGES, InFlightMessages
 from tickwheel.sinks.kafka_sink import headers, key
-from tickwheel.sinks.sink import Answer, DueMessage, Told
+from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, SinkMessage
 from tickwheel.storage.record import FIXED, HEAD, OWNED, State, encode_pairs
 
 pytestmark = pytest.mark.unit
 
 
-def message(id_: str = "m", value: str | None = None, body: bytes = b"") -> DueMessage:
+def message(id_: str = "m", value: str | None = None, body: bytes = b"") -> SinkMessage:
     """Leased, of incarnation 2^32 + 7, due at 1 s."""
     head = HEAD.pack(State.RUNNING, OWNED, 2, 1, 0, 5_000)
     record = head + bytes(16) + b"\4sink" + FIXED.pack(1, 7, 0, 1_000, bytes(8), 0) + b"payload"
     name = id_.encode() if value is None else len(value).to_bytes(2) + value.encode() + id_.encode()
-    return DueMessage("q", b"\0\1" + name, record, body, value is not None)
+    return SinkMessage("q", b"\0\1" + name, record, body, value is not None)
 
 
 class Taking:
     """A sink that takes so many, and what it was told to call."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.told: list[Told] = []
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.callbacks: list[DeliveryCallback] = []
 
-    def send(self, _: DueMessage, told: Told) -> bool:
-        if len(self.told) == self.most:
+    def send(self, _: SinkMessage, on_delivery: DeliveryCallback) -> bool:
+        if len(self.callbacks) == self.limit:
             return False
-        self.told.append(told)
+        self.callbacks.append(on_delivery)
         return True
 
 
@@ -63,9 +63,9 @@ def test_a_sink_stays_unless_it_is_named_and_goes_by_an_empty_one() -> None:
 
 
 def test_a_configuration_from_before_there_were_sinks_has_none() -> None:
-    stored = QueueConfig().stored().replace(b', "sink": null', b"")
+    stored = QueueConfig().to_bytes().replace(b', "sink": null', b"")
     assert b"sink" not in stored
-    assert QueueConfig.restored("q", bytes(10) + stored).sink is None
+    assert QueueConfig.from_bytes("q", bytes(10) + stored).sink is None
 
 
 def test_the_key_is_the_exclusive_value_else_the_id() -> None:
@@ -88,57 +88,57 @@ def test_the_trace_of_a_message_has_headers_of_its_own_names() -> None:
 
 def test_a_message_stays_in_hand_until_it_is_settled_and_is_sent_again_where_nothing_is_known_of_it() -> None:
     woken: list[bool] = []
-    handed, sink, one = Handed(lambda: woken.append(True)), Taking(2), message()
+    handed, sink, one = InFlightMessages(lambda: woken.append(True)), Taking(2), message()
     handed.add(sink, [one], 30_000, 0)
     handed.send()
-    sink.told[0](Answer.UNKNOWN, "")
-    handed.hear()
+    sink.callbacks[0](DeliveryStatus.UNKNOWN, "")
+    handed.drain_answers()
     assert (len(handed), list(handed.unsent), woken) == (1, [one], [True])
     handed.send()
-    sink.told[1](Answer.ACKNOWLEDGED, "")
-    handed.hear()
+    sink.callbacks[1](DeliveryStatus.ACKNOWLEDGED, "")
+    handed.drain_answers()
     assert handed.acknowledged == [one]
-    handed.settled([one])
-    assert (len(handed), handed.room) == (0, 1_000)
+    handed.on_settled([one])
+    assert (len(handed), handed.capacity) == (0, 1_000)
 
 
 def test_nothing_more_is_leased_while_a_sink_has_no_room() -> None:
-    handed = Handed(lambda: None)
+    handed = InFlightMessages(lambda: None)
     handed.add(Taking(1), [message("a"), message("b")], 30_000, 0)
     handed.send()
-    assert (len(handed.unsent), handed.room) == (1, 0)
+    assert (len(handed.unsent), handed.capacity) == (1, 0)
 
 
 def test_no_more_is_leased_while_what_is_in_hand_is_as_large_as_it_may_be() -> None:
-    handed, half = Handed(lambda: None), bytes(BYTES // 2)
+    handed, half = InFlightMessages(lambda: None), bytes(BYTES // 2)
     one, another = message("a", body=half), message("b", body=half)
     handed.add(Taking(9), [one], 30_000, 0)
     handed.send()
-    assert handed.room == MESSAGES - 1
+    assert handed.capacity == MESSAGES - 1
     handed.add(Taking(9), [another], 30_000, 0)
     handed.send()
-    assert handed.room == 0
-    handed.settled([one])
-    assert handed.room == MESSAGES - 1
+    assert handed.capacity == 0
+    handed.on_settled([one])
+    assert handed.capacity == MESSAGES - 1
 
 
 def test_what_is_settled_makes_room_for_as_much_again_and_again() -> None:
-    handed, sink = Handed(lambda: None), Taking(9)
+    handed, sink = InFlightMessages(lambda: None), Taking(9)
     for _ in range(3):
         large = message(body=bytes(BYTES))
         handed.add(sink, [large], 30_000, 0)
         handed.send()
-        assert handed.room == 0
-        handed.settled([large])
+        assert handed.capacity == 0
+        handed.on_settled([large])
         # Its lease was lost, too, when it was settled already.
-        handed.settled([large])
-        assert handed.room == MESSAGES
+        handed.on_settled([large])
+        assert handed.capacity == MESSAGES
 
 
 def test_leases_are_extended_when_a_third_of_them_is_over() -> None:
-    handed = Handed(lambda: None)
+    handed = InFlightMessages(lambda: None)
     handed.add(Taking(9), [message("a"), message("b")], 30_000, now=100)
     assert handed.next_extension() == 10_100
     [batch] = handed.to_extend(10_100)
-    batch.extended(10_100)
+    batch.on_extended(10_100)
     assert (handed.to_extend(20_000), handed.next_extension()) == ([], 20_100)

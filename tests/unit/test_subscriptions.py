@@ -6,14 +6,14 @@ import pytest
 from redis.exceptions import MovedError
 
 from tickwheel.redis.subscriptions import Subscriptions
-from tickwheel.redis.topology import SLOTS, Topology, slot_of
+from tickwheel.redis.topology import HASH_SLOTS, Topology, hash_slot
 from tickwheel.redis.wait_list import WaitList
 
 pytestmark = pytest.mark.unit
 
 A, B = "a:1", "b:2"
 # The queue has two shards here: the first is shard 0 at B, the second shard 1 at A, or where they move to.
-HALVES = [[0, 9_999, [b"a", 1]], [10_000, SLOTS - 1, [b"b", 2]]]
+HALVES = [[0, 9_999, [b"a", 1]], [10_000, HASH_SLOTS - 1, [b"b", 2]]]
 ZERO, ONE = b"work-0", b"work-1"
 
 
@@ -22,7 +22,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.topology = Topology([A])
-        self.topology.learn(HALVES, A)
+        self.topology.update_from_cluster_slots(HALVES, A)
         self.waiters = WaitList()
         self.stand: list[str] = []
         self.woken = 0
@@ -37,9 +37,9 @@ class Heard:
 
     def subscribed(self) -> None:
         """All that is wanted is subscribed to, and confirmed."""
-        for server, channels in self.of.wanted().items():
+        for server, channels in self.of.missing_by_server().items():
             for channel in channels:
-                self.of.hear(server, [b"ssubscribe", channel, 1])
+                self.of.on_message(server, [b"ssubscribe", channel, 1])
 
 
 @pytest.fixture
@@ -49,74 +49,74 @@ def heard() -> Heard:
 
 def test_each_channel_is_wanted_once_at_the_server_of_its_shard(heard: Heard) -> None:
     assert (heard.topology.server(0), heard.topology.server(1)) == (B, A)
-    assert heard.of.wanted() == {B: [ZERO], A: [ONE]}
-    assert heard.of.wanted() == {}
+    assert heard.of.missing_by_server() == {B: [ZERO], A: [ONE]}
+    assert heard.of.missing_by_server() == {}
 
 
 def test_a_queue_stands_once_all_its_channels_are_confirmed(heard: Heard) -> None:
-    heard.of.wanted()
-    heard.of.hear(B, [b"ssubscribe", ZERO, 1])
+    heard.of.missing_by_server()
+    heard.of.on_message(B, [b"ssubscribe", ZERO, 1])
     assert heard.stand == []
-    heard.of.hear(A, [b"ssubscribe", ONE, 1])
+    heard.of.on_message(A, [b"ssubscribe", ONE, 1])
     assert (heard.stand, heard.woken) == (["work"], 0)
 
 
 def test_a_message_wakes_the_queue(heard: Heard) -> None:
     heard.subscribed()
-    heard.of.hear(A, [b"smessage", ONE, b"1"])
+    heard.of.on_message(A, [b"smessage", ONE, b"1"])
     assert heard.woken == 1
 
 
 def test_a_subscription_that_is_taken_back_is_made_again_where_the_map_says(heard: Heard) -> None:
     heard.subscribed()
-    heard.of.hear(A, [b"sunsubscribe", ONE, 0])
-    assert heard.of.map_is_old
-    heard.topology.moved(slot_of(1), B)
-    assert heard.of.wanted() == {B: [ONE]}
+    heard.of.on_message(A, [b"sunsubscribe", ONE, 0])
+    assert heard.of.slots_stale
+    heard.topology.apply_moved(hash_slot(1), B)
+    assert heard.of.missing_by_server() == {B: [ONE]}
     assert heard.woken == 0
-    heard.of.hear(B, [b"ssubscribe", ONE, 1])
+    heard.of.on_message(B, [b"ssubscribe", ONE, 1])
     assert heard.woken == 1
 
 
 def test_a_slot_that_has_moved_by_the_map_is_followed(heard: Heard) -> None:
     heard.subscribed()
-    heard.topology.moved(slot_of(1), B)
-    assert heard.of.wanted() == {B: [ONE]}
+    heard.topology.apply_moved(hash_slot(1), B)
+    assert heard.of.missing_by_server() == {B: [ONE]}
     # What the former server still says of it is old.
-    heard.of.hear(A, [b"sunsubscribe", ONE, 0])
-    assert heard.of.wanted() == {}
+    heard.of.on_message(A, [b"sunsubscribe", ONE, 0])
+    assert heard.of.missing_by_server() == {}
 
 
 def test_a_server_that_passes_a_subscription_on_is_believed(heard: Heard) -> None:
     heard.subscribed()
-    heard.of.lost(A)
-    assert heard.of.wanted() == {A: [ONE]}
-    heard.of.passed_on(A, MovedError(f"{slot_of(1)} b:2"))
-    assert heard.of.wanted() == {B: [ONE]}
+    heard.of.on_connection_lost(A)
+    assert heard.of.missing_by_server() == {A: [ONE]}
+    heard.of.on_redirect(A, MovedError(f"{hash_slot(1)} b:2"))
+    assert heard.of.missing_by_server() == {B: [ONE]}
 
 
 def test_all_look_once_when_everything_of_a_lost_server_stands_again(heard: Heard) -> None:
     heard.of.add("other")
     heard.subscribed()
-    heard.of.lost(A)
-    [(server, channels)] = heard.of.wanted().items()
+    heard.of.on_connection_lost(A)
+    [(server, channels)] = heard.of.missing_by_server().items()
     assert (server, len(channels)) == (A, 2)
     confirmed: Any = iter(channels)
-    heard.of.hear(A, [b"ssubscribe", next(confirmed), 1])
+    heard.of.on_message(A, [b"ssubscribe", next(confirmed), 1])
     assert heard.woken == 0
-    heard.of.hear(A, [b"ssubscribe", next(confirmed), 1])
+    heard.of.on_message(A, [b"ssubscribe", next(confirmed), 1])
     assert heard.woken == 1
 
 
 def test_all_stand_once_nothing_is_unconfirmed_or_interrupted(heard: Heard) -> None:
-    assert not heard.of.all_stand
+    assert not heard.of.all_confirmed
     heard.subscribed()
-    assert heard.of.all_stand
-    heard.of.lost(A)
-    assert not heard.of.all_stand
-    heard.of.hear(B, [b"smessage", ZERO, b"1"])
-    assert not heard.of.all_stand
+    assert heard.of.all_confirmed
+    heard.of.on_connection_lost(A)
+    assert not heard.of.all_confirmed
+    heard.of.on_message(B, [b"smessage", ZERO, b"1"])
+    assert not heard.of.all_confirmed
     heard.subscribed()
-    assert heard.of.all_stand
+    assert heard.of.all_confirmed
     heard.of.add("other")
-    assert not heard.of.all_stand
+    assert not heard.of.all_confirmed

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from tickwheel import TickwheelError, Unauthenticated, Unavailable
-from tickwheel.service.token_quota import Usage
+from tickwheel.service.token_quota import TokenQuota
 
 pytestmark = pytest.mark.unit
 
 OLD, NEW = ("produce",), ("consume",)
 
 
-async def waits(usage: Usage, rights: Any) -> None:
-    async with usage.under_way(rights, None):
+async def waits(usage: TokenQuota, rights: Any) -> None:
+    async with usage.track_call(rights, None):
         await asyncio.Event().wait()
 
 
@@ -24,15 +24,15 @@ def test_a_call_ends_when_its_token_is_withdrawn_or_has_other_rights(
     waits_already: bool, withdrawn: bool, kind: type[TickwheelError]
 ) -> None:
     async def program() -> None:
-        usage = Usage("shop")
-        usage.allow(OLD, None, None, None)
+        usage = TokenQuota("shop")
+        usage.update_limits(OLD, None, None, None)
         call = asyncio.create_task(waits(usage, OLD))
         if waits_already:
             await asyncio.sleep(0)
         if withdrawn:
-            usage.withdraw()
+            usage.revoke()
         else:
-            usage.allow(NEW, None, None, None)
+            usage.update_limits(NEW, None, None, None)
         with pytest.raises(kind):
             await asyncio.wait_for(call, 20)
 
@@ -41,11 +41,11 @@ def test_a_call_ends_when_its_token_is_withdrawn_or_has_other_rights(
 
 def test_a_call_goes_on_when_its_token_has_other_limits() -> None:
     async def program() -> None:
-        usage = Usage("shop")
-        usage.allow(OLD, None, None, None)
+        usage = TokenQuota("shop")
+        usage.update_limits(OLD, None, None, None)
         call = asyncio.create_task(waits(usage, OLD))
         await asyncio.sleep(0)
-        usage.allow(OLD, 5, None, 7)
+        usage.update_limits(OLD, 5, None, 7)
         await asyncio.sleep(0)
         assert not call.done()
         call.cancel()

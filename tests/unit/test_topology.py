@@ -2,62 +2,64 @@
 
 import pytest
 
-from tickwheel.redis.topology import SINGLE, SLOTS, Topology, named, slot_of
+from tickwheel.redis.topology import HASH_SLOTS, SINGLE, Topology, hash_slot, node_name
 
 pytestmark = pytest.mark.unit
 
 # As CLUSTER SLOTS answers: first and last slot, the primary, its replicas.
 HALVES = [
     [0, 8_191, [b"10.0.0.1", 7001, b"id1", []], [b"10.0.0.1", 7003, b"id3", []]],
-    [8_192, SLOTS - 1, [b"10.0.0.2", 7002, b"id2", []]],
+    [8_192, HASH_SLOTS - 1, [b"10.0.0.2", 7002, b"id2", []]],
 ]
 
 
 def cluster() -> Topology:
     topology = Topology(["seed:7000"])
-    topology.learn(HALVES, "seed:7000")
+    topology.update_from_cluster_slots(HALVES, "seed:7000")
     return topology
 
 
 def test_the_slot_of_a_shard_is_that_of_its_tag() -> None:
     # CLUSTER KEYSLOT 'tw:{3}:clock' and 'tw:{63}:clock'
-    assert (slot_of(3), slot_of(63)) == (1_584, 10_499)
+    assert (hash_slot(3), hash_slot(63)) == (1_584, 10_499)
 
 
 def test_a_single_server_has_every_shard() -> None:
     topology = Topology()
     assert not topology.is_cluster
     assert {topology.server(shard) for shard in range(64)} == {SINGLE}
-    assert topology.one_shard_each() == {SINGLE: 0}
+    assert topology.representative_shards() == {SINGLE: 0}
 
 
 def test_of_a_cluster_nothing_is_known_before_its_map_was_read() -> None:
     topology = Topology(["a:1", "b:2"])
-    assert (topology.version, topology.server(0), topology.known()) == (0, None, ["a:1", "b:2"])
+    assert (topology.version, topology.server(0), topology.all_nodes()) == (0, None, ["a:1", "b:2"])
 
 
 def test_each_shard_is_at_the_primary_of_its_slot() -> None:
     topology = cluster()
     assert (topology.server(3), topology.server(63)) == ("10.0.0.1:7001", "10.0.0.2:7002")
-    assert {topology.server(shard): shard for shard in topology.one_shard_each().values()} == topology.one_shard_each()
+    assert {
+        topology.server(shard): shard for shard in topology.representative_shards().values()
+    } == topology.representative_shards()
 
 
 def test_primaries_replicas_and_those_that_the_url_names_are_known() -> None:
-    assert set(cluster().known()) == {"10.0.0.1:7001", "10.0.0.1:7003", "10.0.0.2:7002", "seed:7000"}
+    assert set(cluster().all_nodes()) == {"10.0.0.1:7001", "10.0.0.1:7003", "10.0.0.2:7002", "seed:7000"}
 
 
 def test_a_slot_that_has_moved_is_elsewhere_and_no_other_is() -> None:
     topology = cluster()
-    topology.moved(slot_of(3), "10.0.0.2:7002")
+    topology.apply_moved(hash_slot(3), "10.0.0.2:7002")
     assert (topology.server(3), topology.server(2)) == (
         "10.0.0.2:7002",
-        "10.0.0.1:7001" if slot_of(2) < 8_192 else "10.0.0.2:7002",
+        "10.0.0.1:7001" if hash_slot(2) < 8_192 else "10.0.0.2:7002",
     )
 
 
 def test_a_slot_that_nobody_serves_has_no_server() -> None:
     topology = cluster()
-    topology.learn(HALVES[1:], "seed:7000")
+    topology.update_from_cluster_slots(HALVES[1:], "seed:7000")
     assert (topology.server(3), topology.version) == (None, 2)
 
 
@@ -66,4 +68,4 @@ def test_a_slot_that_nobody_serves_has_no_server() -> None:
     [(b"10.0.0.1", "10.0.0.1:7"), ("::1", "[::1]:7"), (b"", "teller:7"), (None, "teller:7"), (b"?", "teller:7")],
 )
 def test_a_server_without_a_host_of_its_own_is_at_that_of_who_told(host: bytes | str | None, name: str) -> None:
-    assert named(host, 7, "teller:1") == name
+    assert node_name(host, 7, "teller:1") == name

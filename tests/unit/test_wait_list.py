@@ -104,7 +104,7 @@ def test_whoever_gets_the_wake_up_of_one_that_left_passes_it_on() -> None:
     line.list.remove(line["a"])
     line.looks("b")
 
-    line.list.pass_on(line["b"])
+    line.list.forward(line["b"])
 
     assert line.told == ["a", "b", "c"]
 
@@ -145,7 +145,7 @@ def test_a_wake_up_is_passed_on_to_each_of_the_others_once() -> None:
 
     for name in "abc":
         line.looks(name)
-        line.list.pass_on(line[name])
+        line.list.forward(line[name])
 
     assert line.told == ["a", "b", "c"]
 
@@ -155,8 +155,8 @@ def test_who_has_passed_a_wake_up_on_has_none_left() -> None:
     line.list.wake("q", 1)
     line.looks("a")
 
-    line.list.pass_on(line["a"])
-    line.list.pass_on(line["a"])
+    line.list.forward(line["a"])
+    line.list.forward(line["a"])
 
     assert line.told == ["a", "b"]
 
@@ -168,7 +168,7 @@ def test_a_wake_up_is_still_passed_on_after_everybody_was_asked_to_look() -> Non
     line.looks("abc")
     line.told.clear()
 
-    line.list.pass_on(line["a"])
+    line.list.forward(line["a"])
 
     assert line.told == ["b"]
 
@@ -179,7 +179,7 @@ def test_a_sweep_asks_the_next_waiter_of_each_queue_and_nobody_passes_it_on() ->
 
     line.list.sweep()
     line.looks("a")
-    line.list.pass_on(line["a"])
+    line.list.forward(line["a"])
     line.list.sweep()
 
     assert line.told == ["a", "b"]

@@ -17,7 +17,7 @@ def not_refused() -> None:
 def test_a_waiter_that_is_woken_and_cancelled_at_once_is_cancelled() -> None:
     async def woken_and_cancelled() -> None:
         waiters = WaitList()
-        parked = asyncio.create_task(TaskWaiter(waiters, "q", not_refused).park(60))
+        parked = asyncio.create_task(TaskWaiter(waiters, "q", not_refused).wait(60))
         await asyncio.sleep(0)
         waiters.wake("q", 1)
         parked.cancel()
@@ -30,7 +30,7 @@ def test_a_waiter_that_is_woken_and_cancelled_at_once_is_cancelled() -> None:
 def test_a_waiter_wakes_when_its_queue_has_something() -> None:
     async def woken() -> None:
         waiters = WaitList()
-        parked = asyncio.create_task(TaskWaiter(waiters, "q", not_refused).park(60))
+        parked = asyncio.create_task(TaskWaiter(waiters, "q", not_refused).wait(60))
         await asyncio.sleep(0)
         waiters.wake("q", 1)
         await parked
@@ -39,4 +39,4 @@ def test_a_waiter_wakes_when_its_queue_has_something() -> None:
 
 
 def test_a_waiter_wakes_when_its_time_is_over() -> None:
-    asyncio.run(TaskWaiter(WaitList(), "q", not_refused).park(0.001))
+    asyncio.run(TaskWaiter(WaitList(), "q", not_refused).wait(0.001))

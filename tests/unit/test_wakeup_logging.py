@@ -11,9 +11,9 @@ import pytest
 from redis.exceptions import ConnectionError
 
 from tests.support.wait_until import eventually, eventually_in_task
-from tickwheel.redis.topology import SLOTS, Topology
-from tickwheel.redis.wakeup_task import WakeTask
-from tickwheel.redis.wakeup_thread import WakeThread
+from tickwheel.redis.topology import HASH_SLOTS, Topology
+from tickwheel.redis.wakeup_task import WakeupTask
+from tickwheel.redis.wakeup_thread import WakeupThread
 
 pytestmark = pytest.mark.unit
 
@@ -90,24 +90,24 @@ class Returning:
 
     def learn(self) -> None:
         self.ask()
-        self.topology.learn([[0, SLOTS - 1, [b"a", 1]]], A)
+        self.topology.update_from_cluster_slots([[0, HASH_SLOTS - 1, [b"a", 1]]], A)
 
 
 class Servers(Returning):
-    def listening(self, server: str) -> Line:
+    def open_subscriber(self, server: str) -> Line:
         self.ask()
         return Line()
 
-    def read_map(self) -> None:
+    def refresh_slots(self) -> None:
         self.learn()
 
 
 class AsyncServers(Returning):
-    async def listening(self, server: str) -> AsyncLine:
+    async def open_subscriber(self, server: str) -> AsyncLine:
         self.ask()
         return AsyncLine()
 
-    async def read_map(self) -> None:
+    async def refresh_slots(self) -> None:
         self.learn()
 
 
@@ -120,22 +120,22 @@ def channels(queue: str) -> list[str]:
 
 
 def in_thread(topology: Topology, is_told: Callable[[], bool]) -> None:
-    wakes = WakeThread(Servers(topology), channels)  # type: ignore[arg-type]
+    wakes = WakeupThread(Servers(topology), channels)  # type: ignore[arg-type]
     try:
-        wakes.watch("work")
+        wakes.subscribe("work")
         eventually(is_told, "wake-ups are back")
-        wakes.watch("other")
+        wakes.subscribe("other")
     finally:
         wakes.stop()
 
 
 def in_task(topology: Topology, is_told: Callable[[], bool]) -> None:
     async def watch() -> None:
-        wakes = WakeTask(AsyncServers(topology), channels)  # type: ignore[arg-type]
+        wakes = WakeupTask(AsyncServers(topology), channels)  # type: ignore[arg-type]
         try:
-            await wakes.watch("work")
+            await wakes.subscribe("work")
             await eventually_in_task(is_told, "wake-ups are back")
-            await wakes.watch("other")
+            await wakes.subscribe("other")
         finally:
             await wakes.stop()
 
@@ -171,9 +171,9 @@ def test_a_subscription_that_does_not_stand_in_time_is_told_of_once(
     async def watch() -> None:
         servers = AsyncServers(Topology())
         servers.left = 1_000_000
-        wakes = WakeTask(servers, channels)  # type: ignore[arg-type]
+        wakes = WakeupTask(servers, channels)  # type: ignore[arg-type]
         for _ in range(3):
-            await wakes.watch("work")
+            await wakes.subscribe("work")
         await wakes.stop()
 
     asyncio.run(watch())

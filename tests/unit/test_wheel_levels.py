@@ -8,8 +8,8 @@ from tickwheel.storage.wheel_levels import (
     HIGHEST,
     LOWEST,
     RADIX,
-    ahead,
     is_near,
+    lead_time,
     length,
     level_for,
     name,
@@ -53,7 +53,7 @@ def test_a_slot_covers_exactly_its_children(moment: int, level: int) -> None:
 def test_a_timer_is_filed_into_a_slot_that_is_not_yet_served_or_on_the_lowest_level(now: int) -> None:
     for moment in edges_around(now):
         level = level_for(moment, now)
-        served_from = start(level, number(level, moment)) - ahead(level)
+        served_from = start(level, number(level, moment)) - lead_time(level)
         assert level == LOWEST or served_from > now, f"level {level} for {moment} at {now}"
 
 
@@ -61,7 +61,7 @@ def test_a_timer_is_filed_into_a_slot_that_is_not_yet_served_or_on_the_lowest_le
 def test_a_timer_is_filed_on_the_highest_level_that_is_not_yet_served(now: int) -> None:
     for moment in edges_around(now):
         for level in range(level_for(moment, now) + 1, HIGHEST + 1):
-            assert start(level, number(level, moment)) - ahead(level) <= now
+            assert start(level, number(level, moment)) - lead_time(level) <= now
 
 
 @given(MOMENTS, MOMENTS)
@@ -72,7 +72,7 @@ def test_past_times_are_of_the_lowest_level(now: int, ago: int) -> None:
 @given(MOMENTS)
 def test_a_slot_of_the_lowest_level_is_read_when_its_timers_are_near(now: int) -> None:
     for moment in edges_around(now):
-        served_from = start(LOWEST, number(LOWEST, moment)) - ahead(LOWEST)
+        served_from = start(LOWEST, number(LOWEST, moment)) - lead_time(LOWEST)
         assert is_near(moment, now) == (served_from <= now)
 
 

@@ -87,7 +87,7 @@ class Level(Generic[T]):
 
     def first_start(self) -> int:
         """When the earliest occupied slot starts. The level must not be empty."""
-        return self._earliest() * self.span
+        return self._earliest_occupied() * self.span
 
     def first_expiry(self) -> int:
         """The earliest expiry. The level must not be empty.
@@ -95,7 +95,7 @@ class Level(Generic[T]):
         A heap of the slot is made when it is first asked about, so that asking again after each
         cancel is O(log n) in the slot's timers; looking at all of them would be O(n).
         """
-        number = self._earliest()
+        number = self._earliest_occupied()
         slot = self._slots[number]
         heap = self._heaps.get(number)
         if heap is None:
@@ -107,7 +107,7 @@ class Level(Generic[T]):
 
     def take_first(self) -> dict[Timer, T]:
         """Take out the earliest occupied slot, its timers in the order of adding."""
-        number = self._earliest()
+        number = self._earliest_occupied()
         slot = self._slots[number]
         self._drop(number)
         return slot
@@ -116,7 +116,7 @@ class Level(Generic[T]):
         """The occupied slots, earliest first."""
         return [self._slots[number] for number in sorted(self._slots)]
 
-    def _earliest(self) -> int:
+    def _earliest_occupied(self) -> int:
         lowest_bit = self._occupied & -self._occupied
         return self._first_number + lowest_bit.bit_length() - 1
 

@@ -50,9 +50,9 @@ class TimingWheel(Generic[T]):
     __slots__ = ("_count", "_due", "_ends", "_levels", "_origin", "_radix", "_reached", "_tick")
 
     def __init__(self, now: int, *, tick: int = 1, radix: int = 64) -> None:
-        now = _whole("now", now)
-        self._tick = _whole("tick", tick, at_least=1)
-        self._radix = _whole("radix", radix, at_least=2)
+        now = _check_int("now", now)
+        self._tick = _check_int("tick", tick, at_least=1)
+        self._radix = _check_int("radix", radix, at_least=2)
         # Inside, time is counted from the last tick at or before the start. It is never negative
         # then; a turn that contains -1 would end at 0 on every level, however many there are.
         self._origin = now - now % self._tick
@@ -77,7 +77,7 @@ class TimingWheel(Generic[T]):
         A time between two ticks counts as the tick after it. A time that has been reached is due at
         once: the next `advance` hands it out before everything later.
         """
-        time = _whole("time", time) - self._origin
+        time = _check_int("time", time) - self._origin
         if time <= self._reached:
             timer = new_timer(self._reached)
             self._due[timer] = item
@@ -94,15 +94,15 @@ class TimingWheel(Generic[T]):
         True if that keeps the item from being handed out; false if it was handed out or cancelled
         before, or is not of this wheel.
         """
-        expiry = expiry_of(Timer(_whole("timer", timer)))
+        expiry = expiry_of(Timer(_check_int("timer", timer)))
         if expiry <= self._reached:
-            found = timer in self._due
-            if found:
+            existed = timer in self._due
+            if existed:
                 del self._due[timer]
         else:
-            found = expiry < self._ends[-1] and self._level_of(expiry).remove(timer)
-        self._count -= found
-        return found
+            existed = expiry < self._ends[-1] and self._level_of(expiry).remove(timer)
+        self._count -= existed
+        return existed
 
     def advance(self, now: int, *, limit: int | None = None) -> list[T]:
         """Take out and return what is due at `now`, in order of tick, first added first in a tick.
@@ -120,16 +120,16 @@ class TimingWheel(Generic[T]):
         Costs O(items + cascades + levels), however far the clock has jumped. `limit` bounds the
         items, not the cascades: one call may have to spread a large slot, or several.
         """
-        now = _whole("now", now) - self._origin
+        now = _check_int("now", now) - self._origin
         if limit is not None:
-            limit = _whole("limit", limit, at_least=1)
+            limit = _check_int("limit", limit, at_least=1)
         taken: list[T] = []
         if now < self._reached:
             return taken
         while limit is None or len(taken) < limit:
             if self._due:
                 self._take_due(taken, limit)
-            elif (index := self._lowest()) is None or (start := self._levels[index].first_start()) > now:
+            elif (index := self._lowest_occupied()) is None or (start := self._levels[index].first_start()) > now:
                 self._reach(now)
                 break
             else:
@@ -147,7 +147,7 @@ class TimingWheel(Generic[T]):
         """
         if self._due:
             return self._origin + self._reached
-        index = self._lowest()
+        index = self._lowest_occupied()
         if index is None:
             return None
         level = self._levels[index]
@@ -187,7 +187,7 @@ class TimingWheel(Generic[T]):
         self._levels.append(level)
         self._ends.append(level.turn_to(self._reached))
 
-    def _lowest(self) -> int | None:
+    def _lowest_occupied(self) -> int | None:
         """The index of the lowest occupied level."""
         for index, level in enumerate(self._levels):
             if level:
@@ -232,7 +232,7 @@ def round_up(time: int, tick: int) -> int:
     return -(-time // tick) * tick
 
 
-def _whole(name: str, value: object, at_least: int | None = None) -> int:
+def _check_int(name: str, value: object, at_least: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number (int), not {reprlib.repr(value)} ({type(value).__name__})")
     if at_least is not None and value < at_least:

@@ -10,14 +10,14 @@ from datetime import tzinfo
 from itertools import chain
 
 from tickwheel import limits
-from tickwheel.celery.source_queue import Broker, Waiting
+from tickwheel.celery.source_queue import CeleryQueue, CeleryQueueItem
 from tickwheel.client import Queue
 from tickwheel.errors import IdConflict, InvalidArgument
 from tickwheel.model.message import NewMessage
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class SkippedMessage:
     """A message that stays in Celery."""
 
     id: str
@@ -33,15 +33,15 @@ class Report:
     moved: int = 0
     there_before: int = 0
     """Moved as well: Tickwheel had them from an import that was interrupted, or as another copy of the same call."""
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[SkippedMessage] = field(default_factory=list)
 
 
-class Import:
+class Importer:
     """From one queue of Celery to one of Tickwheel."""
 
     def __init__(
         self,
-        broker: Broker,
+        source: CeleryQueue,
         queue: Queue,
         timezone: tzinfo,
         *,
@@ -49,68 +49,70 @@ class Import:
         payload_limit: int = limits.PAYLOAD_BYTES_MAX,
     ) -> None:
         """``timezone`` is that of ETAs that name none, ``payload_limit`` that of the queue."""
-        self._broker = broker
+        self._source = source
         self._queue = queue
         self._timezone = timezone
         self._max_attempts = max_attempts
         self._payload_limit = payload_limit
-        self.report = Report(broker.queue)
+        self.report = Report(source.queue)
 
     def run(self, *, unacked: bool = False) -> Report:
         """Move all that can be. With ``unacked`` also what workers had taken: none of them may be at work."""
         for page in self._pages(unacked):
             movable = []
-            for each in page:
-                if self._may_move(each):
-                    movable.append(each)
-                elif self._broker.holds(each):
-                    self._broker.put_back(each)
+            for item in page:
+                if self._may_move(item):
+                    movable.append(item)
+                elif self._source.is_held(item):
+                    self._source.requeue(item)
             self._move(movable)
         return self.report
 
-    def look(self, *, unacked: bool = False) -> Report:
+    def dry_run(self, *, unacked: bool = False) -> Report:
         """The same, and nothing is moved."""
         for page in self._pages(unacked):
-            self.report.moved += sum(self._may_move(each) for each in page)
+            self.report.moved += sum(self._may_move(item) for item in page)
         return self.report
 
-    def _pages(self, unacked: bool) -> Iterator[list[Waiting]]:
-        return chain([self._broker.held()], self._broker.listed(), self._broker.unacked() if unacked else ())
+    def _pages(self, unacked: bool) -> Iterator[list[CeleryQueueItem]]:
+        return chain(
+            [self._source.held_items()], self._source.listed_items(), self._source.unacked_items() if unacked else ()
+        )
 
-    def _may_move(self, waiting: Waiting) -> bool:
-        reason = waiting.refusal
+    def _may_move(self, item: CeleryQueueItem) -> bool:
+        reason = item.refusal
         if reason is None:
             try:
-                size = len(self._message(waiting).payload)
+                size = len(self._message(item).payload)
                 if size > self._payload_limit:
                     reason = f"it has {size:,} bytes, and the queue takes {self._payload_limit:,}"
             except InvalidArgument as error:
                 reason = str(error)
         if reason is not None:
-            self._refuse(waiting, reason)
+            self._skip(item, reason)
         return reason is None
 
-    def _message(self, waiting: Waiting) -> NewMessage:
-        return waiting.call.message(self._timezone, self._max_attempts)
+    def _message(self, item: CeleryQueueItem) -> NewMessage:
+        return item.call.to_new_message(self._timezone, self._max_attempts)
 
-    def _move(self, page: Sequence[Waiting]) -> None:
-        taken = self._broker.take(page)
+    def _move(self, page: Sequence[CeleryQueueItem]) -> None:
+        taken = self._source.take(page)
         # A call may wait twice; Celery would run it twice, and here it is one.
-        new = {each.call.id: each for each in taken}
+        new = {item.call.id: item for item in taken}
         conflicting: set[str] = set()
         try:
-            results = self._queue.enqueue_many(self._message(each) for each in new.values())
+            results = self._queue.enqueue_many(self._message(item) for item in new.values())
         except IdConflict as error:
             conflicting = {id_ for id_, result in zip(new, error.results, strict=True) if result is None}
             results = [result for result in error.results if result is not None]
-        for each in taken:
-            if each.call.id in conflicting:
-                self._refuse(each, "Tickwheel has another message of this id")
-                self._broker.put_back(each)
-        self._broker.done([each for each in taken if each.call.id not in conflicting])
+        for item in taken:
+            if item.call.id in conflicting:
+                self._skip(item, "Tickwheel has another message of this id")
+                self._source.requeue(item)
+        self._source.acknowledge([item for item in taken if item.call.id not in conflicting])
         created = sum(result.created for result in results)
         self.report.moved += created
-        self.report.there_before += len(taken) - created - sum(each.call.id in conflicting for each in taken)
+        self.report.there_before += len(taken) - created - sum(item.call.id in conflicting for item in taken)
 
-    def _refuse(self, waiting: Waiting, reason: str) -> None:
-        self.report.refused.append(Refused(waiting.call.id, waiting.call.task, reason))
+    def _skip(self, item: CeleryQueueItem, reason: str) -> None:
+        self.report.refused.append(SkippedMessage(item.call.id, item.call.task, reason))

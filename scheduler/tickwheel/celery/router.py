@@ -15,10 +15,10 @@ from kombu.common import Broadcast
 from kombu.utils.imports import symbol_by_name
 from kombu.utils.json import dumps
 
-from tickwheel.celery import task_adapter as running
-from tickwheel.celery.celery_message import CeleryCall
+from tickwheel.celery import task_adapter
+from tickwheel.celery.celery_message import CeleryMessage
 from tickwheel.errors import InvalidArgument, PayloadTooLarge
-from tickwheel.runtime.log_throttle import Seldom
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.celery_routes import TICKWHEEL, Routes
 
@@ -44,7 +44,7 @@ def migrate(celery: Any, app: TaskApp, *, queues: Mapping[str, str] | None = Non
     if "amqp" in vars(celery):
         celery.amqp.__class__ = RoutedAMQP
         vars(celery.amqp).pop("send_task_message", None)
-    app.on_load(lambda: running.declare(celery, app, names))
+    app.on_load(lambda: task_adapter.declare(celery, app, names))
 
 
 class Sender:
@@ -56,21 +56,21 @@ class Sender:
         self._queues = queues
         self._send = send
         self._routes = Routes(lambda name: app.tickwheel.setting(name))
-        self._seldom = Seldom()
+        self._log_throttle = LogThrottle()
 
     def __call__(self, producer: Any, name: str, message: Any, **options: Any) -> Any:
         """Raises what `Queue.enqueue` raises: nothing is sent to Celery then."""
-        if running.is_retry(message):
+        if task_adapter.is_retry(message):
             return None
         id_ = message.headers.get("id")
-        if id_ is None or self._routes.of(name).target(id_) != TICKWHEEL:
+        if id_ is None or self._routes.get(name).target(id_) != TICKWHEEL:
             return self._send(producer, name, message, **options)
         try:
             queue = self._queue_of(options)
             self._enqueue(name, queue, message, options)
-        except _Stays as reason:
+        except _NotRoutable as reason:
             text = f"a call of {name} stays with Celery: {reason}"
-            _log.log(self._seldom.level(text), "%s", text)
+            _log.log(self._log_throttle.level(text), "%s", text)
             return self._send(producer, name, message, **options)
         return None
 
@@ -78,54 +78,54 @@ class Sender:
         """Tickwheel's queue for the one that Celery's router chose."""
         chosen = options.get("queue")
         if chosen is None and (options.get("exchange") or options.get("routing_key")):
-            raise _Stays("it names an exchange or a routing key instead of a queue")
+            raise _NotRoutable("it names an exchange or a routing key instead of a queue")
         if isinstance(chosen, Broadcast):
-            raise _Stays("its queue is a broadcast")
+            raise _NotRoutable("its queue is a broadcast")
         if chosen is None:
             chosen = self._celery.amqp.default_queue
         try:
-            return running.queue_name(getattr(chosen, "name", chosen), self._queues)
+            return task_adapter.queue_name(getattr(chosen, "name", chosen), self._queues)
         except InvalidArgument as error:
-            raise _Stays(str(error)) from error
+            raise _NotRoutable(str(error)) from error
 
     def _enqueue(self, name: str, queue: str, message: Any, options: Mapping[str, Any]) -> None:
         headers = {**message.headers, **(options.get("headers") or {})}
         properties = {**message.properties, "priority": options.get("priority")}
         body = self._body(name, message.body, headers, options)
-        about = {"exchange": "", "routing_key": queue, "headers": headers, "properties": properties}
-        signals.before_task_publish.send(sender=name, body=message.body, declare=[], retry_policy={}, **about)
+        common_fields = {"exchange": "", "routing_key": queue, "headers": headers, "properties": properties}
+        signals.before_task_publish.send(sender=name, body=message.body, declare=[], retry_policy={}, **common_fields)
         # What was just added to the headers goes along.
-        call = CeleryCall(json.loads(dumps(headers)), body, properties.get("reply_to") or "", properties["priority"])
-        most = running.most_attempts(self._celery._tasks.get(name), call.retries)
+        call = CeleryMessage(json.loads(dumps(headers)), body, properties.get("reply_to") or "", properties["priority"])
+        max_attempts = task_adapter.max_attempts(self._celery._tasks.get(name), call.retries)
         try:
-            new = call.message(self._celery.timezone, most, lowest_first=self._lowest_first)
-            running.declare_queue(self._app, queue)
+            new = call.to_new_message(self._celery.timezone, max_attempts, lowest_first=self._lowest_first)
+            task_adapter.declare_queue(self._app, queue)
             self._app.declared(queue).enqueue_many([new])
         except (InvalidArgument, PayloadTooLarge) as error:
             # Nothing was added: of one message these say no more.
-            raise _Stays(str(error)) from error
+            raise _NotRoutable(str(error)) from error
         signals.after_task_publish.send(sender=name, body=message.body, exchange="", routing_key=queue, headers=headers)
 
     def _body(self, name: str, body: tuple[Any, ...], headers: Mapping[str, Any], options: Mapping[str, Any]) -> str:
         """The arguments as JSON. Raises _Stays for what Celery alone can do."""
-        if obstacle := CeleryCall(headers, "").obstacle(body[2]):
-            raise _Stays(obstacle)
+        if reason := CeleryMessage(headers, "").why_not_movable(body[2]):
+            raise _NotRoutable(reason)
         task, limit = self._celery._tasks.get(name), headers.get("timelimit")
         if limit and any(limit) and (task is None or list(limit) != [task.time_limit, task.soft_time_limit]):
-            raise _Stays("it has a time limit of its own; give it to the task")
+            raise _NotRoutable("it has a time limit of its own; give it to the task")
         serializer = options.get("serializer") or self._celery.conf.task_serializer
         if serializer != "json":
             # Others tell a tuple from a list, and 1 from "1" as a key.
-            raise _Stays(f"its serializer is {serializer}, and Tickwheel's is json")
+            raise _NotRoutable(f"its serializer is {serializer}, and Tickwheel's is json")
         try:
             return str(dumps(body))
         except (TypeError, ValueError, RecursionError) as error:
-            raise _Stays(f"its arguments cannot be written as JSON: {error}") from error
+            raise _NotRoutable(f"its arguments cannot be written as JSON: {error}") from error
 
     @cached_property
     def _lowest_first(self) -> bool:
         return str(self._celery.conf.broker_write_url or "").startswith(("redis", "sentinel"))
 
 
-class _Stays(Exception):
+class _NotRoutable(Exception):
     """Why a call is sent to Celery although its route says otherwise."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tickwheel.celery.celery_message import CeleryCall
+from tickwheel.celery.celery_message import CeleryMessage
 
 _HELD = "tickwheel:importing:"
 _UNACKED, _UNACKED_INDEX = "unacked", "unacked_index"
@@ -40,23 +40,23 @@ for n = 1, #ARGV, 2 do
 end
 return taken
 """
-_GIVE_BACK: Final = """
+_REQUEUE: Final = """
 if redis.call('LREM', KEYS[1], 1, ARGV[1]) > 0 then redis.call('LPUSH', KEYS[2], ARGV[2]) end
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class CeleryQueueItem:
     """One message: the bytes, where they are, and the call that they are, or why they cannot be one."""
 
     raw: bytes
-    place: str
+    key: str
     tag: bytes | None
-    call: CeleryCall
+    call: CeleryMessage
     refusal: str | None
 
 
-class Broker:
+class CeleryQueue:
     """The messages of one queue. ``redis`` is a client that answers bytes, ``prefix`` kombu's ``global_keyprefix``."""
 
     def __init__(self, redis: Any, queue: str, prefix: str = "") -> None:
@@ -67,64 +67,64 @@ class Broker:
         self._unacked, self._unacked_index = prefix + _UNACKED, prefix + _UNACKED_INDEX
         self._take_listed = redis.register_script(_TAKE_LISTED)
         self._take_unacked = redis.register_script(_TAKE_UNACKED)
-        self._give_back = redis.register_script(_GIVE_BACK)
+        self._requeue_script = redis.register_script(_REQUEUE)
         self._taken = 0
 
-    def held(self) -> list[Waiting]:
+    def held_items(self) -> list[CeleryQueueItem]:
         """What an import that was interrupted had taken; not more than a page."""
-        return [_read(each, self._held, None) for each in self._redis.lrange(self._held, 0, -1)]
+        return [_parse(item, self._held, None) for item in self._redis.lrange(self._held, 0, -1)]
 
-    def listed(self) -> Iterator[list[Waiting]]:
+    def listed_items(self) -> Iterator[list[CeleryQueueItem]]:
         """What waits in the lists, the most urgent and oldest first. What comes meanwhile is not waited for."""
         for suffix in _PRIORITIES:
             key, left = self._key + suffix, 0
             more = self._redis.llen(key)
             while more > 0 and (raw := self._redis.lrange(key, -left - min(more, _PAGE), -left - 1)):
                 self._taken = 0
-                yield [_read(each, key, None) for each in reversed(raw)]
+                yield [_parse(item, key, None) for item in reversed(raw)]
                 more -= len(raw)
                 # What was not taken is passed over.
                 left += len(raw) - self._taken
 
-    def unacked(self) -> Iterator[list[Waiting]]:
+    def unacked_items(self) -> Iterator[list[CeleryQueueItem]]:
         """What workers had taken from the queue and not acknowledged."""
-        found = []
+        items = []
         for tag, raw in self._redis.hscan_iter(self._unacked, count=_PAGE):
             if _queue_of(raw) == self.queue:
-                found.append(_read(raw, self._unacked, tag))
-        for first in range(0, len(found), _PAGE):
-            yield found[first : first + _PAGE]
+                items.append(_parse(raw, self._unacked, tag))
+        for first in range(0, len(items), _PAGE):
+            yield items[first : first + _PAGE]
 
-    def take(self, messages: Sequence[Waiting]) -> list[Waiting]:
+    def take(self, items: Sequence[CeleryQueueItem]) -> list[CeleryQueueItem]:
         """Hold them, as far as they are still there; all are of one page."""
-        if not messages or self.holds(messages[0]):
-            return list(messages)
-        if messages[0].tag is None:
-            keys, args = [messages[0].place, self._held], [each.raw for each in messages]
+        if not items or self.is_held(items[0]):
+            return list(items)
+        if items[0].tag is None:
+            keys, args = [items[0].key, self._held], [item.raw for item in items]
             taken = self._take_listed(keys=keys, args=args)
         else:
             keys = [self._unacked, self._held, self._unacked_index]
-            taken = self._take_unacked(keys=keys, args=[part for each in messages for part in (each.tag, each.raw)])
-        found = [each for each, was_there in zip(messages, taken, strict=True) if was_there]
-        self._taken += len(found)
-        return found
+            taken = self._take_unacked(keys=keys, args=[part for item in items for part in (item.tag, item.raw)])
+        taken_items = [item for item, was_there in zip(items, taken, strict=True) if was_there]
+        self._taken += len(taken_items)
+        return taken_items
 
-    def done(self, messages: Sequence[Waiting]) -> None:
+    def acknowledge(self, items: Sequence[CeleryQueueItem]) -> None:
         """Tickwheel has them."""
         with self._redis.pipeline(transaction=False) as pipeline:
-            for each in messages:
-                pipeline.lrem(self._held, 1, each.raw)
+            for item in items:
+                pipeline.lrem(self._held, 1, item.raw)
             pipeline.execute()
 
-    def holds(self, message: Waiting) -> bool:
+    def is_held(self, item: CeleryQueueItem) -> bool:
         """Whether it was found among those that an import had taken."""
-        return message.place == self._held
+        return item.key == self._held
 
-    def put_back(self, message: Waiting) -> None:
+    def requeue(self, item: CeleryQueueItem) -> None:
         """From those that are held into its queue, as the last."""
-        wrapped = json.loads(message.raw)
-        raw = json.dumps(wrapped[0]).encode() if isinstance(wrapped, list) else message.raw
-        self._give_back(keys=[self._held, self._key], args=[message.raw, raw])
+        wrapped = json.loads(item.raw)
+        raw = json.dumps(wrapped[0]).encode() if isinstance(wrapped, list) else item.raw
+        self._requeue_script(keys=[self._held, self._key], args=[item.raw, raw])
 
 
 def _loads(text: bytes | str) -> Any:
@@ -142,23 +142,23 @@ def _queue_of(raw: bytes) -> str:
         return ""
 
 
-def _read(raw: bytes, place: str, tag: bytes | None) -> Waiting:
+def _parse(raw: bytes, key: str, tag: bytes | None) -> CeleryQueueItem:
     try:
         wrapped = _loads(raw)
         message = wrapped[0] if isinstance(wrapped, list) else wrapped
         headers, properties = message["headers"], message["properties"]
         kind = message["content-type"]
         priority = int(properties.get("priority") or 0) or None
-        call = CeleryCall(dict(headers), "", str(properties.get("reply_to") or ""), priority)
+        call = CeleryMessage(dict(headers), "", str(properties.get("reply_to") or ""), priority)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        return Waiting(raw, place, tag, CeleryCall({}, ""), f"it is no message of kombu's: {error!r}")
+        return CeleryQueueItem(raw, key, tag, CeleryMessage({}, ""), f"it is no message of kombu's: {error!r}")
     try:
-        return Waiting(raw, place, tag, *_judged(message, call, kind))
+        return CeleryQueueItem(raw, key, tag, *_check_movable(message, call, kind))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        return Waiting(raw, place, tag, call, f"its body is not of Celery's protocol 2: {error!r}")
+        return CeleryQueueItem(raw, key, tag, call, f"its body is not of Celery's protocol 2: {error!r}")
 
 
-def _judged(message: Any, call: CeleryCall, kind: str) -> tuple[CeleryCall, str | None]:
+def _check_movable(message: Any, call: CeleryMessage, kind: str) -> tuple[CeleryMessage, str | None]:
     if kind != "application/json":
         return call, f"its content type is {kind}, and only application/json is read"
     if call.headers.get("compression"):
@@ -168,8 +168,8 @@ def _judged(message: Any, call: CeleryCall, kind: str) -> tuple[CeleryCall, str 
     body = message["body"]
     if message["properties"].get("body_encoding") == "base64":
         body = b64decode(body, validate=True).decode()
-    call = CeleryCall(call.headers, body, call.reply_to, call.priority)
+    call = CeleryMessage(call.headers, body, call.reply_to, call.priority)
     args, kwargs, embedded = _loads(body)
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise TypeError("arguments")
-    return call, call.obstacle(embedded or {})
+    return call, call.why_not_movable(embedded or {})

@@ -21,7 +21,7 @@ from celery.exceptions import TimeLimitExceeded as CeleryTimeLimitExceeded
 from kombu.utils.json import dumps, loads
 
 from tickwheel import limits
-from tickwheel.celery.celery_message import moment
+from tickwheel.celery.celery_message import parse_time
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation as arguments
 from tickwheel.tasks.app import TaskApp
@@ -37,21 +37,21 @@ _BUILT_IN = "celery."
 
 
 @dataclass(slots=True)
-class _Running:
+class _CurrentCall:
     """The call that runs here, and when its task asked to be tried again."""
 
     id: str
     retries: int
     arguments: list[Any]
-    again: datetime | None = None
+    retry_at: datetime | None = None
 
 
-_running: ContextVar[_Running | None] = ContextVar("tickwheel_celery_call", default=None)
+_current_call: ContextVar[_CurrentCall | None] = ContextVar("tickwheel_celery_call", default=None)
 
 
 def is_retry(message: Any) -> bool:
     """Whether a message that is about to be sent is the retry of the call that runs here: it is noted, and not sent."""
-    call = _running.get()
+    call = _current_call.get()
     if call is None or message.headers.get("id") != call.id or message.headers.get("retries") != call.retries + 1:
         return False
     if json.loads(dumps(message.body[:2])) != call.arguments:
@@ -59,7 +59,7 @@ def is_retry(message: Any) -> bool:
             f"task {call.id} was retried with other arguments than it has: a message cannot be changed; send a new one"
         )
     eta = message.headers.get("eta")
-    call.again = datetime.now(UTC) if eta is None else moment("eta", eta, UTC)
+    call.retry_at = datetime.now(UTC) if eta is None else parse_time("eta", eta, UTC)
     return True
 
 
@@ -69,7 +69,7 @@ def declare(celery: Any, app: TaskApp, queues: Mapping[str, str]) -> None:
     celery.set_current()
     for name in celery.amqp.queues:
         declare_queue(app, queue_name(name, queues))
-    celery_names = {mine: theirs for theirs, mine in queues.items()}
+    celery_names = {tickwheel_name: celery_name for celery_name, tickwheel_name in queues.items()}
     for name, task in sorted(celery.tasks.items()):
         if name.startswith(_BUILT_IN) or name in app.tasks:
             continue
@@ -84,7 +84,7 @@ def declare(celery: Any, app: TaskApp, queues: Mapping[str, str]) -> None:
             queue=queue,
             time_limit=timedelta(seconds=limit) if limit else _NO_TIME_LIMIT,
             retry=_FINAL,
-        )(_function(celery, task, celery_names))
+        )(_make_function(celery, task, celery_names))
     app.add_middleware(_WorkerSignals(celery))
 
 
@@ -103,15 +103,15 @@ def queue_name(celery_name: str, queues: Mapping[str, str]) -> str:
         raise InvalidArgument(f"{error}; name another: migrate(…, queues={{{celery_name!r}: …}})") from error
 
 
-def most_attempts(task: Any, retries: int) -> int | None:
+def max_attempts(task: Any, retries: int) -> int | None:
     """How often a call is delivered before it is Errored: Celery's first time, and its retries."""
     if task is None:
         return None
-    most = limits.MAX_ATTEMPTS_MAX if task.max_retries is None else task.max_retries + 1 - retries
-    return max(1, min(limits.MAX_ATTEMPTS_MAX, most))
+    maximum = limits.MAX_ATTEMPTS_MAX if task.max_retries is None else task.max_retries + 1 - retries
+    return max(1, min(limits.MAX_ATTEMPTS_MAX, maximum))
 
 
-def _function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> Callable[..., Any]:
+def _make_function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> Callable[..., Any]:
     hostname = f"tickwheel@{socket.gethostname()}"
     tracer = build_tracer(task.name, task, hostname=hostname, app=celery)
 
@@ -121,7 +121,7 @@ def _function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> Callab
         if expires := headers.get("expires"):
             _check_not_expired(celery, task, message.id, expires, stores)
         args, kwargs, embedded = loads(body)
-        call = _Running(message.id, int(headers.get("retries") or 0) + message.attempt - 1, json.loads(body)[:2])
+        call = _CurrentCall(message.id, int(headers.get("retries") or 0) + message.attempt - 1, json.loads(body)[:2])
         delivery = {
             "exchange": "",
             "routing_key": celery_names.get(message.queue, message.queue),
@@ -142,26 +142,26 @@ def _function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> Callab
             "kwargs": kwargs,
             "is_eager": False,
         }
-        token = _running.set(call)
+        token = _current_call.set(call)
         try:
             value, info, *_ = tracer(message.id, args, kwargs, request)
         except TimeLimitExceeded as error:
-            over = CeleryTimeLimitExceeded(current().task.time_limit.total_seconds())
-            task.backend.mark_as_failure(message.id, over, store_result=stores)
-            raise over from error
+            timeout_error = CeleryTimeLimitExceeded(current().task.time_limit.total_seconds())
+            task.backend.mark_as_failure(message.id, timeout_error, store_result=stores)
+            raise timeout_error from error
         finally:
-            _running.reset(token)
-        return _ended(task, call, value, info)
+            _current_call.reset(token)
+        return _finish(task, call, value, info)
 
     return run
 
 
-def _ended(task: Any, call: _Running, value: Any, info: Any) -> Any:
+def _finish(task: Any, call: _CurrentCall, value: Any, info: Any) -> Any:
     """What the tracer tells, as a task of a TaskApp tells it: a value, or what it raises."""
     state = states.SUCCESS if info is None else info.state
     # Asked without raising, the task is done and has to be done again.
-    if state == states.RETRY or (state == states.SUCCESS and call.again is not None):
-        wait = timedelta(0) if call.again is None else call.again - datetime.now(UTC)
+    if state == states.RETRY or (state == states.SUCCESS and call.retry_at is not None):
+        wait = timedelta(0) if call.retry_at is None else call.retry_at - datetime.now(UTC)
         raise RetryLater(max(wait, timedelta(0)), "retried" if info is None else str(info.retval))
     if state == states.SUCCESS:
         # What Celery keeps need not be kept twice.
@@ -176,7 +176,7 @@ def _ended(task: Any, call: _Running, value: Any, info: Any) -> Any:
 
 
 def _check_not_expired(celery: Any, task: Any, id_: str, expires: str, stores: bool) -> None:
-    if datetime.now(UTC) > moment("expires", expires, celery.timezone):
+    if datetime.now(UTC) > parse_time("expires", expires, celery.timezone):
         task.backend.mark_as_revoked(id_, "expired", store_result=stores)
         raise Skip(f"it expired at {expires}")
 

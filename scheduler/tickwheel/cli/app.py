@@ -7,27 +7,27 @@ from typing import Annotated, Any
 import typer
 
 import tickwheel
-from tickwheel.cli.command import remember, top_signature
+from tickwheel.cli.command import store_options, top_signature
 from tickwheel.cli.commands import (
     acl,
     bench,
+    cancel,
     demo,
+    dequeue,
     doctor,
     enqueue,
     events,
     import_celery,
     load,
+    queue,
+    route,
     schedules,
     serve,
+    setting,
     shards,
     worker,
 )
-from tickwheel.cli.commands import cancel as change
-from tickwheel.cli.commands import dequeue as lease
 from tickwheel.cli.commands import inspect as look
-from tickwheel.cli.commands import queue as queues
-from tickwheel.cli.commands import route as routes
-from tickwheel.cli.commands import setting as settings
 from tickwheel.cli.exit_codes import EXIT_CODES_HELP
 from tickwheel.cli.standard_streams import prepare_streams
 
@@ -45,8 +45,8 @@ Examples:
 {EXIT_CODES_HELP}"""
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(value: bool) -> None:
+    if value:
         print(f"tickwheel {tickwheel.__version__}")
         raise typer.Exit
 
@@ -56,9 +56,9 @@ def _top(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    **given: Any,
+    **options: Any,
 ) -> None:
-    remember(context, **given)
+    store_options(context, **options)
 
 
 _top.__signature__ = top_signature(  # type: ignore[attr-defined]  # that is how a signature is set
@@ -67,11 +67,11 @@ _top.__signature__ = top_signature(  # type: ignore[attr-defined]  # that is how
 
 app = typer.Typer(name="tickwheel", no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.callback(help=_HELP)(_top)
-for group in (enqueue, lease, change, look, schedules, doctor, demo, events, serve, worker, acl, load, bench):
+for group in (enqueue, dequeue, cancel, look, schedules, doctor, demo, events, serve, worker, acl, load, bench):
     app.add_typer(group.commands)
-app.add_typer(queues.commands, name="queue", rich_help_panel="Queues")
-app.add_typer(settings.commands, name="setting", rich_help_panel="Queues")
-app.add_typer(routes.commands, name="route", rich_help_panel="Queues")
+app.add_typer(queue.commands, name="queue", rich_help_panel="Queues")
+app.add_typer(setting.commands, name="setting", rich_help_panel="Queues")
+app.add_typer(route.commands, name="route", rich_help_panel="Queues")
 app.add_typer(import_celery.commands, name="import", rich_help_panel="Messages")
 app.add_typer(shards.commands, name="shards", rich_help_panel="Processes")
 

@@ -9,15 +9,15 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 import typer
 from rich.markup import escape
 
-from tickwheel.cli.exit_codes import failures
-from tickwheel.cli.parameter_types import directory, duration, option
-from tickwheel.cli.target import Place
+from tickwheel.cli.exit_codes import report_errors
+from tickwheel.cli.parameter_types import directory, option_parser, parse_duration
+from tickwheel.cli.target import Target
 
 P = ParamSpec("P")
 _PANEL = "For every command"
 
 
-def _everywhere(
+def _common_options(
     *,
     url: Annotated[
         str | None,
@@ -34,7 +34,7 @@ def _everywhere(
         typer.Option(
             "--data-dir",
             metavar="DIR",
-            parser=option(directory),
+            parser=option_parser(directory),
             help="Where the embedded server keeps its data; by default in the user's data folder. [TICKWHEEL_DATA_DIR]",
             rich_help_panel=_PANEL,
         ),
@@ -50,7 +50,7 @@ def _everywhere(
         typer.Option(
             "--timeout",
             metavar="DURATION",
-            parser=option(duration),
+            parser=option_parser(parse_duration),
             help="How long to go on trying to get an answer; by default 5s. [TICKWHEEL_TIMEOUT]",
             rich_help_panel=_PANEL,
         ),
@@ -58,49 +58,51 @@ def _everywhere(
     json: Annotated[
         bool, typer.Option("--json", help="Answer in JSON: one document, or a line each.", rich_help_panel=_PANEL)
     ] = False,
-) -> Place:
-    return Place(url, data_dir, namespace, timeout, json)
+) -> Target:
+    return Target(url, data_dir, namespace, timeout, json)
 
 
-_OPTIONS = list(inspect.signature(_everywhere).parameters.values())
+_OPTIONS = list(inspect.signature(_common_options).parameters.values())
 _CONTEXT = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
 
 
 def command(
     commands: typer.Typer, name: str, *examples: str, panel: str | None = None
-) -> Callable[[Callable[Concatenate[Place, P], None]], Callable[Concatenate[Place, P], None]]:
+) -> Callable[[Callable[Concatenate[Target, P], None]], Callable[Concatenate[Target, P], None]]:
     """Makes a function a command. Its first parameter is the place; the examples end its help."""
 
-    def decorate(function: Callable[Concatenate[Place, P], None]) -> Callable[Concatenate[Place, P], None]:
-        commands.command(name, help=_help(function, examples), rich_help_panel=panel)(_runs(function))
+    def decorate(function: Callable[Concatenate[Target, P], None]) -> Callable[Concatenate[Target, P], None]:
+        commands.command(name, help=_help(function, examples), rich_help_panel=panel)(_with_common_options(function))
         return function
 
     return decorate
 
 
-def alone(commands: typer.Typer, *examples: str) -> Callable[[Callable[[Place], None]], Callable[[Place], None]]:
+def default_command(
+    commands: typer.Typer, *examples: str
+) -> Callable[[Callable[[Target], None]], Callable[[Target], None]]:
     """Makes a function what a group does when none of its commands is named."""
 
-    def decorate(function: Callable[[Place], None]) -> Callable[[Place], None]:
-        run = _runs(function)
+    def decorate(function: Callable[[Target], None]) -> Callable[[Target], None]:
+        run = _with_common_options(function)
 
-        def run_alone(context: typer.Context, **given: Any) -> None:
+        def run_default(context: typer.Context, **options: Any) -> None:
             if context.invoked_subcommand is None:
-                run(context, **given)
+                run(context, **options)
             else:
                 root = context.find_root()
-                root.obj = _split(given).over(root.obj or Place())
+                root.obj = _pop_target(options).merged_with(root.obj or Target())
 
-        run_alone.__signature__ = inspect.signature(run)  # type: ignore[attr-defined]  # that is how it is set
-        commands.callback(invoke_without_command=True, help=_help(function, examples))(run_alone)
+        run_default.__signature__ = inspect.signature(run)  # type: ignore[attr-defined]  # that is how it is set
+        commands.callback(invoke_without_command=True, help=_help(function, examples))(run_default)
         return function
 
     return decorate
 
 
-def remember(context: typer.Context, **given: Any) -> None:
+def store_options(context: typer.Context, **options: Any) -> None:
     """The options before the command's name, kept for it."""
-    context.obj = _split(given)
+    context.obj = _pop_target(options)
 
 
 def top_signature(*own: inspect.Parameter) -> inspect.Signature:
@@ -108,18 +110,22 @@ def top_signature(*own: inspect.Parameter) -> inspect.Signature:
     return inspect.Signature([_CONTEXT, *own, *_OPTIONS])
 
 
-def _runs(function: Callable[..., None]) -> Callable[..., None]:
+def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
     """The function as typer calls it: with the options that every command has beside its own."""
     signature = inspect.signature(function, eval_str=True)
     own = list(signature.parameters.values())[1:]
 
-    def run(context: typer.Context, **given: Any) -> None:
-        with failures():
-            place = _split(given).over(context.find_root().obj or Place()).over(Place.of_environment())
-            function(place, **given)
+    def run(context: typer.Context, **options: Any) -> None:
+        with report_errors():
+            target = (
+                _pop_target(options)
+                .merged_with(context.find_root().obj or Target())
+                .merged_with(Target.from_environment())
+            )
+            function(target, **options)
 
     run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # that is how a signature is set
-        parameters=[_CONTEXT, *(each.replace(kind=each.KEYWORD_ONLY) for each in own), *_OPTIONS]
+        parameters=[_CONTEXT, *(parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in own), *_OPTIONS]
     )
     return run
 
@@ -128,8 +134,8 @@ def _help(function: Callable[..., None], examples: Sequence[str]) -> str:
     return f"{inspect.getdoc(function) or ''}{_examples(examples)}"
 
 
-def _split(given: dict[str, Any]) -> Place:
-    return _everywhere(**{each.name: given.pop(each.name) for each in _OPTIONS})
+def _pop_target(options: dict[str, Any]) -> Target:
+    return _common_options(**{parameter.name: options.pop(parameter.name) for parameter in _OPTIONS})
 
 
 def _examples(examples: Sequence[str]) -> str:

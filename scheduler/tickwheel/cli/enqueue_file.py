@@ -11,55 +11,55 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tickwheel import EnqueueResult, IdConflict, InvalidArgument, NewMessage, Queue, TickwheelError
-from tickwheel.cli.exit_codes import Refusal
-from tickwheel.cli.json_lines import Line, LineRefused, lines
+from tickwheel.cli.exit_codes import CommandError
+from tickwheel.cli.json_lines import Line, LineError, lines
 from tickwheel.cli.output import print_json
 from tickwheel.cli.standard_streams import standard_input
-from tickwheel.operations.enqueue import others
+from tickwheel.operations.enqueue import describe_other_results
 
 _BATCH = 1_000
 
 
 def enqueue_file(queue: Queue, source: Path, *, json: bool) -> None:
     """Enqueue every line; a line each of what became of it, or how many there were."""
-    added = there = 0
+    added = existing = 0
     refused: list[tuple[Line, str]] = []
 
     def add(batch: list[Line]) -> None:
-        nonlocal added, there
+        nonlocal added, existing
         results, why = _send(queue, batch)
         for line, result in zip(batch, results, strict=True):
             if result is None:
                 refused.append((line, why))
                 continue
             added += result.created
-            there += not result.created
+            existing += not result.created
             if json:
                 print_result(result)
 
-    with _opened(source) as (file, advance):
-        reading = lines(file)
+    with _open_source(source) as (file, advance):
+        remaining_lines = lines(file)
         while True:
-            batch, stopped = _next_batch(reading)
+            batch, line_error = _next_batch(remaining_lines)
             try:
                 add(batch)
-            except _LineInvalid as invalid:
+            except _BatchLineError as invalid:
                 # Part of the batch may have been sent. What is before the line is sent again, by the same ids.
-                add(batch[: invalid.place])
-                line = batch[invalid.place]
-                stopped = LineRefused(line.number, str(invalid.__cause__))
-            if stopped is not None:
-                raise Refusal(
-                    f"{stopped}; {_before(added + there, refused)}: put it right and go on from there"
-                ) from stopped
+                add(batch[: invalid.index])
+                line = batch[invalid.index]
+                line_error = LineError(line.number, str(invalid.__cause__))
+            if line_error is not None:
+                raise CommandError(
+                    f"{line_error}; {_describe_progress(added + existing, refused)}: put it right and go on from there"
+                ) from line_error
             if not batch:
                 break
             advance(len(batch))
     if not json:
-        print(f"{added:,} added" + (f", {there:,} were there before" if there else ""))
+        print(f"{added:,} added" + (f", {existing:,} were there before" if existing else ""))
     if refused:
         first, why = refused[0]
-        raise Refusal(
+        raise CommandError(
             f"line {first.number}: {why}"
             + (f"; {len(refused):,} lines were refused in all" if len(refused) > 1 else "")
         )
@@ -69,32 +69,32 @@ def print_result(result: EnqueueResult) -> None:
     print_json({"id": result.id, "state": result.state, "created": result.created})
 
 
-def _before(count: int, refused: Sequence[tuple[Line, str]]) -> str:
+def _describe_progress(count: int, refused: Sequence[tuple[Line, str]]) -> str:
     """What became of the lines before the one where it stopped."""
-    told = f"{count:,} message{' before it is' if count == 1 else 's before it are'} in" if count else "nothing is in"
+    text = f"{count:,} message{' before it is' if count == 1 else 's before it are'} in" if count else "nothing is in"
     if refused:
-        first, why = refused[0]
-        told += f", {len(refused):,} refused (line {first.number}: {why})"
-    return told
+        first, reason = refused[0]
+        text += f", {len(refused):,} refused (line {first.number}: {reason})"
+    return text
 
 
-def _next_batch(reading: Iterator[Line]) -> tuple[list[Line], LineRefused | None]:
+def _next_batch(remaining_lines: Iterator[Line]) -> tuple[list[Line], LineError | None]:
     """The next lines, and the one that ended them before their time."""
     batch: list[Line] = []
     try:
-        for line in islice(reading, _BATCH):
+        for line in islice(remaining_lines, _BATCH):
             batch.append(line)
-    except LineRefused as refused:
+    except LineError as refused:
         return batch, refused
     return batch, None
 
 
-class _LineInvalid(TickwheelError):
+class _BatchLineError(TickwheelError):
     """The client refuses the line at ``place`` of a batch."""
 
-    def __init__(self, place: int) -> None:
+    def __init__(self, index: int) -> None:
         super().__init__()
-        self.place = place
+        self.index = index
 
 
 def _send(queue: Queue, batch: list[Line]) -> tuple[list[EnqueueResult | None], str]:
@@ -111,12 +111,12 @@ def _send(queue: Queue, batch: list[Line]) -> tuple[list[EnqueueResult | None], 
         return list(queue.enqueue_many(messages())), ""
     except (IdConflict, InvalidArgument) as error:
         if not error.results:
-            raise _LineInvalid(taken - 1) from error
+            raise _BatchLineError(taken - 1) from error
         # Of a batch; what became of the lines of the file is told in the end.
-        return error.results, str(error).removesuffix(others(error.results))
+        return error.results, str(error).removesuffix(describe_other_results(error.results))
 
 
-def _readable(source: Path) -> BinaryIO:
+def _open_file(source: Path) -> BinaryIO:
     try:
         return source.open("rb")
     except OSError as error:
@@ -124,17 +124,17 @@ def _readable(source: Path) -> BinaryIO:
 
 
 @contextmanager
-def _opened(source: Path) -> Iterator[tuple[BinaryIO, Callable[[int], None]]]:
+def _open_source(source: Path) -> Iterator[tuple[BinaryIO, Callable[[int], None]]]:
     """The file, and whom to tell of each batch; a bar shows it where somebody is looking."""
-    seen = sys.stderr.isatty()
+    show_progress = sys.stderr.isatty()
     columns = (TextColumn("{task.completed:,} messages"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not seen, transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), disable=not show_progress, transient=True) as bar:
         if str(source) == "-":
             task = bar.add_task("", total=None)
             yield standard_input(), lambda count: bar.advance(task, count)
         else:
-            with _readable(source) as file:
-                total = sum(1 for line in file if line.strip()) if seen else None
+            with _open_file(source) as file:
+                total = sum(1 for line in file if line.strip()) if show_progress else None
                 file.seek(0)
                 task = bar.add_task("", total=total)
                 yield file, lambda count: bar.advance(task, count)

@@ -40,7 +40,7 @@ Exit codes:
   4  no such namespace, queue or message; dequeue: nothing to deliver"""
 
 
-class Refusal(Exception):
+class CommandError(Exception):
     """A command's own reason to end with another code than 0, where no error of the client says it."""
 
     def __init__(self, text: str, code: ExitCode = ExitCode.REFUSED) -> None:
@@ -49,7 +49,7 @@ class Refusal(Exception):
 
 
 @contextmanager
-def failures() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """Ends the command with the code and the line that belong to what was raised."""
     try:
         yield
@@ -61,12 +61,12 @@ def failures() -> Iterator[None]:
         raise typer.Exit(ExitCode.BROKEN_PIPE) from error
     except KeyboardInterrupt as error:
         raise typer.Exit(ExitCode.INTERRUPTED) from error
-    except (Refusal, TickwheelError, EmbeddedServerError, OSError) as error:
-        complain(str(error))
+    except (CommandError, TickwheelError, EmbeddedServerError, OSError) as error:
+        print_error(str(error))
         raise typer.Exit(exit_code(error)) from error
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """The one line."""
     print(f"tickwheel: {text}", file=sys.stderr)
 
@@ -74,7 +74,7 @@ def complain(text: str) -> None:
 def exit_code(error: Exception) -> ExitCode:
     """The code that stands for an error."""
     match error:
-        case Refusal():
+        case CommandError():
             return error.code
         case NamespaceNotFound() | QueueNotFound() | MessageNotFound():
             return ExitCode.NOT_FOUND

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tickwheel.cli.parameter_types import deadline, duration, moment
+from tickwheel.cli.parameter_types import deadline, moment, parse_duration
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.message import NewMessage
-from tickwheel.model.message_id import new_id
-from tickwheel.model.validation import known, shown
+from tickwheel.model.message_id import new_message_id
+from tickwheel.model.validation import preview, reject_unknown
 
 FIELDS = (
     "payload",
@@ -34,7 +34,7 @@ class Line:
     message: NewMessage
 
 
-class LineRefused(InvalidArgument):
+class LineError(InvalidArgument):
     """A line is not a message. ``number`` says which."""
 
     def __init__(self, number: int, text: str) -> None:
@@ -53,57 +53,62 @@ def lines(source: Iterable[bytes]) -> Iterator[Line]:
         try:
             message = parse(line)
         except InvalidArgument as error:
-            raise LineRefused(number, str(error)) from error
+            raise LineError(number, str(error)) from error
         if message.id is None:
-            message.id = new_id()
+            message.id = new_message_id()
         yield Line(number, message)
 
 
 def parse(line: bytes) -> NewMessage:
     """One message. Raises InvalidArgument; what the client checks is left to it."""
     try:
-        given = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_once)
+        fields = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_reject_duplicate_keys)
     except InvalidArgument:
         raise
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"not JSON: {error}") from error
-    if not isinstance(given, dict):
-        raise InvalidArgument(f"a line must hold a JSON object, not {shown(given)}")
-    known("a message", given, FIELDS)
-    values: dict[str, Any] = {name: given.get(name) for name in ("id", "metadata", "max_attempts")}
+    if not isinstance(fields, dict):
+        raise InvalidArgument(f"a line must hold a JSON object, not {preview(fields)}")
+    reject_unknown("a message", fields, FIELDS)
+    values: dict[str, Any] = {name: fields.get(name) for name in ("id", "metadata", "max_attempts")}
     values |= {
-        name: read(given[name])
-        for name, read in (("delay", duration), ("due", moment), ("deadline", deadline), ("lease", duration))
-        if given.get(name) is not None
+        name: read(fields[name])
+        for name, read in (
+            ("delay", parse_duration),
+            ("due", moment),
+            ("deadline", deadline),
+            ("lease", parse_duration),
+        )
+        if fields.get(name) is not None
     }
-    return NewMessage(_payload(given), **values)
+    return NewMessage(_payload(fields), **values)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose keys come once each: of two, nobody knows which was meant."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         names = [name for name, _ in pairs]
-        raise InvalidArgument(f"{shown(next(name for name in names if names.count(name) > 1))} is given twice")
-    return found
+        raise InvalidArgument(f"{preview(next(name for name in names if names.count(name) > 1))} is given twice")
+    return result
 
 
-def _payload(given: dict[str, Any]) -> bytes:
-    text, encoded = given.get("payload"), given.get("payload_base64")
+def _payload(fields: dict[str, Any]) -> bytes:
+    text, encoded = fields.get("payload"), fields.get("payload_base64")
     if text is not None and encoded is not None:
         raise InvalidArgument("give payload or payload_base64, not both")
     if encoded is not None:
         try:
             return base64.b64decode(encoded, validate=True)
         except (TypeError, ValueError, binascii.Error) as error:
-            raise InvalidArgument(f"payload_base64 is not base64: {shown(encoded)}") from error
+            raise InvalidArgument(f"payload_base64 is not base64: {preview(encoded)}") from error
     if text is None:
         return b""
     if not isinstance(text, str):
-        raise InvalidArgument(f"payload must be a string, and JSON within it be quoted, not {shown(text)}")
+        raise InvalidArgument(f"payload must be a string, and JSON within it be quoted, not {preview(text)}")
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         raise InvalidArgument(
-            f"payload must be valid Unicode text, or be given as payload_base64: {shown(text)}"
+            f"payload must be valid Unicode text, or be given as payload_base64: {preview(text)}"
         ) from error

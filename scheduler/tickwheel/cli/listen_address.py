@@ -8,17 +8,17 @@ from typing import Final
 
 from tickwheel.errors import InvalidArgument
 
-_LOOK_S: Final = 0.05
+_POLL_INTERVAL_S: Final = 0.05
 
 
-def parse_address(text: str, use: str, cannot: str, *, least_port: int = 0, shared: bool = False) -> tuple[str, int]:
+def parse_address(text: str, use: str, cannot: str, *, min_port: int = 0, shared: bool = False) -> tuple[str, int]:
     """Host and port of ``host:port``. Raises InvalidArgument, which begins with ``use``, where that is none; and with
     ``cannot`` where nothing can listen there.
 
     One that is ``shared`` is another process's, which has seen to that.
     """
     host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or not least_port <= int(port) <= 65_535:
+    if not host or not port.isascii() or not port.isdigit() or not min_port <= int(port) <= 65_535:
         raise InvalidArgument(f"{use}, not {text!r:.80}")
     address = host.strip("[]"), int(port)
     if shared:
@@ -31,7 +31,7 @@ def parse_address(text: str, use: str, cannot: str, *, least_port: int = 0, shar
     return address
 
 
-def joined(host: str, port: int) -> str:
+def format_address(host: str, port: int) -> str:
     """The address as one text; what `parse_address` takes apart."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -39,14 +39,14 @@ def joined(host: str, port: int) -> str:
 def is_loopback(host: str) -> bool:
     """Whether only programs of this machine reach it."""
     try:
-        found = {each[4][0] for each in socket.getaddrinfo(host, None)}
+        addresses = {item[4][0] for item in socket.getaddrinfo(host, None)}
     except OSError:
         return False
-    return all(ipaddress.ip_address(str(each).partition("%")[0]).is_loopback for each in found)
+    return all(ipaddress.ip_address(str(item).partition("%")[0]).is_loopback for item in addresses)
 
 
 def wait_until_served(host: str, port: int, stopping: Event) -> None:
     """Wait until somebody answers there, or until it is to stop."""
-    while not stopping.wait(_LOOK_S):
-        with suppress(OSError), socket.create_connection((host, port), _LOOK_S):
+    while not stopping.wait(_POLL_INTERVAL_S):
+        with suppress(OSError), socket.create_connection((host, port), _POLL_INTERVAL_S):
             return

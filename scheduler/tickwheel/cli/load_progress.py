@@ -32,17 +32,17 @@ class Bar(View):
 
     def show_run(self, progress: "RunProgress") -> None:
         counts = progress.counts
-        said = "  ".join(
+        summary = "  ".join(
             f"{name} {counts.get(name, 0):,}" for name in ("delivered", "completed", "cancelled") if counts.get(name)
         )
-        self._bar.update(self._run, total=progress.planned or 1, completed=progress.sent, said=said)
+        self._bar.update(self._run, total=progress.planned or 1, completed=progress.sent, said=summary)
 
     def show_hour(self, hour: int) -> None:
         self._bar.update(self._run, description="workers needed", total=24, completed=hour % 24, said="")
 
 
 @contextmanager
-def chosen(*, json: bool) -> Iterator[View]:
+def open_view(*, json: bool) -> Iterator[View]:
     """The view that fits standard error."""
     if json or not sys.stderr.isatty():
         yield View()
@@ -54,17 +54,17 @@ def chosen(*, json: bool) -> Iterator[View]:
         yield Bar(progress)
 
 
-def print_report(found: Mapping[str, Any]) -> None:
+def print_report(document: Mapping[str, Any]) -> None:
     """The tables that say most; the page has all."""
-    run, capacity = found["run"], found["capacity"]
+    run, capacity = document["run"], document["capacity"]
     if run is not None:
         print(f"{run['counts'].get('enqueued', 0):,} messages in {run['seconds']:.1f} s; ended because {run['ended']}")
-        rows = [(name, *(_shown(each[key]) for key in _CALLS)) for name, each in run["calls"].items()]
+        rows = [(name, *(_format_number(entry[key]) for key in _CALLS)) for name, entry in run["calls"].items()]
         print_table(
             ("call", *(name.replace("_", " ") for name in _CALLS)), rows, right=[n.replace("_", " ") for n in _CALLS]
         )
         columns = ("queue", "wait p50 s", "wait p95 s", "start p95 s", "lateness p99 ms")
-        print_table(columns, [_queue(name, each) for name, each in run["queues"].items()], right=columns[1:])
+        print_table(columns, [_queue_row(name, entry) for name, entry in run["queues"].items()], right=columns[1:])
         for kind, error in run["errors"].items():
             print(f"errors: {error['count']} {kind}: {error['first']}")
         for text in run["troubles"]:
@@ -80,32 +80,38 @@ def print_report(found: Mapping[str, Any]) -> None:
         f" scale {capacity['scale']:g}, and the scenario has {capacity['workers_now']}:"
     )
     hours = ("hour", "due/s", "busy", "workers", "utilisation", "longest wait s")
-    print_table(hours, [_hour(each) for each in capacity["hours"]], right=hours)
-    for each in capacity["agreement"]:
+    print_table(hours, [_hour_row(entry) for entry in capacity["hours"]], right=hours)
+    for entry in capacity["agreement"]:
         print(
-            f"{each['queue']}: {100 * each['share']:g} % began within {each['measured_s']:g} s measured,"
-            f" {each['simulated_s']:g} s simulated"
+            f"{entry['queue']}: {100 * entry['share']:g} % began within {entry['measured_s']:g} s measured,"
+            f" {entry['simulated_s']:g} s simulated"
         )
 
 
-def _queue(name: str, queue: Mapping[str, Any]) -> tuple[object, ...]:
+def _queue_row(name: str, queue: Mapping[str, Any]) -> tuple[object, ...]:
     waits, starts = queue["wait_s"], queue["start_s"]
-    return (name, _shown(waits["p50"]), _shown(waits["p95"]), _shown(starts["p95"]), queue["lateness_ms"]["p99"])
-
-
-def _hour(each: Mapping[str, Any]) -> tuple[object, ...]:
-    workers = "no number" if each["workers"] is None else each["workers"]
-    longest = max(each["waits_s"].values(), default=0.0)
-    hour = f"{each['hour']:02d}:00"
     return (
-        hour,
-        f"{each['due_per_s']:.3g}",
-        f"{each['busy']:.3g}",
-        workers,
-        f"{each['utilisation']:.0%}",
-        _shown(longest),
+        name,
+        _format_number(waits["p50"]),
+        _format_number(waits["p95"]),
+        _format_number(starts["p95"]),
+        queue["lateness_ms"]["p99"],
     )
 
 
-def _shown(value: float | None) -> str:
+def _hour_row(entry: Mapping[str, Any]) -> tuple[object, ...]:
+    workers = "no number" if entry["workers"] is None else entry["workers"]
+    longest = max(entry["waits_s"].values(), default=0.0)
+    hour = f"{entry['hour']:02d}:00"
+    return (
+        hour,
+        f"{entry['due_per_s']:.3g}",
+        f"{entry['busy']:.3g}",
+        workers,
+        f"{entry['utilisation']:.0%}",
+        _format_number(longest),
+    )
+
+
+def _format_number(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def metrics_address(text: str) -> tuple[str, int]:
     """Where the figures are to be served. Raises InvalidArgument."""
     use, cannot = "metrics are served on HOST:PORT, as 127.0.0.1:9464", "metrics cannot be served on"
-    return parse_address(text, use, cannot, least_port=1)
+    return parse_address(text, use, cannot, min_port=1)
 
 
 @contextmanager
@@ -27,14 +27,14 @@ def serving_metrics(
         yield
         return
     try:
-        from tickwheel.telemetry.metrics_server import serve_page
+        from tickwheel.telemetry.metrics_server import start_metrics_server
 
         collects = collector()
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"metrics need {error.name}: install tickwheel[metrics]") from error
     host, port = address
     log.info("metrics on http://%s:%d/metrics", host, port, extra={"fields": {"event": "metrics", "port": port}})
-    stop = serve_page(*address, collects)
+    stop = start_metrics_server(*address, collects)
     try:
         yield
     finally:

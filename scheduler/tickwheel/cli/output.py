@@ -15,10 +15,10 @@ from rich.text import Text
 
 def print_json(value: object) -> None:
     """One document on one line; times in ISO 8601, UTC, to the millisecond."""
-    print(json.dumps(value, default=_plain))
+    print(json.dumps(value, default=_to_json_value))
 
 
-def note(text: str) -> None:
+def print_status(text: str) -> None:
     """For people, where a program that reads the output would be misled. One write: no other process breaks the line,
     unbuffered as it may be.
     """
@@ -26,7 +26,7 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
-def moment(at: datetime) -> str:
+def format_moment(at: datetime) -> str:
     """A time for people, in UTC."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC"
 
@@ -39,21 +39,21 @@ def payload_fields(payload: bytes) -> dict[str, str]:
         return {"payload_base64": base64.b64encode(payload).decode()}
 
 
-def payload_text(payload: bytes) -> str:
+def format_payload(payload: bytes) -> str:
     """A payload for people: its text, or its bytes as Python writes them."""
     try:
-        return printable(payload.decode())
+        return escape_unprintable(payload.decode())
     except UnicodeDecodeError:
         return repr(payload)
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Text without what a terminal would obey: control characters are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def pairs_text(pairs: Mapping[str, str]) -> str:
-    return " ".join(printable(f"{key}={value}") for key, value in pairs.items())
+def format_pairs(pairs: Mapping[str, str]) -> str:
+    return " ".join(escape_unprintable(f"{key}={value}") for key, value in pairs.items())
 
 
 def console() -> Console:
@@ -67,7 +67,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right:
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else printable(str(cell))) for cell in row))
+        table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else escape_unprintable(str(cell))) for cell in row))
     _print(table)
 
 
@@ -78,9 +78,9 @@ def print_fields(fields: Iterable[tuple[str, object]], title: str | None = None)
     table.add_column(overflow="fold")
     for name, value in fields:
         if value not in (None, "", {}):
-            table.add_row(name, Text(printable(str(value))))
+            table.add_row(name, Text(escape_unprintable(str(value))))
     if title is not None:
-        print(printable(title))
+        print(escape_unprintable(title))
     _print(table)
 
 
@@ -95,7 +95,7 @@ def _print(table: Table) -> None:
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def _plain(value: object) -> Any:
+def _to_json_value(value: object) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds")
     raise TypeError(f"{type(value).__name__} has no JSON form")

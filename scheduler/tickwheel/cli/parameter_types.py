@@ -13,9 +13,9 @@ import typer
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.durations import DURATION
-from tickwheel.model.durations import duration as duration
-from tickwheel.model.durations import written as written
-from tickwheel.model.validation import shown
+from tickwheel.model.durations import format_duration as format_duration
+from tickwheel.model.durations import parse_duration as parse_duration
+from tickwheel.model.validation import preview
 
 T = TypeVar("T")
 _TOKEN = re.compile(r"[0-9a-fA-F]{32}")
@@ -34,44 +34,45 @@ def moment(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone()
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(
-            f"a time is written like 2026-05-17T18:00:00+02:00, or without the offset for local time, not {shown(text)}"
+            "a time is written like 2026-05-17T18:00:00+02:00, or without the offset for local time, not"
+            f" {preview(text)}"
         ) from error
 
 
 def deadline(text: str) -> datetime | timedelta:
     """A duration from now, or before now with a minus; or a time."""
     if isinstance(text, str) and DURATION.fullmatch(text.removeprefix("-")):
-        return -duration(text[1:]) if text.startswith("-") else duration(text)
+        return -parse_duration(text[1:]) if text.startswith("-") else parse_duration(text)
     return moment(text)
 
 
 def token(text: str) -> bytes:
     """A lease's token in hexadecimal, as `dequeue` prints it."""
     if not isinstance(text, str) or not _TOKEN.fullmatch(text):
-        raise InvalidArgument(f"a token is 32 hexadecimal digits, as dequeue prints it, not {shown(text)}")
+        raise InvalidArgument(f"a token is 32 hexadecimal digits, as dequeue prints it, not {preview(text)}")
     return bytes.fromhex(text)
 
 
 def pairs(texts: Iterable[str]) -> dict[str, str]:
     """``key=value`` each; a key that comes twice is a mistake."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise InvalidArgument(f"a pair is written key=value, not {shown(text)}")
-        if key in found:
-            raise InvalidArgument(f"the key {shown(key)} was given twice")
-        found[key] = value
-    return found
+            raise InvalidArgument(f"a pair is written key=value, not {preview(text)}")
+        if key in result:
+            raise InvalidArgument(f"the key {preview(key)} was given twice")
+        result[key] = value
+    return result
 
 
-def option(parse: Callable[[str], T]) -> Callable[[str], T]:
+def option_parser(parse: Callable[[str], T]) -> Callable[[str], T]:
     """The parser as options take it: what it refuses is a wrong command line."""
 
-    def parsed(text: str) -> T:
+    def convert(text: str) -> T:
         try:
             return parse(text)
         except InvalidArgument as error:
             raise typer.BadParameter(str(error)) from error
 
-    return parsed
+    return convert

@@ -3,25 +3,25 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tickwheel.cli.target import Place
+from tickwheel.cli.target import Target
 from tickwheel.operations.delete_namespace import delete_namespace
 from tickwheel.redis.url import default_lock
 
 
-def delete_scratch(place: Place) -> None:
+def delete_scratch(target: Target) -> None:
     """The namespace of a place. Nobody may be at work in it."""
-    with place.open() as tickwheel:
-        tickwheel._run(delete_namespace(tickwheel._core))
-    for lock in _election_locks(place):
+    with target.open() as tickwheel:
+        tickwheel._run(delete_namespace(tickwheel._context))
+    for lock in _election_locks(target):
         lock.unlink()
 
 
-def _election_locks(place: Place) -> Iterator[Path]:
+def _election_locks(target: Target) -> Iterator[Path]:
     """The lock files by which an event process was elected for the shards of a namespace that is no more."""
-    namespace = place.namespace or ""
+    namespace = target.namespace or ""
     lock = (
-        default_lock(place.url, namespace)
-        if place.url
-        else Path(place.data_dir or "") / f"event-process-{namespace}.lock"
+        default_lock(target.url, namespace)
+        if target.url
+        else Path(target.data_dir or "") / f"event-process-{namespace}.lock"
     )
     return lock.parent.glob(f"{lock.name}.*")

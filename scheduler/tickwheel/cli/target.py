@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tickwheel import Tickwheel
-from tickwheel.cli.parameter_types import duration
+from tickwheel.cli.parameter_types import parse_duration
 from tickwheel.errors import InvalidArgument
 from tickwheel.rpc.url import is_service
 
@@ -17,7 +17,7 @@ TIMEOUT = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Target:
     """Server, namespace, and how to answer. None is 'not said'."""
 
     url: str | None = None
@@ -27,38 +27,38 @@ class Place:
     json: bool = False
 
     @classmethod
-    def of_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
         """What TICKWHEEL_URL, TICKWHEEL_DATA_DIR, TICKWHEEL_NAMESPACE and TICKWHEEL_TIMEOUT say."""
-        said = {name: environment.get(f"TICKWHEEL_{name}") or None for name in ("URL", "NAMESPACE")}
+        values = {name: environment.get(f"TICKWHEEL_{name}") or None for name in ("URL", "NAMESPACE")}
         data_dir, timeout = environment.get("TICKWHEEL_DATA_DIR"), environment.get("TICKWHEEL_TIMEOUT")
         return cls(
-            said["URL"],
+            values["URL"],
             Path(data_dir) if data_dir else None,
-            said["NAMESPACE"],
-            duration(timeout) if timeout else None,
+            values["NAMESPACE"],
+            parse_duration(timeout) if timeout else None,
         )
 
     def environment(self) -> dict[str, str]:
         """What `of_environment` reads as the same place. Not as arguments, which every user of the host can read."""
-        said = {
+        values = {
             "URL": self.url,
             "DATA_DIR": None if self.data_dir is None else str(self.data_dir),
             "NAMESPACE": self.namespace,
             "TIMEOUT": None if self.timeout is None else f"{round(self.timeout.total_seconds() * 1_000)}ms",
         }
-        return {f"TICKWHEEL_{name}": value or "" for name, value in said.items()}
+        return {f"TICKWHEEL_{name}": value or "" for name, value in values.items()}
 
-    def over(self, other: "Place") -> "Place":
+    def merged_with(self, other: "Target") -> "Target":
         """What is said here, and of ``other`` only what is not said here. A server is said by a URL or a directory."""
-        where = self if self.url is not None or self.data_dir is not None else other
+        server = self if self.url is not None or self.data_dir is not None else other
         return replace(
-            where,
+            server,
             namespace=self.namespace if self.namespace is not None else other.namespace,
             timeout=self.timeout if self.timeout is not None else other.timeout,
             json=self.json or other.json,
         )
 
-    def itself(self, command: str) -> Self:
+    def require_redis(self, command: str) -> Self:
         """The same, for a command that works on the server that keeps messages. Raises InvalidArgument for another."""
         if self.url is not None and is_service(self.url):
             raise InvalidArgument(
@@ -69,8 +69,8 @@ class Place:
     def open(
         self,
         *,
-        makes: bool = False,
-        drives: bool = False,
+        create: bool = False,
+        drive: bool = False,
         durability: str | None = None,
         **namespace: Any,
     ) -> Tickwheel:
@@ -86,8 +86,8 @@ class Place:
             namespace=self.namespace or "tw",
             data_dir=self.data_dir,
             durability=durability,
-            existing=not makes,
-            drive=None if drives else False,
+            existing=not create,
+            drive=None if drive else False,
             timeout=TIMEOUT if self.timeout is None else self.timeout,
             **namespace,
         )

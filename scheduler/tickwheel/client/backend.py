@@ -16,7 +16,7 @@ from tickwheel.plan import Plan
 M = TypeVar("M", bound=LeasedMessage)
 
 
-class Pages(Protocol):
+class MessagePager(Protocol):
     """A walk over all messages of a queue, page by page."""
 
     ended: bool
@@ -25,7 +25,7 @@ class Pages(Protocol):
         """The next page; it may be empty before the end."""
 
 
-class Operations(Protocol):
+class Backend(Protocol):
     """What the methods of `Queue`, `Message` and `Tickwheel` do; see there."""
 
     def open(
@@ -55,7 +55,9 @@ class Operations(Protocol):
         kind: type[M],
     ) -> Plan[list[M]]: ...
 
-    def leased(self, queue: str, id_: str, token: bytes, exclusive_value: str | None, kind: type[M]) -> Plan[M]: ...
+    def resume_lease(
+        self, queue: str, id_: str, token: bytes, exclusive_value: str | None, kind: type[M]
+    ) -> Plan[M]: ...
 
     def complete(
         self, messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None
@@ -87,7 +89,7 @@ class Operations(Protocol):
 
     def explain(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Explanation]: ...
 
-    def pages(self, queue: str, state: str | None) -> Pages: ...
+    def pages(self, queue: str, state: str | None) -> MessagePager: ...
 
     def counts(self, queue: str) -> Plan[dict[str, int]]: ...
 
@@ -97,7 +99,7 @@ class Operations(Protocol):
 
     def forecast(self, queue: str, minutes: int) -> Plan[list[ForecastMinute]]: ...
 
-    def create(self, queue: str, given: Mapping[str, Any], *, update: bool) -> Plan[QueueConfig]: ...
+    def create(self, queue: str, options: Mapping[str, Any], *, update: bool) -> Plan[QueueConfig]: ...
 
     def block(self, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]: ...
 

@@ -6,14 +6,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from tickwheel.client import connect as ways
-from tickwheel.client.settings import Opening
-from tickwheel.model import validation as arguments
+from tickwheel.client import connect
+from tickwheel.client.settings import ClientSettings
+from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations import explain
-from tickwheel.operations import inspect as look
-from tickwheel.operations.context import Core
+from tickwheel.operations import explain, inspect
+from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.results import Change
 from tickwheel.plan import Plan
 
@@ -29,7 +28,7 @@ class Message(LeasedMessage):
     def complete(self, result: str | None = None) -> None:
         """Done. ``result``, up to 1 KiB, is kept for the retention. Raises LeaseLost, InvalidArgument."""
         results = None if result is None else [result]
-        self._tickwheel._run(self._tickwheel._operations.complete([self], results))
+        self._tickwheel._run(self._tickwheel._backend.complete([self], results))
 
     def fail(self, error: str | None = None, retry_in: timedelta | None = None, *, final: bool = False) -> str:
         """Give it back; answers its new state: ``invisible``, ``pending`` or, with its attempts used up, ``errored``.
@@ -38,15 +37,15 @@ class Message(LeasedMessage):
         ``error`` is kept with the message, up to 1 KiB. ``final``: errored, whatever attempts are left.
         Raises LeaseLost, InvalidArgument.
         """
-        return self._tickwheel._run(self._tickwheel._operations.fail(self, error, retry_in, final))
+        return self._tickwheel._run(self._tickwheel._backend.fail(self, error, retry_in, final))
 
     def release(self) -> None:
         """Give it back as if it had not been delivered: pending at once, the attempt not counted. Raises LeaseLost."""
-        self._tickwheel._run(self._tickwheel._operations.release([self]))
+        self._tickwheel._run(self._tickwheel._backend.release([self]))
 
     def extend(self, duration: timedelta) -> datetime:
         """Hold the lease until ``duration`` from now, if that is later; answers when it ends. Raises LeaseLost."""
-        self._tickwheel._run(self._tickwheel._operations.extend([self], duration))
+        self._tickwheel._run(self._tickwheel._backend.extend([self], duration))
         return self.lease_until
 
 
@@ -55,8 +54,8 @@ class Queue:
 
     def __init__(self, tickwheel: "Tickwheel", name: str) -> None:
         self._tickwheel = tickwheel
-        self._operations = tickwheel._operations
-        self.name = arguments.plain_name("a queue's name", name)
+        self._backend = tickwheel._backend
+        self.name = validation.plain_name("a queue's name", name)
 
     def enqueue(
         self,
@@ -77,7 +76,7 @@ class Queue:
         Raises InvalidArgument, PayloadTooLarge, IdConflict, QueueBlocked, QueueNotFound, OutOfMemory, Unavailable.
         """
         new = NewMessage(payload, id, delay, due, deadline, metadata, lease, max_attempts)
-        return self._tickwheel._run(self._operations.enqueue_many(self.name, [new]))[0]
+        return self._tickwheel._run(self._backend.enqueue_many(self.name, [new]))[0]
 
     def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
         """Add many, a round trip for each 250 messages of a shard; fewer with many pairs, or beyond 1 MiB.
@@ -86,7 +85,7 @@ class Queue:
         tell (IdConflict; InvalidArgument for a ``due`` more than five years ahead) comes after all others are added,
         and the error's ``results`` say which. Any other error leaves open which are in; the same again is safe.
         """
-        return self._tickwheel._run(self._operations.enqueue_many(self.name, messages))
+        return self._tickwheel._run(self._backend.enqueue_many(self.name, messages))
 
     def dequeue(
         self,
@@ -108,30 +107,30 @@ class Queue:
         of them first for the most urgent that match, which takes a round trip more.
         Raises InvalidArgument, QueueBlocked, QueueConfigConflict (it has a sink), QueueNotFound, Unavailable.
         """
-        asked = self._operations.dequeue(self.name, limit, where, lease, wait, worker, request_id, consistency, Message)
-        return self._tickwheel._ours(self._tickwheel._run(asked))
+        plan = self._backend.dequeue(self.name, limit, where, lease, wait, worker, request_id, consistency, Message)
+        return self._tickwheel._attach_client(self._tickwheel._run(plan))
 
     def leased(self, id: str, token: bytes, exclusive_value: str | None = None) -> Message:
         """A message that was dequeued elsewhere, by the token of its lease: to finish or extend it from here.
 
         Raises LeaseLost where the token no longer owns it, MessageNotFound, InvalidArgument.
         """
-        asked = self._operations.leased(self.name, id, token, exclusive_value, Message)
-        return self._tickwheel._ours([self._tickwheel._run(asked)])[0]
+        plan = self._backend.resume_lease(self.name, id, token, exclusive_value, Message)
+        return self._tickwheel._attach_client([self._tickwheel._run(plan)])[0]
 
     def complete_many(self, messages: Sequence[Message], results: Sequence[str | None] | None = None) -> None:
         """Complete all, with a result for each. Raises LeaseLost, whose ``lost`` names those no longer held, after the
         others are done.
         """
-        self._tickwheel._run(self._operations.complete(messages, results))
+        self._tickwheel._run(self._backend.complete(messages, results))
 
     def release_many(self, messages: Sequence[Message]) -> None:
         """Release all; as `complete_many` where some are no longer held."""
-        self._tickwheel._run(self._operations.release(messages))
+        self._tickwheel._run(self._backend.release(messages))
 
     def extend_many(self, messages: Sequence[Message], duration: timedelta) -> None:
         """Extend all, whose ``lease_until`` is the new one then; as `complete_many` where some are no longer held."""
-        self._tickwheel._run(self._operations.extend(messages, duration))
+        self._tickwheel._run(self._backend.extend(messages, duration))
 
     def cancel(self, id: str, exclusive_value: str | None = None, *, release: bool = False) -> Change:
         """Cancel a message that is not finished; again changes nothing.
@@ -145,7 +144,7 @@ class Queue:
         self, ids: Sequence[str], exclusive_value: str | None = None, *, release: bool = False
     ) -> list[Change]:
         """Cancel all, of one exclusive value where the queue is exclusive; raises for the first that was refused."""
-        return self._tickwheel._run(self._operations.cancel_many(self.name, ids, exclusive_value, release))
+        return self._tickwheel._run(self._backend.cancel_many(self.name, ids, exclusive_value, release))
 
     def reschedule(
         self,
@@ -160,53 +159,53 @@ class Queue:
 
         Raises MessageNotFound, InvalidTransition, InvalidArgument.
         """
-        return self._tickwheel._run(self._operations.reschedule(self.name, id, exclusive_value, delay, due, deadline))
+        return self._tickwheel._run(self._backend.reschedule(self.name, id, exclusive_value, delay, due, deadline))
 
     def redrive(self, id: str, exclusive_value: str | None = None) -> Change:
         """Errored -> Pending, with attempts from zero. Raises MessageNotFound, InvalidTransition."""
-        return self._tickwheel._run(self._operations.redrive(self.name, id, exclusive_value))
+        return self._tickwheel._run(self._backend.redrive(self.name, id, exclusive_value))
 
     def get(self, id: str, exclusive_value: str | None = None) -> MessageView:
         """The message as it stands. Raises MessageNotFound."""
-        return self._tickwheel._run(self._operations.get(self.name, id, exclusive_value))
+        return self._tickwheel._run(self._backend.get(self.name, id, exclusive_value))
 
     def explain(self, id: str, exclusive_value: str | None = None) -> explain.Explanation:
         """Why the message is not running, and when it will. Raises MessageNotFound."""
-        return self._tickwheel._run(self._operations.explain(self.name, id, exclusive_value))
+        return self._tickwheel._run(self._backend.explain(self.name, id, exclusive_value))
 
     def messages(self, state: str | None = None) -> Iterable[MessageView]:
         """Walk over all messages of the queue, of one state if asked; reads every message of the namespace."""
-        page = self._operations.pages(self.name, state)
-        while not page.ended:
-            yield from self._tickwheel._run(page.next())
+        pager = self._backend.pages(self.name, state)
+        while not pager.ended:
+            yield from self._tickwheel._run(pager.next())
 
     def counts(self) -> dict[str, int]:
         """How many messages are invisible, pending, running, completed, cancelled and errored."""
-        return self._tickwheel._run(self._operations.counts(self.name))
+        return self._tickwheel._run(self._backend.counts(self.name))
 
-    def lateness(self) -> look.Lateness:
+    def lateness(self) -> inspect.Lateness:
         """How late messages became deliverable, and how many missed their deadline."""
-        return self._tickwheel._run(self._operations.lateness(self.name))
+        return self._tickwheel._run(self._backend.lateness(self.name))
 
     def depth(self, where: Mapping[str, str] | None = None) -> int:
         """How many messages are Pending, of those that carry every pair of ``where``."""
-        return self._tickwheel._run(self._operations.depth(self.name, where))
+        return self._tickwheel._run(self._backend.depth(self.name, where))
 
-    def forecast(self, minutes: int = 60) -> list[look.ForecastMinute]:
+    def forecast(self, minutes: int = 60) -> list[inspect.ForecastMinute]:
         """What falls due in each of the coming minutes; the queue must have been created with ``forecast=True``."""
-        return self._tickwheel._run(self._operations.forecast(self.name, minutes))
+        return self._tickwheel._run(self._backend.forecast(self.name, minutes))
 
     def block(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
         """Block enqueue, dequeue, or both: they raise QueueBlocked, a dequeue that waits already within seconds."""
-        return self._tickwheel._run(self._operations.block(self.name, True, enqueue=enqueue, dequeue=dequeue))
+        return self._tickwheel._run(self._backend.block(self.name, True, enqueue=enqueue, dequeue=dequeue))
 
     def unblock(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
         """Lift the block of enqueue, dequeue, or both."""
-        return self._tickwheel._run(self._operations.block(self.name, False, enqueue=enqueue, dequeue=dequeue))
+        return self._tickwheel._run(self._backend.block(self.name, False, enqueue=enqueue, dequeue=dequeue))
 
     def config(self) -> QueueConfig:
         """The queue's configuration, read from its home. Raises QueueNotFound."""
-        return self._tickwheel._run(self._operations.config(self.name))
+        return self._tickwheel._run(self._backend.config(self.name))
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self._tickwheel!r}>"
@@ -248,18 +247,18 @@ class Tickwheel:
         timeout: timedelta | None = None,
         clock: str = "_clock",
     ) -> None:
-        self._opening = opening = Opening(url, namespace, data_dir, durability, drive, timeout)
-        self._core = Core(opening.namespace, clock=clock)
-        self._operations = ways.operations(opening, self._core)
-        where = opening.open()
+        self._client_settings = client_settings = ClientSettings(url, namespace, data_dir, durability, drive, timeout)
+        self._context = NamespaceContext(client_settings.namespace, clock=clock)
+        self._backend = connect.select_backend(client_settings, self._context)
+        server_url = client_settings.open()
         try:
-            self._io = ways.blocking(opening, self._core, where)
+            self._io = connect.blocking_executor(client_settings, self._context, server_url)
             self._run(
-                self._operations.open(shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
+                self._backend.open(shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
             )
-            opening.start_driving(self._core)
+            client_settings.start_driving(self._context)
         except BaseException:
-            opening.close()
+            client_settings.close()
             raise
 
     def queue(self, name: str) -> Queue:
@@ -276,31 +275,31 @@ class Tickwheel:
         of to workers, ``kafka://topic``; ``""`` gives them back. Raises QueueConfigConflict, InvalidArgument.
         """
         queue = Queue(self, name)
-        self._run(self._operations.create(queue.name, config, update=update))
+        self._run(self._backend.create(queue.name, config, update=update))
         return queue
 
     def queues(self) -> list[Queue]:
         """All queues of the namespace, by name."""
-        return [Queue(self, name) for name in self._run(self._operations.queues())]
+        return [Queue(self, name) for name in self._run(self._backend.queues())]
 
     def settings(self) -> dict[str, str]:
         """All settings of the namespace, by name: small texts that programs read while they run; no secrets."""
-        return self._run(self._operations.settings())
+        return self._run(self._backend.settings())
 
     def setting(self, name: str) -> str | None:
         """One setting, read from its home; None where it is not set."""
-        return self._run(self._operations.setting(name))
+        return self._run(self._backend.setting(name))
 
     def set_setting(self, name: str, value: str | None) -> None:
         """Set it, up to 1 KiB, or with None remove it. Raises InvalidArgument."""
-        self._run(self._operations.set_setting(name, value))
+        self._run(self._backend.set_setting(name, value))
 
     def close(self) -> None:
         """Let go of the server; messages stay. May be called twice."""
         try:
             self._io.close()
         finally:
-            self._opening.close()
+            self._client_settings.close()
 
     def __enter__(self) -> Self:
         return self
@@ -311,13 +310,16 @@ class Tickwheel:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Tickwheel {self._opening.shown} namespace={self._core.namespace!r} shards={self._core.shards}>"
+        return (
+            f"<Tickwheel {self._client_settings.display_url} namespace={self._context.namespace!r}"
+            f" shards={self._context.shards}>"
+        )
 
     def _run(self, plan: Plan[T]) -> T:
         result: T = self._io.run(plan)
         return result
 
-    def _ours(self, messages: list[Message]) -> list[Message]:
+    def _attach_client(self, messages: list[Message]) -> list[Message]:
         for message in messages:
             message._tickwheel = self
         return messages

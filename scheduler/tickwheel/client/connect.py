@@ -2,39 +2,55 @@
 
 from typing import Any
 
-from tickwheel.client.backend import Operations
-from tickwheel.client.grpc import channel as connecting
-from tickwheel.client.redis_backend import Direct
-from tickwheel.client.settings import Opening
-from tickwheel.operations.context import Core
-from tickwheel.redis.asyncio_executor import AsyncIO
-from tickwheel.redis.asyncio_pools import AsyncServerPools
-from tickwheel.redis.blocking_executor import SyncIO
-from tickwheel.redis.pools import ServerPools
-from tickwheel.redis.wakeup_task import WakeTask
-from tickwheel.redis.wakeup_thread import WakeThread
+from tickwheel.client.backend import Backend
+from tickwheel.client.grpc import channel
+from tickwheel.client.redis_backend import RedisBackend
+from tickwheel.client.settings import ClientSettings
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
+from tickwheel.redis.asyncio_pools import AsyncConnectionPools
+from tickwheel.redis.blocking_executor import RedisExecutor
+from tickwheel.redis.pools import ConnectionPools
+from tickwheel.redis.wakeup_task import WakeupTask
+from tickwheel.redis.wakeup_thread import WakeupThread
 
 
-def operations(opening: Opening, core: Core) -> Operations:
+def select_backend(client_settings: ClientSettings, context: NamespaceContext) -> Backend:
     """What the client can do, as plans."""
-    return connecting.operations(core) if opening.is_service else Direct(core, opening.durability)
+    return (
+        channel.create_backend(context)
+        if client_settings.is_service
+        else RedisBackend(context, client_settings.durability)
+    )
 
 
-def blocking(opening: Opening, core: Core, where: str) -> Any:
+def blocking_executor(client_settings: ClientSettings, context: NamespaceContext, server_url: str) -> Any:
     """What carries the plans out for any threads: SyncIO, or BlockingChannelIO."""
-    if opening.is_service:
-        return connecting.blocking(opening)
-    servers = ServerPools(where, opening.answer_s)
-    io = SyncIO(servers, opening.shown, opening.seconds, opening.durability.replicas, opening.revive)
-    io.wakes = WakeThread(servers, core.channels)
+    if client_settings.is_service:
+        return channel.blocking_executor(client_settings)
+    servers = ConnectionPools(server_url, client_settings.answer_s)
+    io = RedisExecutor(
+        servers,
+        client_settings.display_url,
+        client_settings.timeout_s,
+        client_settings.durability.replicas,
+        client_settings.restart_embedded_server,
+    )
+    io.wakeups = WakeupThread(servers, context.channels)
     return io
 
 
-def on_this_loop(opening: Opening, core: Core, where: str) -> Any:
+def asyncio_executor(client_settings: ClientSettings, context: NamespaceContext, server_url: str) -> Any:
     """What carries them out in the tasks of the running event loop: AsyncIO, or AsyncChannelIO."""
-    if opening.is_service:
-        return connecting.on_this_loop(opening)
-    servers = AsyncServerPools(where, opening.answer_s)
-    io = AsyncIO(servers, opening.shown, opening.seconds, opening.durability.replicas, opening.revive)
-    io.wakes = WakeTask(servers, core.channels)
+    if client_settings.is_service:
+        return channel.asyncio_executor(client_settings)
+    servers = AsyncConnectionPools(server_url, client_settings.answer_s)
+    io = AsyncRedisExecutor(
+        servers,
+        client_settings.display_url,
+        client_settings.timeout_s,
+        client_settings.durability.replicas,
+        client_settings.restart_embedded_server,
+    )
+    io.wakeups = WakeupTask(servers, context.channels)
     return io

@@ -18,70 +18,70 @@ Dequeue = Callable[..., Plan[list[M]]]
 Settle = Callable[..., Plan[T]]
 
 
-def sending(enqueue: Enqueue) -> Enqueue:
+def trace_enqueue(enqueue: Enqueue) -> Enqueue:
     """For `enqueue_many`: the messages carry the span's context."""
 
     @wraps(enqueue)
-    def sent(self: Any, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
+    def wrapper(self: Any, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
         if not tracing.is_on() or not isinstance(messages, Iterable):
             return enqueue(self, queue, messages)
-        return _sent(lambda given: enqueue(self, queue, given), queue, messages)
+        return _with_send_span(lambda new_messages: enqueue(self, queue, new_messages), queue, messages)
 
-    return sent
+    return wrapper
 
 
-def receiving(dequeue: Dequeue[M]) -> Dequeue[M]:
+def trace_dequeue(dequeue: Dequeue[M]) -> Dequeue[M]:
     """For `dequeue`: a span for each call that finds messages, linked to those that enqueued them."""
 
     @wraps(dequeue)
-    def received(self: Any, queue: str, *args: Any) -> Plan[list[M]]:
+    def wrapper(self: Any, queue: str, *args: Any) -> Plan[list[M]]:
         plan = dequeue(self, queue, *args)
-        return _received(plan, queue) if tracing.is_on() else plan
+        return _with_receive_span(plan, queue) if tracing.is_on() else plan
 
-    return received
+    return wrapper
 
 
-def settling(how: str) -> Callable[[Settle[T]], Settle[T]]:
+def trace_settle(how: str) -> Callable[[Settle[T]], Settle[T]]:
     """For `complete` and `release`, of messages, and `fail`, of one."""
 
-    def around(settle: Settle[T]) -> Settle[T]:
+    def decorate(settle: Settle[T]) -> Settle[T]:
         @wraps(settle)
-        def settled(self: Any, given: Any, *args: Any) -> Plan[T]:
-            plan = settle(self, given, *args)
-            messages = [given] if isinstance(given, LeasedMessage) else given
-            return _settled(plan, how, messages) if tracing.is_on() and messages else plan
+        def wrapper(self: Any, message_or_messages: Any, *args: Any) -> Plan[T]:
+            plan = settle(self, message_or_messages, *args)
+            messages = [message_or_messages] if isinstance(message_or_messages, LeasedMessage) else message_or_messages
+            return _with_settle_span(plan, how, messages) if tracing.is_on() and messages else plan
 
-        return settled
+        return wrapper
 
-    return around
+    return decorate
 
 
-def _sent(
+def _with_send_span(
     enqueue: Callable[[Iterable[NewMessage]], Plan[list[EnqueueResult]]], queue: str, messages: Iterable[NewMessage]
 ) -> Plan[list[EnqueueResult]]:
     from tickwheel.telemetry import spans
 
-    def carrying(pairs: dict[str, str]) -> Iterator[NewMessage]:
+    def with_trace_context(pairs: dict[str, str]) -> Iterator[NewMessage]:
         for new in messages:
-            yield spans.carrying(new, pairs) if isinstance(new, NewMessage) else new
+            yield spans.with_trace_context(new, pairs) if isinstance(new, NewMessage) else new
 
     with spans.sending(queue) as span:
-        results = yield from enqueue(carrying(spans.pairs()))
-        spans.count(span, [result.id for result in results])
+        results = yield from enqueue(with_trace_context(spans.current_trace_pairs()))
+        spans.record_messages(span, [result.id for result in results])
         return results
 
 
-def _received(plan: Plan[list[M]], queue: str) -> Plan[list[M]]:
+def _with_receive_span(plan: Plan[list[M]], queue: str) -> Plan[list[M]]:
     from tickwheel.telemetry import spans
 
     since_ns = time.time_ns()
     messages = yield from plan
     if messages:
-        spans.received(queue, messages, since_ns)
+        spans.record_receive(queue, messages, since_ns)
     return messages
 
 
-def _settled(plan: Plan[T], how: str, messages: Sequence[LeasedMessage]) -> Plan[T]:
+def _with_settle_span(plan: Plan[T], how: str, messages: Sequence[LeasedMessage]) -> Plan[T]:
     from tickwheel.telemetry import spans
 
     check_leased(f"{how}_many", messages)

@@ -14,7 +14,7 @@ from tickwheel.demo.flight_board import percentile
 from tickwheel.demo.logbook import Landing
 from tickwheel.demo.timetable import Departure
 from tickwheel.storage.record import State
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +52,21 @@ class Verdict:
 
     def document(self) -> dict[str, Any]:
         """The same for JSON."""
-        found = asdict(self)
-        return {"passed": self.passed} | found
+        fields = asdict(self)
+        return {"passed": self.passed} | fields
 
 
 Interval = tuple[int, int, str]
 
 
-def judge(
+def check_day(
     departures: Sequence[Departure],
-    history: Iterable[Transition],
+    history: Iterable[OutboxTransition],
     landings: Sequence[Landing],
     refused: Sequence[str],
 ) -> Verdict:
     """Look at everything. ``refused`` are the flights that the exclusive queue would not take."""
-    lives: dict[str, list[Transition]] = defaultdict(list)
+    lives: dict[str, list[OutboxTransition]] = defaultdict(list)
     for transition in history:
         lives[transition.id].append(transition)
     for life in lives.values():
@@ -86,13 +86,13 @@ def judge(
             completed + cancelled == len(departures),
             f"{completed} + {cancelled} = {completed + cancelled}",
         ),
-        _as_scheduled(departures, ends),
-        _nothing_lost(departures, lives, ends, landings),
-        _none_early(taken),
-        _cancelled_in_time(departures, lives),
-        _one_place_by_logbooks(landings),
-        _one_place_by_events(departures, lives),
-        _without_tail_number_refused(departures, refused),
+        _check_outcomes(departures, ends),
+        _check_nothing_lost(departures, lives, ends, landings),
+        _check_none_early(taken),
+        _check_cancelled_in_time(departures, lives),
+        _check_one_place_by_logbooks(landings),
+        _check_one_place_by_events(departures, lives),
+        _check_refused_flights(departures, refused),
     ]
     ready_late = [
         transition.time_ms - departure.due_ms
@@ -104,11 +104,11 @@ def judge(
     return Verdict(len(departures), completed, cancelled, checks, _spread(ready_late), _spread(taken_late))
 
 
-def _end(life: Sequence[Transition]) -> State | None:
+def _end(life: Sequence[OutboxTransition]) -> State | None:
     return life[-1].to_state if life else None
 
 
-def _as_scheduled(departures: Sequence[Departure], ends: dict[str, State | None]) -> Check:
+def _check_outcomes(departures: Sequence[Departure], ends: dict[str, State | None]) -> Check:
     wrong = [
         departure.flight.id
         for departure in departures
@@ -118,13 +118,15 @@ def _as_scheduled(departures: Sequence[Departure], ends: dict[str, State | None]
     return Check(
         "what flew that day flew, the rest was cancelled",
         not wrong,
-        f"{flew} flew, {len(departures) - flew} did not" if not wrong else f"{len(wrong)} otherwise: {_some(wrong)}",
+        f"{flew} flew, {len(departures) - flew} did not"
+        if not wrong
+        else f"{len(wrong)} otherwise: {_first_names(wrong)}",
     )
 
 
-def _nothing_lost(
+def _check_nothing_lost(
     departures: Sequence[Departure],
-    lives: dict[str, list[Transition]],
+    lives: dict[str, list[OutboxTransition]],
     ends: dict[str, State | None],
     landings: Sequence[Landing],
 ) -> Check:
@@ -136,15 +138,15 @@ def _nothing_lost(
     differing = [d.flight.id for d in departures if written[d.flight.id] != (ends[d.flight.id] is State.COMPLETED)]
     faults = []
     if broken:
-        faults.append(f"{len(broken)} with gaps in their events: {_some(broken)}")
+        faults.append(f"{len(broken)} with gaps in their events: {_first_names(broken)}")
     if differing:
-        faults.append(f"{len(differing)} whose landings differ: {_some(differing)}")
+        faults.append(f"{len(differing)} whose landings differ: {_first_names(differing)}")
     events = sum(len(life) for life in lives.values())
     figures = f"{events} events without a gap, {sum(written.values())} landings in logbooks"
     return Check("nothing lost, nothing twice", not faults, "; ".join(faults) or figures)
 
 
-def _is_unbroken(life: Sequence[Transition]) -> bool:
+def _is_unbroken(life: Sequence[OutboxTransition]) -> bool:
     if not life or life[0].from_state is not None:
         return False
     return all(
@@ -156,18 +158,18 @@ def _is_unbroken(life: Sequence[Transition]) -> bool:
     )
 
 
-def _none_early(taken: Sequence[tuple[Departure, Transition]]) -> Check:
+def _check_none_early(taken: Sequence[tuple[Departure, OutboxTransition]]) -> Check:
     margins = [transition.time_ms - departure.due_ms for departure, transition in taken]
     early = [departure.flight.id for (departure, _), margin in zip(taken, margins, strict=True) if margin < 0]
     figures = f"the soonest {min(margins)} ms after its time" if margins else "none departed"
     return Check(
         "none departed before its time, by the server's clock",
         not early,
-        figures if not early else f"{len(early)} early: {_some(early)}, {-min(margins)} ms at most",
+        figures if not early else f"{len(early)} early: {_first_names(early)}, {-min(margins)} ms at most",
     )
 
 
-def _cancelled_in_time(departures: Sequence[Departure], lives: dict[str, list[Transition]]) -> Check:
+def _check_cancelled_in_time(departures: Sequence[Departure], lives: dict[str, list[OutboxTransition]]) -> Check:
     margins = {
         departure.flight.id: departure.due_ms - transition.time_ms
         for departure in departures
@@ -176,18 +178,20 @@ def _cancelled_in_time(departures: Sequence[Departure], lives: dict[str, list[Tr
     }
     late = [flight for flight, margin in margins.items() if margin <= 0]
     figures = f"the last {min(margins.values())} ms before its time" if margins else "none was cancelled"
-    return Check("cancelled before their time", not late, figures if not late else f"{len(late)} late: {_some(late)}")
+    return Check(
+        "cancelled before their time", not late, figures if not late else f"{len(late)} late: {_first_names(late)}"
+    )
 
 
-def _one_place_by_logbooks(landings: Sequence[Landing]) -> Check:
+def _check_one_place_by_logbooks(landings: Sequence[Landing]) -> Check:
     flown: dict[str, list[Interval]] = defaultdict(list)
     for landing in landings:
         if landing.aircraft is not None:
             flown[landing.aircraft].append((landing.off_ns, landing.on_ns, landing.flight))
-    return _one_place("no aircraft in two places, by the logbooks", flown)
+    return _check_one_place("no aircraft in two places, by the logbooks", flown)
 
 
-def _one_place_by_events(departures: Sequence[Departure], lives: dict[str, list[Transition]]) -> Check:
+def _check_one_place_by_events(departures: Sequence[Departure], lives: dict[str, list[OutboxTransition]]) -> Check:
     flown: dict[str, list[Interval]] = defaultdict(list)
     for departure in departures:
         aircraft, off_ms = departure.flight.aircraft, None
@@ -196,10 +200,10 @@ def _one_place_by_events(departures: Sequence[Departure], lives: dict[str, list[
                 off_ms = transition.time_ms
             elif transition.from_state is State.RUNNING and off_ms is not None:
                 flown[aircraft or ""].append((off_ms, transition.time_ms, departure.flight.id))
-    return _one_place("no aircraft in two places, by the events", flown)
+    return _check_one_place("no aircraft in two places, by the events", flown)
 
 
-def _one_place(claim: str, flown: dict[str, list[Interval]]) -> Check:
+def _check_one_place(claim: str, flown: dict[str, list[Interval]]) -> Check:
     """Sorted by their start, no two flights of an aircraft overlap."""
     overlaps = []
     for aircraft, intervals in flown.items():
@@ -211,10 +215,12 @@ def _one_place(claim: str, flown: dict[str, list[Interval]]) -> Check:
                 until, holder = on, flight
     several = sum(len(intervals) > 1 for intervals in flown.values())
     figures = f"{len(flown)} aircraft, {several} of them with several flights"
-    return Check(claim, not overlaps, figures if not overlaps else f"{len(overlaps)} overlaps: {_some(overlaps)}")
+    return Check(
+        claim, not overlaps, figures if not overlaps else f"{len(overlaps)} overlaps: {_first_names(overlaps)}"
+    )
 
 
-def _without_tail_number_refused(departures: Sequence[Departure], refused: Sequence[str]) -> Check:
+def _check_refused_flights(departures: Sequence[Departure], refused: Sequence[str]) -> Check:
     without = {departure.flight.id for departure in departures if departure.flight.aircraft is None}
     return Check(
         "without a tail number refused by the exclusive queue",
@@ -227,5 +233,5 @@ def _spread(values: Sequence[int]) -> Spread:
     return Spread(percentile(values, 0.5), percentile(values, 0.99), max(values, default=None))
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

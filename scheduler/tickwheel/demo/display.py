@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tickwheel.demo.checks import Spread, Verdict
-from tickwheel.demo.flight_board import Board, percentile
+from tickwheel.demo.flight_board import FlightBoard, percentile
 from tickwheel.storage.record import State
 
 _STYLES = {"departed": "cyan", "landed": "green", "cancelled": "yellow"}
@@ -24,10 +24,10 @@ _LINE_MINUTES = 60
 class View(Protocol):
     """Shows how far the day has come."""
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A line that stays."""
 
-    def show(self, board: Board, now_ms: int) -> None:
+    def show(self, board: FlightBoard, now_ms: int) -> None:
         """How things stand."""
 
     def __enter__(self) -> Self: ...
@@ -36,11 +36,11 @@ class View(Protocol):
     ) -> None: ...
 
 
-class Silence:
+class SilentView:
     """Shows nothing: for programs, which want the verdict alone."""
 
-    def say(self, text: str) -> None: ...
-    def show(self, board: Board, now_ms: int) -> None: ...
+    def print_line(self, text: str) -> None: ...
+    def show(self, board: FlightBoard, now_ms: int) -> None: ...
     def __enter__(self) -> Self:
         return self
 
@@ -49,20 +49,20 @@ class Silence:
     ) -> None: ...
 
 
-class PlainLines(Silence):
+class PlainLines(SilentView):
     """A line for every hour of the day, without colour."""
 
     def __init__(self) -> None:
-        self._shown = (-1, False)
+        self._last_stage = (-1, False)
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         print(text, flush=True)
 
-    def show(self, board: Board, now_ms: int) -> None:
+    def show(self, board: FlightBoard, now_ms: int) -> None:
         stage = (board.timetable.minute(now_ms) // _LINE_MINUTES, board.complete)
-        if stage == self._shown:
+        if stage == self._last_stage:
             return
-        self._shown = stage
+        self._last_stage = stage
         counts = "  ".join(f"{name} {count:>4}" for name, count in _counts(board))
         late = (
             f"  late p50 {_ms(percentile(board.taken_late_ms, 0.5))}, p99 {_ms(percentile(board.taken_late_ms, 0.99))}"
@@ -85,17 +85,17 @@ class LiveBoard:
     ) -> None:
         self._live.stop()
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         self._live.console.print(Text(text, style="dim"))
 
-    def show(self, board: Board, now_ms: int) -> None:
-        self._live.update(_drawn(board, now_ms), refresh=True)
+    def show(self, board: FlightBoard, now_ms: int) -> None:
+        self._live.update(_render(board, now_ms), refresh=True)
 
 
-def chosen(*, json: bool) -> View:
+def select_view(*, json: bool) -> View:
     """The view that fits standard output."""
     if json:
-        return Silence()
+        return SilentView()
     return LiveBoard() if sys.stdout.isatty() else PlainLines()
 
 
@@ -116,7 +116,7 @@ def print_verdict(verdict: Verdict) -> None:
     console.print(Text(text, style="bold red" if failed else "bold green"))
 
 
-def _drawn(board: Board, now_ms: int) -> RenderableType:
+def _render(board: FlightBoard, now_ms: int) -> RenderableType:
     total = len(board.timetable.departures)
     # In a grid of its own: by itself a bar does not end its line.
     bar = Table.grid(expand=True)
@@ -129,10 +129,12 @@ def _drawn(board: Board, now_ms: int) -> RenderableType:
         row = (name, "✈" * min(flying, _BAR_FLIGHTS), f"{flying} in the air", f"{board.landed[name]} landed")
         workers.add_row(*map(Text, row))
     recent = Table.grid(padding=(0, 2))
-    for what, departure, pilot in reversed(board.recent):
+    for event, departure, pilot in reversed(board.recent):
         flight = departure.flight
         route = f"{flight.origin} → {flight.destination}"
-        recent.add_row(Text(what, style=_STYLES[what]), *map(Text, (flight.name, route, flight.aircraft or "", pilot)))
+        recent.add_row(
+            Text(event, style=_STYLES[event]), *map(Text, (flight.name, route, flight.aircraft or "", pilot))
+        )
     late = Text(
         f"late, from due to flying: p50 {_ms(percentile(board.taken_late_ms, 0.5))},"
         f" p99 {_ms(percentile(board.taken_late_ms, 0.99))}",
@@ -142,7 +144,7 @@ def _drawn(board: Board, now_ms: int) -> RenderableType:
     return Group(clock, bar, counts, late, workers, recent)
 
 
-def _counts(board: Board) -> list[tuple[str, int]]:
+def _counts(board: FlightBoard) -> list[tuple[str, int]]:
     return [
         ("scheduled", board.count(State.INVISIBLE)),
         ("waiting", board.count(State.PENDING)),

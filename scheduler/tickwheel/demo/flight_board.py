@@ -5,18 +5,18 @@ from collections.abc import Iterable, Sequence
 
 from tickwheel.demo.timetable import Departure, Timetable
 from tickwheel.storage.record import State
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 
 FINAL = (State.COMPLETED, State.CANCELLED, State.ERRORED)
 _RECENT = 8
 
 
-class Board:
+class FlightBoard:
     """The state of each flight, and figures of all. ``history`` is every transition seen, in the order they came."""
 
     def __init__(self, timetable: Timetable) -> None:
         self.timetable = timetable
-        self.history: list[Transition] = []
+        self.history: list[OutboxTransition] = []
         self.states: dict[str, State] = {}
         self.airborne: Counter[str] = Counter()
         self.landed: Counter[str] = Counter()
@@ -39,16 +39,16 @@ class Board:
         """How many flights are in one of these states."""
         return sum(state in states for state in self.states.values())
 
-    def take(self, transitions: Iterable[Transition]) -> None:
+    def apply(self, transitions: Iterable[OutboxTransition]) -> None:
         """What happened since."""
         for transition in transitions:
             departure = self._departures.get(transition.id)
             if departure is None:
                 continue
             self.history.append(transition)
-            self._follow(transition, departure)
+            self._apply_transition(transition, departure)
 
-    def _follow(self, transition: Transition, departure: Departure) -> None:
+    def _apply_transition(self, transition: OutboxTransition, departure: Departure) -> None:
         flight, state = transition.id, transition.to_state
         if state is None:
             return

@@ -73,18 +73,18 @@ def read(file: Traversable) -> list[Flight]:
 
 def parse(text: str, name: str = "the file") -> list[Flight]:
     """The flights of a CSV text."""
-    found: dict[str, Flight] = {}
+    flights: dict[str, Flight] = {}
     for line, row in _rows(text, name):
         try:
             flight = _flight(line, row)
-            if flight.id in found:
-                raise InvalidArgument(f"flight {flight.id} is on line {found[flight.id].line} already")
+            if flight.id in flights:
+                raise InvalidArgument(f"flight {flight.id} is on line {flights[flight.id].line} already")
         except InvalidArgument as error:
             raise InvalidArgument(f"{name} line {line}: {error}") from error
-        found[flight.id] = flight
-    if not found:
+        flights[flight.id] = flight
+    if not flights:
         raise InvalidArgument(f"{name} has no flights")
-    return list(found.values())
+    return list(flights.values())
 
 
 def _rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
@@ -134,11 +134,11 @@ def block_minutes(departs: int, arrives: int, distance: int | None) -> int:
     right for 98.5 % of the flights of two days from New York, and one hour off for the rest. Without a distance only
     midnight is taken into account.
     """
-    shown = arrives - departs
+    clock_minutes = arrives - departs
     if distance is None:
-        return shown % _DAY or _DAY
+        return clock_minutes % _DAY or _DAY
     likely = _GROUND_MINUTES + distance / _MILES_A_MINUTE
-    return max(1, shown + _HOUR * round((likely - shown) / _HOUR))
+    return max(1, clock_minutes + _HOUR * round((likely - clock_minutes) / _HOUR))
 
 
 def _time(row: dict[str, str], column: str) -> int:
@@ -151,11 +151,11 @@ def _time(row: dict[str, str], column: str) -> int:
     raise InvalidArgument(f"{column} must be HHMM from 0 to 2400, not {text!r:.40}")
 
 
-def _number(row: dict[str, str], column: str, most: int) -> int:
+def _number(row: dict[str, str], column: str, maximum: int) -> int:
     text = row[column]
-    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most:
+    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= maximum:
         return int(text)
-    raise InvalidArgument(f"{column} must be a whole number from 1 to {most}, not {text!r:.40}")
+    raise InvalidArgument(f"{column} must be a whole number from 1 to {maximum}, not {text!r:.40}")
 
 
 def _word(row: dict[str, str], column: str) -> str:

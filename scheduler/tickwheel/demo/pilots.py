@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tickwheel import LeaseLost, aio
 from tickwheel.demo.logbook import Landing, Logbook
-from tickwheel.redis import url as urls
+from tickwheel.redis.url import VARIABLE
 
 _WAIT = timedelta(seconds=20)
 
@@ -39,27 +39,27 @@ async def fly(queue: aio.Queue, worker: str, logbook: Logbook) -> None:
             )
 
 
-async def work(given: argparse.Namespace) -> None:
+async def work(args: argparse.Namespace) -> None:
     """All pilots of this process, until standard input ends."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     threading.Thread(target=_wait_for_end, args=(loop, ended), daemon=True).start()
-    with Logbook(given.logbook) as logbook:
+    with Logbook(args.logbook) as logbook:
         async with aio.Tickwheel(
-            os.environ.get(urls.VARIABLE) or None, namespace=given.namespace, data_dir=given.data_dir, drive=False
+            os.environ.get(VARIABLE) or None, namespace=args.namespace, data_dir=args.data_dir, drive=False
         ) as tickwheel:
             pilots = [
-                asyncio.create_task(fly(tickwheel.queue(queue), given.worker, logbook))
-                for queue, _, count in (crew.partition("=") for crew in given.crew)
+                asyncio.create_task(fly(tickwheel.queue(queue), args.worker, logbook))
+                for queue, _, count in (crew.partition("=") for crew in args.crew)
                 for _ in range(int(count))
             ]
             print("ready", flush=True)
-            over = asyncio.create_task(ended.wait())
-            done, _ = await asyncio.wait([over, *pilots], return_when=asyncio.FIRST_COMPLETED)
-            for task in (over, *pilots):
+            stop_task = asyncio.create_task(ended.wait())
+            done, _ = await asyncio.wait([stop_task, *pilots], return_when=asyncio.FIRST_COMPLETED)
+            for task in (stop_task, *pilots):
                 task.cancel()
-            await asyncio.gather(over, *pilots, return_exceptions=True)
-            for task in done - {over}:
+            await asyncio.gather(stop_task, *pilots, return_exceptions=True)
+            for task in done - {stop_task}:
                 task.result()
 
 

@@ -13,15 +13,15 @@ from pathlib import Path
 
 from tickwheel import InvalidArgument, NewMessage, Tickwheel, TickwheelError
 from tickwheel.demo import logbook
-from tickwheel.demo.checks import Verdict, judge
+from tickwheel.demo.checks import Verdict, check_day
 from tickwheel.demo.display import View
-from tickwheel.demo.flight_board import Board
+from tickwheel.demo.flight_board import FlightBoard
 from tickwheel.demo.flights import Flight
-from tickwheel.demo.timetable import FLIGHTS, UNASSIGNED, Departure, Timetable, most_airborne
+from tickwheel.demo.timetable import FLIGHTS, UNASSIGNED, Departure, Timetable, max_airborne
 from tickwheel.model.validation import from_ms
-from tickwheel.operations.outbox_reader import History
-from tickwheel.plan import Request, one
-from tickwheel.redis import url as urls
+from tickwheel.operations.outbox_reader import OutboxReader
+from tickwheel.plan import Request, send_request
+from tickwheel.redis.url import VARIABLE
 from tickwheel.storage.record import State
 
 EXCLUSIVE_KEY = "aircraft"
@@ -60,20 +60,20 @@ def run(tickwheel: Tickwheel, flights: Sequence[Flight], settings: Settings, vie
     # How many are in the air at once does not depend on when the day starts.
     planned = Timetable(flights, settings.seconds, 0).departures
     with _workers(settings, planned, view) as workers:
-        clock = ServerClock(tickwheel)
+        clock = FollowedClock(tickwheel)
         timetable = Timetable(flights, settings.seconds, clock.now_ms() + _LEAD_MS)
         refused = _enqueue(tickwheel, timetable.departures, view)
-        board = Board(timetable)
+        board = FlightBoard(timetable)
         _watch(tickwheel, board, clock, workers, view)
         landings = _landings(settings, board)
-    return judge(timetable.departures, board.history, landings, refused)
+    return check_day(timetable.departures, board.history, landings, refused)
 
 
-class ServerClock:
+class FollowedClock:
     """The server's time, asked once and then followed by this host's monotonic clock."""
 
     def __init__(self, tickwheel: Tickwheel) -> None:
-        seconds, micros = tickwheel._run(one(Request(0, command=("TIME",)))).value
+        seconds, micros = tickwheel._run(send_request(Request(0, command=("TIME",)))).value
         self._ahead = int(seconds) * 1000 + int(micros) // 1000 - time.monotonic() * 1000
 
     def now_ms(self) -> int:
@@ -91,10 +91,10 @@ def _enqueue(tickwheel: Tickwheel, departures: Sequence[Departure], view: View) 
                 flights.enqueue_many([_message(departure)])
             except InvalidArgument as error:
                 if not refused:
-                    view.say(f"refused: {error}")
+                    view.print_line(f"refused: {error}")
                 refused.append(departure)
     tickwheel.queue(UNASSIGNED).enqueue_many(map(_message, refused))
-    view.say(f"{len(departures) - len(refused)} flights are scheduled, and {len(refused)} without a tail number")
+    view.print_line(f"{len(departures) - len(refused)} flights are scheduled, and {len(refused)} without a tail number")
     return [departure.flight.id for departure in refused]
 
 
@@ -114,10 +114,14 @@ def _message(departure: Departure) -> NewMessage:
 
 
 def _watch(
-    tickwheel: Tickwheel, board: Board, clock: ServerClock, workers: Sequence[subprocess.Popen[bytes]], view: View
+    tickwheel: Tickwheel,
+    board: FlightBoard,
+    clock: FollowedClock,
+    workers: Sequence[subprocess.Popen[bytes]],
+    view: View,
 ) -> None:
     """Cancel in time and follow the events, until every flight is at its end, or it is clear that one never will be."""
-    timetable, history = board.timetable, History(tickwheel._core)
+    timetable, history = board.timetable, OutboxReader(tickwheel._context)
     lead_ms = max(_CANCEL_MS, _CANCEL_MINUTES * timetable.ms_per_minute)
     cancelled = sorted((d for d in timetable.departures if d.flight.cancelled), key=lambda d: -d.due_ms)
     alive = list(workers)
@@ -127,22 +131,24 @@ def _watch(
                 departure = cancelled.pop()
                 tickwheel.queue(departure.queue).cancel(departure.flight.id, departure.flight.aircraft)
         while page := tickwheel._run(history.next()):
-            board.take(page)
+            board.apply(page)
         for worker in [worker for worker in alive if worker.poll() is not None]:
             alive.remove(worker)
-            view.say(f"a worker ended with exit code {worker.returncode}: its flights come back when their leases end")
+            view.print_line(
+                f"a worker ended with exit code {worker.returncode}: its flights come back when their leases end"
+            )
         view.show(board, clock.now_ms())
         time.sleep(_TICK_S)
     view.show(board, clock.now_ms())
 
 
-def _landings(settings: Settings, board: Board) -> list[logbook.Landing]:
+def _landings(settings: Settings, board: FlightBoard) -> list[logbook.Landing]:
     """All logbooks. A worker writes a landing once it has the answer, a moment after the event."""
     until = time.monotonic() + _LAST_PAGE_S
     while True:
-        found = [landing for number in _numbers(settings) for landing in logbook.read(_path(settings, number))]
-        if sum(landing.completed for landing in found) >= board.count(State.COMPLETED) or time.monotonic() > until:
-            return found
+        landings = [landing for number in _numbers(settings) for landing in logbook.read(_path(settings, number))]
+        if sum(landing.completed for landing in landings) >= board.count(State.COMPLETED) or time.monotonic() > until:
+            return landings
         time.sleep(_TICK_S)
 
 
@@ -151,11 +157,11 @@ def _workers(settings: Settings, planned: Sequence[Departure], view: View) -> It
     """The worker processes, with pilots enough for the busiest minute. They end with this program, however it ends."""
     crews = {}
     for queue in (FLIGHTS, UNASSIGNED):
-        most = most_airborne(departure for departure in planned if departure.queue == queue)
-        crews[queue] = max(1, -(-int(_SPARE_PILOTS * most) // settings.workers))
-    view.say(
+        peak = max_airborne(departure for departure in planned if departure.queue == queue)
+        crews[queue] = max(1, -(-int(_SPARE_PILOTS * peak) // settings.workers))
+    view.print_line(
         f"{settings.workers} workers, each with {crews[FLIGHTS]} pilots, for up to"
-        f" {most_airborne(planned)} flights in the air at once"
+        f" {max_airborne(planned)} flights in the air at once"
     )
     started: list[subprocess.Popen[bytes]] = []
     try:
@@ -171,7 +177,7 @@ def _workers(settings: Settings, planned: Sequence[Departure], view: View) -> It
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     start_new_session=True,
-                    env=os.environ | {urls.VARIABLE: settings.url or ""},
+                    env=os.environ | {VARIABLE: settings.url or ""},
                 )
             )
         for worker in started:

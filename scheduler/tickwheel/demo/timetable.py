@@ -58,7 +58,7 @@ class Timetable:
         return f"{minute // _HOUR % 24:02d}:{minute % _HOUR:02d}" + (" (+1)" if minute >= _DAY else "")
 
 
-def most_airborne(departures: Iterable[Departure]) -> int:
+def max_airborne(departures: Iterable[Departure]) -> int:
     """How many flights are in the air at once, at most, if each leaves on time."""
     steps = []
     for departure in departures:

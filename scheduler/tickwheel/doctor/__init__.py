@@ -13,11 +13,11 @@ from tickwheel.doctor.history import check_history
 from tickwheel.doctor.indexes import check_indexes
 from tickwheel.doctor.keyspace import check_keys
 from tickwheel.doctor.messages import check_messages
-from tickwheel.doctor.shard_reader import Findings, Shard
+from tickwheel.doctor.shard_reader import Findings, ShardReader
 from tickwheel.doctor.shard_values import check_values
 from tickwheel.doctor.wheel import check_wheel
-from tickwheel.operations.context import Core
-from tickwheel.operations.queues import listed
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.queues import list_queues
 from tickwheel.plan import Plan
 
 __all__ = ["LIVE_PASSES", "audit"]
@@ -26,36 +26,36 @@ __all__ = ["LIVE_PASSES", "audit"]
 LIVE_PASSES = 3
 
 
-def audit(core: Core, *, passes: int = 1) -> Plan[list[str]]:
+def audit(core: NamespaceContext, *, passes: int = 1) -> Plan[list[str]]:
     """What is wrong in the namespace, a line for each finding; empty where all is well.
 
     One pass is exact for a system at rest. While it is at work give LIVE_PASSES: only what every pass finds is a
     finding, and counters that moved during a pass are not judged. Memory is bounded; the time is that of reading all.
     """
-    found = yield from _look(core)
+    findings = yield from _check_namespace(core)
     for _ in range(passes - 1):
-        if not found:
+        if not findings:
             break
-        again = yield from _look(core)
-        found = {where: text for where, text in again.items() if where in found}
-    return sorted(found.values())
+        again = yield from _check_namespace(core)
+        findings = {location: text for location, text in again.items() if location in findings}
+    return sorted(findings.values())
 
 
-def _look(core: Core) -> Plan[Findings]:
+def _check_namespace(context: NamespaceContext) -> Plan[Findings]:
     findings: Findings = {}
-    home = Shard(core, 0, {}, findings)
-    registry = yield from home.readable("queues", listed(core))
+    metadata_shard = ShardReader(context, 0, {}, findings)
+    registry = yield from metadata_shard.run_check("queues", list_queues(context))
     if registry is None:
         return findings
     queues = {config.number: (name, config) for name, config in registry.items()}
-    usable = yield from home.readable("keys", check_keys(core, queues, findings))
-    for number in range(core.shards) if usable else ():
-        shard = Shard(core, number, queues, findings)
-        timers = yield from shard.readable("wheel", check_wheel(shard))
+    usable = yield from metadata_shard.run_check("keys", check_keys(context, queues, findings))
+    for number in range(context.shards) if usable else ():
+        shard = ShardReader(context, number, queues, findings)
+        timers = yield from shard.run_check("wheel", check_wheel(shard))
         # Which timers there are decides what a message lacks.
         if timers is not None:
-            yield from shard.readable("messages", check_messages(shard, timers))
-        yield from shard.readable("indexes", check_indexes(shard))
-        yield from shard.readable("values", check_values(shard))
-        yield from shard.readable("events", check_history(shard))
+            yield from shard.run_check("messages", check_messages(shard, timers))
+        yield from shard.run_check("indexes", check_indexes(shard))
+        yield from shard.run_check("values", check_values(shard))
+        yield from shard.run_check("events", check_history(shard))
     return findings

@@ -15,7 +15,7 @@ NOT_EXPLICIT = 2**47
 
 
 @dataclass(frozen=True, slots=True)
-class Implied:
+class ExpectedEntries:
     """A record of a queue, and the members of indexes that it would have."""
 
     queue: str
@@ -31,8 +31,8 @@ class Implied:
     def label(self) -> str:
         """The message in words that stay the same as long as it stays in its state."""
         id_, value = record.split_name(self.name, self.exclusive)
-        of = "" if value is None else f" of {value!r}"
-        return f"queue {self.queue}, message {id_!r}{of} version {self.record.version}"
+        suffix = "" if value is None else f" of {value!r}"
+        return f"queue {self.queue}, message {id_!r}{suffix} version {self.record.version}"
 
     @property
     def rank(self) -> int:
@@ -73,14 +73,14 @@ class Implied:
 
     @property
     def holds_value(self) -> bool:
-        return self.record.state is State.RUNNING or self.record.held
+        return self.record.state is State.RUNNING or self.record.holds_exclusive_value
 
     def pairs(self) -> list[bytes]:
         """The indexed pairs, as indexes start with them."""
         indexed = self.config.indexed_keys
         return [
             record.pair(key, value)[0]
-            for key, value in trace_context.without(self.record.metadata).items()
+            for key, value in trace_context.strip_trace_context(self.record.metadata).items()
             if indexed is None or key in indexed
         ]
 
@@ -106,16 +106,16 @@ class Implied:
         return kind, generation(self.record.incarnation, self.record.version)
 
 
-def read(queue: str, config: QueueConfig, name: bytes, stored: bytes) -> Implied:
+def expected_entries(queue: str, config: QueueConfig, name: bytes, stored: bytes) -> ExpectedEntries:
     """Take a record apart. Raises ValueError where it is not one that the scripts write."""
     try:
-        found = record.decode(stored)
-        same = record.encode(found, config.indexed_keys)[0] == stored
+        decoded = record.decode(stored)
+        is_canonical = record.encode(decoded, config.indexed_keys)[0] == stored
         record.split_name(name, config.exclusive_key is not None)
     except Exception as error:
         raise ValueError(f"its record cannot be read ({error!r}): {stored.hex()}") from error
-    if not same:
+    if not is_canonical:
         raise ValueError(f"its record is not as the scripts write it: {stored.hex()}")
-    if bool(found.flags & PAIRS) != bool(found.metadata):
+    if bool(decoded.flags & PAIRS) != bool(decoded.metadata):
         raise ValueError(f"its record has an empty section of pairs: {stored.hex()}")
-    return Implied(queue, config, name, found)
+    return ExpectedEntries(queue, config, name, decoded)

@@ -8,10 +8,10 @@ from typing import Literal
 from tickwheel.doctor.wheel import slot_of
 from tickwheel.errors import TickwheelError
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.context import RELAYED, Core, outbox_of
+from tickwheel.operations.context import RELAYED, NamespaceContext, outbox_of
 from tickwheel.operations.server_checks import VERSION_MIN
-from tickwheel.operations.shard_status import followed
-from tickwheel.plan import Plan, Request, Round, Servers
+from tickwheel.operations.shard_status import followed_shards
+from tickwheel.plan import ListPrimaries, Plan, Request, Round
 from tickwheel.storage.fence import FENCE_BYTES, epoch_of
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.wheel_levels import length, start
@@ -40,7 +40,7 @@ class ServerFacts:
     info: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     now_ms: int = 0
-    followed: frozenset[int] = frozenset()
+    followed_shards: frozenset[int] = frozenset()
     """Shards whose inbox an event process follows."""
 
 
@@ -57,7 +57,7 @@ class ShardFacts:
     oldest_slot_end_ms: int | None
     outbox: int
     locked: bool
-    served: bool = False
+    driven: bool = False
     outbox_bytes: int = 0
     dropped: int = 0
 
@@ -68,20 +68,20 @@ class ShardFacts:
     def waiting_ms(self, now_ms: int) -> int | None:
         """How long work has waited that a driver would have done; None where none has."""
         waits = []
-        if self.oldest_new and now_ms - _ms(self.oldest_new) > _INBOX_MS:
-            waits.append(now_ms - _ms(self.oldest_new))
+        if self.oldest_new and now_ms - _entry_ms(self.oldest_new) > _INBOX_MS:
+            waits.append(now_ms - _entry_ms(self.oldest_new))
         if self.oldest_slot_end_ms is not None and now_ms - self.oldest_slot_end_ms > _SLOT_MS:
             waits.append(now_ms - self.oldest_slot_end_ms)
         return max(waits, default=None)
 
     def has_moved(self, before: "ShardFacts") -> bool:
         """Whether a driver has done anything since: claimed, fired, dropped a slot, or filed. Nobody else does."""
-        acts = [(each.fence, each.high_ms, each.oldest_slot_end_ms) for each in (before, self)]
+        activity = [(facts.fence, facts.high_ms, facts.oldest_slot_end_ms) for facts in (before, self)]
         # Into an empty inbox the first enqueue comes.
-        return acts[0] != acts[1] or (before.oldest_new != b"" and before.oldest_new != self.oldest_new)
+        return activity[0] != activity[1] or (before.oldest_new != b"" and before.oldest_new != self.oldest_new)
 
 
-def read_server(core: Core, shard: int) -> Plan[ServerFacts]:
+def read_server(context: NamespaceContext, shard: int) -> Plan[ServerFacts]:
     """What the server of a shard says; a setting that this user may not read is left out."""
     facts = ServerFacts()
     [time, info] = yield Round([Request(shard, command=("TIME",)), Request(shard, command=("INFO",))])
@@ -95,15 +95,15 @@ def read_server(core: Core, shard: int) -> Plan[ServerFacts]:
         if reply.value:
             facts.settings[name] = reply.value[1].decode()
     with suppress(TickwheelError):
-        facts.followed = frozenset((yield from followed(core, shard)))
+        facts.followed_shards = frozenset((yield from followed_shards(context, shard)))
     return facts
 
 
-def read_shard(core: Core, number: int, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
+def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
     """What one shard says. Raises ValueError where what it says has not the shape that scripts write."""
 
     def key(name: str) -> str:
-        return shard_key(core.namespace, number, name)
+        return shard_key(context.namespace, number, name)
 
     replies = yield Round(
         [
@@ -138,54 +138,56 @@ def read_shard(core: Core, number: int, is_locked: Callable[[int], bool]) -> Pla
     )
 
 
-def which_servers() -> Plan[dict[str, int]]:
+def list_servers() -> Plan[dict[str, int]]:
     """The servers there are, a shard for each; a single one has no name."""
-    servers: dict[str, int] = yield Servers()
+    servers: dict[str, int] = yield ListPrimaries()
     return servers
 
 
-def unserved(shards: list[ShardFacts], now_ms: int) -> list[ShardFacts]:
+def undriven(shards: list[ShardFacts], now_ms: int) -> list[ShardFacts]:
     """Those with work that waits, and that were not seen at work."""
-    return [shard for shard in shards if not shard.served and shard.waiting_ms(now_ms) is not None]
+    return [shard for shard in shards if not shard.driven and shard.waiting_ms(now_ms) is not None]
 
 
-def look_again(core: Core, shard: ShardFacts, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
+def recheck(context: NamespaceContext, shard: ShardFacts, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
     """What the shard says now, with ``served`` where a driver has moved anything since."""
-    now = yield from read_shard(core, shard.number, is_locked)
-    return replace(now, served=True) if now.has_moved(shard) else shard
+    now = yield from read_shard(context, shard.number, is_locked)
+    return replace(now, driven=True) if now.has_moved(shard) else shard
 
 
-def judge_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms: int) -> Iterator[Finding]:
+def check_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms: int) -> Iterator[Finding]:
     """Version, memory, durability, role, clock."""
     info = facts.info
     name, version = info.get("server_name", "redis").capitalize(), info.get("redis_version", "0")
-    shown = f"{name} {info.get('valkey_version', version)}, answers in {answered_ms:.1f} ms"
+    summary = f"{name} {info.get('valkey_version', version)}, answers in {answered_ms:.1f} ms"
     recent = tuple(int(part) for part in version.split(".")[:2]) >= VERSION_MIN
-    yield Finding("server", "ok" if recent else "bad", shown + ("" if recent else ": 7.0 is the least"))
+    yield Finding("server", "ok" if recent else "bad", summary + ("" if recent else ": 7.0 is the least"))
     if info.get("role", "master") != "master":
         yield Finding("role", "bad", "it is a replica: give the URL of the primary")
     yield _memory(facts)
     yield _durability(facts)
-    apart = facts.now_ms - host_ms
-    near = abs(apart) <= guard_ms
+    offset_ms = facts.now_ms - host_ms
+    near = abs(offset_ms) <= guard_ms
     yield Finding(
         "clock",
         "ok" if near else "warning",
-        f"the server's is {abs(apart)} ms {'ahead of' if apart >= 0 else 'behind'} this host's"
+        f"the server's is {abs(offset_ms)} ms {'ahead of' if offset_ms >= 0 else 'behind'} this host's"
         + ("" if near else f"; more than the clock guard, {guard_ms} ms: see to NTP on both"),
     )
 
 
-def judge_shards(core: Core, shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> Iterator[Finding]:
+def check_shards(
+    context: NamespaceContext, shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool
+) -> Iterator[Finding]:
     """Who drives, what waits, how far the clock had come; nothing where no shard could be read."""
     if not shards:
         return
     yield _driver(shards, facts, embedded=embedded)
     inbox = sum(shard.inbox for shard in shards)
     yield Finding("inbox", "ok", f"entries of new timers that wait to be filed: {inbox:,}")
-    yield _outbox(core, shards)
+    yield _outbox(context, shards)
     back = max(shard.high_ms for shard in shards) - facts.now_ms
-    if back > core.guard_ms:
+    if back > context.clock_guard_ms:
         yield Finding(
             "clock mark",
             "bad",
@@ -194,12 +196,12 @@ def judge_shards(core: Core, shards: list[ShardFacts], facts: ServerFacts, *, em
         )
 
 
-def _outbox(core: Core, shards: list[ShardFacts]) -> Finding:
+def _outbox(context: NamespaceContext, shards: list[ShardFacts]) -> Finding:
     text = f"entries of events: {sum(shard.outbox for shard in shards):,}"
-    if core.history < RELAYED:
-        kept = f"the last {core.history:,} of each shard are kept" if core.history else "history is off"
+    if context.history < RELAYED:
+        kept = f"the last {context.history:,} of each shard are kept" if context.history else "history is off"
         return Finding("outbox", "ok", f"{text}; {kept}")
-    limit, drops = outbox_of(core.history)
+    limit, drops = outbox_of(context.history)
     fullest, dropped = max(shard.outbox_bytes for shard in shards), sum(shard.dropped for shard in shards)
     text += f", kept until relayed; the fullest shard has {fullest:,} of {limit:,} bytes"
     if dropped:
@@ -210,7 +212,7 @@ def _outbox(core: Core, shards: list[ShardFacts]) -> Finding:
     return Finding("outbox", "warning" if full or dropped else "ok", text + (": see to the relay" if full else ""))
 
 
-def judge_queues(configs: dict[str, QueueConfig]) -> Iterator[Finding]:
+def check_queues(configs: dict[str, QueueConfig]) -> Iterator[Finding]:
     """How many there are, which are blocked, and which have a sink."""
     blocked = [
         f"{name} ({' and '.join(w for w in ('enqueue', 'dequeue') if getattr(config, f'{w}_blocked'))})"
@@ -225,12 +227,12 @@ def judge_queues(configs: dict[str, QueueConfig]) -> Iterator[Finding]:
 
 
 def _memory(facts: ServerFacts) -> Finding:
-    used, most = int(facts.info.get("used_memory", 0)), int(facts.info.get("maxmemory", 0))
+    used, limit = int(facts.info.get("used_memory", 0)), int(facts.info.get("maxmemory", 0))
     policy = facts.settings.get("maxmemory-policy") or facts.info.get("maxmemory_policy", "unknown")
-    text = f"{used / 2**20:,.0f} MiB used, " + (f"of {most / 2**20:,.0f}, {policy}" if most else "no limit set")
-    if most and policy != "noeviction":
+    text = f"{used / 2**20:,.0f} MiB used, " + (f"of {limit / 2**20:,.0f}, {policy}" if limit else "no limit set")
+    if limit and policy != "noeviction":
         return Finding("memory", "bad", f"{text}: messages would be evicted; set maxmemory-policy noeviction")
-    if most and used > _MEMORY_SHARE * most:
+    if limit and used > _MEMORY_SHARE * limit:
         return Finding("memory", "warning", f"{text}: enqueue is refused when it is full")
     return Finding("memory", "ok", text)
 
@@ -252,7 +254,7 @@ def _durability(facts: ServerFacts) -> Finding:
 
 
 def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> Finding:
-    late = unserved(shards, facts.now_ms)
+    late = undriven(shards, facts.now_ms)
     unlocked = [shard for shard in shards if not shard.locked]
     epochs = f"epoch {max(shard.epoch for shard in shards)}"
     if embedded and not any(shard.locked for shard in late) and unlocked:
@@ -277,15 +279,15 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
         return Finding("driver", "ok", f"a process of this host drives every shard, {epochs}")
     if not any(shard.epoch for shard in shards):
         return Finding("driver", "warning", "no event process has ever driven it; run `tickwheel events`")
-    if any(shard.served for shard in unlocked):
+    if any(shard.driven for shard in unlocked):
         by = "elected on ZooKeeper" if shards[0].election == "zookeeper" else "with another lock file than this host's"
         return Finding("driver", "ok", f"an event process drives it, {by}; {epochs}")
-    missing = [str(shard.number) for shard in unlocked if shard.number not in facts.followed]
+    missing = [str(shard.number) for shard in unlocked if shard.number not in facts.followed_shards]
     if not missing:
         return Finding("driver", "ok", f"event processes follow every shard's inbox; {epochs}")
     which = f" of shard {', '.join(missing)}" if len(missing) < len(shards) else ""
     return Finding("driver", "warning", f"no event process{which} is in sight, and nothing waits for one; {epochs}")
 
 
-def _ms(entry_id: bytes) -> int:
+def _entry_ms(entry_id: bytes) -> int:
     return int(entry_id.partition(b"-")[0])

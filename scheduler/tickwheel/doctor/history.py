@@ -2,19 +2,19 @@
 
 from dataclasses import dataclass
 
-from tickwheel.doctor.expected_entries import read
-from tickwheel.doctor.shard_reader import PAGE, Shard
+from tickwheel.doctor.expected_entries import expected_entries
+from tickwheel.doctor.shard_reader import PAGE, ShardReader
 from tickwheel.operations.context import RELAYED
-from tickwheel.plan import Plan, pairwise
+from tickwheel.plan import Plan, pairs_from_flat
 from tickwheel.storage.record import State, name
-from tickwheel.storage.transition import Transition, decode
+from tickwheel.storage.transition import OutboxTransition, decode
 
 # A history with more transitions than this is not replayed: some hundred bytes of memory each.
 REPLAY_MAX = 1_000_000
 
 
 @dataclass(slots=True)
-class _Life:
+class _ReplayedState:
     """Where the events have brought a message."""
 
     incarnation: int
@@ -22,96 +22,98 @@ class _Life:
     state: State | None
 
 
-def check_history(shard: Shard) -> Plan[None]:
+def check_history(shard: ShardReader) -> Plan[None]:
     """Replay the events from the first; nothing where the history is off, has gaps, or its beginning was trimmed."""
     key = shard.key("events")
-    if shard.core.history >= RELAYED:
+    if shard.context.history >= RELAYED:
         yield from _check_size(shard, key)
-    if not (yield from shard.ask([("EXISTS", key)]))[0]:
+    if not (yield from shard.execute([("EXISTS", key)]))[0]:
         return
-    if (yield from shard.ask([("HEXISTS", shard.key("clock"), "dropped")]))[0]:
+    if (yield from shard.execute([("HEXISTS", shard.key("clock"), "dropped")]))[0]:
         return
-    about = dict(pairwise((yield from shard.ask([("XINFO", "STREAM", key)]))[0]))
-    if shard.core.history == 0:
-        shard.find("events", "there are some, and the namespace keeps no history")
-    if about[b"entries-added"] != about[b"length"]:
+    stream_info = dict(pairs_from_flat((yield from shard.execute([("XINFO", "STREAM", key)]))[0]))
+    if shard.context.history == 0:
+        shard.add_finding("events", "there are some, and the namespace keeps no history")
+    if stream_info[b"entries-added"] != stream_info[b"length"]:
         return
-    lives: dict[bytes, _Life] = {}
+    states: dict[bytes, _ReplayedState] = {}
     after, replayed = b"-", 0
     while True:
-        entries = (yield from shard.ask([("XRANGE", key, after, "+", "COUNT", PAGE)]))[0]
+        entries = (yield from shard.execute([("XRANGE", key, after, "+", "COUNT", PAGE)]))[0]
         for entry_id, fields in entries:
             try:
                 transitions = decode(fields[1])
             except ValueError as error:
                 # What follows does not follow without it.
-                shard.find(f"event {entry_id.decode()}", str(error))
+                shard.add_finding(f"event {entry_id.decode()}", str(error))
                 return
             replayed += len(transitions)
             for transition in transitions:
-                _apply(shard, lives, transition, f"event {entry_id.decode()}")
+                _apply(shard, states, transition, f"event {entry_id.decode()}")
         if replayed > REPLAY_MAX:
             return
         if len(entries) < PAGE:
             break
         after = b"(" + entries[-1][0]
-    yield from _compare(shard, lives)
-    there, length = yield from shard.ask([("HLEN", shard.key("messages")), ("XLEN", key)])
-    alive = sum(life.state is not None for life in lives.values())
-    if length == about[b"length"] and there != alive:
-        shard.find("events", f"{alive} messages are alive by them, and {there} are there")
+    yield from _compare(shard, states)
+    message_count, length = yield from shard.execute([("HLEN", shard.key("messages")), ("XLEN", key)])
+    alive = sum(state.state is not None for state in states.values())
+    if length == stream_info[b"length"] and message_count != alive:
+        shard.add_finding("events", f"{alive} messages are alive by them, and {message_count} are there")
 
 
-def _check_size(shard: Shard, key: str) -> Plan[None]:
+def _check_size(shard: ShardReader, key: str) -> Plan[None]:
     """The bytes counted against the outbox's limit are those of its entries; not judged where they move meanwhile."""
-    counted = [("HGET", shard.key("clock"), "outbox"), ("XINFO", "STREAM", key)]
-    if not (yield from shard.ask([("EXISTS", key)]))[0]:
-        counted.pop()
-    before = yield from shard.ask(counted)
+    commands = [("HGET", shard.key("clock"), "outbox"), ("XINFO", "STREAM", key)]
+    if not (yield from shard.execute([("EXISTS", key)]))[0]:
+        commands.pop()
+    before = yield from shard.execute(commands)
     size, after = 0, b"-"
-    while entries := (yield from shard.ask([("XRANGE", key, after, "+", "COUNT", PAGE)]))[0]:
+    while entries := (yield from shard.execute([("XRANGE", key, after, "+", "COUNT", PAGE)]))[0]:
         size += sum(len(fields[1]) for _, fields in entries)
         after = b"(" + entries[-1][0]
-    if before == (yield from shard.ask(counted)) and (before[0] or b"0") != b"%d" % size:
-        shard.find("clock, outbox", f"it is {before[0]!r}, and the events have {size} bytes")
+    if before == (yield from shard.execute(commands)) and (before[0] or b"0") != b"%d" % size:
+        shard.add_finding("clock, outbox", f"it is {before[0]!r}, and the events have {size} bytes")
 
 
-def _apply(shard: Shard, lives: dict[bytes, _Life], transition: Transition, where: str) -> None:
+def _apply(
+    shard: ShardReader, states: dict[bytes, _ReplayedState], transition: OutboxTransition, location: str
+) -> None:
     value = None if transition.exclusive_value is None else transition.exclusive_value.encode()
     field = transition.queue_number.to_bytes(2, "big") + name(transition.id.encode(), value)
-    life = lives.get(field)
+    state = states.get(field)
     if transition.from_state is None:
-        follows = life is None or (life.state is None and transition.incarnation > life.incarnation)
+        follows = state is None or (state.state is None and transition.incarnation > state.incarnation)
         follows = follows and transition.version == 1
     else:
-        follows = life is not None and (life.incarnation, life.version + 1, life.state) == (
+        follows = state is not None and (state.incarnation, state.version + 1, state.state) == (
             transition.incarnation,
             transition.version,
             transition.from_state,
         )
     if not follows:
-        shard.find(where, f"it does not follow from {life}: {transition}")
-    lives[field] = _Life(transition.incarnation, transition.version, transition.to_state)
+        shard.add_finding(location, f"it does not follow from {state}: {transition}")
+    states[field] = _ReplayedState(transition.incarnation, transition.version, transition.to_state)
 
 
-def _compare(shard: Shard, lives: dict[bytes, _Life]) -> Plan[None]:
-    fields = list(lives)
+def _compare(shard: ShardReader, states: dict[bytes, _ReplayedState]) -> Plan[None]:
+    fields = list(states)
     for first in range(0, len(fields), PAGE):
         page = fields[first : first + PAGE]
         for field, stored in (yield from shard.records(page)).items():
-            life, queue = lives[field], shard.queues.get(int.from_bytes(field[:2], "big"))
+            state, queue = states[field], shard.queues.get(int.from_bytes(field[:2], "big"))
             if queue is None:
-                shard.find(f"events of {field!r}", "their queue does not exist")
+                shard.add_finding(f"events of {field!r}", "their queue does not exist")
                 continue
             try:
-                found = None if stored is None else read(*queue, field[2:], stored).record
+                record = None if stored is None else expected_entries(*queue, field[2:], stored).record
             except ValueError:
                 # Reported with the message.
                 continue
-            stands = None if found is None else (found.incarnation, found.version, found.state)
-            replayed = None if life.state is None else (life.incarnation, life.version, life.state)
-            if stands != replayed:
-                shard.find(
-                    f"queue {queue[0]}, message {field[2:]!r} version {life.version}, events",
-                    f"they end at {replayed}, and the record says {stands}",
+            actual = None if record is None else (record.incarnation, record.version, record.state)
+            replayed = None if state.state is None else (state.incarnation, state.version, state.state)
+            if actual != replayed:
+                shard.add_finding(
+                    f"queue {queue[0]}, message {field[2:]!r} version {state.version}, events",
+                    f"they end at {replayed}, and the record says {actual}",
                 )

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from struct import Struct
 
-from tickwheel.doctor.expected_entries import Implied, read
-from tickwheel.doctor.shard_reader import Shard, Walk
+from tickwheel.doctor.expected_entries import ExpectedEntries, expected_entries
+from tickwheel.doctor.shard_reader import ShardReader, Walk
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.plan import Plan
 from tickwheel.storage.record import State
@@ -12,10 +12,10 @@ from tickwheel.storage.record import State
 _U16 = Struct(">H")
 _ORDER_BYTES, _SIGNATURE_BYTES, _RANK_BYTES, _NUMBER_BYTES = 14, 8, 6, 2
 # What the record of an entry's message must be for the entry to be right.
-Fits = Callable[[Implied, bytes], bool]
+Fits = Callable[[ExpectedEntries, bytes], bool]
 
 
-def check_indexes(shard: Shard) -> Plan[None]:
+def check_indexes(shard: ShardReader) -> Plan[None]:
     """Every entry of `ready`, `waiting`, `pairs`, `vpairs`, `locks` and `parked` has its reason."""
     for queue, config in shard.queues.values():
         exclusive = config.exclusive_key is not None
@@ -38,66 +38,68 @@ def check_indexes(shard: Shard) -> Plan[None]:
 
 
 def _check_members(
-    shard: Shard, queue: str, config: QueueConfig, index: str, name_in: Callable[[bytes], bytes], fits: Fits
+    shard: ShardReader, queue: str, config: QueueConfig, index: str, name_in: Callable[[bytes], bytes], fits: Fits
 ) -> Plan[None]:
     """Every member of the index is that of a Pending message."""
     walk = Walk(shard, "ZSCAN", shard.queue_key(queue, index))
     while not walk.ended:
         entries = {member: name_in(member) for member, _ in (yield from walk.next())}
-        messages = yield from _messages(shard, queue, config, list(entries.values()))
+        messages = yield from _read_messages(shard, queue, config, list(entries.values()))
         for member, name in entries.items():
             message = messages.get(name)
             if message is None or message.record.state is not State.PENDING or not fits(message, member):
                 is_now = "not there" if message is None else f"{message.record.state.label}, or of another order"
-                shard.find(f"queue {queue}, {index} entry {member!r}", f"its message is {is_now}")
+                shard.add_finding(f"queue {queue}, {index} entry {member!r}", f"its message is {is_now}")
 
 
-def _check_locks(shard: Shard, queue: str, config: QueueConfig) -> Plan[None]:
+def _check_locks(shard: ShardReader, queue: str, config: QueueConfig) -> Plan[None]:
     walk = Walk(shard, "HSCAN", shard.queue_key(queue, "locks"))
     while not walk.ended:
         names = {}
         for value, lock in (yield from walk.next()):
             id_ = lock[1:] if lock[:1] == b"R" else lock[1 + _ORDER_BYTES :]
             names[value, lock] = _U16.pack(len(value)) + value + id_
-        messages = yield from _messages(shard, queue, config, list(names.values()))
+        messages = yield from _read_messages(shard, queue, config, list(names.values()))
         for (value, lock), name in names.items():
             message = messages.get(name)
             leased = message is not None and message.holds_value and lock == message.leased_lock
             head = message is not None and message.record.state is State.PENDING and lock == message.head_lock
             if not (leased or head):
                 is_now = "not there" if message is None else message.record.state.label
-                shard.find(f"queue {queue}, lock of {value!r}", f"it is {lock!r}, and that message is {is_now}")
+                shard.add_finding(f"queue {queue}, lock of {value!r}", f"it is {lock!r}, and that message is {is_now}")
 
 
-def _check_parked(shard: Shard, queue: str) -> Plan[None]:
+def _check_parked(shard: ShardReader, queue: str) -> Plan[None]:
     walk = Walk(shard, "ZSCAN", shard.queue_key(queue, "parked"))
     while not walk.ended:
         groups = [member for member, _ in (yield from walk.next())]
         values = [group[2 : 2 + _U16.unpack_from(group)[0]] for group in groups]
-        locks = yield from shard.ask(("HGET", shard.queue_key(queue, "locks"), value) for value in values)
+        locks = yield from shard.execute(("HGET", shard.queue_key(queue, "locks"), value) for value in values)
         for group, lock in zip(groups, locks, strict=True):
             if lock is None or lock[:1] != b"R":
-                shard.find(f"queue {queue}, parked {group!r}", f"its value is free: the lock is {lock!r}")
+                shard.add_finding(f"queue {queue}, parked {group!r}", f"its value is free: the lock is {lock!r}")
 
 
-def _check_empty(shard: Shard, queue: str, *indexes: str) -> Plan[None]:
-    found = yield from shard.ask(("EXISTS", shard.queue_key(queue, index)) for index in indexes)
-    for index, there in zip(indexes, found, strict=True):
-        if there:
-            shard.find(f"queue {queue}, {index}", "it is there, and this queue has none")
+def _check_empty(shard: ShardReader, queue: str, *indexes: str) -> Plan[None]:
+    replies = yield from shard.execute(("EXISTS", shard.queue_key(queue, index)) for index in indexes)
+    for index, exists in zip(indexes, replies, strict=True):
+        if exists:
+            shard.add_finding(f"queue {queue}, {index}", "it is there, and this queue has none")
 
 
-def _messages(shard: Shard, queue: str, config: QueueConfig, names: list[bytes]) -> Plan[dict[bytes, Implied]]:
+def _read_messages(
+    shard: ShardReader, queue: str, config: QueueConfig, names: list[bytes]
+) -> Plan[dict[bytes, ExpectedEntries]]:
     number = _U16.pack(config.number)
-    found: dict[bytes, Implied] = {}
+    messages: dict[bytes, ExpectedEntries] = {}
     for field, stored in (yield from shard.records([number + name for name in names])).items():
         if stored is not None:
             try:
-                found[field[2:]] = read(queue, config, field[2:], stored)
+                messages[field[2:]] = expected_entries(queue, config, field[2:], stored)
             except ValueError:
                 # Reported with the message; its entries then have no message that fits.
                 continue
-    return found
+    return messages
 
 
 def _name_in_ready(member: bytes) -> bytes:

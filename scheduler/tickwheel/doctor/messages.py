@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from tickwheel.doctor.expected_entries import Implied, read
-from tickwheel.doctor.shard_reader import Shard, Walk
-from tickwheel.doctor.wheel import Sieve
-from tickwheel.plan import Command, Plan, pairwise
+from tickwheel.doctor.expected_entries import ExpectedEntries, expected_entries
+from tickwheel.doctor.shard_reader import ShardReader, Walk
+from tickwheel.doctor.wheel import TimerBloomFilter
+from tickwheel.plan import Command, Plan, pairs_from_flat
 from tickwheel.storage.record import BODY, State
 from tickwheel.storage.sharding import shard_of
 
 Problems = Iterator[tuple[str, str]]
-Judge = Callable[[list[Any]], Problems]
+AnswerCheck = Callable[[list[Any]], Problems]
 
 _FENCED = {b"fence", b"election", b"owner"}
 _CLOCK_FIELDS = _FENCED | {b"seq", b"outbox", b"dropped", b"high", b"accepted", b"barriers"}
@@ -21,7 +21,7 @@ _CLOCK_FIELDS = _FENCED | {b"seq", b"outbox", b"dropped", b"high", b"accepted", 
 _RECOUNTS = 3
 
 
-def check_messages(shard: Shard, timers: Sieve) -> Plan[None]:
+def check_messages(shard: ShardReader, timers: TimerBloomFilter) -> Plan[None]:
     """Walk over all messages of the shard. ``timers`` holds what is on the wheel, read before."""
     for _ in range(_RECOUNTS):
         before = yield from _fingerprint(shard)
@@ -30,10 +30,10 @@ def check_messages(shard: Shard, timers: Sieve) -> Plan[None]:
         if before != after:
             # At work: counters and what they count were not read at one moment.
             return
-        if tally.messages == (yield from shard.ask([("HLEN", shard.key("messages"))]))[0]:
+        if tally.messages == (yield from shard.execute([("HLEN", shard.key("messages"))]))[0]:
             yield from _check_counters(shard, tally)
             return
-    shard.find("messages", f"{_RECOUNTS} walks gave different numbers of messages; nothing was recounted")
+    shard.add_finding("messages", f"{_RECOUNTS} walks gave different numbers of messages; nothing was recounted")
 
 
 class _Tally:
@@ -46,7 +46,7 @@ class _Tally:
         self.states: Counter[tuple[str, int]] = Counter()
         self.minutes: Counter[tuple[str, int]] = Counter()
 
-    def add(self, message: Implied) -> None:
+    def add(self, message: ExpectedEntries) -> None:
         self.bodies += bool(message.record.flags & BODY)
         self.sequence = max(self.sequence, message.record.incarnation)
         self.states[message.queue, message.record.state] += 1
@@ -54,111 +54,111 @@ class _Tally:
             self.minutes[message.queue, message.record.until_ms // 60_000] += 1
 
 
-def _fingerprint(shard: Shard) -> Plan[list[Any]]:
+def _fingerprint(shard: ShardReader) -> Plan[list[Any]]:
     """What changes with every transition."""
     counts = (("HGETALL", shard.queue_key(name, "counts")) for name, _ in shard.queues.values())
     last_event = ("XREVRANGE", shard.key("events"), "+", "-", "COUNT", 1)
-    return (yield from shard.ask([("HGET", shard.key("clock"), "seq"), last_event, *counts]))
+    return (yield from shard.execute([("HGET", shard.key("clock"), "seq"), last_event, *counts]))
 
 
-def _walk(shard: Shard, timers: Sieve) -> Plan[_Tally]:
+def _walk(shard: ShardReader, timers: TimerBloomFilter) -> Plan[_Tally]:
     tally = _Tally()
     walk = Walk(shard, "HSCAN", shard.key("messages"))
     while not walk.ended:
         commands: list[Command] = []
-        judges: list[tuple[Implied, Judge, int]] = []
+        checks: list[tuple[ExpectedEntries, AnswerCheck, int]] = []
         for field, stored in (yield from walk.next()):
             tally.messages += 1
             queue, config = shard.queues.get(int.from_bytes(field[:2], "big"), (None, None))
             if queue is None or config is None:
-                shard.find(f"message {field.hex()}", "its queue does not exist")
+                shard.add_finding(f"message {field.hex()}", "its queue does not exist")
                 continue
             try:
-                message = read(queue, config, field[2:], stored)
+                message = expected_entries(queue, config, field[2:], stored)
             except ValueError as error:
-                shard.find(f"queue {queue}, message {field[2:]!r}", str(error))
+                shard.add_finding(f"queue {queue}, message {field[2:]!r}", str(error))
                 continue
             tally.add(message)
-            _check_alone(shard, message, timers)
-            for asked, judge in _expectations(shard, message):
-                judges.append((message, judge, len(asked)))
-                commands += asked
-        answers = yield from shard.ask(commands)
-        at = 0
-        for message, judge, length in judges:
-            for where, text in judge(answers[at : at + length]):
-                shard.find(f"{message.label}, {where}", text)
-            at += length
+            _check_record(shard, message, timers)
+            for message_commands, check in _expectations(shard, message):
+                checks.append((message, check, len(message_commands)))
+                commands += message_commands
+        answers = yield from shard.execute(commands)
+        offset = 0
+        for message, check, length in checks:
+            for where, text in check(answers[offset : offset + length]):
+                shard.add_finding(f"{message.label}, {where}", text)
+            offset += length
     return tally
 
 
-def _check_alone(shard: Shard, message: Implied, timers: Sieve) -> None:
+def _check_record(shard: ShardReader, message: ExpectedEntries, timers: TimerBloomFilter) -> None:
     key, pairs = message.name, message.record.metadata
     if message.exclusive:
         key = message.prefix[2:]
         if pairs and pairs.get(message.config.exclusive_key or "", "").encode() != key:
-            shard.find(f"{message.label}, metadata", f"its exclusive value is not {key!r}: {pairs}")
-    home = shard_of(message.queue, key, shard.core.shards)
-    if home != shard.number:
-        shard.find(f"{message.label}, shard", f"it belongs to shard {home}")
+            shard.add_finding(f"{message.label}, metadata", f"its exclusive value is not {key!r}: {pairs}")
+    expected_shard = shard_of(message.queue, key, shard.context.shards)
+    if expected_shard != shard.number:
+        shard.add_finding(f"{message.label}, shard", f"it belongs to shard {expected_shard}")
     timer = message.timer()
     if timer is not None and not timers.has(message.config.number, message.name, *timer):
-        shard.find(
+        shard.add_finding(
             f"{message.label}, timer", f"no {timer[0].name.lower()} timer is on the wheel, at or before its time"
         )
 
 
-def _expectations(shard: Shard, message: Implied) -> Iterator[tuple[list[Command], Judge]]:
+def _expectations(shard: ShardReader, message: ExpectedEntries) -> Iterator[tuple[list[Command], AnswerCheck]]:
     def key(name: str) -> str:
         return shard.queue_key(message.queue, name)
 
     pending = message.record.state is State.PENDING
     body = bool(message.record.flags & BODY)
     field = message.config.number.to_bytes(2, "big") + message.name + message.record.digest
-    yield [("HEXISTS", shard.key("bodies"), field)], _is("body", body)
+    yield [("HEXISTS", shard.key("bodies"), field)], _check_presence("body", body)
     score = message.record.deadline_ms if pending else None
     if not message.exclusive:
-        yield [("ZSCORE", key("ready"), message.ready)], _has_score("ready", score)
+        yield [("ZSCORE", key("ready"), message.ready)], _check_score("ready", score)
         for pair in message.pairs():
             entry = message.pair_entry(pair)
-            yield [("ZSCORE", key("pairs"), entry)], _has_score(f"pairs {pair[2:]!r}", 0 if pending else None)
+            yield [("ZSCORE", key("pairs"), entry)], _check_score(f"pairs {pair[2:]!r}", 0 if pending else None)
         return
-    place: list[Command] = [
+    lock_commands: list[Command] = [
         ("HGET", key("locks"), message.prefix[2:]),
         ("ZSCORE", key("ready"), message.ready),
         ("ZSCORE", key("waiting"), message.waiting),
     ]
-    yield place, partial(_judge_place, message)
+    yield lock_commands, partial(_check_exclusive_indexes, message)
     for pair in message.pairs():
         entry, group = message.value_pair_entry(pair), message.prefix + pair
-        asked: list[Command] = [
+        pair_commands: list[Command] = [
             ("ZSCORE", key("vpairs"), entry),
             ("ZRANGEBYLEX", key("vpairs"), b"[" + group, b"(" + group + b"\xff", "LIMIT", 0, 1),
             ("ZSCORE", key("pairs"), message.pair_entry(pair)),
             ("ZSCORE", key("parked"), group),
         ]
-        yield asked, partial(_judge_group, pending, pair, entry)
+        yield pair_commands, partial(_check_pair_indexes, pending, pair, entry)
 
 
-def _is(what: str, wanted: bool) -> Judge:
-    def judge(answers: list[Any]) -> Problems:
-        if bool(answers[0]) != wanted:
-            yield what, "it is missing" if wanted else "it is there and should not"
+def _check_presence(label: str, expected: bool) -> AnswerCheck:
+    def check(answers: list[Any]) -> Problems:
+        if bool(answers[0]) != expected:
+            yield label, "it is missing" if expected else "it is there and should not"
 
-    return judge
+    return check
 
 
-def _has_score(what: str, wanted: int | None) -> Judge:
-    def judge(answers: list[Any]) -> Problems:
+def _check_score(label: str, expected: int | None) -> AnswerCheck:
+    def check(answers: list[Any]) -> Problems:
         # Not as an int: a score may be infinite.
-        found = None if answers[0] is None else float(answers[0])
-        if found != wanted:
-            yield what, f"its score is {found if found is None else f'{found:.17g}'}, not {wanted}"
+        score = None if answers[0] is None else float(answers[0])
+        if score != expected:
+            yield label, f"its score is {score if score is None else f'{score:.17g}'}, not {expected}"
 
-    return judge
+    return check
 
 
-def _judge_place(message: Implied, answers: list[Any]) -> Problems:
+def _check_exclusive_indexes(message: ExpectedEntries, answers: list[Any]) -> Problems:
     """Of each value: one leased or one head in `ready`, all others in `waiting`."""
     lock, ready, waiting = answers
     if message.holds_value and lock != message.leased_lock:
@@ -177,44 +177,44 @@ def _judge_place(message: Implied, answers: list[Any]) -> Problems:
         yield "waiting", f"it is {'missing' if waiting is None else 'there'}, and its value's lock is {lock!r}"
 
 
-def _judge_group(pending: bool, pair: bytes, entry: bytes, answers: list[Any]) -> Problems:
+def _check_pair_indexes(pending: bool, pair: bytes, entry: bytes, answers: list[Any]) -> Problems:
     """Of each pair of a value: `vpairs` has all, `pairs` the head alone, and not even that while it is parked."""
     score, first, in_pairs, parked = answers
     if (score is not None) != pending:
         yield f"vpairs {pair[2:]!r}", f"it is {'missing' if pending else 'there'}"
-    wanted = pending and first[:1] == [entry] and parked is None
-    if (in_pairs is not None) != wanted:
-        yield f"pairs {pair[2:]!r}", "it is missing" if wanted else "it is there and should not"
+    expected = pending and first[:1] == [entry] and parked is None
+    if (in_pairs is not None) != expected:
+        yield f"pairs {pair[2:]!r}", "it is missing" if expected else "it is there and should not"
 
 
-def _check_counters(shard: Shard, tally: _Tally) -> Plan[None]:
-    clock, bodies = yield from shard.ask([("HGETALL", shard.key("clock")), ("HLEN", shard.key("bodies"))])
-    fields = dict(pairwise(clock))
-    known = _CLOCK_FIELDS if shard.core.clock == "_clock" else _CLOCK_FIELDS | {b"now"}
+def _check_counters(shard: ShardReader, tally: _Tally) -> Plan[None]:
+    clock, bodies = yield from shard.execute([("HGETALL", shard.key("clock")), ("HLEN", shard.key("bodies"))])
+    fields = dict(pairs_from_flat(clock))
+    known = _CLOCK_FIELDS if shard.context.clock == "_clock" else _CLOCK_FIELDS | {b"now"}
     if fields.keys() - known:
-        shard.find("clock", f"it has unknown fields {sorted(fields.keys() - known)}")
+        shard.add_finding("clock", f"it has unknown fields {sorted(fields.keys() - known)}")
     if tally.sequence > int(fields.get(b"seq", 0)):
-        shard.find("clock", f"the sequence is {fields.get(b'seq')!r}, and incarnation {tally.sequence} exists")
+        shard.add_finding("clock", f"the sequence is {fields.get(b'seq')!r}, and incarnation {tally.sequence} exists")
     if bodies != tally.bodies:
-        shard.find("bodies", f"there are {bodies}, and {tally.bodies} messages have one")
+        shard.add_finding("bodies", f"there are {bodies}, and {tally.bodies} messages have one")
     for name, config in shard.queues.values():
-        counts, minutes, version = yield from shard.ask(
+        counts, minutes, version = yield from shard.execute(
             [
                 ("HGETALL", shard.queue_key(name, "counts")),
                 ("HGETALL", shard.queue_key(name, "forecast")),
                 ("HGET", shard.queue_key(name, "config"), "version"),
             ]
         )
-        counted = {int(state): int(count) for state, count in pairwise(counts)}
+        counted = {int(state): int(count) for state, count in pairs_from_flat(counts)}
         for state in sorted(counted.keys() | {state for queue, state in tally.states if queue == name}):
             if counted.get(state, 0) != tally.states[name, state]:
-                shard.find(
+                shard.add_finding(
                     f"queue {name}, counts of state {state}",
                     f"{counted.get(state, 0)} are counted, and {tally.states[name, state]} are there",
                 )
-        forecast = {int(minute): int(count) for minute, count in pairwise(minutes)}
+        forecast = {int(minute): int(count) for minute, count in pairs_from_flat(minutes)}
         recounted = {minute: count for (queue, minute), count in tally.minutes.items() if queue == name}
         if forecast != recounted:
-            shard.find(f"queue {name}, forecast", f"it is {forecast}, and the messages make it {recounted}")
-        if version is not None and (version[:4] > config.packed_version[:4] or version[4:] != config.stamp):
-            shard.find(f"queue {name}, config", f"it has version {version.hex()}, and home {config.version}")
+            shard.add_finding(f"queue {name}, forecast", f"it is {forecast}, and the messages make it {recounted}")
+        if version is not None and (version[:4] > config.packed_version[:4] or version[4:] != config.uid):
+            shard.add_finding(f"queue {name}, config", f"it has version {version.hex()}, and home {config.version}")

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from struct import error as CutShort
+from struct import error as StructError
 from typing import Any, TypeVar
 
 from tickwheel.errors import Forbidden, TickwheelError, Unavailable
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.context import Core
-from tickwheel.plan import Command, Plan, Request, Round, pairwise
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.plan import Command, Plan, Request, Round, pairs_from_flat
 from tickwheel.storage import keys
 
 PAGE = 500
@@ -20,68 +20,68 @@ ROUND = 2_000
 Findings = dict[str, str]
 Queues = dict[int, tuple[str, QueueConfig]]
 # What taking apart bytes of another shape raises, and what a server answers that holds another type than asked for.
-DAMAGE = (ValueError, LookupError, ArithmeticError, TypeError, CutShort, TickwheelError)
+DAMAGE = (ValueError, LookupError, ArithmeticError, TypeError, StructError, TickwheelError)
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class ShardReader:
     """One shard under examination."""
 
-    core: Core
+    context: NamespaceContext
     number: int
     queues: Queues
     findings: Findings
 
     def key(self, name: str) -> str:
-        return keys.shard_key(self.core.namespace, self.number, name)
+        return keys.shard_key(self.context.namespace, self.number, name)
 
     def queue_key(self, queue: str, name: str) -> str:
-        return keys.queue_key(self.core.namespace, self.number, queue, name)
+        return keys.queue_key(self.context.namespace, self.number, queue, name)
 
     def slot_key(self, level: int, number: int) -> str:
-        return keys.slot_key(self.core.namespace, self.number, level, number)
+        return keys.slot_key(self.context.namespace, self.number, level, number)
 
-    def find(self, where: str, text: str) -> None:
+    def add_finding(self, where: str, text: str) -> None:
         """Something is wrong. ``where`` must not change from pass to pass as long as it is."""
-        place = f"shard {self.number}, {where}"
-        self.findings[place] = f"{place}: {text}"
+        location = f"shard {self.number}, {where}"
+        self.findings[location] = f"{location}: {text}"
 
-    def readable(self, what: str, check: Plan[T]) -> Plan[T | None]:
+    def run_check(self, label: str, check: Plan[T]) -> Plan[T | None]:
         """Carry a check out; where it meets what no version writes, that is a finding, and the check ends there."""
-        with damage_told(lambda text: self.find(what, text)):
+        with report_damage(lambda text: self.add_finding(label, text)):
             return (yield from check)
         return None
 
-    def ask(self, commands: Iterable[Command]) -> Plan[list[Any]]:
+    def execute(self, commands: Iterable[Command]) -> Plan[list[Any]]:
         """The answers to commands, sent in rounds of a bounded size."""
-        return (yield from ask(self.number, commands))
+        return (yield from execute_commands(self.number, commands))
 
     def records(self, fields: list[bytes]) -> Plan[dict[bytes, bytes | None]]:
         """Records by their fields of `messages` (queue number and name)."""
         distinct = list(dict.fromkeys(fields))
         parts = [distinct[n : n + PAGE] for n in range(0, len(distinct), PAGE)]
-        answers = yield from self.ask(("HMGET", self.key("messages"), *part) for part in parts)
+        answers = yield from self.execute(("HMGET", self.key("messages"), *part) for part in parts)
         return dict(zip(distinct, (record for answer in answers for record in answer), strict=True))
 
 
 @contextmanager
-def damage_told(tell: Callable[[str], None]) -> Iterator[None]:
+def report_damage(report: Callable[[str], None]) -> Iterator[None]:
     """End the block where it meets damage, and tell of it. No answer, or no permission, is none: these are raised."""
     try:
         yield
     except (Unavailable, Forbidden):
         raise
     except DAMAGE as error:
-        tell(f"damaged, and not examined further: {error}")
+        report(f"damaged, and not examined further: {error}")
 
 
-def ask(shard: int, commands: Iterable[Command]) -> Plan[list[Any]]:
+def execute_commands(shard: int, commands: Iterable[Command]) -> Plan[list[Any]]:
     """The answers of one shard's server to commands."""
-    waiting, answers = list(commands), []
-    for first in range(0, len(waiting), ROUND):
-        replies = yield Round([Request(shard, command=command) for command in waiting[first : first + ROUND]])
+    pending, answers = list(commands), []
+    for first in range(0, len(pending), ROUND):
+        replies = yield Round([Request(shard, command=command) for command in pending[first : first + ROUND]])
         answers += [reply.value for reply in replies]
     return answers
 
@@ -89,7 +89,7 @@ def ask(shard: int, commands: Iterable[Command]) -> Plan[list[Any]]:
 class Walk:
     """A walk over a hash or sorted set, page by page; `next` until `ended`."""
 
-    def __init__(self, shard: Shard, command: str, key: str) -> None:
+    def __init__(self, shard: ShardReader, command: str, key: str) -> None:
         self._shard = shard
         self._command = command
         self._key = key
@@ -99,6 +99,6 @@ class Walk:
     def next(self) -> Plan[list[tuple[bytes, bytes]]]:
         """(field or member, value or score) of each entry of the next page; entries may come twice, none is missed."""
         command = (self._command, self._key, self._cursor, "COUNT", PAGE)
-        self._cursor, flat = (yield from self._shard.ask([command]))[0]
+        self._cursor, flat = (yield from self._shard.execute([command]))[0]
         self.ended = self._cursor == b"0"
-        return list(pairwise(flat))
+        return list(pairs_from_flat(flat))

@@ -6,9 +6,9 @@ The wheel is read before the messages, in the direction in which timers move, so
 import re
 from collections.abc import Iterable
 
-from tickwheel.doctor.expected_entries import read
-from tickwheel.doctor.shard_reader import PAGE, Shard
-from tickwheel.plan import Plan, pairwise
+from tickwheel.doctor.expected_entries import expected_entries
+from tickwheel.doctor.shard_reader import PAGE, ShardReader
+from tickwheel.plan import Plan, pairs_from_flat
 from tickwheel.storage.timer import Kind, Timer, unpack
 from tickwheel.storage.wheel_levels import HIGHEST, LOWEST, number, parse, start
 
@@ -17,7 +17,7 @@ _CHUNKS = 50
 _SLOT = re.compile(rf"[{LOWEST}-{HIGHEST}]:\d+".encode())
 
 
-class Sieve:
+class TimerBloomFilter:
     """Which timers were seen: a Bloom filter (Bloom, 1970) of 16 bits or more a timer.
 
     It overlooks 1 of 2,000 missing timers at most, and with fewer than some 10,000 in all it is as good as exact.
@@ -27,13 +27,13 @@ class Sieve:
         self._bits = bytearray(max(1 << 18, 2 * expected))
 
     def add(self, queue_number: int, name: bytes, kind: Kind, generation: int) -> None:
-        for byte, bit in self._places(queue_number, name, kind, generation):
+        for byte, bit in self._bit_positions(queue_number, name, kind, generation):
             self._bits[byte] |= bit
 
     def has(self, queue_number: int, name: bytes, kind: Kind, generation: int) -> bool:
-        return all(self._bits[byte] & bit for byte, bit in self._places(queue_number, name, kind, generation))
+        return all(self._bits[byte] & bit for byte, bit in self._bit_positions(queue_number, name, kind, generation))
 
-    def _places(self, *timer: int | bytes) -> Iterable[tuple[int, int]]:
+    def _bit_positions(self, *timer: int | bytes) -> Iterable[tuple[int, int]]:
         # Two hashes make as many as one needs (Kirsch and Mitzenmacher, 2006).
         first, second, size = hash(timer), hash((timer, 1)) | 1, 8 * len(self._bits)
         for n in range(8):
@@ -41,49 +41,49 @@ class Sieve:
             yield byte, 1 << bit
 
 
-def check_wheel(shard: Shard) -> Plan[Sieve]:
+def check_wheel(shard: ShardReader) -> Plan[TimerBloomFilter]:
     """Read the wheel: every timer that a message waits for, in the place of its time."""
-    seen = Sieve((yield from shard.ask([("HLEN", shard.key("messages"))]))[0])
+    seen = TimerBloomFilter((yield from shard.execute([("HLEN", shard.key("messages"))]))[0])
     yield from _read_inbox(shard, seen)
-    slots = yield from _slots(shard)
+    slots = yield from _read_slots(shard)
     for level in range(HIGHEST, LOWEST - 1, -1):
-        for slot_number in sorted(numbered for at, numbered in slots if at == level):
+        for slot_number in sorted(number_in_level for slot_level, number_in_level in slots if slot_level == level):
             yield from _read_slot(shard, level, slot_number, seen)
     yield from _check_reachable(shard)
     return seen
 
 
-def _read_inbox(shard: Shard, seen: Sieve) -> Plan[None]:
+def _read_inbox(shard: ShardReader, seen: TimerBloomFilter) -> Plan[None]:
     after = b"-"
     while True:
-        entries = (yield from shard.ask([("XRANGE", shard.key("inbox"), after, "+", "COUNT", PAGE)]))[0]
+        entries = (yield from shard.execute([("XRANGE", shard.key("inbox"), after, "+", "COUNT", PAGE)]))[0]
         for entry_id, fields in entries:
             if fields[::2] != [b"t"]:
-                shard.find("inbox", f"entry {entry_id.decode()} has fields {fields[::2]}")
+                shard.add_finding("inbox", f"entry {entry_id.decode()} has fields {fields[::2]}")
                 continue
-            yield from _note(shard, f"inbox entry {entry_id.decode()}", fields[1], seen)
+            yield from _check_timers(shard, f"inbox entry {entry_id.decode()}", fields[1], seen)
         if len(entries) < PAGE:
             return
         after = b"(" + entries[-1][0]
 
 
-def _slots(shard: Shard) -> Plan[list[tuple[int, int]]]:
-    found: list[tuple[int, int]] = []
+def _read_slots(shard: ShardReader) -> Plan[list[tuple[int, int]]]:
+    slots: list[tuple[int, int]] = []
     first = 0
     while True:
         command = ("ZRANGE", shard.key("slots"), first, first + PAGE - 1, "WITHSCORES")
-        flat = (yield from shard.ask([command]))[0]
-        for member, score in pairwise(flat):
+        flat = (yield from shard.execute([command]))[0]
+        for member, score in pairs_from_flat(flat):
             try:
-                place = slot_of(member)
+                slot = slot_of(member)
             except ValueError as error:
-                shard.find("slots", str(error))
+                shard.add_finding("slots", str(error))
                 continue
-            found.append(place)
-            if float(score) != start(*place):
-                shard.find(f"slot {member.decode()}", f"its start is said to be {score!r}")
+            slots.append(slot)
+            if float(score) != start(*slot):
+                shard.add_finding(f"slot {member.decode()}", f"its start is said to be {score!r}")
         if len(flat) < 2 * PAGE:
-            return found
+            return slots
         first += PAGE
 
 
@@ -94,59 +94,61 @@ def slot_of(member: bytes) -> tuple[int, int]:
     return parse(member)
 
 
-def _read_slot(shard: Shard, level: int, slot_number: int, seen: Sieve) -> Plan[None]:
+def _read_slot(shard: ShardReader, level: int, slot_number: int, seen: TimerBloomFilter) -> Plan[None]:
     key, first, where = shard.slot_key(level, slot_number), 0, f"slot {level}:{slot_number}"
     while True:
-        chunks = (yield from shard.ask([("LRANGE", key, first, first + _CHUNKS - 1)]))[0]
+        chunks = (yield from shard.execute([("LRANGE", key, first, first + _CHUNKS - 1)]))[0]
         for chunk in chunks:
-            yield from _note(shard, where, chunk, seen, (level, slot_number))
+            yield from _check_timers(shard, where, chunk, seen, (level, slot_number))
         first += len(chunks)
         if len(chunks) < _CHUNKS:
             break
     if first == 0:
-        shard.find(where, "it is among the slots, and empty")
+        shard.add_finding(where, "it is among the slots, and empty")
 
 
-def _note(shard: Shard, where: str, packed: bytes, seen: Sieve, slot: tuple[int, int] | None = None) -> Plan[None]:
+def _check_timers(
+    shard: ShardReader, where: str, packed: bytes, seen: TimerBloomFilter, slot: tuple[int, int] | None = None
+) -> Plan[None]:
     try:
         timers = unpack(packed)
     except Exception as error:
-        shard.find(where, f"its timers cannot be read ({error!r}): {packed.hex()}")
+        shard.add_finding(where, f"its timers cannot be read ({error!r}): {packed.hex()}")
         return
     fields = [timer.queue_number.to_bytes(2, "big") + timer.name for timer in timers]
     records = yield from shard.records(fields)
     for timer, field in zip(timers, fields, strict=True):
         if slot is not None and number(slot[0], timer.time_ms) != slot[1]:
-            shard.find(where, f"a timer of {timer.time_ms} does not belong there")
+            shard.add_finding(where, f"a timer of {timer.time_ms} does not belong there")
         elif timer.queue_number not in shard.queues:
-            shard.find(where, f"a timer of queue {timer.queue_number}, which does not exist")
+            shard.add_finding(where, f"a timer of queue {timer.queue_number}, which does not exist")
         elif _is_awaited(shard, timer, records[field]):
             seen.add(timer.queue_number, timer.name, timer.kind, timer.generation)
 
 
-def _is_awaited(shard: Shard, timer: Timer, stored: bytes | None) -> bool:
+def _is_awaited(shard: ShardReader, timer: Timer, stored: bytes | None) -> bool:
     """Whether the message waits for this timer. One that fires too soon asks again; one too late is no use."""
     if stored is None:
         return False
     try:
-        message = read(*shard.queues[timer.queue_number], timer.name, stored)
+        message = expected_entries(*shard.queues[timer.queue_number], timer.name, stored)
     except ValueError:
         # Reported with the message.
         return False
     return message.timer() == (timer.kind, timer.generation) and timer.time_ms <= message.record.until_ms
 
 
-def _check_reachable(shard: Shard) -> Plan[None]:
+def _check_reachable(shard: ShardReader) -> Plan[None]:
     """A list that is not among the slots would never be read."""
     cursor = b"0"
     prefix = shard.key("w")
     while True:
         command = ("SCAN", cursor, "MATCH", prefix + "[2-5]:*", "COUNT", PAGE)
-        cursor, found = (yield from shard.ask([command]))[0]
-        names = [raw.decode()[len(prefix) :] for raw in found]
-        scores = yield from shard.ask(("ZSCORE", shard.key("slots"), name) for name in names)
+        cursor, page = (yield from shard.execute([command]))[0]
+        names = [raw.decode()[len(prefix) :] for raw in page]
+        scores = yield from shard.execute(("ZSCORE", shard.key("slots"), name) for name in names)
         for name, score in zip(names, scores, strict=True):
             if score is None:
-                shard.find(f"slot {name}", "it has timers, and is not among the slots")
+                shard.add_finding(f"slot {name}", "it has timers, and is not among the slots")
         if cursor == b"0":
             return

@@ -14,27 +14,27 @@ class Clock(Protocol):
     def monotonic(self) -> Callable[[], float]:
         """Time that only passes: for rotation and waiting."""
 
-    def when(self, time_ms: int) -> float:
+    def monotonic_at(self, time_ms: int) -> float:
         """The moment on the monotonic clock at which `now` may have reached a time."""
 
     @property
-    def to_keep(self) -> int | None:
+    def unsaved_offset(self) -> int | None:
         """What the shard is to keep of an accepted step, in ms, and has not; None where there is nothing new."""
 
-    def claimed(self, server_ms: int, high_ms: int | None, accepted_ms: int) -> None:
+    def on_claimed(self, server_ms: int, high_ms: int | None, accepted_ms: int) -> None:
         """The shard was claimed: its server's clock, its high-water mark, and what it keeps of an accepted step."""
 
     def observe(self, server_ms: int) -> None:
         """What the server's clock showed in the last reply."""
 
-    def wants_look(self, waiting: bool) -> bool:
+    def needs_probe(self, waiting: bool) -> bool:
         """Whether the server's clock should be asked. ``waiting``: timers in memory wait for it."""
 
-    def next_look(self, waiting: bool) -> float | None:
+    def next_probe(self, waiting: bool) -> float | None:
         """The moment on the monotonic clock at which `wants_look` becomes true."""
 
 
-class TurnedClock:
+class ManualClock:
     """A clock that somebody turns by hand: for tests, together with servers that run on the test clock."""
 
     def __init__(self, now_ms: int) -> None:
@@ -46,19 +46,19 @@ class TurnedClock:
     def monotonic(self) -> float:
         return self.now_ms
 
-    def when(self, time_ms: int) -> float:
+    def monotonic_at(self, time_ms: int) -> float:
         return time_ms
 
-    to_keep = None
+    unsaved_offset = None
 
-    def claimed(self, server_ms: int, high_ms: int | None, accepted_ms: int) -> None:
+    def on_claimed(self, server_ms: int, high_ms: int | None, accepted_ms: int) -> None:
         pass
 
     def observe(self, server_ms: int) -> None:
         pass
 
-    def wants_look(self, waiting: bool) -> bool:
+    def needs_probe(self, waiting: bool) -> bool:
         return False
 
-    def next_look(self, waiting: bool) -> float | None:
+    def next_probe(self, waiting: bool) -> float | None:
         return None

@@ -36,33 +36,33 @@ _log = logging.getLogger("tickwheel.event_process")
 class ClockGuard:
     """Guards against forward steps of more than ``limit_ms`` of the server's clock."""
 
-    def __init__(self, limit_ms: int = CLOCK_GUARD_MS, what: str = "the server's clock") -> None:
+    def __init__(self, limit_ms: int = CLOCK_GUARD_MS, label: str = "the server's clock") -> None:
         """``what`` is what the log calls it."""
         self._limit = limit_ms
-        self._what = what
+        self._label = label
         self._offset = -inf
         self._anchor = -inf
         self._anchored_at = -inf
-        self._shown = -inf
+        self._observed_offset = -inf
         self._seen_at = 0.0
         self._frozen: float | None = None
         self.steps = 0
 
     @property
-    def held(self) -> bool:
+    def is_holding(self) -> bool:
         """Whether time stands still because the server's clock is not believed."""
         return self._frozen is not None
 
     @property
     def ahead_ms(self) -> int:
         """By how much the server's clock is ahead of the one that is trusted."""
-        return round(self._shown - self._anchor)
+        return round(self._observed_offset - self._anchor)
 
     def now(self, monotonic_ms: float) -> float:
         """The bound on the shard's time."""
         return self._offset + monotonic_ms if self._frozen is None else self._frozen
 
-    def when(self, time_ms: int) -> float:
+    def monotonic_at(self, time_ms: int) -> float:
         """The moment at which `now` reaches the time, unless the guard holds."""
         return time_ms - self._offset
 
@@ -74,7 +74,7 @@ class ClockGuard:
     def observe(self, server_ms: int, sent: float, received: float) -> None:
         """The server's clock showed ``server_ms`` some time between two moments."""
         low, high = server_ms - received, server_ms + 1 - sent
-        self._shown = low
+        self._observed_offset = low
         # A slow reply proves little: it neither holds nor lets go.
         ahead = (low if self._frozen is None else high - 1) - self._anchor
         if ahead > self._limit:
@@ -82,11 +82,11 @@ class ClockGuard:
             return
         if self._frozen is not None:
             self._frozen = None
-            _log.warning("%s agrees again; promotion goes on", self._what)
+            _log.warning("%s agrees again; promotion goes on", self._label)
             self._offset = low
         else:
-            kept = self._offset - (received - self._seen_at) * DRIFT
-            self._offset = low if kept > high else max(low, kept)
+            estimate = self._offset - (received - self._seen_at) * DRIFT
+            self._offset = low if estimate > high else max(low, estimate)
         self._seen_at = received
         if received - self._anchored_at >= ANCHOR_MS:
             self._anchor, self._anchored_at = self._offset, received
@@ -94,8 +94,8 @@ class ClockGuard:
     def accept(self) -> None:
         """An operator says that the server's clock is right as it is."""
         if self._frozen is not None:
-            _log.warning("%s was accepted, %d ms ahead", self._what, self.ahead_ms)
-            self._offset = self._anchor = self._shown
+            _log.warning("%s was accepted, %d ms ahead", self._label, self.ahead_ms)
+            self._offset = self._anchor = self._observed_offset
             self._frozen = None
 
     def _hold(self, received: float) -> None:
@@ -105,5 +105,5 @@ class ClockGuard:
             _log.error(
                 "%s stepped %d ms ahead (limit %d ms): promotion is held until it agrees again or an operator"
                 " accepts it",
-                *(self._what, self.ahead_ms, self._limit),
+                *(self._label, self.ahead_ms, self._limit),
             )

@@ -54,7 +54,7 @@ class WaitForReplicas:
     """How many replicas have all that this connection wrote, once that many have or so many ms have passed."""
 
     count: int
-    most_ms: int
+    timeout_ms: int
 
 
 Command = Call | ReadFence | ReadStream | ReadSlots | ReadSlot | WaitForReplicas
@@ -62,11 +62,11 @@ Command = Call | ReadFence | ReadStream | ReadSlots | ReadSlot | WaitForReplicas
 # Parts of the driver: each is sent the reply to a command it yields, or thrown `Refused`. A duty says whether there was
 # anything to do, `Moving` about how many timers it moved.
 Steps = Generator[Command, Any, None]
-Duty = Generator[Command, Any, bool]
-Moving = Generator[Command, Any, int]
+DutySteps = Generator[Command, Any, bool]
+MoveSteps = Generator[Command, Any, int]
 
 
-class Refused(Exception):
+class ScriptError(Exception):
     """The server answered a script with an error. ``code`` is its first word."""
 
     def __init__(self, text: str) -> None:

@@ -4,15 +4,15 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from tickwheel.driver.commands import Command, Refused
+from tickwheel.driver.commands import Command, ScriptError
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.storage import keys, scripts
 
 # As `claim.lua` says it.
-_HELD = re.compile(r"by epoch ([0-9]+)$")
+_HOLDER_EPOCH = re.compile(r"by epoch ([0-9]+)$")
 
 
-class Shard:
+class FencedShard:
     """A shard under one fence."""
 
     def __init__(self, namespace: str, number: int, clock_fragment: str = "_clock") -> None:
@@ -31,13 +31,13 @@ class Shard:
 
     def queue_keys(self, queue: str) -> dict[str, str]:
         """All keys that a script of a queue may declare."""
-        found = self._queue_keys.get(queue)
-        if found is None:
-            named = {name: keys.queue_key(self._namespace, self.number, queue, name) for name in keys.QUEUE_KEYS}
-            found = self._queue_keys[queue] = self.keys | named
-        return found
+        result = self._queue_keys.get(queue)
+        if result is None:
+            own_keys = {name: keys.queue_key(self._namespace, self.number, queue, name) for name in keys.QUEUE_KEYS}
+            result = self._queue_keys[queue] = self.keys | own_keys
+        return result
 
-    def ask(
+    def call_fenced(
         self,
         script: scripts.Script,
         args: Sequence[bytes | int | str],
@@ -47,15 +47,15 @@ class Shard:
         """Call one of the wheel's own scripts under the fence. They are never refused but for the fence."""
         try:
             return (yield scripts.bind(script, self.keys | {"slot": slot}, [self.fence, *args], rest))
-        except Refused as refusal:
-            raise self.refusal(refusal) from refusal
+        except ScriptError as error:
+            raise self.to_tickwheel_error(error) from error
 
-    def refusal(self, refused: Refused) -> TickwheelError:
+    def to_tickwheel_error(self, error: ScriptError) -> TickwheelError:
         """The error of ours for a script's."""
-        text = f"shard {self.number}: {refused}"
-        if refused.code == "ELECTION":
+        text = f"shard {self.number}: {error}"
+        if error.code == "ELECTION":
             text += "; to change it end all event processes, and run `tickwheel shards reset-epoch`"
-        if refused.code != "FENCED":
+        if error.code != "FENCED":
             return TickwheelError(text)
-        held = _HELD.search(text)
-        return Fenced(text, int(held[1]) if held else None)
+        holder = _HOLDER_EPOCH.search(text)
+        return Fenced(text, int(holder[1]) if holder else None)

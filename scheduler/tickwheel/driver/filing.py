@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tickwheel.storage.timer import split
+from tickwheel.storage.timer import iter_timers
 from tickwheel.storage.wheel_levels import level_for, name, number, start
 
 # Lists keep elements of up to 8 KB together: two chunks of this many timers share a node, and a chunk is what a
@@ -21,7 +21,7 @@ class Filing:
         """Sort pieces of packed timers into the slots that their times belong to."""
         slots = self.slots
         for piece in pieces:
-            for time_ms, _, _, timer in split(piece):
+            for time_ms, _, _, timer in iter_timers(piece):
                 level = level_for(time_ms, now_ms)
                 slot = level, number(level, time_ms)
                 timers = slots.get(slot)

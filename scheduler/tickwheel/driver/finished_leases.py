@@ -10,32 +10,32 @@ The inbox tells them apart: it brings a lease before the end of its message, so 
 
 from typing import Final
 
-from tickwheel.storage.timer import lease_before, lease_of
+from tickwheel.storage.timer import lease_key, superseded_lease_key
 
 # Two sets of so many leases, of about 110 bytes each; the older is forgotten when the younger is full.
-ENDED_LEASES: Final = 150_000
+FINISHED_LEASES: Final = 150_000
 
 
-class EndedLeases:
+class FinishedLeases:
     """The leases that the last retention timers say are over."""
 
     def __init__(self) -> None:
         self._young: set[bytes] = set()
         self._older: set[bytes] = set()
 
-    def finished(self, retention_timer: bytes) -> None:
+    def on_finished(self, retention_timer: bytes) -> None:
         """The message of this timer is finished: the lease of the version before is over, if there was one."""
-        if len(self._young) >= ENDED_LEASES:
+        if len(self._young) >= FINISHED_LEASES:
             self._older, self._young = self._young, set()
-        self._young.add(lease_before(retention_timer))
+        self._young.add(superseded_lease_key(retention_timer))
 
-    def begun(self, lease_timer: bytes) -> None:
+    def on_started(self, lease_timer: bytes) -> None:
         """The inbox brought this lease timer: its lease is not one that ended before."""
-        lease = lease_of(lease_timer)
+        lease = lease_key(lease_timer)
         self._young.discard(lease)
         self._older.discard(lease)
 
     def has(self, lease_timer: bytes) -> bool:
         """Whether the lease of this timer is over."""
-        lease = lease_of(lease_timer)
+        lease = lease_key(lease_timer)
         return lease in self._young or lease in self._older

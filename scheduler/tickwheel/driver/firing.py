@@ -10,13 +10,13 @@ from struct import Struct
 from typing import Final
 
 from tickwheel.driver.clock import Clock
-from tickwheel.driver.commands import Duty, Refused, Steps
-from tickwheel.driver.fenced_shard import Shard
-from tickwheel.driver.inbox_buffer import Unfiled
-from tickwheel.driver.loaded_timers import Memory, time_of
-from tickwheel.driver.queue_lookup import Queues
+from tickwheel.driver.commands import DutySteps, ScriptError, Steps
+from tickwheel.driver.fenced_shard import FencedShard
+from tickwheel.driver.inbox_buffer import InboxBuffer
+from tickwheel.driver.loaded_timers import LoadedTimers, time_of
+from tickwheel.driver.queue_lookup import QueueLookup
 from tickwheel.driver.stats import WheelStats
-from tickwheel.limits import CALL_ENTRIES, STALE_MOST
+from tickwheel.limits import CALL_ENTRIES, STALE_CONFIG_RETRIES
 from tickwheel.storage.scripts import bind
 from tickwheel.storage.timer import Kind
 
@@ -35,76 +35,76 @@ _FINAL, _EARLY, _UNHANDLED = 0, 1, 2
 _log = logging.getLogger("tickwheel.event_process")
 
 
-class Firing:
+class TimerFirer:
     """Fires what is due of one shard."""
 
     def __init__(
         self,
-        shard: Shard,
-        queues: Queues,
+        shard: FencedShard,
+        queues: QueueLookup,
         clock: Clock,
-        memory: Memory,
-        unfiled: Unfiled,
+        loaded_timers: LoadedTimers,
+        inbox_buffer: InboxBuffer,
         stats: WheelStats,
     ) -> None:
         self._shard = shard
         self._queues = queues
         self._clock = clock
-        self._memory = memory
-        self._unfiled = unfiled
+        self._loaded_timers = loaded_timers
+        self._inbox_buffer = inbox_buffer
         self._stats = stats
         self._scripts = {kind: shard.script(kind.name.lower()) for kind in Kind}
         # How often a queue's configuration was renewed since it answered.
-        self._renewed: Counter[int] = Counter()
+        self._renewals: Counter[int] = Counter()
         # Timers to a call, by queue, where the last one did not get through as many: the server works by a budget.
-        self._batches: dict[int, int] = {}
+        self._batch_sizes: dict[int, int] = {}
 
-    def fire(self, kind: Kind, calls: int) -> Duty:
+    def fire(self, kind: Kind, calls: int) -> DutySteps:
         """Send up to ``calls`` batches of due timers; whether there were any."""
-        near = self._memory.near[kind]
+        near = self._loaded_timers.near[kind]
         for sent in range(calls):
-            taken = near.take(self._clock.now(), self._batch)
+            taken = near.take(self._clock.now(), self._batch_size)
             if taken is None:
                 return sent > 0
             queue_number, timers = taken
-            timers = self._without_ended(timers) if kind is Kind.EXPIRE else timers
+            timers = self._drop_finished(timers) if kind is Kind.EXPIRE else timers
             if timers:
                 yield from self._fire_batch(kind, queue_number, timers)
         return True
 
-    def _batch(self, queue_number: int) -> int:
-        return self._batches.get(queue_number, FIRE_BATCH)
+    def _batch_size(self, queue_number: int) -> int:
+        return self._batch_sizes.get(queue_number, FIRE_BATCH)
 
-    def _learn(self, queue_number: int, sent: int, unhandled: int) -> None:
+    def _adapt_batch_size(self, queue_number: int, sent: int, unhandled: int) -> None:
         """So that the next call brings about as many timers as it gets through."""
         if unhandled:
-            self._batches[queue_number] = max(1, sent - unhandled)
-        elif sent == self._batches.get(queue_number):
-            self._batches[queue_number] = min(2 * sent, FIRE_BATCH)
+            self._batch_sizes[queue_number] = max(1, sent - unhandled)
+        elif sent == self._batch_sizes.get(queue_number):
+            self._batch_sizes[queue_number] = min(2 * sent, FIRE_BATCH)
 
-    def _without_ended(self, timers: list[bytes]) -> list[bytes]:
+    def _drop_finished(self, timers: list[bytes]) -> list[bytes]:
         """Of due lease timers those whose lease may not be over; the others are answered."""
-        over: list[bytes] = []
+        finished: list[bytes] = []
         left: list[bytes] = []
         for timer in timers:
-            (over if self._memory.ended.has(timer) else left).append(timer)
-        self._answered(over)
+            (finished if self._loaded_timers.finished_leases.has(timer) else left).append(timer)
+        self._on_answered(finished)
         return left
 
     def _fire_batch(self, kind: Kind, queue_number: int, timers: list[bytes]) -> Steps:
         queue = self._queues.lookup(queue_number)
         if queue is None:
-            self._unknown(kind, queue_number, timers)
+            self._postpone_unknown_queue(kind, queue_number, timers)
             return
         bound = self._clock.now()
         limits = _BOUND.pack(*divmod(bound, 2**32), CALL_ENTRIES)
         args = [self._shard.fence, limits, queue.context, b"".join(timers)]
         try:
             reply = yield bind(self._scripts[kind], self._shard.queue_keys(queue.name), args)
-        except Refused as refusal:
-            self._refused(refusal, kind, queue_number, timers)
+        except ScriptError as error:
+            self._handle_script_error(error, kind, queue_number, timers)
             return
-        self._renewed.pop(queue_number, None)
+        self._renewals.pop(queue_number, None)
         # The smaller of the server's time and the bound: only a server behind the bound shows its own clock here. One
         # ahead of it need not: the bound goes on with the monotonic clock, and the next look finds the step.
         server_ms = int.from_bytes(reply[:_TIME_BYTES], "big")
@@ -117,49 +117,49 @@ class Firing:
             self._stats.lateness_max_ms = max(late, self._stats.lateness_max_ms)
 
     def _settle(self, kind: Kind, queue_number: int, timers: list[bytes], answers: bytes) -> None:
-        near = self._memory.near[kind]
+        near = self._loaded_timers.near[kind]
         final = timers
         if any(answers):
             by_answer: tuple[list[bytes], list[bytes], list[bytes]] = [], [], []
             for timer, answer in zip(timers, answers, strict=True):
                 by_answer[answer].append(timer)
             final = by_answer[_FINAL]
-            near.give_back(queue_number, by_answer[_UNHANDLED])
-            self._learn(queue_number, len(timers), len(by_answer[_UNHANDLED]))
+            near.put_back(queue_number, by_answer[_UNHANDLED])
+            self._adapt_batch_size(queue_number, len(timers), len(by_answer[_UNHANDLED]))
             for timer in by_answer[_EARLY]:
                 near.add(time_of(timer), timer)
             self._stats.early_answers += len(by_answer[_EARLY])
         else:
-            self._learn(queue_number, len(timers), 0)
-        self._answered(final)
+            self._adapt_batch_size(queue_number, len(timers), 0)
+        self._on_answered(final)
 
-    def _answered(self, timers: list[bytes]) -> None:
-        self._unfiled.unanswered.difference_update(timers)
-        self._memory.answered(timers)
+    def _on_answered(self, timers: list[bytes]) -> None:
+        self._inbox_buffer.unconfirmed.difference_update(timers)
+        self._loaded_timers.on_answered(timers)
         self._stats.fired_timers += len(timers)
 
-    def _refused(self, refusal: Refused, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
-        near = self._memory.near[kind]
-        if refusal.code == "FENCED":
-            raise self._shard.refusal(refusal) from refusal
-        if refusal.code == "STALECONFIG" and self._renewed[queue_number] < STALE_MOST:
-            self._renewed[queue_number] += 1
+    def _handle_script_error(self, error: ScriptError, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
+        near = self._loaded_timers.near[kind]
+        if error.code == "FENCED":
+            raise self._shard.to_tickwheel_error(error) from error
+        if error.code == "STALECONFIG" and self._renewals[queue_number] < STALE_CONFIG_RETRIES:
+            self._renewals[queue_number] += 1
             self._queues.renew(queue_number, self._shard.number)
-            near.give_back(queue_number, timers)
+            near.put_back(queue_number, timers)
             return
         _log.error(
             "shard %d: %s of %d timers of queue %d was refused, again in %d ms: %s",
-            *(self._shard.number, kind.name.lower(), len(timers), queue_number, POSTPONE_MS, refusal),
+            *(self._shard.number, kind.name.lower(), len(timers), queue_number, POSTPONE_MS, error),
         )
-        self._renewed.pop(queue_number, None)
+        self._renewals.pop(queue_number, None)
         self._postpone(kind, timers, POSTPONE_MS)
 
     def _postpone(self, kind: Kind, timers: list[bytes], ms: int) -> None:
         again_at = self._clock.now() + ms
         for timer in timers:
-            self._memory.near[kind].add(again_at, timer)
+            self._loaded_timers.near[kind].add(again_at, timer)
 
-    def _unknown(self, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
+    def _postpone_unknown_queue(self, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
         # Home has lost its state, or a part of it. The messages may be there, and home may be restored: they are kept.
         _log.error(
             "shard %d: %d %s timers are of queue %d, which home does not know; again in %d s",

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tickwheel.driver.finished_leases import EndedLeases
-from tickwheel.storage.timer import Kind, split
+from tickwheel.driver.finished_leases import FinishedLeases
+from tickwheel.storage.timer import Kind, iter_timers
 
 ROTATE_MS = 1_000
 # With more timers than this in the buckets, all is filed at once: the inbox is being caught up with. So it is when a
@@ -39,13 +39,13 @@ class _Bucket:
         self.count += entry.count
 
 
-class Unfiled:
+class InboxBuffer:
     """The buckets, and which of their near timers have no final answer yet."""
 
     def __init__(self) -> None:
-        self.read_up_to = FROM_START
+        self.last_read_id = FROM_START
         # Invariant: a near timer of the buckets is in here until it has its final answer.
-        self.unanswered: set[bytes] = set()
+        self.unconfirmed: set[bytes] = set()
         self._young = _Bucket()
         self._older = _Bucket()
         self._filing = _Bucket()
@@ -59,8 +59,8 @@ class Unfiled:
         if not self._young.entries and not self._older.entries:
             self._rotate_at = monotonic_ms + ROTATE_MS
         self._young.add(entry)
-        self.unanswered.update(entry.near)
-        self.read_up_to = entry.id
+        self.unconfirmed.update(entry.near)
+        self.last_read_id = entry.id
 
     def rotate(self, monotonic_ms: float) -> None:
         """Turn the buckets if it is time to. What is being filed is finished first."""
@@ -79,30 +79,32 @@ class Unfiled:
             return 0.0
         return self._rotate_at if self._young.entries or self._older.entries else None
 
-    def prefix(self, most: int) -> list[Entry]:
+    def prefix(self, max_timers: int) -> list[Entry]:
         """The next entries to file: as many as hold about ``most`` timers, at least one if there is one."""
         taken: list[Entry] = []
         count = 0
         for entry in self._filing.entries:
-            if taken and count + entry.count > most:
+            if taken and count + entry.count > max_timers:
                 break
             taken.append(entry)
             count += entry.count
         return taken
 
-    def filed(self, prefix: list[Entry]) -> None:
+    def on_filed(self, prefix: list[Entry]) -> None:
         """The prefix is in the slots and no longer in the inbox."""
         for entry in prefix:
             first = self._filing.entries.popleft()
             assert first is entry, "entries are filed in the order of the inbox"
             self._filing.count -= entry.count
-            self.unanswered.difference_update(entry.near)
+            self.unconfirmed.difference_update(entry.near)
 
 
-def to_file(prefix: list[Entry], unanswered: set[bytes], ended: EndedLeases) -> Iterator[bytes]:
+def timers_to_file(prefix: list[Entry], unconfirmed: set[bytes], finished_leases: FinishedLeases) -> Iterator[bytes]:
     """What the filing of the prefix must carry, in packed pieces: of a message that is finished no lease timer."""
     for entry in prefix:
-        yield b"".join([t for _, _, kind, t in split(entry.far) if kind is not Kind.EXPIRE or not ended.has(t)])
+        yield b"".join(
+            [t for _, _, kind, t in iter_timers(entry.far) if kind is not Kind.EXPIRE or not finished_leases.has(t)]
+        )
         for timer in entry.near:
-            if timer in unanswered:
+            if timer in unconfirmed:
                 yield timer

@@ -7,7 +7,7 @@ where a list of bytes objects takes 140 B).
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from tickwheel.storage.timer import Kind, split
+from tickwheel.storage.timer import Kind, iter_timers
 from timing_wheel import TimingWheel
 
 # How many due timers are taken apart at once: a tick may hold a hundred thousand.
@@ -40,24 +40,24 @@ class NearTimers:
             packed += timer
         self.count += 1
 
-    def take(self, now_ms: int, most: Callable[[int], int]) -> tuple[int, list[bytes]] | None:
+    def take(self, now_ms: int, limit_for: Callable[[int], int]) -> tuple[int, list[bytes]] | None:
         """Take due timers of one queue: its number, and as many as ``most`` says of it. The queues take turns.
 
         Who takes them answers for them: what has no final answer is given back by `add` or `give_back`.
         """
-        self._pull(now_ms)
+        self._collect_due(now_ms)
         if not self._ready:
             return None
         queue_number = next(iter(self._ready))
         waiting = self._ready.pop(queue_number)
-        taken = [waiting.popleft() for _ in range(min(most(queue_number), len(waiting)))]
+        taken = [waiting.popleft() for _ in range(min(limit_for(queue_number), len(waiting)))]
         if waiting:
             self._ready[queue_number] = waiting
         self._ready_count -= len(taken)
         self.count -= len(taken)
         return queue_number, taken
 
-    def give_back(self, queue_number: int, timers: list[bytes]) -> None:
+    def put_back(self, queue_number: int, timers: list[bytes]) -> None:
         """Due timers that were taken and not handled; they are the next of their queue."""
         if not timers:
             return
@@ -69,7 +69,7 @@ class NearTimers:
         """The earliest tick that is held; one that has passed, if due timers wait to be taken."""
         return self._now if self._ready else self._wheel.next_expiry()
 
-    def _pull(self, now_ms: int) -> None:
+    def _collect_due(self, now_ms: int) -> None:
         if self._drained and now_ms == self._now:
             return
         if now_ms < self._now:
@@ -89,7 +89,7 @@ class NearTimers:
             self._drained = not reached
             if not reached:
                 return
-            self._due = split(bytes(self._ticks.pop(reached[0])))
+            self._due = iter_timers(bytes(self._ticks.pop(reached[0])))
 
     def _rewind(self, now_ms: int) -> None:
         """The clock went back: a wheel never does, so a new one takes over what is not yet due."""

@@ -6,7 +6,7 @@ from typing import Protocol
 from tickwheel.errors import TickwheelError
 
 
-class HomeChanged(TickwheelError):
+class NamespaceRecreated(TickwheelError):
     """The namespace was made anew with other shards: who drives those of before must start again."""
 
 
@@ -18,7 +18,7 @@ class QueueRef:
     context: bytes
 
 
-class Queues(Protocol):
+class QueueLookup(Protocol):
     """Looks queues up. Both may ask the server at home, and may fail as calls of a server do, or with HomeChanged."""
 
     def lookup(self, number: int) -> QueueRef | None:

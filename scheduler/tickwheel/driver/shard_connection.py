@@ -22,18 +22,18 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
-from tickwheel.driver.commands import Command, ReadFence, ReadSlot, ReadSlots, ReadStream, Refused, WaitForReplicas
-from tickwheel.driver.stream_tail import Entries, RawConnection, StreamTail, entries
+from tickwheel.driver.commands import Command, ReadFence, ReadSlot, ReadSlots, ReadStream, ScriptError, WaitForReplicas
+from tickwheel.driver.stream_tail import Entries, RawConnection, StreamTail, parse_entries
 from tickwheel.storage.scripts import Call
 
 # Answers that say nothing of the call, but that this server cannot be driven now.
-_NOT_NOW: Final = (*(AskError, ClusterDownError, MasterDownError, MovedError, ReadOnlyError),)
+_UNAVAILABLE_ERRORS: Final = (*(AskError, ClusterDownError, MasterDownError, MovedError, ReadOnlyError),)
 # While keys of a slot move one by one, a call on some of both places is refused, not run; it waits for the rest.
 _MOVING_S: Final = 2.0
 _MOVING_PAUSE_S: Final = 0.02
 
 
-class Link:
+class ShardConnection:
     """The two connections of a shard's driver or relay. Any failure ends it; what comes after has a new one."""
 
     def __init__(self, client: Redis, wake: int, name: str = "") -> None:
@@ -43,19 +43,19 @@ class Link:
         """
         self._client = client
         self._name = name
-        self._opened: list[RawConnection] = []
+        self._connections: list[RawConnection] = []
         try:
-            self._calls = self._connect()
+            self._call_connection = self._connect()
             self._tail = StreamTail(self._connect(), wake)
         except BaseException:
             self.close()
             raise
-        self._loaded: set[str] = set()
+        self._loaded_scripts: set[str] = set()
 
     def close(self) -> None:
-        for connection in self._opened:
+        for connection in self._connections:
             connection.disconnect()
-        self._opened.clear()
+        self._connections.clear()
 
     def execute(self, command: Command) -> Any:
         """The reply to a command. Raises `Refused`, or an error of redis-py where the link is to be given up."""
@@ -65,59 +65,59 @@ class Link:
             case ReadStream():
                 return self._tail.read(command)
             case ReadSlot(key, first, count):
-                return self._ask("LRANGE", key, first, first + count - 1)
+                return self._send_command("LRANGE", key, first, first + count - 1)
             case ReadSlots(key, first, count):
-                return self._ask("ZRANGE", key, first, first + count - 1)
+                return self._send_command("ZRANGE", key, first, first + count - 1)
             case ReadFence(key):
-                return self._ask("HGET", key, "fence")
-            case WaitForReplicas(count, most_ms):
-                return self._ask("WAIT", count, most_ms)
+                return self._send_command("HGET", key, "fence")
+            case WaitForReplicas(count, timeout_ms):
+                return self._send_command("WAIT", count, timeout_ms)
 
     def read_stream_now(self, command: ReadStream) -> Entries:
         """What is in the stream, without waiting."""
-        reply = self._ask("XREAD", "COUNT", command.count, "STREAMS", command.key, command.after)
-        return entries(reply)
+        reply = self._send_command("XREAD", "COUNT", command.count, "STREAMS", command.key, command.after)
+        return parse_entries(reply)
 
     def _call(self, call: Call) -> Any:
         script = call.script
         evaluate = ("EVALSHA", script.sha, len(call.keys), *call.keys, *call.args)
         try:
-            if script.sha not in self._loaded:
+            if script.sha not in self._loaded_scripts:
                 self._load(call)
             try:
-                return self._ask(*evaluate)
+                return self._send_command(*evaluate)
             except NoScriptError:
                 # Flushed since. A script that is not there has done nothing: this may be sent again.
                 self._load(call)
-                return self._ask(*evaluate)
+                return self._send_command(*evaluate)
         except ResponseError as error:
-            raise Refused(str(error)) from error
+            raise ScriptError(str(error)) from error
 
     def _load(self, call: Call) -> None:
-        self._ask("SCRIPT", "LOAD", call.script.source)
-        self._loaded.add(call.script.sha)
+        self._send_command("SCRIPT", "LOAD", call.script.source)
+        self._loaded_scripts.add(call.script.sha)
 
-    def _ask(self, *command: Any) -> Any:
+    def _send_command(self, *command: Any) -> Any:
         until = time.monotonic() + _MOVING_S
         while True:
             try:
-                self._calls.send_command(*command)
-                return self._calls.read_response(disable_decoding=True)
+                self._call_connection.send_command(*command)
+                return self._call_connection.read_response(disable_decoding=True)
             except TryAgainError as error:
                 if time.monotonic() > until:
                     raise RedisConnectionError(f"the shard's slot has been moving for {_MOVING_S} s") from error
                 time.sleep(_MOVING_PAUSE_S)
-            except _NOT_NOW as error:
+            except _UNAVAILABLE_ERRORS as error:
                 raise RedisConnectionError(f"the server cannot be driven now: {error!r}") from error
 
     def _connect(self) -> RawConnection:
-        connection = own_connection(self._client, self._name)
-        self._opened.append(connection)
+        connection = make_connection(self._client, self._name)
+        self._connections.append(connection)
         connection.connect()
         return connection
 
 
-def own_connection(client: Redis, name: str = "") -> RawConnection:
+def make_connection(client: Redis, name: str = "") -> RawConnection:
     """A connection as the client's pool would make it, not connected yet: not out of the pool, which others share."""
     pool = client.connection_pool
     settings: dict[str, Any] = dict(pool.connection_kwargs) | {"retry": Retry(NoBackoff(), 0)}

@@ -8,21 +8,21 @@ the inbox from its start and every slot that has started. Reading again is alway
 from math import inf
 from typing import Final
 
-from tickwheel.driver.batch_size import Portion
+from tickwheel.driver.batch_size import AdaptiveBatchSize
 from tickwheel.driver.clock import Clock
-from tickwheel.driver.commands import Duty, Moving, ReadFence, ReadSlot, ReadSlots, ReadStream, Steps
-from tickwheel.driver.fenced_shard import Shard
+from tickwheel.driver.commands import DutySteps, MoveSteps, ReadFence, ReadSlot, ReadSlots, ReadStream, Steps
+from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.filing import CHUNK_TIMERS, Filing
-from tickwheel.driver.firing import Firing
-from tickwheel.driver.inbox_buffer import Entry, Unfiled, to_file
-from tickwheel.driver.loaded_timers import Memory
-from tickwheel.driver.queue_lookup import Queues
+from tickwheel.driver.firing import TimerFirer
+from tickwheel.driver.inbox_buffer import Entry, InboxBuffer, timers_to_file
+from tickwheel.driver.loaded_timers import LoadedTimers
+from tickwheel.driver.queue_lookup import QueueLookup
 from tickwheel.driver.slots import Slot, Slots
 from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import TickwheelError
 from tickwheel.storage.fence import epoch_of, pack_fence
 from tickwheel.storage.stream_id import id_after
-from tickwheel.storage.timer import Kind, split
+from tickwheel.storage.timer import Kind, iter_timers
 from tickwheel.storage.wheel_levels import LOWEST, RADIX, is_near, name, parse, start
 
 # Timers moved by one command of each duty: a millisecond or two of the server's time or of ours.
@@ -53,7 +53,7 @@ class ShardDriver:
         epoch: int | None,
         connection: int,
         election: str,
-        queues: Queues,
+        queues: QueueLookup,
         clock: Clock,
         stats: WheelStats,
         owner: str = "",
@@ -63,23 +63,23 @@ class ShardDriver:
         another in tests only.
         """
         self.epoch = epoch
-        self.claimed = self.refused = False
+        self.claimed = self.claim_refused = False
         self._connection = connection
         self._election = election
         self._owner = owner
         self._queues = queues
         self._clock = clock
         self._stats = stats
-        self._shard = Shard(namespace, shard, clock_fragment)
+        self._shard = FencedShard(namespace, shard, clock_fragment)
         self._file, self._cascade, self._drop_slot, self._claim = map(
             self._shard.script, ("file", "cascade", "drop_slot", "claim")
         )
-        self._inbox_portion = Portion(READ_TIMERS)
+        self._inbox_batch_size = AdaptiveBatchSize(READ_TIMERS)
         self._more_in_inbox = False
-        self._slot_portion = Portion(READ_TIMERS)
+        self._slot_batch_size = AdaptiveBatchSize(READ_TIMERS)
         self._slots = Slots()
         self._unhurried_at = 0.0
-        self._unfiled = Unfiled()
+        self._inbox_buffer = InboxBuffer()
 
     def run(self) -> Steps:
         """Claim the shard, take its wheel over, and turn it for ever."""
@@ -92,24 +92,26 @@ class ShardDriver:
     def claim(self) -> Steps:
         """Make this driver's fence the shard's."""
         if self.epoch is None:
-            held = yield ReadFence(self._shard.keys["clock"])
-            self.epoch = epoch_of(held) + 1 if held else 1
+            stored_fence = yield ReadFence(self._shard.keys["clock"])
+            self.epoch = epoch_of(stored_fence) + 1 if stored_fence else 1
         self._shard.fence = pack_fence(self.epoch, self._connection)
         try:
-            to_keep = self._clock.to_keep
-            args = [self._election, "" if to_keep is None else to_keep, self._owner]
-            now, high, accepted = yield from self._shard.ask(self._claim, args)
+            unsaved_offset = self._clock.unsaved_offset
+            args = [self._election, "" if unsaved_offset is None else unsaved_offset, self._owner]
+            now, high, accepted = yield from self._shard.call_fenced(self._claim, args)
         except TickwheelError:
-            self.refused = True
+            self.claim_refused = True
             raise
-        self._clock.claimed(int(now), int(high) if high else None, int(accepted or 0))
+        self._clock.on_claimed(int(now), int(high) if high else None, int(accepted or 0))
         self.claimed = True
         self._stats.epoch = self.epoch
 
     def take_over(self) -> Steps:
         """Start with nothing in memory: all slots are there to be read, and the inbox from its start."""
-        self._memory = Memory(self._clock.now())
-        self._firing = Firing(self._shard, self._queues, self._clock, self._memory, self._unfiled, self._stats)
+        self._loaded_timers = LoadedTimers(self._clock.now())
+        self._firer = TimerFirer(
+            self._shard, self._queues, self._clock, self._loaded_timers, self._inbox_buffer, self._stats
+        )
         first = 0
         while True:
             names = yield ReadSlots(self._shard.keys["slots"], first, SLOT_NAMES)
@@ -119,15 +121,15 @@ class ShardDriver:
             if len(names) < SLOT_NAMES:
                 return
 
-    def turn(self) -> Duty:
+    def turn(self) -> DutySteps:
         """Read what is in the inbox, and do a bounded share of what there is to do; whether there was anything."""
         news = yield from self.read_inbox()
         done = yield from self.work()
         return news or done
 
-    def work(self) -> Duty:
+    def work(self) -> DutySteps:
         """A bounded share of every duty but reading the inbox, promotion first; whether there was anything to do."""
-        fire, busy = self._firing.fire, False
+        fire, busy = self._firer.fire, False
         for duty in (
             self.file(),
             self.serve_slots(),
@@ -138,55 +140,55 @@ class ShardDriver:
             promoted = yield from fire(Kind.PROMOTE, PROMOTE_CALLS)
             done = yield from duty
             busy = busy or promoted or done
-        if self._clock.to_keep is not None:
+        if self._clock.unsaved_offset is not None:
             # The same fence again: what an operator has accepted outlives this process.
             yield from self.claim()
-        self._stats.in_memory = self._memory.count
-        self._stats.unfiled = self._unfiled.count
+        self._stats.in_memory = self._loaded_timers.count
+        self._stats.unfiled = self._inbox_buffer.count
         self._stats.slots = len(self._slots)
         return busy
 
     def next_wake(self) -> float:
         """When there is something to do without news from the inbox, on the monotonic clock; past, if there is now."""
-        if self._more_in_inbox or self._memory.quiet:
+        if self._more_in_inbox or self._loaded_timers.drained_slots:
             return 0.0
-        moments = [self._unfiled.next_rotation(), self._clock.next_look(self._memory.count > 0)]
-        times = [near.next_expiry() for near in self._memory.near.values()]
+        moments = [self._inbox_buffer.next_rotation(), self._clock.next_probe(self._loaded_timers.count > 0)]
+        times = [near.next_expiry() for near in self._loaded_timers.near.values()]
         slot = self._slots.next_to_serve(self._clock.now(), self._lowest_to_serve())
         if slot is None:
             times.append(self._slots.next_start(self._lowest_to_serve()))
         else:
             moments.append(self._may_serve_at(slot))
-        moments += (self._clock.when(time_ms) for time_ms in times if time_ms is not None)
+        moments += (self._clock.monotonic_at(time_ms) for time_ms in times if time_ms is not None)
         return min((moment for moment in moments if moment is not None), default=inf)
 
-    def read_inbox(self, until_ms: float | None = None) -> Duty:
+    def read_inbox(self, until_ms: float | None = None) -> DutySteps:
         """Read new timers; near ones into memory. ``until_ms``: wait for some until then."""
-        if self._unfiled.count >= UNFILED_TIMERS:
+        if self._inbox_buffer.count >= UNFILED_TIMERS:
             return False
-        count = self._inbox_portion.count
-        entries = yield ReadStream(self._shard.keys["inbox"], self._unfiled.read_up_to, count, until_ms)
+        count = self._inbox_batch_size.count
+        entries = yield ReadStream(self._shard.keys["inbox"], self._inbox_buffer.last_read_id, count, until_ms)
         timers = 0
         for entry_id, packed in entries:
             entry = self._admit(entry_id, packed)
-            self._unfiled.add(entry, self._clock.monotonic())
+            self._inbox_buffer.add(entry, self._clock.monotonic())
             timers += entry.count
-        self._more_in_inbox = self._inbox_portion.took(len(entries), timers)
+        self._more_in_inbox = self._inbox_batch_size.observe(len(entries), timers)
         self._stats.inbox_timers += timers
         return bool(entries)
 
-    def file(self) -> Duty:
+    def file(self) -> DutySteps:
         """File the next prefix of what was read, and cut it from the inbox. With none, ask the time if it is due."""
-        self._unfiled.rotate(self._clock.monotonic())
-        prefix = self._unfiled.prefix(FILE_TIMERS)
+        self._inbox_buffer.rotate(self._clock.monotonic())
+        prefix = self._inbox_buffer.prefix(FILE_TIMERS)
         if prefix:
             yield from self._file_prefix(prefix)
-        elif self._clock.wants_look(self._memory.count > 0):
-            [now] = yield from self._shard.ask(self._file, [b""])
+        elif self._clock.needs_probe(self._loaded_timers.count > 0):
+            [now] = yield from self._shard.call_fenced(self._file, [b""])
             self._clock.observe(now)
         return bool(prefix)
 
-    def serve_slots(self) -> Duty:
+    def serve_slots(self) -> DutySteps:
         """Cascade or read the slots that are next: one piece, or several small ones."""
         moved = 0
         for served in range(SLOT_CALLS):
@@ -196,57 +198,59 @@ class ShardDriver:
             moved += yield from self._cascade_slot(slot) if slot.level > LOWEST else self._read_slot(slot)
         return True
 
-    def drop_slots(self) -> Duty:
+    def drop_slots(self) -> DutySteps:
         """Drop slots that were read to their end and have no open timer."""
         for dropped in range(DROP_CALLS):
             slot = self._next_to_drop()
             if slot is None:
                 return dropped > 0
             key = self._shard.slot_key(slot.level, slot.number)
-            length = yield from self._shard.ask(self._drop_slot, [name(slot.level, slot.number), slot.position], key)
+            length = yield from self._shard.call_fenced(
+                self._drop_slot, [name(slot.level, slot.number), slot.position], key
+            )
             if length:
                 self._slots.touch(slot.level, slot.number, length)
             else:
-                self._slots.gone(slot)
+                self._slots.remove(slot)
         return True
 
     def _admit(self, entry_id: bytes, packed: bytes) -> Entry:
         now = self._clock.now()
         near: list[bytes] = []
         far: list[bytes] = []
-        for time_ms, _, kind, timer in split(packed):
-            if is_near(time_ms, now) and self._memory.count < MEMORY_TIMERS:
-                self._memory.hold_one(time_ms, kind, timer)
+        for time_ms, _, kind, timer in iter_timers(packed):
+            if is_near(time_ms, now) and self._loaded_timers.count < MEMORY_TIMERS:
+                self._loaded_timers.add(time_ms, kind, timer)
                 near.append(timer)
             else:
                 far.append(timer)
             if kind is Kind.EXPIRE:
-                self._memory.ended.begun(timer)
+                self._loaded_timers.finished_leases.on_started(timer)
             elif kind is Kind.RETIRE:
-                self._memory.ended.finished(timer)
+                self._loaded_timers.finished_leases.on_finished(timer)
         return Entry(entry_id, b"".join(far), near, len(near) + len(far))
 
     def _file_prefix(self, prefix: list[Entry]) -> Steps:
         filing = Filing()
-        filing.add(self._to_file(prefix), self._clock.now())
+        filing.add(self._timers_to_file(prefix), self._clock.now())
         lists = [self._shard.slot_key(*slot) for slot in filing.slots]
-        args = [self._cut_before(prefix), *filing.arguments()]
-        now, *lengths = yield from self._shard.ask(self._file, args, rest=lists)
+        args = [self._trim_before(prefix), *filing.arguments()]
+        now, *lengths = yield from self._shard.call_fenced(self._file, args, rest=lists)
         self._clock.observe(now)
         for (slot, timers), length in zip(filing.slots.items(), lengths, strict=True):
-            self._pushed(*slot, timers, length)
+            self._on_pushed(*slot, timers, length)
             self._stats.filed_timers += len(timers)
-        self._unfiled.filed(prefix)
+        self._inbox_buffer.on_filed(prefix)
 
-    def _to_file(self, prefix: list[Entry]) -> list[bytes]:
+    def _timers_to_file(self, prefix: list[Entry]) -> list[bytes]:
         """Near timers, too, where they are not answered: they must outlive the process."""
-        return list(to_file(prefix, self._unfiled.unanswered, self._memory.ended))
+        return list(timers_to_file(prefix, self._inbox_buffer.unconfirmed, self._loaded_timers.finished_leases))
 
-    def _cut_before(self, prefix: list[Entry]) -> bytes:
+    def _trim_before(self, prefix: list[Entry]) -> bytes:
         """Exactly the prefix goes from the inbox."""
         return id_after(prefix[-1].id)
 
-    def _pushed(self, level: int, number: int, timers: list[bytes], length: int) -> None:
+    def _on_pushed(self, level: int, number: int, timers: list[bytes], length: int) -> None:
         """A slot has grown by these. Its position passes them if it was at the end and all of them are in memory."""
         if level > LOWEST:
             self._slots.touch(level, number, None)
@@ -255,34 +259,34 @@ class ShardDriver:
         chunks = -(-len(timers) // CHUNK_TIMERS)
         if slot.position != length - chunks or not is_near(start(level, number), self._clock.now()):
             return
-        missing = [timer for timer in timers if timer not in self._unfiled.unanswered]
-        if self._memory.count + len(missing) <= MEMORY_TIMERS:
-            self._memory.hold(b"".join(missing))
+        missing = [timer for timer in timers if timer not in self._inbox_buffer.unconfirmed]
+        if self._loaded_timers.count + len(missing) <= MEMORY_TIMERS:
+            self._loaded_timers.add_packed(b"".join(missing))
             slot.position = length
 
-    def _read_slot(self, slot: Slot) -> Moving:
+    def _read_slot(self, slot: Slot) -> MoveSteps:
         key = self._shard.slot_key(slot.level, slot.number)
-        chunks = yield ReadSlot(key, slot.position, self._slot_portion.count)
-        timers = sum(self._memory.hold(chunk) for chunk in chunks)
+        chunks = yield ReadSlot(key, slot.position, self._slot_batch_size.count)
+        timers = sum(self._loaded_timers.add_packed(chunk) for chunk in chunks)
         slot.position += len(chunks)
-        if not self._slot_portion.took(len(chunks), timers):
+        if not self._slot_batch_size.observe(len(chunks), timers):
             slot.length = slot.position
-        if slot.read_to_end and not self._memory.is_open(slot.number):
-            self._memory.quiet.add(slot.number)
+        if slot.read_to_end and not self._loaded_timers.is_open(slot.number):
+            self._loaded_timers.drained_slots.add(slot.number)
         return timers
 
-    def _cascade_slot(self, slot: Slot) -> Moving:
+    def _cascade_slot(self, slot: Slot) -> MoveSteps:
         below, first = slot.level - 1, slot.number * RADIX
         self._unhurried_at = self._clock.monotonic() + UNHURRIED_MS
         key = self._shard.slot_key(slot.level, slot.number)
-        children = [self._shard.slot_key(below, first + place) for place in range(RADIX)]
+        children = [self._shard.slot_key(below, first + index) for index in range(RADIX)]
         args = [slot.level, slot.number, CASCADE_TIMERS, CHUNK_TIMERS]
-        left, *grown = yield from self._shard.ask(self._cascade, args, key, children)
-        for place, length in zip(grown[::2], grown[1::2], strict=True):
-            self._slots.touch(below, first + place, length if below == LOWEST else None)
+        left, *grown = yield from self._shard.call_fenced(self._cascade, args, key, children)
+        for index, length in zip(grown[::2], grown[1::2], strict=True):
+            self._slots.touch(below, first + index, length if below == LOWEST else None)
         if left:
             return CASCADE_TIMERS
-        self._slots.gone(slot)
+        self._slots.remove(slot)
         return 0
 
     def _may_serve_at(self, slot: Slot) -> float:
@@ -290,12 +294,12 @@ class ShardDriver:
         return self._unhurried_at if slot.start_ms > self._clock.now() + URGENT_MS else 0.0
 
     def _next_to_drop(self) -> Slot | None:
-        while self._memory.quiet:
-            number = self._memory.quiet.pop()
+        while self._loaded_timers.drained_slots:
+            number = self._loaded_timers.drained_slots.pop()
             slot = self._slots.get(LOWEST, number)
-            if slot is not None and slot.read_to_end and not self._memory.is_open(number):
+            if slot is not None and slot.read_to_end and not self._loaded_timers.is_open(number):
                 return slot
         return None
 
     def _lowest_to_serve(self) -> int:
-        return LOWEST if self._memory.count < MEMORY_TIMERS_FROM_SLOTS else LOWEST + 1
+        return LOWEST if self._loaded_timers.count < MEMORY_TIMERS_FROM_SLOTS else LOWEST + 1

@@ -5,7 +5,7 @@ The leader is the only writer of the sorted set `slots`, so it reads it at takeo
 
 from heapq import heappop, heappush
 
-from tickwheel.storage.wheel_levels import HIGHEST, LOWEST, ahead, start
+from tickwheel.storage.wheel_levels import HIGHEST, LOWEST, lead_time, start
 
 
 class Slot:
@@ -61,25 +61,25 @@ class Slots:
         self._queue(slot)
         return slot
 
-    def gone(self, slot: Slot) -> None:
+    def remove(self, slot: Slot) -> None:
         """The slot was cascaded or dropped. Its position dies with it."""
         del self._slots[slot.level, slot.number]
 
     def next_to_serve(self, now_ms: int, lowest: int = LOWEST) -> Slot | None:
         """The slot with work that is due: smallest start first, on a tie the higher level (depth first)."""
-        found: Slot | None = None
+        earliest: Slot | None = None
         for level in range(HIGHEST, lowest - 1, -1):
             slot = self._head(level)
-            if slot is None or slot.start_ms > now_ms + ahead(level):
+            if slot is None or slot.start_ms > now_ms + lead_time(level):
                 continue
-            if found is None or slot.start_ms < found.start_ms:
-                found = slot
-        return found
+            if earliest is None or slot.start_ms < earliest.start_ms:
+                earliest = slot
+        return earliest
 
     def next_start(self, lowest: int = LOWEST) -> int | None:
         """When the next slot with work is due to be served, in ms of the shard's clock."""
         heads = (self._head(level) for level in range(lowest, HIGHEST + 1))
-        return min((slot.start_ms - ahead(slot.level) for slot in heads if slot), default=None)
+        return min((slot.start_ms - lead_time(slot.level) for slot in heads if slot), default=None)
 
     def _head(self, level: int) -> Slot | None:
         work = self._work[level]

@@ -48,7 +48,7 @@ class StreamTail:
         self._poll.register(wake, select.POLLIN)
         self._poll.register(connection._sock, select.POLLIN)
         # How much a TLS socket holds that `poll` does not see.
-        self._decrypted: Callable[[], int] = getattr(connection._sock, "pending", int)
+        self._tls_pending: Callable[[], int] = getattr(connection._sock, "pending", int)
 
     def read(self, command: ReadStream) -> Entries:
         """The entries that have come, if any; waits for them as the command says."""
@@ -56,11 +56,11 @@ class StreamTail:
             return []
         if not self._has_answer(command.until_ms):
             return []
-        found = entries(self._connection.read_response(disable_decoding=True))
+        result = parse_entries(self._connection.read_response(disable_decoding=True))
         self._sent_at = None
         # After a full answer there is more: no reason to wait.
-        self._data_at = monotonic_ms() if 0 < len(found) < command.count else -COALESCE_MS
-        return found
+        self._data_at = monotonic_ms() if 0 < len(result) < command.count else -COALESCE_MS
+        return result
 
     def _send(self, command: ReadStream) -> bool:
         earliest = self._data_at + COALESCE_MS
@@ -79,7 +79,7 @@ class StreamTail:
     def _has_answer(self, until_ms: float | None) -> bool:
         assert self._sent_at is not None
         dead_at = self._sent_at + DEAD_MS
-        if until_ms is not None and not self._decrypted():
+        if until_ms is not None and not self._tls_pending():
             self._sleep(min(until_ms, dead_at))
         if self._connection.can_read(0):
             return True
@@ -97,9 +97,9 @@ class StreamTail:
             time.sleep(rest / 1000)
 
 
-def entries(reply: Any) -> Entries:
+def parse_entries(reply: Any) -> Entries:
     """What XREAD of one stream returned: a list of streams, or in RESP3 a map."""
     if not reply:
         return []
-    [found] = reply.values() if isinstance(reply, dict) else [reply[0][1]]
-    return [(entry_id, fields[1]) for entry_id, fields in found]
+    [items] = reply.values() if isinstance(reply, dict) else [reply[0][1]]
+    return [(entry_id, fields[1]) for entry_id, fields in items]

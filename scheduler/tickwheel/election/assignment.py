@@ -18,22 +18,22 @@ def assign(members: Mapping[str, Set[int]], shards: int, previous: Sequence[str 
     """
     if not members:
         return [None] * shards
-    avoided_by_all = frozenset.intersection(*map(frozenset[int], members.values()))
-    avoids = {member: frozenset(its) - avoided_by_all for member, its in sorted(members.items())}
-    held: dict[str, list[int]] = {member: [] for member in avoids}
+    unreachable_by_all = frozenset.intersection(*map(frozenset[int], members.values()))
+    unreachable = {member: frozenset(own_shards) - unreachable_by_all for member, own_shards in sorted(members.items())}
+    assigned: dict[str, list[int]] = {member: [] for member in unreachable}
     free = []
     for shard in range(shards):
         member = previous[shard] if shard < len(previous) else None
-        if member is not None and member in avoids and shard not in avoids[member]:
-            held[member].append(shard)
+        if member is not None and member in unreachable and shard not in unreachable[member]:
+            assigned[member].append(shard)
         else:
             free.append(shard)
     for shard in free:
-        takers = (member for member in held if shard not in avoids[member])
-        held[min(takers, key=lambda member: len(held[member]))].append(shard)
-    while _move_one(held, avoids):
+        takers = (member for member in assigned if shard not in unreachable[member])
+        assigned[min(takers, key=lambda member: len(assigned[member]))].append(shard)
+    while _move_one(assigned, unreachable):
         pass
-    driven_by = {shard: member for member, its in held.items() for shard in its}
+    driven_by = {shard: member for member, own_shards in assigned.items() for shard in own_shards}
     return [driven_by[shard] for shard in range(shards)]
 
 
@@ -47,22 +47,22 @@ def pack(assignment: Assignment) -> bytes:
 def unpack(stored: bytes) -> Assignment:
     """What `pack` made; empty for anything else, so that the next assignment repairs it."""
     try:
-        found = json.loads(stored)
-        members = [*map(str, found["members"]), None]
-        return [members[number] for number in found["shards"]]
+        decoded = json.loads(stored)
+        members = [*map(str, decoded["members"]), None]
+        return [members[number] for number in decoded["shards"]]
     except (ValueError, LookupError, TypeError):
         return []
 
 
-def _move_one(held: dict[str, list[int]], avoids: Mapping[str, Set[int]]) -> bool:
+def _move_one(assigned: dict[str, list[int]], unreachable: Mapping[str, Set[int]]) -> bool:
     """Move a shard from one that has at least two more to one that has fewer, if there is such a shard."""
-    by_load = sorted(held, key=lambda member: len(held[member]))
+    by_load = sorted(assigned, key=lambda member: len(assigned[member]))
     for giver in reversed(by_load):
         for taker in by_load:
-            if len(held[giver]) - len(held[taker]) < 2:
+            if len(assigned[giver]) - len(assigned[taker]) < 2:
                 break
-            for at in reversed(range(len(held[giver]))):
-                if held[giver][at] not in avoids[taker]:
-                    held[taker].append(held[giver].pop(at))
+            for index in reversed(range(len(assigned[giver]))):
+                if assigned[giver][index] not in unreachable[taker]:
+                    assigned[taker].append(assigned[giver].pop(index))
                     return True
     return False

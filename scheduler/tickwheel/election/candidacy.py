@@ -11,51 +11,59 @@ SEQUENCE_DIGITS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class CreateCandidate:
     """Become a candidate."""
 
 
 @dataclass(frozen=True, slots=True)
-class Withdraw:
+class RemoveCandidates:
     """Remove these candidates of one's own."""
 
     candidates: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class WaitFor:
+class WatchPredecessor:
     """Look again when this candidate, the one before one's own, is gone."""
 
     candidate: str
 
 
 @dataclass(frozen=True, slots=True)
-class Win:
+class ClaimLeadership:
     """Be the leader, if one's candidate is still there when the epoch is raised."""
 
     candidate: str
 
 
 @dataclass(frozen=True, slots=True)
-class LookOut:
+class WatchForSuccessor:
     """Go on driving, and look again when somebody stands: another is to have the shard."""
 
 
 @dataclass(frozen=True, slots=True)
-class HandOver:
+class YieldLeadership:
     """The one who is to have the shard stands behind: stop driving."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deposed:
+class LeadershipLost:
     """The candidate that won is gone, and the leadership with it."""
 
 
-Step = Stand | Withdraw | WaitFor | Win | LookOut | HandOver | Deposed
+Step = (
+    CreateCandidate
+    | RemoveCandidates
+    | WatchPredecessor
+    | ClaimLeadership
+    | WatchForSuccessor
+    | YieldLeadership
+    | LeadershipLost
+)
 
 
 def next_step(
-    candidates: Sequence[str], me: str, *, assigned_to: str | None, wanted: bool, leading: str | None
+    candidates: Sequence[str], member: str, *, assigned_to: str | None, wanted: bool, winning_candidate: str | None
 ) -> Step | None:
     """What member ``me`` does about a shard; None: nothing, until something changes.
 
@@ -63,24 +71,28 @@ def next_step(
     names the candidate that it leads by.
     """
     ranked = sorted(candidates, key=_sequence)
-    own = [each for each in ranked if member_of(each) == me]
-    if leading is not None:
-        if leading not in own:
-            return Deposed()
+    own = [candidate for candidate in ranked if member_of(candidate) == member]
+    if winning_candidate is not None:
+        if winning_candidate not in own:
+            return LeadershipLost()
         if len(own) > 1:
-            return Withdraw([each for each in own if each != leading])
-        if assigned_to == me:
+            return RemoveCandidates([candidate for candidate in own if candidate != winning_candidate])
+        if assigned_to == member:
             return None
-        return HandOver() if any(member_of(each) == assigned_to for each in ranked) else LookOut()
-    if not (wanted and assigned_to == me):
-        return Withdraw(own) if own else None
+        return (
+            YieldLeadership()
+            if any(member_of(candidate) == assigned_to for candidate in ranked)
+            else WatchForSuccessor()
+        )
+    if not (wanted and assigned_to == member):
+        return RemoveCandidates(own) if own else None
     if not own:
-        return Stand()
+        return CreateCandidate()
     # More than one where the answer to an earlier `Stand` was lost.
     if len(own) > 1:
-        return Withdraw(own[1:])
-    place = ranked.index(own[0])
-    return WaitFor(ranked[place - 1]) if place else Win(own[0])
+        return RemoveCandidates(own[1:])
+    index = ranked.index(own[0])
+    return WatchPredecessor(ranked[index - 1]) if index else ClaimLeadership(own[0])
 
 
 def prefix(member: str) -> str:

@@ -54,6 +54,6 @@ class Election(Protocol):
         """Free what is left. Only after all leaderships were released."""
 
 
-def owner() -> str:
+def owner_name() -> str:
     """This process, as shards name who drives them: host:pid."""
     return f"{socket.gethostname()}:{os.getpid()}"

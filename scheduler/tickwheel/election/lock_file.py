@@ -32,7 +32,7 @@ class LockFileElection:
         """
         path = self._path.with_name(f"{self._path.name}.{shard}")
         while not stop.is_set():
-            file = _locked(path)
+            file = _try_lock(path)
             if file is not None:
                 return LockFileLeadership(file, path)
             stop.wait(RETRY_SECONDS)
@@ -67,7 +67,7 @@ class LockFileLeadership:
             self._file = -1
 
 
-def _locked(path: Path) -> int | None:
+def _try_lock(path: Path) -> int | None:
     """The file, opened and locked; None where another has it."""
     # Not inherited by programs that this one starts: they would hold the lock after it is gone.
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

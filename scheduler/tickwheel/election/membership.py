@@ -14,82 +14,88 @@ from kazoo.exceptions import ZookeeperError as ZooKeeperError
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
 from tickwheel.election.assignment import Assignment, assign, pack, unpack
-from tickwheel.election.znodes import Root
-from tickwheel.election.zookeeper_session import Ensemble
+from tickwheel.election.znodes import ElectionNodes
+from tickwheel.election.zookeeper_session import ZooKeeperSession
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class MembershipView:
     """``members`` says of each which shards it avoids; the assignment is as ZooKeeper has it."""
 
     members: dict[str, frozenset[int]]
     assignment: Assignment
 
 
-class Roll:
+class Membership:
     """The members' list as one of them sees and keeps it. Used by one thread."""
 
     def __init__(
         self,
-        ensemble: Ensemble,
-        root: Root,
+        session: ZooKeeperSession,
+        nodes: ElectionNodes,
         member: str,
         name: str,
         shards: int,
         on_event: Callable[[WatchedEvent], None],
     ) -> None:
         """``name`` is for people; ``on_event`` is told, in another thread, when it should be called again."""
-        self._ensemble = ensemble
-        self._client = ensemble.client
-        self._root = root
+        self._session = session
+        self._client = session.client
+        self._nodes = nodes
         self._member = member
         self._name = name
         self._shards = shards
         self._on_event = on_event
 
-    def call(self, avoids: Set[int], *, leaving: bool) -> Called:
+    def refresh(self, unreachable_shards: Set[int], *, leaving: bool) -> MembershipView:
         """Be on the list, or off it where ``leaving``, and keep the assignment up to date."""
-        ensemble, client, root = self._ensemble, self._client, self._root
-        own = f"{root.members}/{self._member}"
-        described = json.dumps({"name": self._name, "avoids": sorted(avoids)}).encode()
+        session, client, election_nodes = self._session, self._client, self._nodes
+        own = f"{election_nodes.members}/{self._member}"
+        description = json.dumps({"name": self._name, "avoids": sorted(unreachable_shards)}).encode()
         if leaving:
-            ensemble.answers([client.delete_async(own)])
-        names = ensemble.answer(client.get_children_async(root.members, watch=self._on_event), root.members)
+            session.await_all([client.delete_async(own)])
+        names = session.await_result(
+            client.get_children_async(election_nodes.members, watch=self._on_event), election_nodes.members
+        )
         if not leaving and self._member not in names:
-            root.join(own, described)
+            election_nodes.register_member(own, description)
             names.append(self._member)
-        nodes = [root.assignment, *(f"{root.members}/{name}" for name in names)]
-        [current, *found] = ensemble.answers([client.get_async(node, watch=self._on_event) for node in nodes])
-        ensemble.accepted(current, root.assignment)
-        members = {name: _avoided(each[0]) for name, each in zip(names, found, strict=True) if not _has_gone(each)}
-        if members.get(self._member, avoids) != avoids:
-            ensemble.answer(client.set_async(own, described), own)
-            members[self._member] = frozenset(avoids)
-        return Called(members, self._assigned(members, *current))
+        nodes = [election_nodes.assignment, *(f"{election_nodes.members}/{name}" for name in names)]
+        [current, *results] = session.await_all([client.get_async(node, watch=self._on_event) for node in nodes])
+        session.result_or_raise(current, election_nodes.assignment)
+        members = {
+            name: _parse_unreachable_shards(result[0])
+            for name, result in zip(names, results, strict=True)
+            if not _is_gone(result)
+        }
+        if members.get(self._member, unreachable_shards) != unreachable_shards:
+            session.await_result(client.set_async(own, description), own)
+            members[self._member] = frozenset(unreachable_shards)
+        return MembershipView(members, self._update_assignment(members, *current))
 
-    def _assigned(self, members: dict[str, frozenset[int]], stored: bytes, stat: ZnodeStat) -> Assignment:
-        now = unpack(stored)
-        following = assign(members, self._shards, now)
-        if members and following != now:
-            node = self._root.assignment
-            asked = self._client.set_async(node, pack(following), version=stat.version)
+    def _update_assignment(self, members: dict[str, frozenset[int]], stored: bytes, stat: ZnodeStat) -> Assignment:
+        current = unpack(stored)
+        following = assign(members, self._shards, current)
+        if members and following != current:
+            node = self._nodes.assignment
+            request = self._client.set_async(node, pack(following), version=stat.version)
             try:
-                self._ensemble.answer(asked, node)
+                self._session.await_result(request, node)
             except BadVersionError:
                 # Another was faster: the event of its assignment comes.
                 pass
             else:
                 return following
-        return [*now, *[None] * self._shards][: self._shards]
+        return [*current, *[None] * self._shards][: self._shards]
 
 
-def _has_gone(found: Any) -> bool:
-    return isinstance(found, ZooKeeperError)
+def _is_gone(result: Any) -> bool:
+    return isinstance(result, ZooKeeperError)
 
 
-def _avoided(described: bytes) -> frozenset[int]:
+def _parse_unreachable_shards(description: bytes) -> frozenset[int]:
     """What a member avoids, by its node; nothing where another version wrote what is not understood."""
     try:
-        return frozenset(json.loads(described)["avoids"])
+        return frozenset(json.loads(description)["avoids"])
     except (ValueError, LookupError, TypeError):
         return frozenset()

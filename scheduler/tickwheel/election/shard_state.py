@@ -26,10 +26,10 @@ class ZooKeeperLeadership:
 
 
 @dataclass(slots=True)
-class Seat:
+class ShardElectionState:
     """What one shard's loop wants and has."""
 
     wanted: bool = False
     on_loss: Callable[[], None] = lambda: None
     leadership: ZooKeeperLeadership | None = None
-    won: SimpleQueue[ZooKeeperLeadership | None] = field(default_factory=SimpleQueue)
+    wins: SimpleQueue[ZooKeeperLeadership | None] = field(default_factory=SimpleQueue)

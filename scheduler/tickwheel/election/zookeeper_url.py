@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final, Self
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.model.validation import shown
+from tickwheel.model.validation import preview
 
 DEFAULT_PATH: Final = "/tickwheel"
 DEFAULT_PORT: Final = 2181
@@ -31,32 +31,33 @@ class ZooKeeperUrl:
     def parse(cls, url: str, session_timeout: timedelta = SESSION_TIMEOUT) -> Self:
         """Raises InvalidArgument. Without a port it is 2181, without a path /tickwheel."""
         if not isinstance(url, str) or not url.startswith("zk://"):
-            raise InvalidArgument(f"an election's URL is written zk://host:2181,host2,host3/path, not {shown(url)}")
-        least, most = _SESSION_TIMEOUTS
-        if not least <= session_timeout <= most:
+            raise InvalidArgument(f"an election's URL is written zk://host:2181,host2,host3/path, not {preview(url)}")
+        minimum, maximum = _SESSION_TIMEOUTS
+        if not minimum <= session_timeout <= maximum:
             raise InvalidArgument(
-                f"a session's time-out is from {least.total_seconds():g} to {most.total_seconds():g} s, not"
+                f"a session's time-out is from {minimum.total_seconds():g} to {maximum.total_seconds():g} s, not"
                 f" {session_timeout.total_seconds():g} s"
             )
-        listed, slash, rest = url.removeprefix("zk://").partition("/")
+        servers, slash, rest = url.removeprefix("zk://").partition("/")
         path = f"/{rest.rstrip('/')}" if rest.strip("/") else DEFAULT_PATH
         if not _PATH.fullmatch(path) or {".", "..", "zookeeper"} & set(path.split("/")):
             raise InvalidArgument(
-                f"the path {shown(slash + rest)} of {shown(url)} is not one that ZooKeeper can keep nodes under: names"
+                f"the path {preview(slash + rest)} of {preview(url)} is not one that ZooKeeper can keep nodes"
+                " under: names"
                 " of letters, digits, '.', '_' and '-', with '/' between them"
             )
-        hosts = tuple(_host(each, url) for each in listed.split(","))
+        hosts = tuple(_parse_host(host, url) for host in servers.split(","))
         return cls(hosts, path, session_timeout.total_seconds())
 
     def __str__(self) -> str:
         return f"zk://{','.join(self.hosts)}{self.path}"
 
 
-def _host(written: str, url: str) -> str:
-    found = _HOST.fullmatch(written)
-    if found is None or not 0 < int(found["port"] or DEFAULT_PORT) < 65_536:
+def _parse_host(text: str, url: str) -> str:
+    match = _HOST.fullmatch(text)
+    if match is None or not 0 < int(match["port"] or DEFAULT_PORT) < 65_536:
         raise InvalidArgument(
-            f"{shown(written)} in {shown(url)} is not a server of ZooKeeper: write host or host:port, with ',' between"
+            f"{preview(text)} in {preview(url)} is not a server of ZooKeeper: write host or host:port, with ',' between"
             " them, IPv6 as [::1]:2181"
         )
-    return f"{found['host']}:{found['port'] or DEFAULT_PORT}"
+    return f"{match['host']}:{match['port'] or DEFAULT_PORT}"

@@ -36,7 +36,7 @@ class FileLock:
         self._fd: int | None = None
 
     @property
-    def held(self) -> bool:
+    def is_locked(self) -> bool:
         """Whether this process holds the lock through this object. False in a forked child."""
         return self._fd is not None
 
@@ -48,7 +48,7 @@ class FileLock:
         """Take the lock alone; False where anybody has it."""
         return self._try(fcntl.LOCK_EX)
 
-    def exclusive(self, timeout_s: float) -> None:
+    def acquire_exclusive(self, timeout_s: float) -> None:
         """Take the lock alone, waiting ``timeout_s`` seconds at most; TimeoutError then."""
         deadline = time.monotonic() + timeout_s
         while not self.try_exclusive():
@@ -91,9 +91,9 @@ class FileLock:
             if self._fd is not None:
                 # Closing alone would leave it with a copy that some C library's fork has made.
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
-                self.forget()
+                self.detach()
 
-    def forget(self) -> None:
+    def detach(self) -> None:
         """Close this process's copy only; the lock stays with a process that inherited it."""
         with _guard:
             if self._fd is not None:
@@ -111,10 +111,10 @@ class FileLock:
         try:
             fcntl.flock(self._fd, operation | fcntl.LOCK_NB)
         except BlockingIOError:
-            self.forget()
+            self.detach()
             return False
         except BaseException:
-            self.forget()
+            self.detach()
             raise
         return True
 
@@ -180,7 +180,7 @@ def _after_fork_in_child() -> None:
     global _guard
     _guard = threading.RLock()
     for lock in tuple(_open_locks):
-        lock.forget()
+        lock.detach()
 
 
 if hasattr(os, "register_at_fork"):

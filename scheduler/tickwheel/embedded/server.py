@@ -27,7 +27,7 @@ __all__ = ["EmbeddedServer", "EmbeddedServerError"]
 # Longer than any start or stop takes, with the killing of a frozen server.
 _LOCK_S = 120.0
 # A server that is killed while it starts gets another chance; one that cannot start fails them all.
-_CHANCES = 3
+_START_ATTEMPTS = 3
 # A socket's address holds 108 bytes on Linux, 104 on macOS, the last of them a NUL.
 _SOCKET_PATH_BYTES_MAX = 103
 
@@ -60,17 +60,17 @@ class EmbeddedServer:
         self.data_dir = Path(data_dir).expanduser().resolve()
         self.appendfsync: Appendfsync = appendfsync
         self._socket_folder = self.data_dir / SOCKET_FOLDER
-        self._way = _way_to(self._socket_folder)
+        self._short_dir = _short_socket_dir(self._socket_folder)
         # Invariant: every program that has the directory open shares `programs.lock`, and none
         # joins, leaves, starts or stops the server without `start.lock`, but by being killed.
         self._programs_path = self.data_dir / "programs.lock"
         self._membership = FileLock(self._programs_path)
-        self._process = ValkeyProcess(self.data_dir, self._way / SOCKET_NAME)
+        self._process = ValkeyProcess(self.data_dir, self._short_dir / SOCKET_NAME)
 
     @property
     def is_open(self) -> bool:
         """Whether this process has the directory open through this object."""
-        return self._membership.held
+        return self._membership.is_locked
 
     @property
     def socket_path(self) -> str:
@@ -90,7 +90,7 @@ class EmbeddedServer:
     @property
     def pid(self) -> int | None:
         """The server's process, asked for now; None when none is running."""
-        running = self._process.ask()
+        running = self._process.probe()
         return running.pid if running else None
 
     def open(self) -> str:
@@ -107,7 +107,7 @@ class EmbeddedServer:
                     joined = self._membership.try_shared()
                     if not joined:
                         raise self._error(f"{self._programs_path} is locked by a foreign program")
-            self._have_server()
+            self._ensure_server()
         except BaseException:
             if joined:
                 self._membership.release()
@@ -124,7 +124,7 @@ class EmbeddedServer:
         self._check_open()
         if not self._membership.is_current():
             raise self._error("the directory was deleted while it was open. Close and open again")
-        self._have_server()
+        self._ensure_server()
 
     def close(self) -> None:
         """Leave, and stop the server if nobody else has the directory open. Twice is fine."""
@@ -141,7 +141,7 @@ class EmbeddedServer:
             # the new one's server belongs to others.
             if is_free(self._programs_path):
                 self._process.stop()
-                _remove_way(self._way, self._socket_folder)
+                _unlink_socket_dir(self._short_dir, self._socket_folder)
 
     def __enter__(self) -> Self:
         self.open()
@@ -159,8 +159,8 @@ class EmbeddedServer:
         if not self.is_open:
             raise self._error("it is not open in this process. Call open() first")
 
-    def _have_server(self) -> None:
-        for chances in reversed(range(_CHANCES)):
+    def _ensure_server(self) -> None:
+        for attempts_left in reversed(range(_START_ATTEMPTS)):
             try:
                 with self._start_lock():
                     # Closed by another thread meanwhile: whoever starts it now would leave it running for nobody.
@@ -171,7 +171,7 @@ class EmbeddedServer:
                 self._process.wait_until_loaded()
                 return
             except ServerEnded:
-                if not chances:
+                if not attempts_left:
                     raise
 
     @contextmanager
@@ -181,9 +181,9 @@ class EmbeddedServer:
         try:
             if create:
                 self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock.exclusive(_LOCK_S)
+            lock.acquire_exclusive(_LOCK_S)
             _make_private(self._socket_folder)
-            _make_way(self._way, self._socket_folder)
+            _link_socket_dir(self._short_dir, self._socket_folder)
             yield
         except (FileExistsError, NotADirectoryError) as error:
             raise self._error(
@@ -208,16 +208,16 @@ def _make_private(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
             raise PermissionError(
                 f"{folder} must be a folder of user {os.geteuid()} with mode 0700, but is"
-                f" {stat.filemode(found.st_mode)} of user {found.st_uid}. Run as that user, correct the mode or"
+                f" {stat.filemode(status.st_mode)} of user {status.st_uid}. Run as that user, correct the mode or"
                 " remove it"
             ) from None
 
 
-def _way_to(folder: Path) -> Path:
+def _short_socket_dir(folder: Path) -> Path:
     """The folder itself, or where a socket's path in it would be too long, a short way there.
 
     The way is a symbolic link in a private temporary folder. The socket itself is always in the
@@ -230,20 +230,20 @@ def _way_to(folder: Path) -> Path:
     return Path(tempfile.gettempdir()) / f"tickwheel-{os.geteuid()}-{name}" / "run"
 
 
-def _make_way(way: Path, folder: Path) -> None:
-    if way == folder:
+def _link_socket_dir(link: Path, folder: Path) -> None:
+    if link == folder:
         return
-    if len(os.fsencode(way / SOCKET_NAME)) > _SOCKET_PATH_BYTES_MAX:
-        raise OSError(f"{way} is too long for a socket, as is {folder}: set TMPDIR to a shorter one")
-    _make_private(way.parent)
-    if not way.is_symlink() or way.readlink() != folder:
-        way.unlink(missing_ok=True)
-        way.symlink_to(folder)
+    if len(os.fsencode(link / SOCKET_NAME)) > _SOCKET_PATH_BYTES_MAX:
+        raise OSError(f"{link} is too long for a socket, as is {folder}: set TMPDIR to a shorter one")
+    _make_private(link.parent)
+    if not link.is_symlink() or link.readlink() != folder:
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder)
 
 
-def _remove_way(way: Path, folder: Path) -> None:
-    if way != folder:
+def _unlink_socket_dir(link: Path, folder: Path) -> None:
+    if link != folder:
         # A link left behind harms nobody.
         with suppress(OSError):
-            way.unlink()
-            way.parent.rmdir()
+            link.unlink()
+            link.parent.rmdir()

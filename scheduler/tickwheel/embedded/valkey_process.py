@@ -63,8 +63,8 @@ class EmbeddedServerError(TickwheelError, RuntimeError):
     """
 
     def __init__(self, text: str, *, data_dir: Path, log_tail: str = "") -> None:
-        said = f"Embedded server of {data_dir}: {text}."
-        super().__init__(f"{said} The end of its log:\n{log_tail}" if log_tail else said)
+        message = f"Embedded server of {data_dir}: {text}."
+        super().__init__(f"{message} The end of its log:\n{log_tail}" if log_tail else message)
         self._text = text
         self.data_dir = data_dir
         self.log_tail = log_tail
@@ -108,33 +108,33 @@ class ValkeyProcess:
         Its appendfsync is never weaker than what any program on it asked for: a running server is
         only raised, to ``always``; a new one starts with that too unless the caller is ``alone``.
         """
-        life = FileLock(self._lock_path)
+        server_lock = FileLock(self._lock_path)
         try:
             # Alive and not answering is a server on its way up or down: a moment decides.
-            running = _wait(lambda: self.ask() or life.try_exclusive(), _ANSWER_S)
-            if not running and not self._listens():
+            running = _wait(lambda: self.probe() or server_lock.try_exclusive(), _ANSWER_S)
+            if not running and not self._is_listening():
                 # Its socket was deleted. Programs that are still connected notice the end of it.
                 self.kill()
-                running = _wait(life.try_exclusive, _STOP_S)
+                running = _wait(server_lock.try_exclusive, _STOP_S)
             if isinstance(running, RunningServer):
                 if appendfsync == "always" and running.appendfsync != "always":
                     with closing(self._client()) as client:
                         client.config_set("appendfsync", "always")
-            elif life.held:
-                self._start(life, appendfsync if alone else "always")
+            elif server_lock.is_locked:
+                self._start(server_lock, appendfsync if alone else "always")
             else:
                 raise self._error("it is alive and turns connections away; end it by hand")
         finally:
-            life.forget()
+            server_lock.detach()
 
     def wait_until_loaded(self) -> None:
         """Return once the data is in memory. No deadline: that takes as long as there is data."""
-        while (running := self.ask()) is None or running.loading:
+        while (running := self.probe()) is None or running.loading:
             if running is None:
-                raise self._ended("it ended while it loaded its data")
+                raise self._server_ended_error("it ended while it loaded its data")
             time.sleep(_POLL_S)
 
-    def ask(self) -> RunningServer | None:
+    def probe(self) -> RunningServer | None:
         """The server that answers on the socket, or None where none takes the connection.
 
         Raises EmbeddedServerError where it is silent, or is the server of another directory.
@@ -161,15 +161,15 @@ class ValkeyProcess:
     def stop(self) -> None:
         """End the server, with its data on disk. Nothing happens where none is running."""
         try:
-            if self.ask():
+            if self.probe():
                 with closing(self._client()) as client:
                     client.shutdown()
         except (redis.RedisError, EmbeddedServerError):
             # It does not obey. A server of another directory is not touched by this.
             self.kill()
-        if not self._ends():
+        if not self._wait_until_ended():
             self.kill()
-            if not self._ends():
+            if not self._wait_until_ended():
                 raise self._error("it does not end; end it by hand")
 
     def kill(self) -> None:
@@ -179,7 +179,7 @@ class ValkeyProcess:
             if _wait(lambda: not list(holders(self._lock_path, _PROGRAM)), _STOP_S):
                 return
 
-    def _start(self, life: FileLock, appendfsync: Appendfsync) -> None:
+    def _start(self, server_lock: FileLock, appendfsync: Appendfsync) -> None:
         command = [self._binary(), *settings(self.data_dir, self.log_path, appendfsync)]
         free_bytes = shutil.disk_usage(self.data_dir).free
         if free_bytes < _FREE_BYTES_MIN:
@@ -202,7 +202,7 @@ class ValkeyProcess:
                     stderr=log,
                     start_new_session=True,
                     umask=0o077,
-                    pass_fds=(life.fileno(),),
+                    pass_fds=(server_lock.fileno(),),
                     timeout=_START_S,
                     check=False,
                 )
@@ -211,12 +211,12 @@ class ValkeyProcess:
                 f"it cannot be started ({error}). Put that right, or give the URL of a server: redis://host:6379"
             ) from error
         # From here on the lock is free as soon as the server has ended.
-        life.forget()
-        running = started.returncode == 0 and _wait(lambda: self.ask() or is_free(self._lock_path), _START_S)
+        server_lock.detach()
+        running = started.returncode == 0 and _wait(lambda: self.probe() or is_free(self._lock_path), _START_S)
         if not isinstance(running, RunningServer):
-            raise self._ended("it did not start", log_start)
+            raise self._server_ended_error("it did not start", log_start)
 
-    def _ends(self) -> bool:
+    def _wait_until_ended(self) -> bool:
         return _wait(lambda: is_free(self._lock_path), _STOP_S)
 
     def _binary(self) -> str:
@@ -240,20 +240,20 @@ class ValkeyProcess:
             encoding_errors="surrogateescape",
         )
 
-    def _listens(self) -> bool:
+    def _is_listening(self) -> bool:
         with socket.socket(socket.AF_UNIX) as connection:
             # Not blocking: that the queue of connections is full is an answer too.
             connection.setblocking(False)
             refusal = connection.connect_ex(str(self.socket_path))
         return refusal not in (errno.ENOENT, errno.ECONNREFUSED)
 
-    def _ended(self, text: str, log_start: int = 0) -> ServerEnded:
+    def _server_ended_error(self, text: str, log_start: int = 0) -> ServerEnded:
         tail = ""
         with suppress(OSError), self.log_path.open("rb") as log:
             log.seek(log_start)
             lines = log.read().decode(errors="replace").splitlines()
             tail = "\n".join(lines[-_LOG_TAIL_LINES:])
-        advice = next((what for sign, what in _ADVICE if sign in tail), f"See {self.log_path}")
+        advice = next((hint for sign, hint in _ADVICE if sign in tail), f"See {self.log_path}")
         return ServerEnded(f"{text}. {advice}", data_dir=self.data_dir, log_tail=tail)
 
     def _error(self, text: str) -> EmbeddedServerError:

@@ -11,7 +11,8 @@ companion: relay, flight, broker      beside the wheel: the outbox to Kafka,
 hand_off, handed, channels, sink*     and due messages to the sinks of their queues
 """
 
-from tickwheel.driver.queue_lookup import QueueRef, Queues
+from tickwheel.driver.queue_lookup import QueueLookup as Queues
+from tickwheel.driver.queue_lookup import QueueRef
 from tickwheel.driver.stats import WheelStats
 from tickwheel.election.election import Election, Leadership
 from tickwheel.election.lock_file import LockFileElection

@@ -16,33 +16,33 @@ from pathlib import Path
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tickwheel.driver.fenced_shard import Shard
+from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.server_clock import monotonic_ms
 from tickwheel.driver.stats import WheelStats
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.embedded import EmbeddedServer
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.event_process import Election, EventProcess, LockFileElection
-from tickwheel.event_process.queue_directory import HomeQueues
+from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.event_process.shard_loop import Connect
-from tickwheel.event_process.sidecar import Companion, StartCompanion
+from tickwheel.event_process.sidecar import Sidecar, StartSidecar
 from tickwheel.kafka.library import TOPIC
-from tickwheel.kafka.producer import Broker
-from tickwheel.operations.context import RELAYED, Core
-from tickwheel.operations.namespace import identity, open_namespace
-from tickwheel.redis import url as urls
-from tickwheel.redis.blocking_executor import SyncIO
-from tickwheel.redis.pools import ServerPools
+from tickwheel.kafka.producer import KafkaProducers
+from tickwheel.operations.context import RELAYED, NamespaceContext
+from tickwheel.operations.namespace import ensure_namespace_id, open_namespace
+from tickwheel.redis.blocking_executor import RedisExecutor
+from tickwheel.redis.pools import ConnectionPools
+from tickwheel.redis.url import VARIABLE, redact
 from tickwheel.relay.relay import Relay
-from tickwheel.runtime.signals import hear
-from tickwheel.sinks.forwarder import HandOff
-from tickwheel.sinks.registry import Sinks
+from tickwheel.runtime.signals import handle_in_thread
+from tickwheel.sinks.forwarder import SinkForwarder
+from tickwheel.sinks.registry import SinkRegistry
 from tickwheel.storage.keys import shard_key
 
-_HOME_S = 5.0
+_CALL_TIMEOUT_S = 5.0
 # What the world does to an event process: a full disk, a server that is gone. Anything else is a mistake of ours, whose
 # traceback is wanted.
-_FROM_OUTSIDE = (TickwheelError, RedisError, OSError)
+OPERATIONAL_ERRORS = (TickwheelError, RedisError, OSError)
 
 _log = logging.getLogger("tickwheel.driving")
 
@@ -51,13 +51,13 @@ def event_process(
     url: str,
     namespace: str,
     election: Path | ZooKeeperUrl,
-    revive: Callable[[], None] | None = None,
+    restart_embedded_server: Callable[[], None] | None = None,
     clock: str = "_clock",
-    broker: Broker | None = None,
+    producers: KafkaProducers | None = None,
     replicas: int = 0,
     *,
     relays: bool = True,
-) -> tuple[EventProcess, SyncIO]:
+) -> tuple[EventProcess, RedisExecutor]:
     """An event process for all shards of a namespace, ready to run, and the connection it looks queues up with.
 
     ``election`` is a lock file, for one host, or where ZooKeeper is. ``clock`` is how scripts read the time: another
@@ -65,94 +65,100 @@ def event_process(
     nothing; raises InvalidArgument where the namespace does not keep its history for a relay. Due messages of queues
     with a sink are handed to it in any case.
     """
-    core = Core(namespace, clock=clock)
-    io = SyncIO(ServerPools(url), urls.without_password(url), _HOME_S, revive=revive)
-    io.run(open_namespace(core, None))
+    context = NamespaceContext(namespace, clock=clock)
+    io = RedisExecutor(
+        ConnectionPools(url), redact(url), _CALL_TIMEOUT_S, restart_embedded_server=restart_embedded_server
+    )
+    io.run(open_namespace(context, None))
 
     def connect(shard: int) -> "Redis":
-        if revive is not None:
-            revive()
+        if restart_embedded_server is not None:
+            restart_embedded_server()
         return io.connect(shard, shard_key(namespace, shard, "clock"))
 
-    queues = HomeQueues(core, io, has_broker=broker is not None)
-    queues.sinks(monotonic_ms())
+    queues = QueueDirectory(context, io, has_kafka=producers is not None)
+    queues.queues_with_sinks(monotonic_ms())
 
-    companions: list[StartCompanion] = []
-    if broker is not None:
-        companions.append(_hand_offs(connect, core, io, queues, broker))
-    if broker is not None and relays:
-        threading.Thread(target=broker.look, name="tickwheel-topic", daemon=True).start()
-        companions.append(_relays(connect, core, queues, broker, replicas))
-    elif core.history >= RELAYED:
+    sidecars: list[StartSidecar] = []
+    if producers is not None:
+        sidecars.append(_forwarder_starter(connect, context, io, queues, producers))
+    if producers is not None and relays:
+        threading.Thread(target=producers.check_topic, name="tickwheel-topic", daemon=True).start()
+        sidecars.append(_relay_starter(connect, context, queues, producers, replicas))
+    elif context.history >= RELAYED:
         _log.warning(
             "namespace %s keeps its events until they are relayed, and this event process relays nothing", namespace
         )
     process = EventProcess(
         connect,
         namespace,
-        range(core.shards),
+        range(context.shards),
         queues=queues,
-        companions=companions,
-        election=_election(election, core, io),
-        clock_guard_ms=core.guard_ms,
+        companions=sidecars,
+        election=_election(election, context, io),
+        clock_guard_ms=context.clock_guard_ms,
         clock_fragment=clock,
     )
     return process, io
 
 
-def _relays(connect: Connect, core: Core, queues: HomeQueues, broker: Broker, replicas: int) -> StartCompanion:
+def _relay_starter(
+    connect: Connect, context: NamespaceContext, queues: QueueDirectory, producers: KafkaProducers, replicas: int
+) -> StartSidecar:
     """What starts the relay of a shard."""
-    if core.history < RELAYED:
+    if context.history < RELAYED:
         raise InvalidArgument(
-            f"namespace {core.namespace!r} does not keep its events until they are relayed: that is fixed when it is"
+            f"namespace {context.namespace!r} does not keep its events until they are relayed: that is fixed when it is"
             " created, with history='relay'; for its sinks alone there is --no-relay"
         )
 
-    def relay(shard: Shard, stats: WheelStats) -> Companion:
-        work = Relay(
+    def start_relay(shard: FencedShard, stats: WheelStats) -> Sidecar:
+        task = Relay(
             connect,
-            core.namespace,
+            context.namespace,
             shard,
             queues=queues,
-            broker=broker,
+            producers=producers,
             stats=stats,
-            history=core.history,
+            history=context.history,
             replicas=replicas,
         )
-        return Companion(shard, work)
+        return Sidecar(shard, task)
 
-    return relay
+    return start_relay
 
 
-def _hand_offs(connect: Connect, core: Core, io: SyncIO, queues: HomeQueues, broker: Broker) -> StartCompanion:
+def _forwarder_starter(
+    connect: Connect, context: NamespaceContext, io: RedisExecutor, queues: QueueDirectory, producers: KafkaProducers
+) -> StartSidecar:
     """What starts the hand-off of a shard to its sinks."""
-    sinks = Sinks(core.namespace, broker)
+    sinks = SinkRegistry(context.namespace, producers)
 
-    def hand_off(shard: Shard, stats: WheelStats) -> Companion:
-        work = HandOff(connect, shard, core=core, io=io, home=queues, sinks=sinks, stats=stats)
-        return Companion(shard, work)
+    def start_forwarder(shard: FencedShard, stats: WheelStats) -> Sidecar:
+        task = SinkForwarder(connect, shard, context=context, io=io, queue_lookup=queues, sinks=sinks, stats=stats)
+        return Sidecar(shard, task)
 
-    return hand_off
+    return start_forwarder
 
 
-def _election(chosen: Path | ZooKeeperUrl, core: Core, io: SyncIO) -> Election:
+def _election(chosen: Path | ZooKeeperUrl, context: NamespaceContext, io: RedisExecutor) -> Election:
     if isinstance(chosen, Path):
         return LockFileElection(chosen)
     try:
         from tickwheel.election.zookeeper import ZooKeeperElection
     except ModuleNotFoundError as error:
         raise TickwheelError(f"an election on ZooKeeper needs {error.name}: install tickwheel[zookeeper]") from error
-    return ZooKeeperElection(chosen, core.namespace, core.shards, io.run(identity(core)))
+    return ZooKeeperElection(chosen, context.namespace, context.shards, io.run(ensure_namespace_id(context)))
 
 
-def drive(
+def run(
     url: str,
     namespace: str,
     election: Path | ZooKeeperUrl,
     data_dir: Path | None,
     until_eof: bool,
     clock: str = "_clock",
-    broker: Broker | None = None,
+    producers: KafkaProducers | None = None,
 ) -> None:
     """Run an event process until SIGTERM or SIGINT, or until standard input ends.
 
@@ -161,25 +167,25 @@ def drive(
     server = EmbeddedServer(data_dir) if data_dir is not None else None
     if server is not None:
         server.open()
-    revive = server.ensure_running if server is not None else None
-    process, io = event_process(url, namespace, election, revive, clock, broker)
-    obey_signals(process)
+    restart_embedded_server = server.ensure_running if server is not None else None
+    process, io = event_process(url, namespace, election, restart_embedded_server, clock, producers)
+    install_signal_handlers(process)
     if until_eof:
         threading.Thread(target=_stop_at_eof, args=(process,), daemon=True).start()
     try:
         process.run()
     finally:
         io.close()
-        if broker is not None:
-            broker.close()
+        if producers is not None:
+            producers.close()
         if server is not None:
             server.close()
 
 
-def obey_signals(process: EventProcess) -> None:
+def install_signal_handlers(process: EventProcess) -> None:
     """SIGTERM and SIGINT stop it; by SIGUSR1 an operator accepts a server's clock that stepped (docs/operations.md)."""
-    hear((signal.SIGTERM, signal.SIGINT), process.stop)
-    hear((signal.SIGUSR1,), process.accept_clock)
+    handle_in_thread((signal.SIGTERM, signal.SIGINT), process.stop)
+    handle_in_thread((signal.SIGUSR1,), process.accept_clock)
 
 
 def _stop_at_eof(process: EventProcess) -> None:
@@ -200,24 +206,24 @@ def main() -> None:
     parser.add_argument("--until-eof", action="store_true")
     parser.add_argument("--kafka")
     parser.add_argument("--topic", default=TOPIC)
-    given = parser.parse_args()
+    args = parser.parse_args()
     handler = logging.StreamHandler()
-    handler.addFilter(_is_told_only_here)
+    handler.addFilter(_should_log)
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s", handlers=[handler]
     )
     try:
-        broker = None if given.kafka is None else Broker(given.kafka, given.topic)
-        url = os.environ[urls.VARIABLE]
-        drive(url, given.namespace, given.election, given.data_dir, given.until_eof, broker=broker)
-    except _FROM_OUTSIDE as error:
-        _log.error("the event process of namespace %s cannot go on: %s", given.namespace, error)
+        producers = None if args.kafka is None else KafkaProducers(args.kafka, args.topic)
+        url = os.environ[VARIABLE]
+        run(url, args.namespace, args.election, args.data_dir, args.until_eof, producers=producers)
+    except OPERATIONAL_ERRORS as error:
+        _log.error("the event process of namespace %s cannot go on: %s", args.namespace, error)
         sys.exit(1)
 
 
-def _is_told_only_here(record: logging.LogRecord) -> bool:
+def _should_log(record: logging.LogRecord) -> bool:
     """Not what ended a shard's loop from outside: it ends the process, and is told then, in one line."""
-    return not (record.exc_info and isinstance(record.exc_info[1], _FROM_OUTSIDE))
+    return not (record.exc_info and isinstance(record.exc_info[1], OPERATIONAL_ERRORS))
 
 
 if __name__ == "__main__":

@@ -9,24 +9,24 @@ from typing import Final
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tickwheel.driver.commands import ReadFence, Refused, Steps
-from tickwheel.driver.fenced_shard import Shard
-from tickwheel.driver.queue_lookup import HomeChanged, Queues
+from tickwheel.driver.commands import ReadFence, ScriptError, Steps
+from tickwheel.driver.fenced_shard import FencedShard
+from tickwheel.driver.queue_lookup import NamespaceRecreated, QueueLookup
 from tickwheel.driver.server_clock import ServerClock, monotonic_ms
-from tickwheel.driver.shard_connection import Link
+from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.stats import WheelStats
-from tickwheel.election.election import Election, Leadership, owner
+from tickwheel.election.election import Election, Leadership, owner_name
 from tickwheel.errors import Fenced, TickwheelError
-from tickwheel.event_process.sidecar import Companion, StartCompanion
+from tickwheel.event_process.sidecar import Sidecar, StartSidecar
 from tickwheel.runtime.backoff import Backoff
-from tickwheel.runtime.log_throttle import Seldom
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.storage import keys
 from tickwheel.storage.fence import client_name, pack_fence
 
 # Who cannot reach a shard for so long resigns, where another can.
-UNREACHED_MS: Final = 3_000
+RESIGN_AFTER_MS: Final = 3_000
 # Connection numbers of a process start at a random multiple of 2**32, below 2**53 in all: two processes that take the
 # same epoch by a mistake of operation (lock files of two hosts) are told apart, and one of them is fenced.
 _FIRST_NUMBERS: Final = 2**21
@@ -35,7 +35,7 @@ Connect = Callable[[int], "Redis"]
 
 _log = logging.getLogger("tickwheel.event_process")
 # Of all shards together.
-_seldom = Seldom()
+_log_throttle = LogThrottle()
 
 
 class ShardLoop:
@@ -47,10 +47,10 @@ class ShardLoop:
         namespace: str,
         shard: int,
         *,
-        queues: Queues,
+        queues: QueueLookup,
         election: Election,
         clock: ServerClock,
-        companions: Sequence[StartCompanion] = (),
+        sidecars: Sequence[StartSidecar] = (),
         clock_fragment: str = "_clock",
     ) -> None:
         """``connect`` makes a client of the server that holds the shard; its socket time-out bounds a call.
@@ -65,16 +65,16 @@ class ShardLoop:
         self._shard = shard
         self._queues = queues
         self._election = election
-        self._start_companions = companions
-        self._companions: list[Companion] = []
+        self._sidecar_starters = sidecars
+        self._sidecars: list[Sidecar] = []
         self._clock_fragment = clock_fragment
         self._stopping = Event()
         self._wake = WakePipe()
         self._sent = 0.0
         # The highest epoch that refused a claim.
-        self._fenced_by = 0
+        self._fenced_by_epoch = 0
         # The epoch that was told to be outdated.
-        self._outdated = 0
+        self._outdated_epoch = 0
         self._number = random.SystemRandom().randrange(_FIRST_NUMBERS) << 32
 
     def run(self) -> None:
@@ -94,13 +94,13 @@ class ShardLoop:
                     self.stats.epoch = 0
                     leadership.release()
                 if resigned:
-                    self._wait_until_reached()
+                    self._wait_until_reachable()
         except BaseException as error:
             self.error = error
             raise
         finally:
-            for companion in self._companions:
-                companion.join()
+            for sidecar in self._sidecars:
+                sidecar.join()
 
     def stop(self) -> None:
         """Ask `run` to return; what is under way is finished. May be called at any time, and again."""
@@ -117,7 +117,7 @@ class ShardLoop:
         epoch = leadership.epoch
         backoff = Backoff()
         # From here on it is not known that the shard can be reached.
-        unknown_from = monotonic_ms()
+        unreachable_since = monotonic_ms()
         self._wake.clear()
         while not (self._stopping.is_set() or leadership.lost):
             self._number += 1
@@ -127,96 +127,98 @@ class ShardLoop:
                 epoch=epoch,
                 connection=self._number,
                 election=self._election.kind,
-                owner=owner(),
+                owner=owner_name(),
                 queues=self._queues,
                 clock=self.clock,
                 stats=self.stats,
                 clock_fragment=self._clock_fragment,
             )
             try:
-                link = Link(self._connect(self._shard), self._wake.fileno(), client_name(self._namespace, self._shard))
+                connection = ShardConnection(
+                    self._connect(self._shard), self._wake.fileno(), client_name(self._namespace, self._shard)
+                )
                 try:
-                    self._drive(driver, link, leadership)
+                    self._drive(driver, connection, leadership)
                 finally:
-                    for companion in self._companions:
-                        companion.stop()
-                    link.close()
+                    for sidecar in self._sidecars:
+                        sidecar.stop()
+                    connection.close()
             except (RedisError, OSError, TickwheelError) as error:
-                if isinstance(error, HomeChanged):
+                if isinstance(error, NamespaceRecreated):
                     raise
-                if driver.refused:
+                if driver.claim_refused:
                     if not isinstance(error, Fenced) or leadership.epoch is None:
                         raise
                     if not self._is_outdated(leadership.epoch, error):
                         return False
                 if driver.claimed:
                     backoff.reset()
-                if driver.claimed or driver.refused:
-                    unknown_from = self._sent
-                if monotonic_ms() - unknown_from >= UNREACHED_MS and self._election.resign(self._shard):
+                if driver.claimed or driver.claim_refused:
+                    unreachable_since = self._sent
+                if monotonic_ms() - unreachable_since >= RESIGN_AFTER_MS and self._election.resign(self._shard):
                     _log.error("shard %d: cannot be reached from here, another is to drive it: %s", self._shard, error)
                     return True
                 # A fence that changed under a leader: its claim decides whether somebody newer drives.
                 how = "fenced" if isinstance(error, Fenced) else "lost"
                 # Of an epoch that the shard has left behind it was told; of a server that is away one shard tells.
-                level = logging.DEBUG if driver.refused else _seldom.level(f"{how}: {error}")
+                level = logging.DEBUG if driver.claim_refused else _log_throttle.level(f"{how}: {error}")
                 seconds = backoff.next()
                 _log.log(level, "shard %d: %s, again in %.2f s: %s", self._shard, how, seconds, error)
                 self._wake.wait(1000 * seconds)
             epoch = driver.epoch
         return False
 
-    def _drive(self, driver: ShardDriver, link: Link, leadership: Leadership) -> None:
+    def _drive(self, driver: ShardDriver, connection: ShardConnection, leadership: Leadership) -> None:
         steps: Steps = driver.run()
         command = next(steps)
-        accompanied = False
+        sidecars_started = False
         while not (self._stopping.is_set() or leadership.lost):
             self._sent = monotonic_ms()
             try:
-                reply = link.execute(command)
-            except Refused as refusal:
-                command = steps.throw(refusal)
+                reply = connection.execute(command)
+            except ScriptError as error:
+                command = steps.throw(error)
                 continue
-            self.clock.around(self._sent, monotonic_ms())
+            self.clock.on_reply(self._sent, monotonic_ms())
             command = steps.send(reply)
-            if driver.claimed and not accompanied:
-                accompanied = True
-                self._accompany(driver)
-            self.stats.held, self.stats.clock_steps = self.clock.guard.held, self.clock.guard.steps
+            if driver.claimed and not sidecars_started:
+                sidecars_started = True
+                self._start_sidecars(driver)
+            self.stats.held, self.stats.clock_steps = self.clock.guard.is_holding, self.clock.guard.steps
 
-    def _accompany(self, driver: ShardDriver) -> None:
+    def _start_sidecars(self, driver: ShardDriver) -> None:
         # Those of earlier fences are fenced off; one that hangs in a call is not waited for here.
-        self._companions = [companion for companion in self._companions if companion.is_alive]
-        shard = Shard(self._namespace, self._shard, self._clock_fragment)
+        self._sidecars = [sidecar for sidecar in self._sidecars if sidecar.is_alive]
+        shard = FencedShard(self._namespace, self._shard, self._clock_fragment)
         assert driver.epoch is not None
         shard.fence = pack_fence(driver.epoch, self._number)
-        self._companions += [start(shard, self.stats) for start in self._start_companions]
+        self._sidecars += [start(shard, self.stats) for start in self._sidecar_starters]
 
-    def _is_outdated(self, epoch: int, refusal: Fenced) -> bool:
+    def _is_outdated(self, epoch: int, fenced: Fenced) -> bool:
         """Whether the election gives epochs that the shard has left behind; otherwise somebody newer drives it."""
         # An epoch that was won after a refusal is above all that this election has ever given.
-        if epoch > self._fenced_by:
-            self._fenced_by = max(self._fenced_by, refusal.held or 0)
-            _log.warning("shard %d: %s; standing for election again", self._shard, refusal)
+        if epoch > self._fenced_by_epoch:
+            self._fenced_by_epoch = max(self._fenced_by_epoch, fenced.held or 0)
+            _log.warning("shard %d: %s; standing for election again", self._shard, fenced)
             return False
-        if epoch != self._outdated:
-            self._outdated = epoch
+        if epoch != self._outdated_epoch:
+            self._outdated_epoch = epoch
             _log.error(
                 "shard %d: the election gives epoch %d, and the shard has obeyed %d: the election's state was lost, or"
                 " another election drives the shard. Where no other does, run `tickwheel shards reset-epoch`",
-                *(self._shard, epoch, self._fenced_by),
+                *(self._shard, epoch, self._fenced_by_epoch),
             )
         return True
 
-    def _wait_until_reached(self) -> None:
+    def _wait_until_reachable(self) -> None:
         backoff = Backoff()
         while not self._stopping.is_set():
             try:
-                link = Link(self._connect(self._shard), self._wake.fileno())
+                connection = ShardConnection(self._connect(self._shard), self._wake.fileno())
                 try:
-                    link.execute(ReadFence(keys.shard_key(self._namespace, self._shard, "clock")))
+                    connection.execute(ReadFence(keys.shard_key(self._namespace, self._shard, "clock")))
                 finally:
-                    link.close()
+                    connection.close()
             except (RedisError, OSError, TickwheelError) as error:
                 _log.debug("shard %d: still cannot be reached: %s", self._shard, error)
                 self._wake.wait(1000 * backoff.next())

@@ -10,23 +10,23 @@ from typing import Protocol
 
 from redis.exceptions import RedisError
 
-from tickwheel.driver.fenced_shard import Shard
+from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.runtime.backoff import Backoff
-from tickwheel.runtime.log_throttle import Seldom
+from tickwheel.runtime.log_throttle import LogThrottle
 
 _log = logging.getLogger("tickwheel.event_process")
 # Of all shards together.
-_seldom = Seldom()
+_log_throttle = LogThrottle()
 
 
-class Work(Protocol):
+class SidecarTask(Protocol):
     """What a companion does. Whatever ``run`` raises but Fenced is waited out, then ``run`` is called again."""
 
-    what: str
+    label: str
 
-    def run(self, stopping: Event, works: Callable[[], None]) -> None:
+    def run(self, stopping: Event, on_progress: Callable[[], None]) -> None:
         """Until ``stopping`` is set; calls ``works`` when something has succeeded."""
 
     def wake(self) -> None:
@@ -36,14 +36,14 @@ class Work(Protocol):
         """Free what is held. Only after ``run``."""
 
 
-class Companion:
+class Sidecar:
     """One work of one shard. ``stop`` returns at once; ``join`` waits until it has ended."""
 
-    def __init__(self, shard: Shard, work: Work) -> None:
+    def __init__(self, shard: FencedShard, task: SidecarTask) -> None:
         self._shard = shard
-        self._work = work
+        self._task = task
         self._stopping = Event()
-        self._thread = Thread(target=self._run, name=f"tickwheel-{work.what}-{shard.number}", daemon=True)
+        self._thread = Thread(target=self._run, name=f"tickwheel-{task.label}-{shard.number}", daemon=True)
         self._thread.start()
 
     @property
@@ -52,37 +52,37 @@ class Companion:
 
     def stop(self) -> None:
         self._stopping.set()
-        self._work.wake()
+        self._task.wake()
 
     def join(self) -> None:
         self._thread.join()
 
     def _run(self) -> None:
-        what = f"shard {self._shard.number}: the {self._work.what}"
+        label = f"shard {self._shard.number}: the {self._task.label}"
         backoff = Backoff()
         # One is met again at each attempt, and its traceback is long.
-        mistakes = Seldom()
+        bug_log_throttle = LogThrottle()
         try:
             while not self._stopping.is_set():
                 try:
-                    self._work.run(self._stopping, backoff.reset)
+                    self._task.run(self._stopping, backoff.reset)
                 except Fenced as fenced:
                     # The leader's own loop hears the same, and claims anew or ends.
-                    _log.info("%s ends: %s", what, fenced)
+                    _log.info("%s ends: %s", label, fenced)
                     return
                 except (TickwheelError, RedisError, OSError) as error:
                     seconds = backoff.next()
                     if not self._stopping.is_set():
-                        level = _seldom.level(f"{self._work.what}: {error}")
-                        _log.log(level, "%s failed, again in %.2f s: %s", what, seconds, error)
+                        level = _log_throttle.level(f"{self._task.label}: {error}")
+                        _log.log(level, "%s failed, again in %.2f s: %s", label, seconds, error)
                     self._stopping.wait(seconds)
                 except Exception:
                     # A mistake in it. It may concern what is there now only: to end would be to end for good.
-                    if mistakes.is_due(what):
-                        _log.exception("%s failed by a mistake in it, and begins again; told once in a while", what)
+                    if bug_log_throttle.should_log(label):
+                        _log.exception("%s failed by a mistake in it, and begins again; told once in a while", label)
                     self._stopping.wait(backoff.next())
         finally:
-            self._work.close()
+            self._task.close()
 
 
-StartCompanion = Callable[[Shard, WheelStats], Companion]
+StartSidecar = Callable[[FencedShard, WheelStats], Sidecar]

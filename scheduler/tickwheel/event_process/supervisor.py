@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from threading import Condition, Thread
 
-from tickwheel.driver.queue_lookup import Queues
+from tickwheel.driver.queue_lookup import QueueLookup
 from tickwheel.driver.server_clock import ServerClock
 from tickwheel.driver.stats import WheelStats
 from tickwheel.election.election import Election
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process.shard_loop import Connect, ShardLoop
-from tickwheel.event_process.sidecar import StartCompanion
+from tickwheel.event_process.sidecar import StartSidecar
 from tickwheel.limits import CLOCK_GUARD_MS
 
 _log = logging.getLogger("tickwheel.event_process")
@@ -30,9 +30,9 @@ class EventProcess:
         namespace: str,
         shards: Iterable[int],
         *,
-        queues: Queues,
+        queues: QueueLookup,
         election: Election,
-        companions: Sequence[StartCompanion] = (),
+        companions: Sequence[StartSidecar] = (),
         clock_guard_ms: int = CLOCK_GUARD_MS,
         clock_fragment: str = "_clock",
     ) -> None:
@@ -46,8 +46,8 @@ class EventProcess:
                 shard,
                 queues=queues,
                 election=election,
-                clock=ServerClock(clock_guard_ms, what=f"shard {shard}: the server's clock"),
-                companions=companions,
+                clock=ServerClock(clock_guard_ms, label=f"shard {shard}: the server's clock"),
+                sidecars=companions,
                 clock_fragment=clock_fragment,
             )
             for shard in shards
@@ -98,12 +98,12 @@ class EventProcess:
         not met the same step yet, as they are looked at in turn.
         """
         clocks = [loop.clock for loop in self._loops.values()]
-        steps = [clock.guard.ahead_ms for clock in clocks if clock.guard.held]
+        steps = [clock.guard.ahead_ms for clock in clocks if clock.guard.is_holding]
         if not steps:
             _log.warning("there is no step of a server's clock to accept")
         for clock in clocks:
             clock.accept()
-            clock.accept_alike(steps)
+            clock.accept_similar_steps(steps)
 
     def _run_loop(self, loop: ShardLoop) -> None:
         try:

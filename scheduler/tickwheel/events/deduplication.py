@@ -22,7 +22,7 @@ class Gap:
     last: int
 
 
-class Order:
+class Deduplicator:
     """Follows the versions of messages."""
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
@@ -32,12 +32,12 @@ class Order:
 
     def is_new(self, transition: Transition) -> bool:
         """Whether this transition did not come before."""
-        last = self._last.get(_message(transition))
+        last = self._last.get(_message_key(transition))
         return last is None or (transition.incarnation, transition.version) > last[:2]
 
-    def take(self, transition: Transition, partition: int) -> Gap | None:
+    def record(self, transition: Transition, partition: int) -> Gap | None:
         """Remember a new one of a partition; the gap before it, if one is known of."""
-        message = _message(transition)
+        message = _message_key(transition)
         last = self._last.pop(message, None)
         self._last[message] = transition.incarnation, transition.version, partition
         if len(self._last) > self._remembered:
@@ -54,5 +54,5 @@ class Order:
             del self._last[message]
 
 
-def _message(transition: Transition) -> tuple[str, str, str, str | None]:
+def _message_key(transition: Transition) -> tuple[str, str, str, str | None]:
     return transition.namespace, transition.queue, transition.id, transition.exclusive_value

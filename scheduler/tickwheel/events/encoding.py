@@ -12,12 +12,12 @@ from typing import Final
 
 from tickwheel.errors import TickwheelError
 from tickwheel.model.validation import from_ms
-from tickwheel.storage import transition as transitions
 from tickwheel.storage.record import State
+from tickwheel.storage.transition import OutboxTransition
 
 SCHEMA_VERSION: Final = 1
 
-_text = JSONEncoder(ensure_ascii=False).encode
+_to_json = JSONEncoder(ensure_ascii=False).encode
 _STATES: Final = {None: "null"} | {state: f'"{state.label}"' for state in State}
 
 
@@ -46,53 +46,53 @@ class Transition:
     metadata: dict[str, str] | None = None
 
 
-def encode(namespace: str, queue: str, happened: Iterable[transitions.Transition]) -> Iterator[tuple[bytes, bytes]]:
+def encode(namespace: str, queue: str, outbox_transitions: Iterable[OutboxTransition]) -> Iterator[tuple[bytes, bytes]]:
     """Key and value of each transition of one queue."""
-    name = _text(queue)
-    head = f'{{"schema_version":{SCHEMA_VERSION},"namespace":{_text(namespace)},"queue":{name},"id":'
-    for one in happened:
-        identity = id_ = _text(one.id)
+    name = _to_json(queue)
+    head = f'{{"schema_version":{SCHEMA_VERSION},"namespace":{_to_json(namespace)},"queue":{name},"id":'
+    for transition in outbox_transitions:
+        identity = id_ = _to_json(transition.id)
         value = "null"
-        if one.exclusive_value is not None:
-            value = _text(one.exclusive_value)
+        if transition.exclusive_value is not None:
+            value = _to_json(transition.exclusive_value)
             identity = f"{id_},{value}"
-        late = "null" if one.lateness_ms is None else one.lateness_ms
-        worker = _text(one.worker) if one.worker else "null"
+        late = "null" if transition.lateness_ms is None else transition.lateness_ms
+        worker = _to_json(transition.worker) if transition.worker else "null"
         detail = ""
-        if one.metadata is not None:
-            pairs = ",".join([f"{_text(key)}:{_text(value)}" for key, value in one.metadata.items()])
-            detail = f',"due":{one.due_ms},"deadline":{one.deadline_ms},"metadata":{{{pairs}}}'
+        if transition.metadata is not None:
+            pairs = ",".join([f"{_to_json(key)}:{_to_json(value)}" for key, value in transition.metadata.items()])
+            detail = f',"due":{transition.due_ms},"deadline":{transition.deadline_ms},"metadata":{{{pairs}}}'
         yield (
             f"[{name},{identity}]".encode(),
-            f'{head}{id_},"exclusive_value":{value},"incarnation":{one.incarnation},"version":{one.version}'
-            f',"from":{_STATES[one.from_state]},"to":{_STATES[one.to_state]},"time":{one.time_ms}'
-            f',"attempt":{one.attempt},"worker":{worker},"lateness":{late}{detail}}}'.encode(),
+            f'{head}{id_},"exclusive_value":{value},"incarnation":{transition.incarnation},"version":{transition.version}'
+            f',"from":{_STATES[transition.from_state]},"to":{_STATES[transition.to_state]},"time":{transition.time_ms}'
+            f',"attempt":{transition.attempt},"worker":{worker},"lateness":{late}{detail}}}'.encode(),
         )
 
 
 def decode(value: bytes) -> Transition:
     """What a record tells. Raises TickwheelError where it is none of this version."""
     try:
-        found = json.loads(value)
-        if found["schema_version"] != SCHEMA_VERSION:
-            raise ValueError(f"schema_version {found['schema_version']!r}, and this version reads {SCHEMA_VERSION}")
-        late, due = found["lateness"], found.get("due")
+        fields = json.loads(value)
+        if fields["schema_version"] != SCHEMA_VERSION:
+            raise ValueError(f"schema_version {fields['schema_version']!r}, and this version reads {SCHEMA_VERSION}")
+        late, due = fields["lateness"], fields.get("due")
         return Transition(
-            found["namespace"],
-            found["queue"],
-            found["id"],
-            found["exclusive_value"],
-            found["incarnation"],
-            found["version"],
-            found["from"],
-            found["to"],
-            from_ms(found["time"]),
-            found["attempt"],
-            found["worker"],
+            fields["namespace"],
+            fields["queue"],
+            fields["id"],
+            fields["exclusive_value"],
+            fields["incarnation"],
+            fields["version"],
+            fields["from"],
+            fields["to"],
+            from_ms(fields["time"]),
+            fields["attempt"],
+            fields["worker"],
             None if late is None else timedelta(milliseconds=late),
             None if due is None else from_ms(due),
-            None if due is None else from_ms(found["deadline"]),
-            None if due is None else found["metadata"],
+            None if due is None else from_ms(fields["deadline"]),
+            None if due is None else fields["metadata"],
         )
     except (ValueError, TypeError, KeyError) as error:
         raise TickwheelError(f"not a transition of Tickwheel: {value!r:.80}: {error!r}") from error

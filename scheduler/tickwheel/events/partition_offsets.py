@@ -3,23 +3,23 @@
 from collections.abc import Iterable
 
 
-class Partitions:
+class PartitionOffsets:
     """The partitions of one reader.
 
     Of one thread: the library tells of an assignment while it is asked for a record.
     """
 
     def __init__(self) -> None:
-        self.met = False
+        self.has_assignment = False
         self._assigned: set[int] = set()
         self._next: dict[int, int] = {}
 
     def assign(self, partitions: Iterable[int]) -> None:
         """These were given to this reader, or given back: all that it has, or those that are new to it."""
-        self.met = True
+        self.has_assignment = True
         self._assigned.update(partitions)
 
-    def skipped(self, partition: int, offset: int) -> bool:
+    def advance(self, partition: int, offset: int) -> bool:
         """Count a record as read; whether others read some between the last one that was read here and this one."""
         expected = self._next.get(partition, offset)
         # Read again up to where it was, it misses nothing.

@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import Any, Final
 
 from tickwheel.errors import TickwheelError, Unavailable
-from tickwheel.events.deduplication import REMEMBERED, Gap, Order
+from tickwheel.events.deduplication import REMEMBERED, Deduplicator, Gap
 from tickwheel.events.encoding import Transition, decode
-from tickwheel.events.partition_offsets import Partitions
-from tickwheel.kafka.library import TOPIC, kafka_library, library_log, settings
-from tickwheel.model import validation as arguments
+from tickwheel.events.partition_offsets import PartitionOffsets
+from tickwheel.kafka.library import TOPIC, build_settings, kafka_library, library_log
+from tickwheel.model import validation
 
 STARTS: Final = ("earliest", "latest")
 _POLL_S: Final = 0.2
@@ -48,59 +48,59 @@ def read(
     ``kafka`` are librdkafka's own settings. Raises TickwheelError where confluent-kafka or the topic is missing or a
     record is none of ours, InvalidArgument, Unavailable where no broker answers at the start.
     """
-    arguments.one_of("start", start, STARTS)
-    idle_ms = None if idle is None else arguments.duration_ms("idle", idle, 1, _IDLE_MS_MAX)
-    arguments.integer("remembered", remembered, 1, _MESSAGES_MAX)
+    validation.one_of("start", start, STARTS)
+    idle_ms = None if idle is None else validation.duration_ms("idle", idle, 1, _IDLE_MS_MAX)
+    validation.integer("remembered", remembered, 1, _MESSAGES_MAX)
     library = kafka_library()
-    given = settings(bootstrap, kafka or {}) | {
+    consumer_settings = build_settings(bootstrap, kafka or {}) | {
         "group.id": group or "tickwheel-events-read",
         "auto.offset.reset": start,
         "enable.auto.commit": str(group is not None).lower(),
         "enable.auto.offset.store": "false",
     }
     # Refused here and now, and not where the first transition is asked for.
-    partitions = Partitions()
-    consumer = _consumer(library, given, topic, group, start, partitions)
-    return _read(consumer, group, partitions, idle_ms, on_gap, Order(remembered))
+    partition_offsets = PartitionOffsets()
+    consumer = _open_consumer(library, consumer_settings, topic, group, start, partition_offsets)
+    return _read(consumer, group, partition_offsets, idle_ms, on_gap, Deduplicator(remembered))
 
 
 def _read(
     consumer: Any,
     group: str | None,
-    partitions: Partitions,
+    partition_offsets: PartitionOffsets,
     idle_ms: int | None,
     on_gap: Callable[[Gap], None] | None,
-    order: Order,
+    deduplicator: Deduplicator,
 ) -> Iterator[Transition]:
-    heard = time.monotonic()
+    last_active = time.monotonic()
     try:
         while True:
             # One by one: of a batch, some may be of partitions that were revoked while it was gathered.
             record = consumer.poll(_POLL_S)
             now = time.monotonic()
             if record is None:
-                if not partitions.met:
-                    heard = now
-                elif idle_ms is not None and now - heard > idle_ms / 1000:
+                if not partition_offsets.has_assignment:
+                    last_active = now
+                elif idle_ms is not None and now - last_active > idle_ms / 1000:
                     return
                 continue
-            heard = now
+            last_active = now
             if record.error() is not None:
                 # Brokers that are away come back; the library goes on by itself.
                 _log.warning("Kafka: %s", record.error().str())
                 continue
             partition = record.partition()
-            if partitions.skipped(partition, record.offset()):
-                order.forget(partition)
+            if partition_offsets.advance(partition, record.offset()):
+                deduplicator.forget(partition)
             transition = decode(record.value())
-            if order.is_new(transition):
-                gap = order.take(transition, partition)
+            if deduplicator.is_new(transition):
+                gap = deduplicator.record(transition, partition)
                 if gap is not None:
                     _log.warning("transitions are missing between version %d and %s", gap.last, transition)
                     if on_gap is not None:
                         on_gap(gap)
                 yield transition
-                heard = time.monotonic()
+                last_active = time.monotonic()
             if group is not None:
                 # Done with: the caller has come back for the next.
                 consumer.store_offsets(message=record)
@@ -108,27 +108,37 @@ def _read(
         consumer.close()
 
 
-def _consumer(
-    library: Any, given: dict[str, str], topic: str, group: str | None, start: str, partitions: Partitions
+def _open_consumer(
+    library: Any,
+    consumer_settings: dict[str, str],
+    topic: str,
+    group: str | None,
+    start: str,
+    partition_offsets: PartitionOffsets,
 ) -> Any:
     """A consumer that reads; ``partitions`` hears of what it is assigned, which takes a new group some seconds."""
     try:
-        consumer = library.Consumer(given, logger=library_log)
+        consumer = library.Consumer(consumer_settings, logger=library_log)
     except library.KafkaException as error:
         raise TickwheelError(f"Kafka's client refuses its settings: {error.args[0].str()}") from error
     try:
         if group is not None:
             # First: the group meets meanwhile.
-            consumer.subscribe([topic], on_assign=lambda _, given: partitions.assign(one.partition for one in given))
-        found = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
-        if found.error is not None:
-            raise TickwheelError(f"topic {topic!r} cannot be read: {found.error.str()}")
+            consumer.subscribe(
+                [topic],
+                on_assign=lambda _, consumer_settings: partition_offsets.assign(
+                    one.partition for one in consumer_settings
+                ),
+            )
+        metadata = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+        if metadata.error is not None:
+            raise TickwheelError(f"topic {topic!r} cannot be read: {metadata.error.str()}")
         if group is not None:
             return consumer
         # Without a group all partitions are read, and nobody keeps count.
         offset = library.OFFSET_BEGINNING if start == "earliest" else library.OFFSET_END
-        consumer.assign([library.TopicPartition(topic, partition, offset) for partition in found.partitions])
-        partitions.met = True
+        consumer.assign([library.TopicPartition(topic, partition, offset) for partition in metadata.partitions])
+        partition_offsets.has_assignment = True
         return consumer
     except library.KafkaException as error:
         consumer.close()

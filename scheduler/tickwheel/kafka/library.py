@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from tickwheel.errors import InvalidArgument, TickwheelError
-from tickwheel.runtime.log_throttle import Seldom
+from tickwheel.runtime.log_throttle import LogThrottle
 
 TOPIC = "tickwheel.transitions"
 
 
-class _Seldom(logging.Filter):
+class _ThrottleFilter(logging.Filter):
     """A broker that is away is told of at each attempt to connect, several times a second: here once in a while.
 
     Of two lines that differ in how long an attempt took one is told.
@@ -18,15 +18,15 @@ class _Seldom(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seldom = Seldom()
+        self._throttle = LogThrottle()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return self._seldom.is_due(record.getMessage().partition(" (after ")[0])
+        return self._throttle.should_log(record.getMessage().partition(" (after ")[0])
 
 
 # What the library says.
 library_log = logging.getLogger("tickwheel.kafka")
-library_log.addFilter(_Seldom())
+library_log.addFilter(_ThrottleFilter())
 
 
 def kafka_library() -> ModuleType:
@@ -40,8 +40,8 @@ def kafka_library() -> ModuleType:
     return confluent_kafka
 
 
-def settings(bootstrap: str, given: Mapping[str, str]) -> dict[str, str]:
+def build_settings(bootstrap: str, overrides: Mapping[str, str]) -> dict[str, str]:
     """How to reach the brokers: ``host:port``, more of them behind commas, and librdkafka's own settings."""
     if not isinstance(bootstrap, str) or not bootstrap.strip():
         raise InvalidArgument(f"bootstrap must name Kafka brokers as 'host:port', not {bootstrap!r:.80}")
-    return {"bootstrap.servers": bootstrap} | dict(given)
+    return {"bootstrap.servers": bootstrap} | dict(overrides)

@@ -11,13 +11,13 @@ from time import monotonic
 from typing import Any, Final
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.kafka.library import TOPIC, kafka_library, library_log, settings
+from tickwheel.kafka.library import TOPIC, build_settings, kafka_library, library_log
 from tickwheel.model.sink_url import TOPIC_NAMES, is_topic
 
 _POLL_S: Final = 0.2
-_LOOK_S: Final = 5.0
+_TOPIC_CHECK_S: Final = 5.0
 # What is purged is reported within milliseconds.
-_PURGED_S: Final = 1.0
+_PURGE_TIMEOUT_S: Final = 1.0
 _SETTINGS: Final = {
     "enable.idempotence": "true",
     "acks": "all",
@@ -38,102 +38,104 @@ _SETTINGS: Final = {
 _FIXED: Final = ("enable.idempotence", "enable.gapless.guarantee", "acks", "max.in.flight.requests.per.connection")
 _GAPLESS: Final = {"enable.gapless.guarantee": "true"}
 # A topic's limit is for a batch, which is refused as a whole: a record that is too large is to be alone in its batch.
-_EACH_BY_ITSELF: Final = {"batch.size": "65536"}
+_SMALL_BATCHES: Final = {"batch.size": "65536"}
 
 
-class Broker:
+class KafkaProducers:
     """Where records go. Connects when it is first used; that nobody answers is no error, and is waited out."""
 
     def __init__(
-        self, bootstrap: str, topic: str = TOPIC, given: Mapping[str, str] | None = None, *, gapless: bool = True
+        self, bootstrap: str, topic: str = TOPIC, overrides: Mapping[str, str] | None = None, *, gapless: bool = True
     ) -> None:
         """``given`` are librdkafka's settings, for TLS and passwords mostly. Raises InvalidArgument for wrong ones, and
         for a topic that no broker can have.
         """
         if not is_topic(topic):
             raise InvalidArgument(f"a topic's name is {TOPIC_NAMES}, not {topic!r:.80}")
-        for name in given or ():
+        for name in overrides or ():
             if name in _FIXED:
                 raise InvalidArgument(f"Kafka's setting {name!r} is fixed: records are acknowledged, in order, once")
         self.topic = topic
         self._kafka = kafka_library()
         self.errors: type[Exception] = self._kafka.KafkaException
-        self._settings = _SETTINGS | (_GAPLESS if gapless else _EACH_BY_ITSELF) | settings(bootstrap, given or {})
-        self._apart = (bootstrap, topic, given)
-        self._beside: Broker | None = None
+        self._settings = (
+            _SETTINGS | (_GAPLESS if gapless else _SMALL_BATCHES) | build_settings(bootstrap, overrides or {})
+        )
+        self._init_args = (bootstrap, topic, overrides)
+        self._sink_producers: KafkaProducers | None = None
         self._lock = Lock()
-        self._producer: Polled | None = None
+        self._producer: PolledProducer | None = None
         # Nothing is connected by this; a setting that does not exist is found.
         self.producer()
 
-    def producer(self) -> "Polled":
+    def producer(self) -> "PolledProducer":
         """The producer of now."""
         with self._lock:
             if self._producer is None:
-                said = UntilClosed()
+                logger = MutableLogger()
                 try:
-                    made = self._kafka.Producer(self._settings, logger=said)
+                    client = self._kafka.Producer(self._settings, logger=logger)
                 except self._kafka.KafkaException as error:
                     raise InvalidArgument(f"Kafka's client refuses its settings: {error.args[0].str()}") from error
-                self._producer = Polled(made, said)
+                self._producer = PolledProducer(client, logger)
             return self._producer
 
-    def look(self) -> None:
+    def check_topic(self) -> None:
         """Say it where the topic is not there, or no broker answers: events wait in their outboxes then. In seconds."""
         producer = self.producer()
-        until = monotonic() + _LOOK_S
+        until = monotonic() + _TOPIC_CHECK_S
         try:
             # Where brokers make topics by themselves, they do it now.
-            while (error := producer.list_topics(self.topic, _LOOK_S).topics[self.topic].error) is not None:
-                if monotonic() >= until or producer.closes_within(_LOOK_S / 10):
+            while (error := producer.list_topics(self.topic, _TOPIC_CHECK_S).topics[self.topic].error) is not None:
+                if monotonic() >= until or producer.wait_closed(_TOPIC_CHECK_S / 10):
                     library_log.error("topic %s: %s; events wait in their outboxes", self.topic, error.str())
                     return
-        except self.errors as refused:
-            library_log.error("no broker tells of topic %s: %s; events wait", self.topic, refused.args[0].str())
+        except self.errors as failure:
+            library_log.error("no broker tells of topic %s: %s; events wait", self.topic, failure.args[0].str())
 
-    def give_up(self, producer: "Polled") -> None:
+    def discard(self, producer: "PolledProducer") -> None:
         """This producer has failed: the next caller of `producer` gets another."""
         with self._lock:
             if self._producer is producer:
                 self._producer = None
         producer.close()
 
-    def for_sinks(self) -> "Broker":
+    def sink_producers(self) -> "KafkaProducers":
         """The same brokers by another producer, where a record that is refused fails none but itself.
 
         It is closed with this one.
         """
-        if self._beside is None:
-            self._beside = Broker(*self._apart, gapless=False)
-        return self._beside
+        if self._sink_producers is None:
+            self._sink_producers = KafkaProducers(*self._init_args, gapless=False)
+        return self._sink_producers
 
     def close(self) -> None:
-        if self._beside is not None:
-            self._beside.close()
+        if self._sink_producers is not None:
+            self._sink_producers.close()
         with self._lock:
             producer, self._producer = self._producer, None
         if producer is not None:
             producer.close()
 
 
-class UntilClosed:
+class MutableLogger:
     """The log of a producer, which calls it fatal that its own user has purged what it was to send."""
 
     def __init__(self) -> None:
-        self.is_closed = False
+        self.is_muted = False
 
     def log(self, level: int, text: str, *args: object) -> None:
         """As a logger does, until it is closed."""
-        if not self.is_closed:
+        if not self.is_muted:
             library_log.log(level, text, *args)
 
 
-class Polled:
+class PolledProducer:
     """A producer whose reports are called from a thread of its own, and from that one alone."""
 
-    def __init__(self, producer: Any, said: UntilClosed) -> None:
+    def __init__(self, producer: Any, logger: MutableLogger) -> None:
         self._producer = producer
-        self._said = said
+        self._logger = logger
         self._closing = Event()
         self.produce = producer.produce
         self.list_topics = producer.list_topics
@@ -145,7 +147,7 @@ class Polled:
         """Whether it was given up, maybe by another shard's loop: it takes nothing more."""
         return self._closing.is_set()
 
-    def closes_within(self, seconds: float) -> bool:
+    def wait_closed(self, seconds: float) -> bool:
         """Wait so long, or until it is closed; whether it is."""
         return self._closing.wait(seconds)
 
@@ -154,12 +156,12 @@ class Polled:
         if not self._closing.is_set():
             self._closing.set()
             self._thread.join()
-            self._said.is_closed = True
+            self._logger.is_muted = True
             self._producer.purge()
             # Not by `flush`, which has been seen to hang in the client library where the reports call back.
-            until = monotonic() + _PURGED_S
+            until = monotonic() + _PURGE_TIMEOUT_S
             while len(self._producer) and monotonic() < until:
-                self._report(_PURGED_S / 20)
+                self._report(_PURGE_TIMEOUT_S / 20)
 
     def _poll(self) -> None:
         while not self._closing.is_set():
@@ -171,4 +173,4 @@ class Polled:
             self._producer.poll(seconds)
         except Exception as error:
             # It fails once for a fatal error; the records that it fails are reported by the calls to come.
-            self._said.log(logging.WARNING, "the client of Kafka has failed: %s", error)
+            self._logger.log(logging.WARNING, "the client of Kafka has failed: %s", error)

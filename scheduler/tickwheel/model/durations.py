@@ -4,24 +4,24 @@ import re
 from datetime import timedelta
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.model.validation import shown
+from tickwheel.model.validation import preview
 
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[dhms])")
 DURATION = re.compile(rf"(?:{_PART.pattern})+")
 
 
-def duration(text: str) -> timedelta:
+def parse_duration(text: str) -> timedelta:
     """``2h30m`` and the like."""
     if not isinstance(text, str) or not DURATION.fullmatch(text):
-        raise InvalidArgument(f"a duration is written like 15m, 30s, 2h30m, 250ms or 40d, not {shown(text)}")
+        raise InvalidArgument(f"a duration is written like 15m, 30s, 2h30m, 250ms or 40d, not {preview(text)}")
     try:
         return sum((timedelta(**{_UNITS[unit]: float(n)}) for n, unit in _PART.findall(text)), timedelta())
     except OverflowError as error:
-        raise InvalidArgument(f"a duration of {shown(text)} is longer than any clock runs") from error
+        raise InvalidArgument(f"a duration of {preview(text)} is longer than any clock runs") from error
 
 
-def written(ms: int) -> str:
+def format_duration(ms: int) -> str:
     """A duration in ms as `duration` reads it."""
     if ms == 0:
         return "0s"

@@ -7,7 +7,7 @@ from struct import Struct
 from typing import Any, Self
 
 from tickwheel.errors import TickwheelError
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.storage.record import (
     BIAS,
     BODY,
@@ -162,17 +162,17 @@ class LeasedMessage:
     @property
     def due(self) -> datetime:
         """When it could first be delivered, in UTC."""
-        return arguments.from_ms(self._due_ms)
+        return validation.from_ms(self._due_ms)
 
     @property
     def deadline(self) -> datetime:
         """Its urgency, in UTC; `due` where none was given."""
-        return arguments.from_ms(self._deadline_ms)
+        return validation.from_ms(self._deadline_ms)
 
     @property
     def lease_until(self) -> datetime:
         """When the lease ends unless it is extended, in UTC, by the shard's clock."""
-        return arguments.from_ms(self._lease_until_ms)
+        return validation.from_ms(self._lease_until_ms)
 
     def __copy__(self) -> Self:
         copied = type(self).__new__(type(self))
@@ -190,7 +190,7 @@ class LeasedMessage:
         return f"<Message {self.queue}/{self.id} attempt={self.attempt} lease_until={self.lease_until:%FT%T.%fZ}>"
 
 
-class _Elsewhere:
+class _DetachedClient:
     """In place of the client, in a message that was pickled: its connections stay where it was dequeued."""
 
     def __getattr__(self, name: str) -> Any:
@@ -204,7 +204,7 @@ def _unpickled(kind: type[LeasedMessage], values: dict[str, Any]) -> LeasedMessa
     message = kind.__new__(kind)
     for slot, value in values.items():
         setattr(message, slot, value)
-    message._tickwheel = _Elsewhere()  # type: ignore[attr-defined]  # both clients' messages have one
+    message._tickwheel = _DetachedClient()  # type: ignore[attr-defined]  # both clients' messages have one
     return message
 
 

@@ -14,7 +14,7 @@ _POOL = 512
 _CHARS = 10
 
 
-class _Maker(threading.local):
+class _IdGenerator(threading.local):
     """Random characters are drawn from the system's generator in bulk, for each thread its own."""
 
     def __init__(self) -> None:
@@ -24,19 +24,19 @@ class _Maker(threading.local):
         self.prefix = ""
 
 
-_maker = _Maker()
+_generator = _IdGenerator()
 
 
-def new_id() -> str:
+def new_message_id() -> str:
     """An id that nobody else makes: 50 random bits within its millisecond."""
-    maker = _maker
+    generator = _generator
     ms = time.time_ns() // 1_000_000
-    if ms != maker.ms:
-        maker.ms = ms
-        maker.prefix = "".join(_DIGITS[ms >> shift & 31] for shift in range(45, -1, -5))
-    start = maker.at
-    if start >= len(maker.random):
-        maker.random = os.urandom(_CHARS * _POOL).translate(_TO_DIGIT).decode()
+    if ms != generator.ms:
+        generator.ms = ms
+        generator.prefix = "".join(_DIGITS[ms >> shift & 31] for shift in range(45, -1, -5))
+    start = generator.at
+    if start >= len(generator.random):
+        generator.random = os.urandom(_CHARS * _POOL).translate(_TO_DIGIT).decode()
         start = 0
-    maker.at = start + _CHARS
-    return maker.prefix + maker.random[start : start + _CHARS]
+    generator.at = start + _CHARS
+    return generator.prefix + generator.random[start : start + _CHARS]

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from struct import Struct
-from struct import error as CutShort
+from struct import error as StructError
 from typing import Any, Self
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument, QueueConfigConflict, TickwheelError
-from tickwheel.model import sink_url
-from tickwheel.model import validation as arguments
+from tickwheel.model import sink_url, validation
 from tickwheel.storage import trace_context
 
 _CONTEXT = Struct(">I4sHBI")
@@ -24,7 +23,7 @@ _LEADER = Struct(">HHIHI")
 _VERSION = Struct(">I4s")
 _HOME = Struct(">I4sH")
 EXCLUSIVE, FORECAST, BLOCKED, HEADS = 1, 2, 4, 8
-FIXED = ("exclusive_key", "indexed", "forecast")
+IMMUTABLE_SETTINGS = ("exclusive_key", "indexed", "forecast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class QueueConfig:
     dequeue_blocked: bool = False
     number: int = 0
     version: int = 0
-    stamp: bytes = bytes(4)
+    uid: bytes = bytes(4)
     indexed_keys: frozenset[str] | None = field(init=False, compare=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
@@ -56,11 +55,11 @@ class QueueConfig:
     @property
     def packed_version(self) -> bytes:
         """Version and stamp as shards keep them."""
-        return _VERSION.pack(self.version, self.stamp)
+        return _VERSION.pack(self.version, self.uid)
 
     def context(self, history: int, options: int = 0) -> bytes:
         """What a client's script call says of the queue (`lua/_context.lua`)."""
-        return _CONTEXT.pack(self.version, self.stamp, self.number, self._options() | options, history)
+        return _CONTEXT.pack(self.version, self.uid, self.number, self._options() | options, history)
 
     def leader_context(self, history: int) -> bytes:
         """What an event process's script call says of the queue (`lua/_leader.lua`)."""
@@ -73,89 +72,91 @@ class QueueConfig:
 
     def settings(self) -> dict[str, Any]:
         """What a user set, without number, version and stamp."""
-        found = asdict(self)
-        for name in ("number", "version", "stamp", "indexed_keys"):
-            del found[name]
-        return found
+        values = asdict(self)
+        for name in ("number", "version", "uid", "indexed_keys"):
+            del values[name]
+        return values
 
-    def stored(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """The settings as their home keeps them, behind version, stamp and number."""
         return json.dumps(self.settings(), sort_keys=True).encode()
 
     @classmethod
-    def restored(cls, queue: str, stored: bytes) -> Self:
+    def from_bytes(cls, queue: str, data: bytes) -> Self:
         """What was `stored`. Raises TickwheelError where it is damaged."""
         try:
-            version, stamp, number = _HOME.unpack_from(stored)
-            settings = json.loads(stored[_HOME.size :])
+            version, uid, number = _HOME.unpack_from(data)
+            settings = json.loads(data[_HOME.size :])
             if settings["indexed"] is not None:
                 settings["indexed"] = tuple(settings["indexed"])
-            known = {item.name for item in fields(cls)}
-            return cls(**{k: v for k, v in settings.items() if k in known}, number=number, version=version, stamp=stamp)
-        except (CutShort, ValueError, TypeError, LookupError) as error:
-            raise TickwheelError(f"the configuration of queue {queue!r} is damaged: {stored!r:.80}") from error
+            field_names = {item.name for item in fields(cls)}
+            return cls(
+                **{k: v for k, v in settings.items() if k in field_names}, number=number, version=version, uid=uid
+            )
+        except (StructError, ValueError, TypeError, LookupError) as error:
+            raise TickwheelError(f"the configuration of queue {queue!r} is damaged: {data!r:.80}") from error
 
-    def check_fixed(self, queue: str, wanted: "QueueConfig") -> None:
+    def check_immutable(self, queue: str, wanted: "QueueConfig") -> None:
         """Raises QueueConfigConflict where a setting differs that never changes."""
-        for name in FIXED:
+        for name in IMMUTABLE_SETTINGS:
             if getattr(self, name) != getattr(wanted, name):
                 raise QueueConfigConflict(
                     f"queue {queue!r} has {name}={getattr(self, name)!r}, which never changes;"
                     f" {getattr(wanted, name)!r} needs a queue of another name"
                 )
 
-    def updated(self, queue: str, wanted: "QueueConfig") -> "QueueConfig":
+    def apply_update(self, queue: str, wanted: "QueueConfig") -> "QueueConfig":
         """``wanted`` as the successor of this one; QueueConfigConflict where a fixed setting would change."""
-        self.check_fixed(queue, wanted)
+        self.check_immutable(queue, wanted)
         return replace(
             wanted,
             enqueue_blocked=self.enqueue_blocked,
             dequeue_blocked=self.dequeue_blocked,
             number=self.number,
             version=self.version,
-            stamp=self.stamp,
+            uid=self.uid,
         )
 
 
-def differences(ours: QueueConfig, wanted: QueueConfig) -> str:
+def differences(current: QueueConfig, wanted: QueueConfig) -> str:
     """What differs between two configurations of a queue, for an error; empty where nothing does."""
     skip = {"enqueue_blocked", "dequeue_blocked"}
-    mine, theirs = ours.settings(), wanted.settings()
+    current_settings, wanted_settings = current.settings(), wanted.settings()
     return ", ".join(
-        f"{name} is {mine[name]!r}, not {theirs[name]!r}"
-        for name in mine
-        if name not in skip and mine[name] != theirs[name]
+        f"{name} is {current_settings[name]!r}, not {wanted_settings[name]!r}"
+        for name in current_settings
+        if name not in skip and current_settings[name] != wanted_settings[name]
     )
 
 
-def parse(given: Mapping[str, Any], base: QueueConfig | None = None) -> QueueConfig:
+def parse(settings: Mapping[str, Any], base: QueueConfig | None = None) -> QueueConfig:
     """Settings as `create_queue` takes them, checked; what is not named is as in ``base``, or the default."""
-    arguments.known("a queue", given, SETTINGS)
+    validation.reject_unknown("a queue", settings, SETTINGS)
     values: dict[str, Any] = {}
-    key = given.get("exclusive_key")
+    key = settings.get("exclusive_key")
     if key is not None:
         _check_key("exclusive_key", key)
-        values["exclusive_key"] = arguments.plain(key)
-    indexed = given.get("indexed")
+        values["exclusive_key"] = validation.to_plain_str(key)
+    indexed = settings.get("indexed")
     if indexed is not None:
         if not isinstance(indexed, list | tuple | set | frozenset):
-            raise InvalidArgument(f"indexed must be a list, tuple or set of str, not {arguments.shown(indexed)}")
+            raise InvalidArgument(f"indexed must be a list, tuple or set of str, not {validation.preview(indexed)}")
         for name in indexed:
             _check_key("a key of indexed", name)
-        names = sorted({arguments.plain(name) for name in indexed})
-        arguments.integer("the number of keys in indexed", len(names), 0, limits.PAIRS_MAX)
+        names = sorted({validation.to_plain_str(name) for name in indexed})
+        validation.integer("the number of keys in indexed", len(names), 0, limits.PAIRS_MAX)
         values["indexed"] = tuple(names)
-    for name, (least, most) in _DURATIONS.items():
-        if given.get(name) is not None:
-            values[f"{name}_ms"] = arguments.duration_ms(name, given[name], least, most)
-    for name, (least, most) in _NUMBERS.items():
-        if given.get(name) is not None:
-            values[name] = arguments.integer(name, given[name], least, most)
-    if given.get("forecast") is not None:
-        values["forecast"] = arguments.boolean("forecast", given["forecast"])
-    if given.get("sink") is not None:
+    for name, (minimum, maximum) in _DURATIONS.items():
+        if settings.get(name) is not None:
+            values[f"{name}_ms"] = validation.duration_ms(name, settings[name], minimum, maximum)
+    for name, (minimum, maximum) in _NUMBERS.items():
+        if settings.get(name) is not None:
+            values[name] = validation.integer(name, settings[name], minimum, maximum)
+    if settings.get("forecast") is not None:
+        values["forecast"] = validation.boolean("forecast", settings["forecast"])
+    if settings.get("sink") is not None:
         # Empty takes it away: None is what was not named.
-        values["sink"] = None if given["sink"] == "" else sink_url.checked(given["sink"])
+        values["sink"] = None if settings["sink"] == "" else sink_url.validate_sink_url(settings["sink"])
     config = replace(base or QueueConfig(), **values)
     if config.backoff_ms > config.backoff_max_ms:
         raise InvalidArgument(
@@ -170,10 +171,10 @@ def parse(given: Mapping[str, Any], base: QueueConfig | None = None) -> QueueCon
     )
 
 
-def _check_key(what: str, key: object) -> None:
-    arguments.text(what, key, limits.PAIR_KEY_BYTES, least=1)
+def _check_key(label: str, key: object) -> None:
+    validation.text(label, key, limits.PAIR_KEY_BYTES, minimum=1)
     if key in trace_context.KEYS:
-        raise InvalidArgument(f"{what} cannot be {key!r}: it says which trace a message is of, and is never indexed")
+        raise InvalidArgument(f"{label} cannot be {key!r}: it says which trace a message is of, and is never indexed")
 
 
 _DURATIONS = {

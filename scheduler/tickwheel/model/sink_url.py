@@ -8,27 +8,27 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.model.validation import plain, shown
+from tickwheel.model.validation import preview, to_plain_str
 
 # org.apache.kafka.common.internals.Topic
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 TOPIC_NAMES: Final = "1 to 249 letters, digits, '.', '_' and '-', neither '.' nor '..'"
 
 
-def checked(url: object) -> str:
+def validate_sink_url(url: object) -> str:
     """The URL, if it is one of a sink. Raises InvalidArgument."""
     if not isinstance(url, str):
-        raise InvalidArgument(f"sink must be a URL as 'kafka://topic', not {shown(url)}")
+        raise InvalidArgument(f"sink must be a URL as 'kafka://topic', not {preview(url)}")
     scheme, separator, name = url.partition("://")
     check = _SCHEMES.get(scheme)
     if not separator or check is None:
         known = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
         raise InvalidArgument(f"sink {url!r:.80} is not supported: a sink is one of {known}")
     check(url, name)
-    return plain(url)
+    return to_plain_str(url)
 
 
-def parts(url: str) -> tuple[str, str]:
+def split_sink_url(url: str) -> tuple[str, str]:
     """Scheme and name of a URL that was checked."""
     scheme, _, name = url.partition("://")
     return scheme, name

@@ -22,54 +22,56 @@ _DAYS_MAX = 100_000
 _DUE_MS_MAX = 2**48 - 1
 
 
-def shown(value: object) -> str:
+def preview(value: object) -> str:
     """A value as an error prints it: escaped, and cut where it is long."""
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def plain_name(what: str, value: object) -> str:
+def plain_name(label: str, value: object) -> str:
     """The name of a queue or namespace."""
     if not isinstance(value, str) or len(value) > limits.NAME_CHARS or not _NAME.fullmatch(value):
         raise InvalidArgument(
-            f"{what} must be 1 to {limits.NAME_CHARS} of letters, digits, '.', '_' and '-', not {shown(value)}"
+            f"{label} must be 1 to {limits.NAME_CHARS} of letters, digits, '.', '_' and '-', not {preview(value)}"
         )
-    return plain(value)
+    return to_plain_str(value)
 
 
-def plain(value: str) -> str:
+def to_plain_str(value: str) -> str:
     """The text itself: a member of an enumeration of texts, say, prints and formats as something else."""
     return str.__str__(value)
 
 
-def text(what: str, value: object, most: int, *, least: int = 0, nul: bool = True) -> bytes:
+def text(label: str, value: object, maximum: int, *, minimum: int = 0, nul: bool = True) -> bytes:
     """A string as UTF-8, of ``least`` to ``most`` bytes."""
     if not isinstance(value, str):
-        raise InvalidArgument(f"{what} must be a str, not {type(value).__name__} {shown(value)}")
+        raise InvalidArgument(f"{label} must be a str, not {type(value).__name__} {preview(value)}")
     try:
         raw = str.encode(value)
     except UnicodeEncodeError as error:
-        raise InvalidArgument(f"{what} must be valid Unicode text, not {shown(value)}") from error
-    if not least <= len(raw) <= most:
-        raise InvalidArgument(f"{what} must be {least} to {most} bytes of UTF-8, not {len(raw)}: {shown(value)}")
+        raise InvalidArgument(f"{label} must be valid Unicode text, not {preview(value)}") from error
+    if not minimum <= len(raw) <= maximum:
+        raise InvalidArgument(
+            f"{label} must be {minimum} to {maximum} bytes of UTF-8, not {len(raw)}: {preview(value)}"
+        )
     if not nul and b"\0" in raw:
-        raise InvalidArgument(f"{what} must not contain NUL: {shown(value)}")
+        raise InvalidArgument(f"{label} must not contain NUL: {preview(value)}")
     return raw
 
 
 def message_id(value: object) -> bytes:
     """The id that a caller chose: 1 to 128 bytes of UTF-8 without NUL."""
-    return text("id", value, limits.ID_BYTES, least=1, nul=False)
+    return text("id", value, limits.ID_BYTES, minimum=1, nul=False)
 
 
-def payload(value: object, most: int = limits.PAYLOAD_BYTES) -> bytes:
+def payload(value: object, maximum: int = limits.PAYLOAD_BYTES) -> bytes:
     """The payload as bytes."""
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise InvalidArgument(f"payload must be bytes, not {type(value).__name__} {shown(value)}")
+        raise InvalidArgument(f"payload must be bytes, not {type(value).__name__} {preview(value)}")
     raw = bytes(value)
-    if len(raw) > most:
+    if len(raw) > maximum:
         raise PayloadTooLarge(
-            f"payload has {len(raw)} bytes, at most {most} are allowed: store it elsewhere and enqueue where it is"
+            f"payload has {len(raw)} bytes, at most {maximum} are allowed: store it elsewhere and enqueue where it is"
         )
     return raw
 
@@ -81,89 +83,91 @@ def metadata(value: object) -> dict[str, str]:
 
 def filters(value: object) -> dict[str, str]:
     """What `where` may be: pairs that an index may have."""
-    given = _pairs("where", value)
+    pairs = _pairs("where", value)
     for key in trace_context.KEYS:
-        if key in given:
+        if key in pairs:
             raise InvalidArgument(f"where cannot name {key!r}: it says which trace a message is of, and has no index")
-    return given
+    return pairs
 
 
-def _pairs(what: str, value: object) -> dict[str, str]:
+def _pairs(label: str, value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise InvalidArgument(f"{what} must be a mapping of str to str, not {type(value).__name__} {shown(value)}")
+        raise InvalidArgument(f"{label} must be a mapping of str to str, not {type(value).__name__} {preview(value)}")
     # Read once: a mapping of the caller's own may answer otherwise the second time, or have no end.
-    given = {}
+    pairs = {}
     for key, item in islice(value.items(), limits.PAIRS_MAX + len(trace_context.KEYS) + 1):
-        text(f"a key of {what}", key, limits.PAIR_KEY_BYTES, least=1)
-        text(f"{what}[{shown(key)}]", item, limits.PAIR_VALUE_BYTES)
-        given[plain(key)] = plain(item)
-    if len(given) > limits.PAIRS_MAX and len(trace_context.without(given)) > limits.PAIRS_MAX:
-        raise InvalidArgument(f"{what} has more than {limits.PAIRS_MAX} pairs, the most that are allowed")
-    return given
+        text(f"a key of {label}", key, limits.PAIR_KEY_BYTES, minimum=1)
+        text(f"{label}[{preview(key)}]", item, limits.PAIR_VALUE_BYTES)
+        pairs[to_plain_str(key)] = to_plain_str(item)
+    if len(pairs) > limits.PAIRS_MAX and len(trace_context.strip_trace_context(pairs)) > limits.PAIRS_MAX:
+        raise InvalidArgument(f"{label} has more than {limits.PAIRS_MAX} pairs, the most that are allowed")
+    return pairs
 
 
-def integer(what: str, value: object, least: int, most: int) -> int:
+def integer(label: str, value: object, minimum: int, maximum: int) -> int:
     """A whole number from ``least`` to ``most``."""
     try:
         number = None if isinstance(value, bool) else index(cast(SupportsIndex, value))
     except TypeError:
         number = None
-    if number is None or not least <= number <= most:
-        raise InvalidArgument(f"{what} must be a whole number from {least} to {most}, not {shown(value)}")
+    if number is None or not minimum <= number <= maximum:
+        raise InvalidArgument(f"{label} must be a whole number from {minimum} to {maximum}, not {preview(value)}")
     return int(number)
 
 
-def at_most(what: str, given: Sized, most: int) -> None:
+def check_max_items(label: str, items: Sized, maximum: int) -> None:
     """Raises InvalidArgument for a call with more of them."""
-    if len(given) > most:
-        raise InvalidArgument(f"{what} are {len(given)}, and at most {most} are allowed in one call")
+    if len(items) > maximum:
+        raise InvalidArgument(f"{label} are {len(items)}, and at most {maximum} are allowed in one call")
 
 
-def boolean(what: str, value: object) -> bool:
+def boolean(label: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise InvalidArgument(f"{what} must be True or False, not {shown(value)}")
+        raise InvalidArgument(f"{label} must be True or False, not {preview(value)}")
     return value
 
 
-class MsFor(int):
+class WireDuration(int):
     """Milliseconds where a timedelta is expected: as they come over the network."""
 
 
-class MsAt(int):
+class WireTimestamp(int):
     """Milliseconds since 1970 where a datetime is expected: as they come over the network, before 1 and after 9999."""
 
 
-def duration_ms(what: str, value: object, least: int, most: int) -> int:
+def duration_ms(label: str, value: object, minimum: int, maximum: int) -> int:
     """A timedelta in whole milliseconds, rounded up so that nothing is early."""
-    if isinstance(value, MsFor):
-        return integer(f"{what}_ms", int(value), least, most)
+    if isinstance(value, WireDuration):
+        return integer(f"{label}_ms", int(value), minimum, maximum)
     if not isinstance(value, timedelta):
-        raise InvalidArgument(f"{what} must be a datetime.timedelta, not {type(value).__name__} {shown(value)}")
+        raise InvalidArgument(f"{label} must be a datetime.timedelta, not {type(value).__name__} {preview(value)}")
     # Compared first: the longest timedelta cannot be negated.
-    ms = -(-value // _MS) if abs(value.days) <= _DAYS_MAX else most + 1
+    ms = -(-value // _MS) if abs(value.days) <= _DAYS_MAX else maximum + 1
     # A microsecond before zero would round to it.
-    if value.days < 0 or not least <= ms <= most:
+    if value.days < 0 or not minimum <= ms <= maximum:
         raise InvalidArgument(
-            f"{what} must be from {timedelta(milliseconds=least)} to {timedelta(milliseconds=most)}, not {value}"
+            f"{label} must be from {timedelta(milliseconds=minimum)} to {timedelta(milliseconds=maximum)}, not {value}"
         )
     return ms
 
 
-def moment_ms(what: str, value: object, *, up: bool) -> int:
+def timestamp_ms(label: str, value: object, *, round_up: bool) -> int:
     """An aware datetime in ms since 1970, rounded up or down to the millisecond."""
     if not isinstance(value, datetime):
-        raise InvalidArgument(f"{what} must be an aware datetime.datetime, not {type(value).__name__} {shown(value)}")
+        raise InvalidArgument(
+            f"{label} must be an aware datetime.datetime, not {type(value).__name__} {preview(value)}"
+        )
     if value.utcoffset() is None:
-        raise InvalidArgument(f"{what} has no time zone: {value!r}; say which, for example value.astimezone()")
+        raise InvalidArgument(f"{label} has no time zone: {value!r}; say which, for example value.astimezone()")
     since = value - _EPOCH
-    return -(-since // _MS) if up else since // _MS
+    return -(-since // _MS) if round_up else since // _MS
 
 
 def due_ms(value: object) -> int:
     """An explicit due time: 1970 or later. How far ahead is checked against the clock by `delay_is_allowed`."""
-    if isinstance(value, MsAt):
+    if isinstance(value, WireTimestamp):
         return integer("due_ms", int(value), 0, _DUE_MS_MAX)
-    ms = moment_ms("due", value, up=True)
+    ms = timestamp_ms("due", value, round_up=True)
     if ms < 0:
         raise InvalidArgument(f"due must be 1970-01-01 or later, not {value}")
     return ms
@@ -172,22 +176,22 @@ def due_ms(value: object) -> int:
 def deadline_ms(value: object) -> tuple[int, bool]:
     """A deadline in ms, and whether it counts from the moment of the call (a timedelta) or from 1970."""
     # The script adds the clock, which has 48 bits, and Lua tells numbers apart up to 53.
-    most = limits.DEADLINE_MS_MAX - 2**48
-    if isinstance(value, MsAt):
+    maximum = limits.DEADLINE_MS_MAX - 2**48
+    if isinstance(value, WireTimestamp):
         return integer("deadline_ms", int(value), -limits.DEADLINE_MS_MAX, limits.DEADLINE_MS_MAX), False
-    if isinstance(value, MsFor):
-        return integer("deadline_in_ms", int(value), -most, most), True
+    if isinstance(value, WireDuration):
+        return integer("deadline_in_ms", int(value), -maximum, maximum), True
     if isinstance(value, timedelta):
-        if abs(value // _MS) > most:
-            raise InvalidArgument(f"deadline must be within {timedelta(milliseconds=most)} from now, not {value}")
+        if abs(value // _MS) > maximum:
+            raise InvalidArgument(f"deadline must be within {timedelta(milliseconds=maximum)} from now, not {value}")
         return value // _MS, True
-    return moment_ms("deadline", value, up=False), False
+    return timestamp_ms("deadline", value, round_up=False), False
 
 
-def one_of(what: str, value: object, allowed: Collection[str]) -> str:
+def one_of(label: str, value: object, allowed: Collection[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
-        raise InvalidArgument(f"{what} must be one of {', '.join(allowed)}, not {shown(value)}")
-    return plain(value)
+        raise InvalidArgument(f"{label} must be one of {', '.join(allowed)}, not {preview(value)}")
+    return to_plain_str(value)
 
 
 def from_ms(ms: int) -> datetime:
@@ -198,8 +202,8 @@ def from_ms(ms: int) -> datetime:
         return datetime.max.replace(tzinfo=UTC) if ms > 0 else datetime.min.replace(tzinfo=UTC)
 
 
-def known(what: str, given: Mapping[str, Any], allowed: Collection[str]) -> None:
+def reject_unknown(label: str, values: Mapping[str, Any], allowed: Collection[str]) -> None:
     """Refuses settings that do not exist, by name."""
-    for key in given:
+    for key in values:
         if key not in allowed:
-            raise InvalidArgument(f"{what} has no setting {shown(key)}; there are {', '.join(sorted(allowed))}")
+            raise InvalidArgument(f"{label} has no setting {preview(key)}; there are {', '.join(sorted(allowed))}")

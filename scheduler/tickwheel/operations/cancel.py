@@ -6,11 +6,11 @@ from struct import Struct
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument, TickwheelError
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.context import Core
-from tickwheel.operations.results import Change, accepted, changes, rounds
-from tickwheel.operations.sessions import NamedSlots, Slots
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.results import Change, changes, chunks_by_shard, raise_first_error
+from tickwheel.operations.sessions import RequestSessions, SessionPool
 from tickwheel.plan import Plan
 from tickwheel.storage.record import BIAS, name
 from tickwheel.storage.sharding import shard_of
@@ -22,51 +22,51 @@ _UNFINISHED = "invisible, pending or running"
 _ABSOLUTE, _RELATIVE_DEADLINE, _DUE, _DEADLINE = 1, 2, 4, 8
 
 
-def locate(core: Core, queue: str, id_: object, exclusive_value: object) -> Plan[tuple[int, bytes]]:
+def locate(context: NamespaceContext, queue: str, id_: object, exclusive_value: object) -> Plan[tuple[int, bytes]]:
     """The shard and the name of a message; InvalidArgument where the value is missing, or given without need."""
-    config = yield from core.config(queue)
-    raw = arguments.message_id(id_)
+    config = yield from context.config(queue)
+    raw = validation.message_id(id_)
     if config.exclusive_key is None:
         if exclusive_value is not None:
             raise InvalidArgument(
-                f"queue {queue!r} is not exclusive: leave out exclusive_value, {arguments.shown(exclusive_value)}"
+                f"queue {queue!r} is not exclusive: leave out exclusive_value, {validation.preview(exclusive_value)}"
             )
-        return shard_of(queue, raw, core.shards), raw
+        return shard_of(queue, raw, context.shards), raw
     if exclusive_value is None:
         raise InvalidArgument(
             f"queue {queue!r} is exclusive by {config.exclusive_key!r}: say exclusive_value, the message's"
             f" {config.exclusive_key!r}, since an id is known only together with it"
         )
-    value = arguments.text("exclusive_value", exclusive_value, limits.PAIR_VALUE_BYTES)
-    return shard_of(queue, value, core.shards), name(raw, value)
+    value = validation.text("exclusive_value", exclusive_value, limits.PAIR_VALUE_BYTES)
+    return shard_of(queue, value, context.shards), name(raw, value)
 
 
 def cancel_many(
-    core: Core, queue: str, ids: Sequence[str], exclusive_value: str | None, release: bool
+    context: NamespaceContext, queue: str, ids: Sequence[str], exclusive_value: str | None, release: bool
 ) -> Plan[list[Change]]:
     """Cancel all; the error of the first that was refused, after the others are done."""
-    return accepted((yield from cancel_each(core, queue, ids, exclusive_value, release)))
+    return raise_first_error((yield from cancel_messages(context, queue, ids, exclusive_value, release)))
 
 
-def cancel_each(
-    core: Core,
+def cancel_messages(
+    context: NamespaceContext,
     queue: str,
     ids: Sequence[str],
     exclusive_value: str | None,
     release: bool,
-    slots: Slots | NamedSlots | None = None,
+    sessions: SessionPool | RequestSessions | None = None,
 ) -> Plan[list[Change | TickwheelError]]:
     """Cancel all; of each what became of it, or why it was refused."""
-    at_once = arguments.boolean("release", release)
+    at_once = validation.boolean("release", release)
     check_ids(ids)
     located = []
     for n, id_ in enumerate(ids):
-        shard, raw = yield from locate(core, queue, id_, exclusive_value)
+        shard, raw = yield from locate(context, queue, id_, exclusive_value)
         located.append((shard, n, raw))
     done: dict[int, Change | TickwheelError] = {}
-    slots = slots or core.slots
-    most = limits.CALL_INDEXED if exclusive_value is None else limits.CALL_EXCLUSIVE
-    for part in rounds(located, lambda item: item[0], most):
+    sessions = sessions or context.sessions
+    limit = limits.CALL_INDEXED if exclusive_value is None else limits.CALL_EXCLUSIVE
+    for part in chunks_by_shard(located, lambda item: item[0], limit):
 
         def build(
             config: QueueConfig,
@@ -77,53 +77,55 @@ def cancel_each(
             params = _CANCEL.pack(*divmod(config.retention_ms, 2**32), at_once)
             number = config.number.to_bytes(2)
             items = (number + raw for _, _, raw in part[shard])
-            return "cancel", [config.context(core.history), session, params, *items]
+            return "cancel", [config.context(context.history), session, params, *items]
 
-        slot = slots.take()
+        client_session = sessions.acquire()
         try:
             # To cancel again changes nothing, so one whose session is forgotten is done as if it were the first.
-            replies = yield from core.in_sessions(queue, list(part), slot, build, reopens=True)
+            replies = yield from context.call_shards_in_session(queue, list(part), client_session, build, reopens=True)
             for (shard, items), reply in zip(part.items(), replies, strict=True):
-                slot.answered(shard, kept=True)
-                places = [n for _, n, _ in items]
-                found = changes(queue, [ids[n] for n in places], reply.value, _UNFINISHED)
-                done.update(zip(places, found, strict=True))
+                client_session.call_answered(shard, stored=True)
+                indexes = [n for _, n, _ in items]
+                results = changes(queue, [ids[n] for n in indexes], reply.value, _UNFINISHED)
+                done.update(zip(indexes, results, strict=True))
         finally:
-            slots.give(slot)
+            sessions.release(client_session)
     return [done[n] for n in range(len(ids))]
 
 
 def reschedule(
-    core: Core,
+    context: NamespaceContext,
     queue: str,
     id_: str,
     exclusive_value: str | None,
     delay: timedelta | None,
     due: datetime | None,
     deadline: datetime | timedelta | None,
-    slots: Slots | NamedSlots | None = None,
+    sessions: SessionPool | RequestSessions | None = None,
 ) -> Plan[Change]:
     """Give a message that is not delivered yet a new due time, a new deadline, or both."""
     kind = when = deadline_ms = 0
     check_new_times(delay, due, deadline)
     if delay is not None:
-        kind, when = _DUE, arguments.duration_ms("delay", delay, 0, limits.DELAY_MS_MAX)
+        kind, when = _DUE, validation.duration_ms("delay", delay, 0, limits.DELAY_MS_MAX)
     elif due is not None:
-        kind, when = _DUE | _ABSOLUTE, arguments.due_ms(due)
+        kind, when = _DUE | _ABSOLUTE, validation.due_ms(due)
     if deadline is not None:
-        deadline_ms, relative = arguments.deadline_ms(deadline)
+        deadline_ms, relative = validation.deadline_ms(deadline)
         kind |= _DEADLINE | (_RELATIVE_DEADLINE if relative else 0)
-    shard, raw = yield from locate(core, queue, id_, exclusive_value)
-    limit = _RESCHEDULE.pack(core.guard_ms, *divmod(limits.DELAY_MS_MAX, 2**32))
+    shard, raw = yield from locate(context, queue, id_, exclusive_value)
+    limit = _RESCHEDULE.pack(context.clock_guard_ms, *divmod(limits.DELAY_MS_MAX, 2**32))
     times = _NEW_TIMES.pack(kind, *divmod(when, 2**32), deadline_ms + BIAS)
     starts_from = "invisible or pending"
-    return (yield from _by_id(core, "reschedule", queue, shard, id_, [limit], times, raw, starts_from, slots))
+    return (
+        yield from _call_by_id(context, "reschedule", queue, shard, id_, [limit], times, raw, starts_from, sessions)
+    )
 
 
 def check_ids(ids: object) -> None:
     """Raises InvalidArgument for what is no list."""
     if isinstance(ids, str | bytes) or not isinstance(ids, Sequence):
-        raise InvalidArgument(f"cancel_many takes a list of ids, not {arguments.shown(ids)}")
+        raise InvalidArgument(f"cancel_many takes a list of ids, not {validation.preview(ids)}")
 
 
 def check_new_times(delay: object, due: object, deadline: object) -> None:
@@ -135,35 +137,39 @@ def check_new_times(delay: object, due: object, deadline: object) -> None:
 
 
 def redrive(
-    core: Core, queue: str, id_: str, exclusive_value: str | None, slots: Slots | NamedSlots | None = None
+    context: NamespaceContext,
+    queue: str,
+    id_: str,
+    exclusive_value: str | None,
+    sessions: SessionPool | RequestSessions | None = None,
 ) -> Plan[Change]:
     """Errored -> Pending, with attempts from zero."""
-    shard, raw = yield from locate(core, queue, id_, exclusive_value)
-    return (yield from _by_id(core, "redrive", queue, shard, id_, [], b"", raw, "errored", slots))
+    shard, raw = yield from locate(context, queue, id_, exclusive_value)
+    return (yield from _call_by_id(context, "redrive", queue, shard, id_, [], b"", raw, "errored", sessions))
 
 
-def _by_id(
-    core: Core,
+def _call_by_id(
+    context: NamespaceContext,
     script: str,
     queue: str,
     shard: int,
     id_: str,
     args: list[bytes],
-    before: bytes,
+    item_prefix: bytes,
     raw: bytes,
     starts_from: str,
-    slots: Slots | NamedSlots | None,
+    sessions: SessionPool | RequestSessions | None,
 ) -> Plan[Change]:
-    slots = slots or core.slots
-    slot = slots.take()
+    sessions = sessions or context.sessions
+    client_session = sessions.acquire()
     try:
 
         def build(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
-            item = before + config.number.to_bytes(2) + raw
-            return script, [config.context(core.history), session, *args, item]
+            item = item_prefix + config.number.to_bytes(2) + raw
+            return script, [config.context(context.history), session, *args, item]
 
-        reply = yield from core.in_session(queue, shard, slot, build)
-        slot.answered(shard, kept=True)
+        reply = yield from context.call_in_session(queue, shard, client_session, build)
+        client_session.call_answered(shard, stored=True)
     finally:
-        slots.give(slot)
-    return accepted(changes(queue, [id_], reply.value, starts_from))[0]
+        sessions.release(client_session)
+    return raise_first_error(changes(queue, [id_], reply.value, starts_from))[0]

@@ -1,18 +1,18 @@
 """Delete a namespace with all that is in it. For those who made it themselves: demo, bench, tests."""
 
-from tickwheel.operations.context import Core
-from tickwheel.plan import Plan, Request, one
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.plan import Plan, Request, send_request
 from tickwheel.storage.keys import shard_prefix
 
 
-def delete_namespace(core: Core) -> Plan[None]:
+def delete_namespace(context: NamespaceContext) -> Plan[None]:
     """Every key of every shard, page by page. Nobody may be at work in it."""
-    for shard in range(core.shards):
-        cursor, pattern = b"0", f"{shard_prefix(core.namespace, shard)}*"
+    for shard in range(context.shards):
+        cursor, pattern = b"0", f"{shard_prefix(context.namespace, shard)}*"
         while True:
-            reply = yield from one(Request(shard, command=("SCAN", cursor, "MATCH", pattern, "COUNT", 1_000)))
+            reply = yield from send_request(Request(shard, command=("SCAN", cursor, "MATCH", pattern, "COUNT", 1_000)))
             cursor, keys = reply.value
             if keys:
-                yield from one(Request(shard, command=("UNLINK", *keys)))
+                yield from send_request(Request(shard, command=("UNLINK", *keys)))
             if cursor == b"0":
                 break

@@ -9,11 +9,11 @@ from struct import Struct
 
 from tickwheel import limits
 from tickwheel.errors import IdConflict, InvalidArgument, TickwheelError
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, NewMessage, label
-from tickwheel.model.message_id import new_id
+from tickwheel.model.message_id import new_message_id
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.context import Core
+from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.queues import ensure
 from tickwheel.operations.results import CONFLICT, DONE, INVALID
 from tickwheel.plan import Command, Plan, Request
@@ -33,7 +33,7 @@ _WEIGHT, _EXCLUSIVE_WEIGHT = 4, 16
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedMessage:
     """What only a server can tell of a message: its id stands for another, or its due time is too far ahead there."""
 
     id: str
@@ -41,7 +41,7 @@ class Refused:
 
 
 @dataclass(slots=True)
-class Packed:
+class PackedMessage:
     """A message ready to send: three arguments of the call, its payload if large, and what it counts for in a call."""
 
     id: str
@@ -56,7 +56,7 @@ class Packed:
         """Its bytes in a call of the script."""
         return len(self.head) + len(self.field) + len(self.tail)
 
-    def beside(self) -> int:
+    def out_of_band_bytes(self) -> int:
         """Its bytes beside the call."""
         return len(self.body[1]) if self.body else 0
 
@@ -64,44 +64,44 @@ class Packed:
 class Packer:
     """Checks and packs messages of one call of the client for one queue; nonces tell them from those of all others."""
 
-    def __init__(self, core: Core, queue: str, config: QueueConfig) -> None:
-        self._core = core
+    def __init__(self, context: NamespaceContext, queue: str, config: QueueConfig) -> None:
+        self._context = context
         self._queue = queue
         self._config = config
-        self.stamp = config.stamp
+        self.uid = config.uid
         self._number = _NUMBER.pack(config.number)
         self._nonce = int.from_bytes(os.urandom(4))
 
-    def pack(self, new: NewMessage) -> Packed:
+    def pack(self, new: NewMessage) -> PackedMessage:
         """Everything that can be wrong with a message is found here, before anything is sent."""
         config = self._config
         if new.id is None:
-            id_ = new_id()
+            id_ = new_message_id()
             raw_id = id_.encode()
         else:
-            raw_id = arguments.message_id(new.id)
-            id_ = arguments.plain(new.id)
+            raw_id = validation.message_id(new.id)
+            id_ = validation.to_plain_str(new.id)
         payload = new.payload
         if type(payload) is not bytes or len(payload) > config.payload_limit:
-            payload = arguments.payload(payload, config.payload_limit)
+            payload = validation.payload(payload, config.payload_limit)
         flags = kind = when = deadline = 0
         if new.delay is not None:
             if new.due is not None:
                 raise InvalidArgument("give a delay or a due time, not both")
-            when = arguments.duration_ms("delay", new.delay, 0, limits.DELAY_MS_MAX)
+            when = validation.duration_ms("delay", new.delay, 0, limits.DELAY_MS_MAX)
         elif new.due is not None:
-            kind, when = _ABSOLUTE, arguments.due_ms(new.due)
+            kind, when = _ABSOLUTE, validation.due_ms(new.due)
         if new.deadline is not None:
             flags |= EXPLICIT
-            deadline, relative = arguments.deadline_ms(new.deadline)
+            deadline, relative = validation.deadline_ms(new.deadline)
             kind |= _RELATIVE_DEADLINE if relative else 0
         overrides = b""
         if new.lease is not None or new.max_attempts is not None:
             flags |= OVERRIDES
             overrides = _overrides(new)
         value, units = None, _WEIGHT if config.exclusive_key is None else _EXCLUSIVE_WEIGHT
-        metadata = {} if new.metadata is None else arguments.metadata(new.metadata)
-        pairs, content = b"", trace_context.without(metadata)
+        metadata = {} if new.metadata is None else validation.metadata(new.metadata)
+        pairs, content = b"", trace_context.strip_trace_context(metadata)
         if content:
             flags |= PAIRS
             pairs = pairs_section(content, config.indexed_keys)
@@ -125,9 +125,9 @@ class Packer:
             rest = first + pairs_section(metadata, config.indexed_keys)
         self._nonce = (self._nonce + 1) & 0xFFFFFFFF
         tail = b"".join((hashed, _NONCE.pack(self._nonce), rest, b"" if large else payload))
-        shards = self._core.shards
+        shards = self._context.shards
         shard = 0 if shards == 1 else shard_of(self._queue, raw_id if value is None else value, shards)
-        return Packed(id_, shard, head, field, tail, (field + hashed, payload) if large else None, units)
+        return PackedMessage(id_, shard, head, field, tail, (field + hashed, payload) if large else None, units)
 
     def _value(self, id_: str | None, metadata: Mapping[str, str], key: str) -> bytes:
         value = metadata.get(key)
@@ -142,167 +142,181 @@ class Packer:
 def _overrides(new: NewMessage) -> bytes:
     lease = attempts = 0
     if new.lease is not None:
-        lease = arguments.duration_ms("lease", new.lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+        lease = validation.duration_ms("lease", new.lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
     if new.max_attempts is not None:
-        attempts = arguments.integer("max_attempts", new.max_attempts, 1, limits.MAX_ATTEMPTS_MAX)
+        attempts = validation.integer("max_attempts", new.max_attempts, 1, limits.MAX_ATTEMPTS_MAX)
     return _OVERRIDES.pack(lease, attempts)
 
 
-def enqueue_many(core: Core, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
+def enqueue_many(context: NamespaceContext, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
     """Enqueue all, in calls of bounded work; the results in the order given.
 
     A message that is wrong in itself ends it before its part is sent; parts sent before stay. What only a server can
     tell of a message (its id stands for another, its due time is too far ahead by the server's clock) stops no other:
     the error comes when all others are done. Any other error leaves open which are in; the same again is safe.
     """
-    results = yield from enqueue_each(core, queue, messages)
+    results = yield from enqueue_messages(context, queue, messages)
     return check_refused(queue, results)
 
 
-def enqueue_each(core: Core, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult | Refused]]:
+def enqueue_messages(
+    context: NamespaceContext, queue: str, messages: Iterable[NewMessage]
+) -> Plan[list[EnqueueResult | RefusedMessage]]:
     """Enqueue all; of each its result, or that it was refused."""
     if not isinstance(messages, Iterable):
-        raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {arguments.shown(messages)}")
-    config = yield from ensure(core, queue)
-    packer = Packer(core, queue, config)
-    results: list[EnqueueResult | Refused] = []
-    for part in _parts(packer, messages):
-        results += yield from send(core, queue, part, packer.stamp)
+        raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {validation.preview(messages)}")
+    config = yield from ensure(context, queue)
+    packer = Packer(context, queue, config)
+    results: list[EnqueueResult | RefusedMessage] = []
+    for part in _enqueue_rounds(packer, messages):
+        results += yield from send(context, queue, part, packer.uid)
     return results
 
 
 def check_new(new: object) -> None:
     """Raises InvalidArgument for what is no message to enqueue."""
     if not isinstance(new, NewMessage):
-        raise InvalidArgument(f"enqueue_many takes NewMessage objects, not {type(new).__name__} {arguments.shown(new)}")
+        raise InvalidArgument(
+            f"enqueue_many takes NewMessage objects, not {type(new).__name__} {validation.preview(new)}"
+        )
 
 
-def check_refused(queue: str, results: Sequence[EnqueueResult | Refused]) -> list[EnqueueResult]:
+def check_refused(queue: str, results: Sequence[EnqueueResult | RefusedMessage]) -> list[EnqueueResult]:
     """The results. Raises for the messages that were refused, saying what became of the others."""
-    accepted = [None if isinstance(result, Refused) else result for result in results]
-    refused = [result for result in results if isinstance(result, Refused)]
-    conflicts = [each.id for each in refused if each.conflicts]
-    too_far = [each.id for each in refused if not each.conflicts]
+    accepted = [None if isinstance(result, RefusedMessage) else result for result in results]
+    refused = [result for result in results if isinstance(result, RefusedMessage)]
+    conflicts = [message.id for message in refused if message.conflicts]
+    too_far = [message.id for message in refused if not message.conflicts]
     if too_far:
-        most = timedelta(milliseconds=limits.DELAY_MS_MAX).days
-        text = f"due of {_named(too_far)} must be within {most} days from now, by the clock of its shard's server"
+        max_days = timedelta(milliseconds=limits.DELAY_MS_MAX).days
+        text = (
+            f"due of {_describe_ids(too_far)} must be within {max_days} days from now, by the clock of its"
+            " shard's server"
+        )
         if conflicts:
-            text += f"; and the queue has a {_named(conflicts)} with other content"
-        raise InvalidArgument(text + others(accepted), accepted)
+            text += f"; and the queue has a {_describe_ids(conflicts)} with other content"
+        raise InvalidArgument(text + describe_other_results(accepted), accepted)
     if conflicts:
-        text = f"queue {queue!r} has a {_named(conflicts)} with other content"
+        text = f"queue {queue!r} has a {_describe_ids(conflicts)} with other content"
         raise IdConflict(
-            f"{text}; an id stands for one message until its retention is over{others(accepted)}", accepted
+            f"{text}; an id stands for one message until its retention is over{describe_other_results(accepted)}",
+            accepted,
         )
     return accepted  # type: ignore[return-value]  # none is None where none was refused
 
 
-def refused(queue: str, one: Refused) -> TickwheelError:
+def to_error(queue: str, message: RefusedMessage) -> TickwheelError:
     """Why a message was refused."""
     try:
-        check_refused(queue, [one])
+        check_refused(queue, [message])
     except TickwheelError as error:
         return error
-    raise AssertionError(one)
+    raise AssertionError(message)
 
 
-def others(results: Sequence[EnqueueResult | None]) -> str:
+def describe_other_results(results: Sequence[EnqueueResult | None]) -> str:
     """How an error for refused messages ends: what became of those that were not."""
     if len(results) == 1:
         return ""
     created = sum(1 for result in results if result is not None and result.created)
-    there = sum(1 for result in results if result is not None and not result.created)
-    return f"; {created} of {len(results)} messages were enqueued" + (f", {there} were there before" if there else "")
+    existing = sum(1 for result in results if result is not None and not result.created)
+    return f"; {created} of {len(results)} messages were enqueued" + (
+        f", {existing} were there before" if existing else ""
+    )
 
 
-def _named(ids: list[str]) -> str:
+def _describe_ids(ids: list[str]) -> str:
     return f"message {ids[0]!r}" + (f", and {len(ids) - 1} more" if len(ids) > 1 else "")
 
 
 @dataclass(slots=True)
-class Filled:
+class ShardCallSize:
     """How much is in one shard's call."""
 
     messages: int = 0
     size: int = 0
-    beside: int = 0
+    out_of_band_bytes: int = 0
     units: int = 0
 
-    def add(self, packed: Packed) -> None:
+    def add(self, packed: PackedMessage) -> None:
         self.messages += 1
         self.size += packed.size()
-        self.beside += packed.beside()
+        self.out_of_band_bytes += packed.out_of_band_bytes()
         self.units += packed.units
 
     @property
-    def too_full(self) -> bool:
+    def exceeds_limit(self) -> bool:
         """Whether a bound is passed; a message alone never counts as too much."""
         many = self.messages > limits.CALL_MESSAGES or self.units > limits.CALL_ENTRIES
-        return self.messages > 1 and (many or self.size > limits.CALL_BYTES or self.beside > limits.BESIDE_BYTES)
+        return self.messages > 1 and (
+            many or self.size > limits.CALL_BYTES or self.out_of_band_bytes > limits.OUT_OF_BAND_BYTES
+        )
 
 
-class Part:
+class EnqueueRound:
     """As many messages as fit into one call of each shard."""
 
     def __init__(self) -> None:
-        self.messages: list[Packed] = []
-        self._filled: dict[int, Filled] = {}
+        self.messages: list[PackedMessage] = []
+        self._sizes: dict[int, ShardCallSize] = {}
         self._size = 0
 
-    def add(self, packed: Packed) -> bool:
+    def add(self, packed: PackedMessage) -> bool:
         """Whether there was room for it; one message alone has."""
-        size = packed.size() + packed.beside()
-        call = self._filled.setdefault(packed.shard, Filled())
+        size = packed.size() + packed.out_of_band_bytes()
+        call = self._sizes.setdefault(packed.shard, ShardCallSize())
         call.add(packed)
-        if self.messages and (call.too_full or self._size + size > limits.ROUND_BYTES):
+        if self.messages and (call.exceeds_limit or self._size + size > limits.ROUND_BYTES):
             return False
         self._size += size
         self.messages.append(packed)
         return True
 
 
-def _parts(packer: Packer, messages: Iterable[NewMessage]) -> Iterator[list[Packed]]:
+def _enqueue_rounds(packer: Packer, messages: Iterable[NewMessage]) -> Iterator[list[PackedMessage]]:
     """The same number of calls, however many shards there are."""
-    part = Part()
+    part = EnqueueRound()
     for new in messages:
         check_new(new)
         packed = packer.pack(new)
         if not part.add(packed):
             yield part.messages
-            part = Part()
+            part = EnqueueRound()
             part.add(packed)
     if part.messages:
         yield part.messages
 
 
-def send(core: Core, queue: str, part: list[Packed], stamp: bytes) -> Plan[list[EnqueueResult | Refused]]:
+def send(
+    context: NamespaceContext, queue: str, part: list[PackedMessage], uid: bytes
+) -> Plan[list[EnqueueResult | RefusedMessage]]:
     """Send what was packed, a call to each shard; what became of each."""
     by_shard: dict[int, list[int]] = {}
     for n, packed in enumerate(part):
         by_shard.setdefault(packed.shard, []).append(n)
-    call = _CALL.pack(core.guard_ms, limits.DELAY_MS_MAX >> 32, limits.DELAY_MS_MAX & 0xFFFFFFFF)
+    call = _CALL.pack(context.clock_guard_ms, limits.DELAY_MS_MAX >> 32, limits.DELAY_MS_MAX & 0xFFFFFFFF)
 
     def build(config: QueueConfig, shard: int) -> Request:
-        if config.stamp != stamp:
-            raise core.for_another_queue(queue, config)
+        if config.uid != uid:
+            raise context.queue_recreated_error(queue, config)
         of_shard = [part[n] for n in by_shard[shard]]
         heads = b"".join([packed.head for packed in of_shard])
-        args = [config.context(core.history, core.options(config.enqueue_blocked)), call, heads]
+        args = [config.context(context.history, context.options(config.enqueue_blocked)), call, heads]
         bodies: list[bytes] = []
         for packed in of_shard:
             args += packed.field, packed.tail
             if packed.body is not None:
                 bodies += packed.body
-        before: Command | None = ("HSET", core.keys(shard, queue)["bodies"], *bodies) if bodies else None
-        return Request(shard, core.call("enqueue", shard, queue, args), before=before, durable=True)
+        before: Command | None = ("HSET", context.keys(shard, queue)["bodies"], *bodies) if bodies else None
+        return Request(shard, context.call("enqueue", shard, queue, args), prelude=before, durable=True)
 
     shards = list(by_shard)
-    replies = yield from core.on_shards(queue, shards, build)
-    found: dict[int, EnqueueResult | Refused] = {}
+    replies = yield from context.call_shards(queue, shards, build)
+    results: dict[int, EnqueueResult | RefusedMessage] = {}
     for shard, reply in zip(shards, replies, strict=True):
         for n, code, state in zip(by_shard[shard], reply.value[::2], reply.value[1::2], strict=True):
             if code in (CONFLICT, INVALID):
-                found[n] = Refused(part[n].id, conflicts=code == CONFLICT)
+                results[n] = RefusedMessage(part[n].id, conflicts=code == CONFLICT)
             else:
-                found[n] = EnqueueResult(part[n].id, label(state), code == DONE)
-    return [found[n] for n in range(len(part))]
+                results[n] = EnqueueResult(part[n].id, label(state), code == DONE)
+    return [results[n] for n in range(len(part))]

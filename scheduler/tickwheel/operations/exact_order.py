@@ -5,37 +5,39 @@ from struct import Struct
 
 from tickwheel import limits
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.context import Core
+from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import Plan, Request
 
-_ASKED = Struct(">HI")
+_BOUNDS = Struct(">HI")
 _ORDER = Struct(">QHI")
 
 
-def shares(core: Core, queue: str, where: bytes, limit: int) -> Plan[tuple[Counter[int], bool]]:
+def shares_per_shard(
+    context: NamespaceContext, queue: str, where: bytes, limit: int
+) -> Plan[tuple[Counter[int], bool]]:
     """How many of the ``limit`` most urgent messages each shard has, the most urgent shard first; whether that is all.
 
     Every shard is asked for its first orders, in rounds of bounded work, and they are merged. A shard whose bound ends
     before it has said as many as were asked for is believed up to the last that it said.
     """
     orders: list[tuple[int, int, int, int]] = []
-    cursors = dict.fromkeys(range(core.shards), b"")
+    cursors = dict.fromkeys(range(context.shards), b"")
     known_up_to: list[tuple[int, int, int, int]] = []
     while cursors:
 
         def build(config: QueueConfig, shard: int) -> Request:
-            asked = _ASKED.pack(limit, limits.CALL_ENTRIES)
-            args = [config.context(core.history), asked, cursors[shard], where]
-            return Request(shard, core.call("peek", shard, queue, args))
+            bounds = _BOUNDS.pack(limit, limits.CALL_ENTRIES)
+            args = [config.context(context.history), bounds, cursors[shard], where]
+            return Request(shard, context.call("peek", shard, queue, args))
 
         shards = list(cursors)
-        replies = yield from core.on_shards(queue, shards, build)
+        replies = yield from context.call_shards(queue, shards, build)
         for shard, reply in zip(shards, replies, strict=True):
-            said, cursors[shard], short = reply.value
+            packed_orders, cursors[shard], short = reply.value
             if cursors[shard]:
                 continue
             del cursors[shard]
-            orders += [(*order, shard) for order in _ORDER.iter_unpack(said)]
+            orders += [(*order, shard) for order in _ORDER.iter_unpack(packed_orders)]
             if short:
                 known_up_to.append(orders[-1])
     orders.sort()

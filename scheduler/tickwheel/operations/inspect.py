@@ -10,11 +10,11 @@ from struct import error as StructError
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument, MessageNotFound, TickwheelError
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.model.message import MessageView
 from tickwheel.operations.cancel import locate
-from tickwheel.operations.context import Core
-from tickwheel.plan import Plan, Request, Round, pairwise
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.plan import Plan, Request, Round, pairs_from_flat
 from tickwheel.storage import record
 from tickwheel.storage.record import State
 
@@ -59,20 +59,20 @@ class ForecastMinute:
     due: int
 
 
-def get(core: Core, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
+def get(context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
     """One message as it stands."""
-    shard, raw = yield from locate(core, queue, id_, exclusive_value)
-    reply = yield from core.read(queue, shard, "get", [raw])
+    shard, raw = yield from locate(context, queue, id_, exclusive_value)
+    reply = yield from context.read(queue, shard, "get", [raw])
     _, stored, body = reply.value
     if not stored:
         raise MessageNotFound(
             f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over"
         )
-    return view(queue, raw, stored, body, exclusive_value is not None)
+    return to_message_view(queue, raw, stored, body, exclusive_value is not None)
 
 
 @contextmanager
-def damage_named(queue: str, raw_name: bytes) -> Iterator[None]:
+def raise_if_damaged(queue: str, raw_name: bytes) -> Iterator[None]:
     """Whatever is wrong with the record of a message raises TickwheelError."""
     try:
         yield
@@ -82,77 +82,77 @@ def damage_named(queue: str, raw_name: bytes) -> Iterator[None]:
         ) from error
 
 
-def decoded(queue: str, raw_name: bytes, stored: bytes, body: bytes = b"") -> record.Record:
+def decode_record(queue: str, raw_name: bytes, stored: bytes, body: bytes = b"") -> record.Record:
     """The record of a message. Raises TickwheelError where it is damaged."""
-    with damage_named(queue, raw_name):
+    with raise_if_damaged(queue, raw_name):
         return record.decode(stored, body)
 
 
-def view(queue: str, raw_name: bytes, stored: bytes, body: bytes, exclusive: bool) -> MessageView:
+def to_message_view(queue: str, raw_name: bytes, stored: bytes, body: bytes, exclusive: bool) -> MessageView:
     """A record as callers see it. Raises TickwheelError where it is damaged."""
-    with damage_named(queue, raw_name):
+    with raise_if_damaged(queue, raw_name):
         id_, value = record.split_name(raw_name, exclusive)
-    found = decoded(queue, raw_name, stored, body)
-    completed = found.state is State.COMPLETED
+    message = decode_record(queue, raw_name, stored, body)
+    completed = message.state is State.COMPLETED
     return MessageView(
         id=id_,
         queue=queue,
-        state=found.state.label,
-        payload=found.payload,
-        metadata=found.metadata,
-        due=arguments.from_ms(found.due_ms),
-        deadline=arguments.from_ms(found.deadline_ms),
-        attempt=found.attempts,
-        version=found.version,
+        state=message.state.label,
+        payload=message.payload,
+        metadata=message.metadata,
+        due=validation.from_ms(message.due_ms),
+        deadline=validation.from_ms(message.deadline_ms),
+        attempt=message.attempts,
+        version=message.version,
         exclusive_value=value,
-        worker=found.worker,
-        error="" if completed else found.error,
-        until=None if found.state is State.PENDING else arguments.from_ms(found.until_ms),
-        result=found.error if completed and found.flags & record.ERROR else None,
+        worker=message.worker,
+        error="" if completed else message.error,
+        until=None if message.state is State.PENDING else validation.from_ms(message.until_ms),
+        result=message.error if completed and message.flags & record.ERROR else None,
     )
 
 
-def counts(core: Core, queue: str) -> Plan[dict[str, int]]:
+def counts(context: NamespaceContext, queue: str) -> Plan[dict[str, int]]:
     """How many messages are in each state, over all shards (not a snapshot where there are several)."""
-    return (yield from counts_and_lateness(core, queue))[0]
+    return (yield from counts_and_lateness(context, queue))[0]
 
 
-def lateness(core: Core, queue: str) -> Plan[Lateness]:
+def lateness(context: NamespaceContext, queue: str) -> Plan[Lateness]:
     """The histograms of lateness and missed deadlines, over all shards."""
-    return (yield from counts_and_lateness(core, queue))[1]
+    return (yield from counts_and_lateness(context, queue))[1]
 
 
-def counts_and_lateness(core: Core, queue: str) -> Plan[tuple[dict[str, int], Lateness]]:
+def counts_and_lateness(context: NamespaceContext, queue: str) -> Plan[tuple[dict[str, int], Lateness]]:
     """Both, which one call reads."""
     totals = dict.fromkeys(_STATES, 0)
-    counted = yield from _counted(core, queue)
+    counted = yield from _read_counters(context, queue)
     for states, _ in counted:
         for state, count in states.items():
             totals[state.label] += count
-    return totals, _summed(each for _, late in counted for each in late.items())
+    return totals, _sum_buckets(item for _, late in counted for item in late.items())
 
 
 def histogram(fields: Iterable[tuple[bytes, bytes]]) -> Lateness:
     """The sum of the stored histograms that these fields and values are of. Raises ValueError for others."""
-    return _summed((_bucket(field), int(count)) for field, count in fields)
+    return _sum_buckets((_parse_bucket(field), int(count)) for field, count in fields)
 
 
-def depth(core: Core, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
+def depth(context: NamespaceContext, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
     """How many messages are Pending, of those that carry every pair of ``where``; locked values count too."""
-    filters = {} if where is None else arguments.filters(where)
+    filters = {} if where is None else validation.filters(where)
     if not filters:
-        return (yield from counts(core, queue))["pending"]
-    config = yield from core.config(queue)
+        return (yield from counts(context, queue))["pending"]
+    config = yield from context.config(queue)
     for key in filters:
         if config.indexed is not None and key not in config.indexed:
             raise InvalidArgument(
                 f"queue {queue!r} does not index {key!r}: it was created with indexed={list(config.indexed)}"
             )
-    asked, total = record.where(filters), 0
-    for shard in range(core.shards):
+    packed_filters, total = record.encode_filters(filters), 0
+    for shard in range(context.shards):
         cursor = b""
         while True:
-            reply = yield from core.read(queue, shard, "depth", [asked, limits.CALL_ENTRIES, cursor])
+            reply = yield from context.read(queue, shard, "depth", [packed_filters, limits.CALL_ENTRIES, cursor])
             part, cursor = reply.value
             total += part
             if not cursor:
@@ -160,23 +160,23 @@ def depth(core: Core, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
     return total
 
 
-def forecast(core: Core, queue: str, minutes: int) -> Plan[list[ForecastMinute]]:
+def forecast(context: NamespaceContext, queue: str, minutes: int) -> Plan[list[ForecastMinute]]:
     """What falls due in each of the coming minutes, this one first."""
-    minutes = arguments.integer("minutes", minutes, 1, limits.FORECAST_MINUTES_MAX)
-    config = yield from core.config(queue)
+    minutes = validation.integer("minutes", minutes, 1, limits.FORECAST_MINUTES_MAX)
+    config = yield from context.config(queue)
     if not config.forecast:
         raise InvalidArgument(
             f"queue {queue!r} keeps no forecast: create it with forecast=True, which counts messages per minute"
         )
-    requests = [Request(shard, core.call("forecast", shard, queue, [minutes])) for shard in range(core.shards)]
+    requests = [Request(shard, context.call("forecast", shard, queue, [minutes])) for shard in range(context.shards)]
     replies = yield Round(requests)
     high, low = _TIME.unpack(replies[0].value[0])
     first = (high << 32 | low) // 60_000
     totals = [sum(column) for column in zip(*(reply.value[1:] for reply in replies), strict=True)]
-    return [ForecastMinute(arguments.from_ms((first + n) * 60_000), count) for n, count in enumerate(totals)]
+    return [ForecastMinute(validation.from_ms((first + n) * 60_000), count) for n, count in enumerate(totals)]
 
 
-def _summed(buckets: Iterable[tuple[tuple[bytes, int], int]]) -> Lateness:
+def _sum_buckets(buckets: Iterable[tuple[tuple[bytes, int], int]]) -> Lateness:
     promoted: dict[int, int] = {}
     missed: dict[int, int] = {}
     deadlines = 0
@@ -189,28 +189,30 @@ def _summed(buckets: Iterable[tuple[tuple[bytes, int], int]]) -> Lateness:
     return Lateness(dict(sorted(promoted.items())), dict(sorted(missed.items())), deadlines)
 
 
-def _counted(core: Core, queue: str) -> Plan[list[tuple[dict[State, int], dict[tuple[bytes, int], int]]]]:
+def _read_counters(
+    context: NamespaceContext, queue: str
+) -> Plan[list[tuple[dict[State, int], dict[tuple[bytes, int], int]]]]:
     """Of each shard: state -> how many; kind and exponent of a bucket -> how many."""
-    yield from core.config(queue)
-    requests = [Request(shard, core.call("counts", shard, queue, [])) for shard in range(core.shards)]
-    found = []
+    yield from context.config(queue)
+    requests = [Request(shard, context.call("counts", shard, queue, [])) for shard in range(context.shards)]
+    counters = []
     for shard, reply in enumerate((yield Round(requests))):
         _, states, late = reply.value
         try:
-            found.append(
+            counters.append(
                 (
-                    {State(int(state)): int(count) for state, count in pairwise(states)},
-                    {_bucket(field): int(count) for field, count in pairwise(late)},
+                    {State(int(state)): int(count) for state, count in pairs_from_flat(states)},
+                    {_parse_bucket(field): int(count) for field, count in pairs_from_flat(late)},
                 )
             )
         except ValueError as error:
             raise TickwheelError(
                 f"counters of queue {queue!r} are damaged on shard {shard}: {error}; `tickwheel doctor` names them all"
             ) from error
-    return found
+    return counters
 
 
-def _bucket(field: bytes) -> tuple[bytes, int]:
+def _parse_bucket(field: bytes) -> tuple[bytes, int]:
     if not BUCKET.fullmatch(field):
         raise ValueError(f"there is no bucket {field!r}")
     kind, _, exponent = field.partition(b":")

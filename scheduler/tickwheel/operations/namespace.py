@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument, NamespaceNotFound, TickwheelError
-from tickwheel.model import validation as arguments
-from tickwheel.operations.context import DROPS, RELAYED, Core
-from tickwheel.plan import Plan, Reply, Request, Round, one
+from tickwheel.model import validation
+from tickwheel.operations.context import DROPS, RELAYED, NamespaceContext
+from tickwheel.plan import Plan, Reply, Request, Round, send_request
 from tickwheel.storage.keys import namespace_key
 
 # Rises with whatever the keys hold.
@@ -18,7 +18,7 @@ HISTORIES = ("capped", "relay", "off")
 # What happens at the outbox's limit: what has more to tell is refused, or events are dropped.
 OUTBOX_FULL = ("block", "drop")
 # Namespaces of before have neither, and none of them was relayed.
-_LATER = {"outbox_kib": str(limits.OUTBOX_BYTES // 1024), "outbox_full": "block"}
+_FIELD_DEFAULTS = {"outbox_kib": str(limits.OUTBOX_BYTES // 1024), "outbox_full": "block"}
 _NUMBERS = {
     "shards": (1, limits.SHARDS_MAX),
     "auto_create": (0, 1),
@@ -28,7 +28,7 @@ _NUMBERS = {
 
 
 def open_namespace(
-    core: Core,
+    context: NamespaceContext,
     shards: int | None,
     history: str | None = None,
     auto_create: bool | None = None,
@@ -42,26 +42,26 @@ def open_namespace(
     With ``existing`` nothing is written. Raises NamespaceNotFound where there is none, then.
     """
     if shards is not None:
-        shards = arguments.integer("shards", shards, 1, limits.SHARDS_MAX)
+        shards = validation.integer("shards", shards, 1, limits.SHARDS_MAX)
     if history is not None:
-        history = arguments.one_of("history", history, HISTORIES)
-    guard_ms = limits.CLOCK_GUARD_MS
+        history = validation.one_of("history", history, HISTORIES)
+    clock_guard_ms = limits.CLOCK_GUARD_MS
     if clock_guard is not None:
-        guard_ms = arguments.duration_ms(
+        clock_guard_ms = validation.duration_ms(
             "clock_guard", clock_guard, limits.CLOCK_GUARD_MS_MIN, limits.CLOCK_GUARD_MS_MAX
         )
     if outbox_limit is not None:
-        arguments.integer("outbox_limit", outbox_limit, limits.OUTBOX_BYTES_MIN, limits.OUTBOX_BYTES_MAX)
+        validation.integer("outbox_limit", outbox_limit, limits.OUTBOX_BYTES_MIN, limits.OUTBOX_BYTES_MAX)
     if outbox_full is not None:
-        outbox_full = arguments.one_of("outbox_full", outbox_full, OUTBOX_FULL)
+        outbox_full = validation.one_of("outbox_full", outbox_full, OUTBOX_FULL)
     kib = (outbox_limit or limits.OUTBOX_BYTES) // 1024
-    key = namespace_key(core.namespace)
-    given: dict[str, int | str] = {
+    key = namespace_key(context.namespace)
+    settings: dict[str, int | str] = {
         "format": FORMAT,
         "shards": shards or 1,
         "history": history or "capped",
-        "auto_create": int(True if auto_create is None else arguments.boolean("auto_create", auto_create)),
-        "clock_guard_ms": guard_ms,
+        "auto_create": int(True if auto_create is None else validation.boolean("auto_create", auto_create)),
+        "clock_guard_ms": clock_guard_ms,
         "outbox_kib": kib,
         "outbox_full": outbox_full or "block",
     }
@@ -69,107 +69,110 @@ def open_namespace(
     read = Request(0, command=("HMGET", key, *_FIELDS))
     replies: list[Reply] = yield Round([read])
     if existing:
-        if not _is_there(replies[0].value):
-            raise not_there(core)
+        if not _exists(replies[0].value):
+            raise namespace_not_found_error(context)
     elif None in replies[0].value:
-        requests = [Request(0, command=("HSETNX", key, name, given[name])) for name in _FIELDS]
+        requests = [Request(0, command=("HSETNX", key, name, settings[name])) for name in _FIELDS]
         replies = yield Round([*requests, read])
-    stored = _checked(core, replies[-1].value)
+    stored = _decode_fields(context, replies[-1].value)
     if shards is not None and shards != int(stored["shards"]):
         raise InvalidArgument(
-            f"namespace {core.namespace!r} has {stored['shards']} shards, fixed when it was created, not {shards}"
+            f"namespace {context.namespace!r} has {stored['shards']} shards, fixed when it was created, not {shards}"
         )
     if history is not None and history != stored["history"]:
-        raise InvalidArgument(f"namespace {core.namespace!r} keeps history {stored['history']!r}, not {history!r}")
-    if clock_guard is not None and guard_ms != int(stored["clock_guard_ms"]):
+        raise InvalidArgument(f"namespace {context.namespace!r} keeps history {stored['history']!r}, not {history!r}")
+    if clock_guard is not None and clock_guard_ms != int(stored["clock_guard_ms"]):
         raise InvalidArgument(
-            f"namespace {core.namespace!r} has a clock guard of {stored['clock_guard_ms']} ms, fixed when it was"
-            f" created, not {guard_ms} ms"
+            f"namespace {context.namespace!r} has a clock guard of {stored['clock_guard_ms']} ms, fixed when it was"
+            f" created, not {clock_guard_ms} ms"
         )
     if outbox_limit is not None and kib != int(stored["outbox_kib"]):
         raise InvalidArgument(
-            f"namespace {core.namespace!r} has an outbox of {stored['outbox_kib']} KiB a shard, fixed when it was"
+            f"namespace {context.namespace!r} has an outbox of {stored['outbox_kib']} KiB a shard, fixed when it was"
             f" created, not {kib} KiB"
         )
     if outbox_full is not None and outbox_full != stored["outbox_full"]:
         raise InvalidArgument(
-            f"namespace {core.namespace!r} has the outbox policy {stored['outbox_full']!r}, fixed when it was created,"
+            f"namespace {context.namespace!r} has the outbox policy {stored['outbox_full']!r}, fixed when it was"
+            " created,"
             f" not {outbox_full!r}"
         )
-    _fill(core, stored)
+    _fill(context, stored)
 
 
-def read_namespace(core: Core) -> Plan[bool]:
+def read_namespace(context: NamespaceContext) -> Plan[bool]:
     """Fill the core from the namespace as it stands, and create nothing; whether there is one."""
-    reply = yield from one(Request(0, command=("HMGET", namespace_key(core.namespace), *_FIELDS)))
-    if not _is_there(reply.value):
+    reply = yield from send_request(Request(0, command=("HMGET", namespace_key(context.namespace), *_FIELDS)))
+    if not _exists(reply.value):
         return False
-    _fill(core, _checked(core, reply.value))
+    _fill(context, _decode_fields(context, reply.value))
     return True
 
 
-def not_there(core: Core) -> NamespaceNotFound:
+def namespace_not_found_error(context: NamespaceContext) -> NamespaceNotFound:
     """What is told of a namespace that is not there."""
     return NamespaceNotFound(
-        f"there is no namespace {core.namespace!r} on this server: who enqueues, creates a queue or starts an event"
+        f"there is no namespace {context.namespace!r} on this server: who enqueues, creates a queue or starts an event"
         " process makes it"
     )
 
 
-def _is_there(values: list[bytes | None]) -> bool:
+def _exists(values: list[bytes | None]) -> bool:
     return any(value is not None for value in values)
 
 
-def _fill(core: Core, stored: dict[str, str]) -> None:
-    core.guard_ms = int(stored["clock_guard_ms"])
-    core.shards = int(stored["shards"])
+def _fill(context: NamespaceContext, stored: dict[str, str]) -> None:
+    context.clock_guard_ms = int(stored["clock_guard_ms"])
+    context.shards = int(stored["shards"])
     relayed = RELAYED + int(stored["outbox_kib"]) + (DROPS if stored["outbox_full"] == "drop" else 0)
-    core.history = {"capped": limits.HISTORY_ENTRIES, "relay": relayed, "off": 0}[stored["history"]]
-    core.auto_create = stored["auto_create"] == "1"
+    context.history = {"capped": limits.HISTORY_ENTRIES, "relay": relayed, "off": 0}[stored["history"]]
+    context.auto_create = stored["auto_create"] == "1"
 
 
-def identity(core: Core) -> Plan[bytes]:
+def ensure_namespace_id(context: NamespaceContext) -> Plan[bytes]:
     """The random id that tells this namespace from another of its name, on another server or of before. Kept at home,
     and made where there is none yet.
     """
-    key = namespace_key(core.namespace)
+    key = namespace_key(context.namespace)
     read = Request(0, command=("HGET", key, "id"))
     # Read first, as in `open_namespace`.
-    found = (yield from one(read)).value
-    if found is None:
+    namespace_id = (yield from send_request(read)).value
+    if namespace_id is None:
         replies = yield Round([Request(0, command=("HSETNX", key, "id", uuid.uuid4().hex)), read])
-        found = replies[1].value
-    assert isinstance(found, bytes)
-    return found
+        namespace_id = replies[1].value
+    assert isinstance(namespace_id, bytes)
+    return namespace_id
 
 
-def shards_now(core: Core) -> Plan[int | None]:
+def fetch_shard_count(context: NamespaceContext) -> Plan[int | None]:
     """How many shards home has written down; None where it has lost that, too."""
-    reply = yield from one(Request(0, command=("HGET", namespace_key(core.namespace), "shards")))
-    return None if reply.value is None else int(_number(core, "shards", reply.value))
+    reply = yield from send_request(Request(0, command=("HGET", namespace_key(context.namespace), "shards")))
+    return None if reply.value is None else int(_number(context, "shards", reply.value))
 
 
-def _checked(core: Core, values: list[bytes | None]) -> dict[str, str]:
+def _decode_fields(context: NamespaceContext, values: list[bytes | None]) -> dict[str, str]:
     """The fields by name. Raises TickwheelError where one is not as this version writes it."""
     fields = dict(zip(_FIELDS, values, strict=True))
     # First: another format may allow other values.
     if fields["format"] != str(FORMAT).encode():
-        raise _refusal(core, "format", fields["format"], f"this version reads {FORMAT}")
+        raise _invalid_field_error(context, "format", fields["format"], f"this version reads {FORMAT}")
     history = fields["history"]
     if _text(history) not in HISTORIES:
-        raise _refusal(core, "history", history, f"allowed is one of {', '.join(HISTORIES)}")
-    for name, value in _LATER.items():
+        raise _invalid_field_error(context, "history", history, f"allowed is one of {', '.join(HISTORIES)}")
+    for name, value in _FIELD_DEFAULTS.items():
         if fields[name] is None:
             fields[name] = value.encode()
     if _text(fields["outbox_full"]) not in OUTBOX_FULL:
-        raise _refusal(core, "outbox_full", fields["outbox_full"], f"allowed is one of {', '.join(OUTBOX_FULL)}")
-    return {name: _number(core, name, value) if name in _NUMBERS else _text(value) for name, value in fields.items()}
+        raise _invalid_field_error(
+            context, "outbox_full", fields["outbox_full"], f"allowed is one of {', '.join(OUTBOX_FULL)}"
+        )
+    return {name: _number(context, name, value) if name in _NUMBERS else _text(value) for name, value in fields.items()}
 
 
-def _number(core: Core, name: str, value: bytes | None) -> str:
-    least, most = _NUMBERS[name]
-    if value is None or not re.fullmatch(rb"[0-9]{1,9}", value) or not least <= int(value) <= most:
-        raise _refusal(core, name, value, f"allowed is a whole number from {least} to {most}")
+def _number(context: NamespaceContext, name: str, value: bytes | None) -> str:
+    minimum, maximum = _NUMBERS[name]
+    if value is None or not re.fullmatch(rb"[0-9]{1,9}", value) or not minimum <= int(value) <= maximum:
+        raise _invalid_field_error(context, name, value, f"allowed is a whole number from {minimum} to {maximum}")
     return value.decode()
 
 
@@ -177,9 +180,9 @@ def _text(value: bytes | None) -> str:
     return "" if value is None else value.decode(errors="backslashreplace")
 
 
-def _refusal(core: Core, name: str, value: bytes | None, allowed: str) -> TickwheelError:
-    found = "is missing" if value is None else f"is {arguments.shown(value)}"
+def _invalid_field_error(context: NamespaceContext, name: str, value: bytes | None, allowed: str) -> TickwheelError:
+    problem = "is missing" if value is None else f"is {validation.preview(value)}"
     return TickwheelError(
-        f"namespace {core.namespace!r} cannot be opened: its field {name!r} {found}, and {allowed};"
-        f" it is in the hash {namespace_key(core.namespace)}"
+        f"namespace {context.namespace!r} cannot be opened: its field {name!r} {problem}, and {allowed};"
+        f" it is in the hash {namespace_key(context.namespace)}"
     )

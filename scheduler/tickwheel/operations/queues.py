@@ -7,110 +7,118 @@ from typing import Any
 
 from tickwheel import limits
 from tickwheel.errors import QueueConfigConflict, QueueNotFound, TickwheelError
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig, differences, parse
-from tickwheel.operations.context import Core
-from tickwheel.plan import Plan, Request, one, pairwise
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.plan import Plan, Request, pairs_from_flat, send_request
 from tickwheel.storage.keys import namespace_key, queues_key
 from tickwheel.storage.scripts import Call, load
 
 
-def create(core: Core, queue: str, given: Mapping[str, Any], *, update: bool = False) -> Plan[QueueConfig]:
+def create(
+    context: NamespaceContext, queue: str, settings: Mapping[str, Any], *, update: bool = False
+) -> Plan[QueueConfig]:
     """Create a queue, or check that it is as given; with ``update`` change the settings that are named."""
-    arguments.boolean("update", update)
-    wanted = parse(given)
+    validation.boolean("update", update)
+    wanted = parse(settings)
     while True:
-        there = yield from core.load_config(queue)
-        if there is None:
-            changed = yield from _create(core, queue, wanted)
+        existing = yield from context.load_config(queue)
+        if existing is None:
+            changed = yield from _create(context, queue, wanted)
         else:
             if update:
-                wanted = parse(given, there)
-            differing = differences(there, wanted)
+                wanted = parse(settings, existing)
+            differing = differences(existing, wanted)
             if not differing:
-                return there
+                return existing
             if not update:
-                there.check_fixed(queue, parse(given, there))
+                existing.check_immutable(queue, parse(settings, existing))
                 raise QueueConfigConflict(
                     f"queue {queue!r} exists with another configuration: {differing}; pass update=True to change it"
                 )
-            changed = yield from _configure(core, queue, there.updated(queue, wanted), there.version)
+            changed = yield from _configure(context, queue, existing.apply_update(queue, wanted), existing.version)
         if changed:
-            return (yield from spread(core, queue))
+            return (yield from publish_config(context, queue))
 
 
-def ensure(core: Core, queue: str) -> Plan[QueueConfig]:
+def ensure(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
     """The queue's configuration; one that does not exist is created with the defaults, if the namespace says so."""
-    known = core.configs.get(queue) or (yield from core.load_config(queue))
+    known = context.configs.get(queue) or (yield from context.load_config(queue))
     if known is not None:
         return known
-    if not core.auto_create:
+    if not context.auto_create:
         raise QueueNotFound(
-            f"there is no queue {queue!r} in namespace {core.namespace!r}, which does not create queues by itself:"
+            f"there is no queue {queue!r} in namespace {context.namespace!r}, which does not create queues by itself:"
             f" call create_queue({queue!r}) first"
         )
-    yield from _create(core, queue, QueueConfig())
-    return (yield from spread(core, queue))
+    yield from _create(context, queue, QueueConfig())
+    return (yield from publish_config(context, queue))
 
 
-def block(core: Core, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]:
+def block(context: NamespaceContext, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]:
     """Block or unblock enqueue, dequeue or both: each that is named by True; the other stays as it is."""
-    arguments.boolean("enqueue", enqueue)
-    arguments.boolean("dequeue", dequeue)
-    return (yield from set_blocks(core, queue, blocked if enqueue else None, blocked if dequeue else None))
+    validation.boolean("enqueue", enqueue)
+    validation.boolean("dequeue", dequeue)
+    return (yield from set_blocks(context, queue, blocked if enqueue else None, blocked if dequeue else None))
 
 
-def set_blocks(core: Core, queue: str, enqueue: bool | None, dequeue: bool | None) -> Plan[QueueConfig]:
+def set_blocks(context: NamespaceContext, queue: str, enqueue: bool | None, dequeue: bool | None) -> Plan[QueueConfig]:
     """Block (True) or unblock (False) enqueue and dequeue; None leaves it as it is."""
     while True:
-        there = yield from core.config_at_home(queue)
+        existing = yield from context.fetch_config(queue)
         wanted = replace(
-            there,
-            enqueue_blocked=there.enqueue_blocked if enqueue is None else enqueue,
-            dequeue_blocked=there.dequeue_blocked if dequeue is None else dequeue,
+            existing,
+            enqueue_blocked=existing.enqueue_blocked if enqueue is None else enqueue,
+            dequeue_blocked=existing.dequeue_blocked if dequeue is None else dequeue,
         )
-        if wanted == there or (yield from _configure(core, queue, wanted, there.version)):
-            return (yield from spread(core, queue))
+        if wanted == existing or (yield from _configure(context, queue, wanted, existing.version)):
+            return (yield from publish_config(context, queue))
 
 
-def current(core: Core, queue: str) -> Plan[QueueConfig]:
+def fetch_config(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
     """The configuration as it is at home now; QueueNotFound where there is none."""
-    return (yield from core.config_at_home(queue))
+    return (yield from context.fetch_config(queue))
 
 
-def listed(core: Core) -> Plan[dict[str, QueueConfig]]:
+def list_queues(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
     """Every queue of the namespace by name."""
-    reply = yield from one(Request(0, command=("HGETALL", queues_key(core.namespace))))
+    reply = yield from send_request(Request(0, command=("HGETALL", queues_key(context.namespace))))
     flat = reply.value
-    pairs = flat.items() if isinstance(flat, dict) else pairwise(flat)
+    pairs = flat.items() if isinstance(flat, dict) else pairs_from_flat(flat)
     named = ((name.decode(), stored) for name, stored in pairs)
-    found = {name: QueueConfig.restored(name, stored) for name, stored in named}
-    core.configs.update(found)
-    return dict(sorted(found.items()))
+    configs = {name: QueueConfig.from_bytes(name, stored) for name, stored in named}
+    context.configs.update(configs)
+    return dict(sorted(configs.items()))
 
 
-def spread(core: Core, queue: str) -> Plan[QueueConfig]:
+def publish_config(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
     """Read the configuration from home and give every shard its copy."""
-    config = yield from core.config_at_home(queue)
-    yield from core.adopt(queue, config, range(core.shards))
+    config = yield from context.fetch_config(queue)
+    yield from context.push_config_version(queue, config, range(context.shards))
     return config
 
 
-def _create(core: Core, queue: str, config: QueueConfig) -> Plan[bool]:
+def _create(context: NamespaceContext, queue: str, config: QueueConfig) -> Plan[bool]:
     return (
-        yield from _at_home(core, "create", [queue, config.stored(), limits.QUEUES_MAX, os.urandom(4), core.shards])
+        yield from _call_on_metadata_shard(
+            context, "create", [queue, config.to_bytes(), limits.QUEUES_MAX, os.urandom(4), context.shards]
+        )
     )
 
 
-def _configure(core: Core, queue: str, config: QueueConfig, seen: int) -> Plan[bool]:
-    return (yield from _at_home(core, "configure", [queue, seen, config.stored(), core.shards]))
+def _configure(context: NamespaceContext, queue: str, config: QueueConfig, expected_version: int) -> Plan[bool]:
+    return (
+        yield from _call_on_metadata_shard(
+            context, "configure", [queue, expected_version, config.to_bytes(), context.shards]
+        )
+    )
 
 
-def _at_home(core: Core, name: str, args: list[bytes | int | str]) -> Plan[bool]:
+def _call_on_metadata_shard(context: NamespaceContext, name: str, args: list[bytes | int | str]) -> Plan[bool]:
     """Whether the script did it; it did not where the queue is there, or has another version by now."""
-    script = load(name, core.clock)
-    keys = {"namespace": namespace_key(core.namespace), "queues": queues_key(core.namespace)}
-    reply = yield from one(Request(0, Call(script, [keys[key] for key in script.keys], args), durable=True))
+    script = load(name, context.clock)
+    keys = {"namespace": namespace_key(context.namespace), "queues": queues_key(context.namespace)}
+    reply = yield from send_request(Request(0, Call(script, [keys[key] for key in script.keys], args), durable=True))
     if reply.error is not None:
-        raise core.lost_its_state() if reply.error[0] == "NAMESPACEGONE" else TickwheelError(reply.error[1])
+        raise context.namespace_gone_error() if reply.error[0] == "NAMESPACEGONE" else TickwheelError(reply.error[1])
     return bool(reply.value[0])

@@ -7,7 +7,7 @@ from struct import Struct
 from typing import TypeVar
 
 from tickwheel.errors import InvalidArgument, InvalidTransition, MessageNotFound, TickwheelError
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.model.message import label
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class Change:
     changed: bool
 
 
-def each(answer: object, count: int) -> Iterator[tuple[int, int, int, int]]:
+def unpack_results(answer: object, count: int) -> Iterator[tuple[int, int, int, int]]:
     """(code, state, version, time in ms) for each of so many messages. Raises InvalidArgument for another's answer."""
     if not isinstance(answer, bytes) or len(answer) != count * RESULT.size:
         raise InvalidArgument("the request_id was that of another call: each call of a slot has a sequence of its own")
@@ -39,19 +39,22 @@ def each(answer: object, count: int) -> Iterator[tuple[int, int, int, int]]:
         yield code, state, version, high << 32 | low
 
 
-def rounds(items: Sequence[T], shard_of: Callable[[T], int], most: int) -> Iterator[dict[int, list[T]]]:
+def chunks_by_shard(items: Sequence[T], shard_of: Callable[[T], int], limit: int) -> Iterator[dict[int, list[T]]]:
     """The items by shard, in rounds of at most ``most`` for each shard."""
     by_shard: dict[int, list[T]] = {}
     for item in items:
         by_shard.setdefault(shard_of(item), []).append(item)
     longest = max(map(len, by_shard.values()), default=0)
-    for first in range(0, longest, most):
-        yield {shard: part[first : first + most] for shard, part in by_shard.items() if len(part) > first}
+    for first in range(0, longest, limit):
+        yield {shard: part[first : first + limit] for shard, part in by_shard.items() if len(part) > first}
 
 
 def changes(queue: str, ids: Sequence[str], answer: object, starts_from: str) -> list[Change | TickwheelError]:
     """The change of every message, or the error that it was refused with."""
-    return [_change(queue, id_, result, starts_from) for id_, result in zip(ids, each(answer, len(ids)), strict=True)]
+    return [
+        _change(queue, id_, result, starts_from)
+        for id_, result in zip(ids, unpack_results(answer, len(ids)), strict=True)
+    ]
 
 
 def _change(queue: str, id_: str, result: tuple[int, int, int, int], starts_from: str) -> Change | TickwheelError:
@@ -64,14 +67,14 @@ def _change(queue: str, id_: str, result: tuple[int, int, int, int], starts_from
         return InvalidTransition(
             f"message {id_!r} of queue {queue!r} is {label(state)}; this call starts from {starts_from}", label(state)
         )
-    return Change(id_, label(state), version, arguments.from_ms(at), code == DONE)
+    return Change(id_, label(state), version, validation.from_ms(at), code == DONE)
 
 
-def accepted(found: Sequence[Change | TickwheelError]) -> list[Change]:
+def raise_first_error(results: Sequence[Change | TickwheelError]) -> list[Change]:
     """The changes. Raises the error of the first that was refused."""
     changed = []
-    for one in found:
-        if isinstance(one, TickwheelError):
-            raise one
-        changed.append(one)
+    for result in results:
+        if isinstance(result, TickwheelError):
+            raise result
+        changed.append(result)
     return changed

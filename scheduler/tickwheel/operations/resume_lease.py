@@ -1,43 +1,50 @@
 """Leased: take up a lease again by its token, in another process than the one that dequeued the message."""
 
 from tickwheel.errors import InvalidArgument, LeaseLost, MessageNotFound
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.operations.cancel import locate
-from tickwheel.operations.context import Core
-from tickwheel.operations.dequeue import M, Maker
-from tickwheel.operations.inspect import decoded
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dequeue import M, MessageFactory
+from tickwheel.operations.inspect import decode_record
 from tickwheel.plan import Plan
 from tickwheel.storage import record
 
 TOKEN_BYTES = 16
 
 
-def leased(core: Core, queue: str, id_: str, token: bytes, exclusive_value: str | None, make: Maker[M]) -> Plan[M]:
+def resume_lease(
+    context: NamespaceContext,
+    queue: str,
+    id_: str,
+    token: bytes,
+    exclusive_value: str | None,
+    factory: MessageFactory[M],
+) -> Plan[M]:
     """The message, if the token is the one that its record carries.
 
     A record keeps its token once completed, or cancelled while it holds its value: so a completion can be repeated, and
     a cancelled message's value is freed, from here as well.
     """
     check_token(token)
-    shard, raw = yield from locate(core, queue, id_, exclusive_value)
-    reply = yield from core.read(queue, shard, "get", [raw])
+    shard, raw = yield from locate(context, queue, id_, exclusive_value)
+    reply = yield from context.read(queue, shard, "get", [raw])
     _, stored, body = reply.value
     if not stored:
         raise MessageNotFound(
             f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over"
         )
-    found = decoded(queue, raw, stored, body)
-    if not found.flags & record.OWNED or found.token != token:
+    message = decode_record(queue, raw, stored, body)
+    if not message.flags & record.OWNED or message.token != token:
         raise LeaseLost(
-            f"the token is not that of message {id_!r} of queue {queue!r}, which is {found.state.label}: its lease"
+            f"the token is not that of message {id_!r} of queue {queue!r}, which is {message.state.label}: its lease"
             " ended, or the message was finished or cancelled"
         )
-    config = yield from core.config(queue)
+    config = yield from context.config(queue)
     field = config.number.to_bytes(2) + raw
-    return make(queue, field, stored, body or b"", exclusive_value is not None)
+    return factory(queue, field, stored, body or b"", exclusive_value is not None)
 
 
 def check_token(token: object) -> None:
     """Raises InvalidArgument for what cannot be a token."""
     if not isinstance(token, bytes) or len(token) != TOKEN_BYTES:
-        raise InvalidArgument(f"token must be the {TOKEN_BYTES} bytes of a lease, not {arguments.shown(token)}")
+        raise InvalidArgument(f"token must be the {TOKEN_BYTES} bytes of a lease, not {validation.preview(token)}")

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tickwheel.errors import Forbidden, InvalidArgument, NotDurable, TickwheelError
-from tickwheel.model import validation as arguments
-from tickwheel.plan import Plan, Reply, Request, Round, Servers, one
+from tickwheel.model import validation
+from tickwheel.plan import ListPrimaries, Plan, Reply, Request, Round, send_request
 from tickwheel.storage.keys import queue_key, shard_key
 from tickwheel.storage.scripts import Call, load
 
@@ -30,7 +30,7 @@ def parse_durability(value: object) -> Durability:
         if number.isascii() and number.isdigit() and 1 <= int(number) <= 16:
             return Durability("replica", int(number))
     raise InvalidArgument(
-        f"durability must be 'memory', 'fsync' or 'replica:N' with N from 1 to 16, not {arguments.shown(value)}"
+        f"durability must be 'memory', 'fsync' or 'replica:N' with N from 1 to 16, not {validation.preview(value)}"
     )
 
 
@@ -39,15 +39,15 @@ def check_server(durability: Durability, namespace: str) -> Plan[None]:
 
     In a cluster every primary is looked at. What a replica becomes when it takes over is for the operator to see to.
     """
-    servers: dict[str, int] = yield Servers()
+    servers: dict[str, int] = yield ListPrimaries()
     for shard in servers.values():
         yield from _check(durability, namespace, shard)
 
 
 def _check(durability: Durability, namespace: str, shard: int) -> Plan[None]:
     """The same for the server that holds the shard."""
-    asked = [Request(shard, command=("INFO", section)) for section in ("server", "memory")]
-    replies: list[Reply] = yield Round(asked)
+    requests = [Request(shard, command=("INFO", section)) for section in ("server", "memory")]
+    replies: list[Reply] = yield Round(requests)
     server, memory = (_fields(reply.value) for reply in replies)
     version = tuple(int(part) for part in server["redis_version"].split(".")[:2])
     if version < VERSION_MIN:
@@ -59,7 +59,7 @@ def _check(durability: Durability, namespace: str, shard: int) -> Plan[None]:
             " set it to noeviction"
         )
     keys = [shard_key(namespace, shard, "clock"), queue_key(namespace, shard, "", "wake")]
-    reply = yield from one(Request(shard, Call(load("rights"), keys, [])))
+    reply = yield from send_request(Request(shard, Call(load("rights"), keys, [])))
     if reply.value:
         denied = ", ".join(name.decode() for name in reply.value)
         raise Forbidden(
@@ -67,8 +67,8 @@ def _check(durability: Durability, namespace: str, shard: int) -> Plan[None]:
             " need: docs/operations.md names all rights"
         )
     if durability.name == "fsync":
-        asked = [Request(shard, command=("CONFIG", "GET", name)) for name in ("appendonly", "appendfsync")]
-        replies = yield Round(asked)
+        requests = [Request(shard, command=("CONFIG", "GET", name)) for name in ("appendonly", "appendfsync")]
+        replies = yield Round(requests)
         appendonly, appendfsync = (reply.value[1].decode() if reply.value else "unknown" for reply in replies)
         if (appendonly, appendfsync) != ("yes", "always"):
             raise NotDurable(

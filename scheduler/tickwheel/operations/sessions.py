@@ -14,14 +14,14 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.storage.keys import session_key
 
-_USE = Struct(">QIB")
+_SESSION = Struct(">QIB")
 # Options of a call (`lua/_session.lua`).
 _KEEPS_EMPTY, _OPENS, _REPEATED = 1, 2, 4
 # A session is opened anew, under another name, well before the shard could forget it.
 _RENEW_S = limits.SESSION_MS / 2000
 
 
-class Slot:
+class ClientSession:
     """One slot: a name that no other client has, and the sequence of its calls."""
 
     __slots__ = ("_is_first", "_keeps_empty", "_names", "_opened", "_unanswered", "name", "sequence")
@@ -37,7 +37,7 @@ class Slot:
         self._keeps_empty: bool | None = None
         self._is_first = False
 
-    def next(self, namespace: str, shard: int, reopens: bool = False) -> tuple[str, bytes, bytes]:
+    def begin_call(self, namespace: str, shard: int, reopens: bool = False) -> tuple[str, bytes, bytes]:
         """The session key of a new call, and the argument to send first and again.
 
         ``reopens``: the call may be done where the shard has forgotten the session, even when it is sent again.
@@ -54,29 +54,29 @@ class Slot:
             again = _REPEATED | self._keeps_empty
             first = 0 if self._is_first else again
         opens = _OPENS if reopens or shard not in self._opened else 0
-        return key, self._use(opens | first), self._use(opens | again)
+        return key, self._pack_session(opens | first), self._pack_session(opens | again)
 
-    def next_of(self, queue: str) -> bool:
+    def begin_rpc(self, queue: str) -> bool:
         """A new call of the service. Whether all before it were answered there."""
         self.sequence += 1
         return self._unanswered.setdefault(queue, self.sequence) == self.sequence
 
-    def unanswered(self, shard: int) -> bool:
+    def has_unanswered_call(self, shard: int) -> bool:
         """Whether a call that was sent there had no answer: the next one has to leave a trace."""
         return shard in self._unanswered
 
-    def answered_of(self, queue: str) -> None:
+    def rpc_answered(self, queue: str) -> None:
         """The service has answered the call."""
         self._unanswered.pop(queue, None)
 
-    def answered(self, shard: int, kept: bool) -> None:
+    def call_answered(self, shard: int, stored: bool) -> None:
         """The call was answered; ``kept`` says that the shard wrote the answer, and so renewed the session."""
         self._unanswered.pop(shard, None)
         # A caller's own request keeps its name whatever the shard remembers of it, so it opens its session every time.
-        if kept and self._keeps_empty is None:
+        if stored and self._keeps_empty is None:
             self._opened[shard] = time.monotonic()
 
-    def repeat(self, sequence: int, final: bool, *, is_first: bool = False) -> None:
+    def pin_sequence(self, sequence: int, final: bool, *, is_first: bool = False) -> None:
         """The next call stands for the sequence after this one, perhaps again; ``final`` keeps an empty answer too. One
         that ``is_first``, which its caller has not sent before, keeps it only where it is sent again to the shard.
 
@@ -85,8 +85,8 @@ class Slot:
         self.sequence = sequence
         self._keeps_empty, self._is_first = final, is_first
 
-    def _use(self, options: int) -> bytes:
-        return _USE.pack(self.sequence, limits.SESSION_MS, options)
+    def _pack_session(self, options: int) -> bytes:
+        return _SESSION.pack(self.sequence, limits.SESSION_MS, options)
 
     def forget(self, shard: int) -> None:
         """The shard does not know the session: open it anew with the next call, under a name never used."""
@@ -94,48 +94,48 @@ class Slot:
         self._opened.pop(shard, None)
 
 
-class Slots:
+class SessionPool:
     """The slots of one client; a call takes one that is free and gives it back."""
 
     def __init__(self) -> None:
-        self._free: deque[Slot] = deque()
+        self._free: deque[ClientSession] = deque()
 
-    def take(self) -> Slot:
+    def acquire(self) -> ClientSession:
         try:
             return self._free.pop()
         except IndexError:
-            return Slot()
+            return ClientSession()
 
-    def give(self, slot: Slot) -> None:
-        self._free.append(slot)
+    def release(self, session: ClientSession) -> None:
+        self._free.append(session)
 
 
-class NamedSlots:
+class RequestSessions:
     """The slots of one call that its caller names by a request id: one for each of its parts, the same each time."""
 
     def __init__(self, request_id: str, queue: str) -> None:
         """Raises InvalidArgument for what is no request id."""
-        self._slot = parse_request_id(request_id, queue)
-        self._taken = 0
+        self._session = parse_request_id(request_id, queue)
+        self._count = 0
 
-    def take(self) -> Slot:
-        part = f"/{self._taken}" if self._taken else ""
-        self._taken += 1
-        slot = Slot(self._slot.name + part)
-        slot.repeat(self._slot.sequence, final=True)
-        return slot
+    def acquire(self) -> ClientSession:
+        part = f"/{self._count}" if self._count else ""
+        self._count += 1
+        session = ClientSession(self._session.name + part)
+        session.pin_sequence(self._session.sequence, final=True)
+        return session
 
-    def give(self, slot: Slot) -> None:
+    def release(self, session: ClientSession) -> None:
         """It is not used again."""
 
 
-def parse_request_id(request_id: object, queue: str) -> Slot:
+def parse_request_id(request_id: object, queue: str) -> ClientSession:
     """The slot of a request id `slot:sequence`, standing just before that sequence. Each queue has slots of its own."""
     if isinstance(request_id, str):
         name, _, number = request_id.rpartition(":")
         plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
         if plain and len(name) <= limits.NAME_CHARS and number.isascii() and number.isdigit() and 0 < len(number) < 16:
-            return Slot(f"{queue}/{name}", int(number) - 1)
+            return ClientSession(f"{queue}/{name}", int(number) - 1)
     raise InvalidArgument(
         f"request_id must be 'slot:sequence', up to {limits.NAME_CHARS} letters, digits, '-' and '_', then a whole"
         f" number that grows with each call of the slot; not {request_id!r:.80}"

@@ -7,38 +7,38 @@ import re
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument, TickwheelError
-from tickwheel.model import validation as arguments
-from tickwheel.operations.context import Core
-from tickwheel.plan import Plan, Request, one, pairwise
+from tickwheel.model import validation
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.plan import Plan, Request, pairs_from_flat, send_request
 from tickwheel.storage.keys import namespace_key, settings_key
 from tickwheel.storage.scripts import Call, load
 
 _NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.SETTING_NAME_CHARS}}}")
 
 
-def listed(core: Core) -> Plan[dict[str, str]]:
+def list_settings(context: NamespaceContext) -> Plan[dict[str, str]]:
     """All settings, by name."""
-    reply = yield from one(Request(0, command=("HGETALL", settings_key(core.namespace))))
+    reply = yield from send_request(Request(0, command=("HGETALL", settings_key(context.namespace))))
     flat = reply.value
-    pairs = flat.items() if isinstance(flat, dict) else pairwise(flat)
+    pairs = flat.items() if isinstance(flat, dict) else pairs_from_flat(flat)
     return {name.decode(): value.decode() for name, value in sorted(pairs)}
 
 
-def read(core: Core, name: str) -> Plan[str | None]:
+def read(context: NamespaceContext, name: str) -> Plan[str | None]:
     """One setting; None where it is not set."""
-    reply = yield from one(Request(0, command=("HGET", settings_key(core.namespace), setting_name(name))))
+    reply = yield from send_request(Request(0, command=("HGET", settings_key(context.namespace), setting_name(name))))
     return None if reply.value is None else reply.value.decode()
 
 
-def write(core: Core, name: str, value: str | None) -> Plan[None]:
+def write(context: NamespaceContext, name: str, value: str | None) -> Plan[None]:
     """Set it, or with None remove it. Again changes nothing."""
-    args: list[bytes | int | str] = [setting_name(name), core.shards, limits.SETTINGS_MAX, *setting_value(value)]
-    script = load("set_setting", core.clock)
-    keys = {"namespace": namespace_key(core.namespace), "settings": settings_key(core.namespace)}
-    reply = yield from one(Request(0, Call(script, [keys[key] for key in script.keys], args), durable=True))
+    args: list[bytes | int | str] = [setting_name(name), context.shards, limits.SETTINGS_MAX, *setting_value(value)]
+    script = load("set_setting", context.clock)
+    keys = {"namespace": namespace_key(context.namespace), "settings": settings_key(context.namespace)}
+    reply = yield from send_request(Request(0, Call(script, [keys[key] for key in script.keys], args), durable=True))
     if reply.error is not None:
         code, text = reply.error
-        raise core.lost_its_state() if code == "NAMESPACEGONE" else TickwheelError(text)
+        raise context.namespace_gone_error() if code == "NAMESPACEGONE" else TickwheelError(text)
 
 
 def setting_name(name: object) -> str:
@@ -46,11 +46,11 @@ def setting_name(name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidArgument(
             f"a setting's name must be 1 to {limits.SETTING_NAME_CHARS} of letters, digits, '.', '_', '-' and ':', not"
-            f" {arguments.shown(name)}"
+            f" {validation.preview(name)}"
         )
-    return arguments.plain(name)
+    return validation.to_plain_str(name)
 
 
 def setting_value(value: object) -> list[bytes]:
     """The value as it is sent; nothing for None. Raises InvalidArgument."""
-    return [] if value is None else [arguments.text("a setting's value", value, limits.SETTING_BYTES)]
+    return [] if value is None else [validation.text("a setting's value", value, limits.SETTING_BYTES)]

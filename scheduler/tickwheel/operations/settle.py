@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument, LeaseLost
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.model.message import LeasedMessage, label
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.context import Core
-from tickwheel.operations.results import LOST, NOT_FOUND, each, rounds
-from tickwheel.operations.sessions import NamedSlots, Slots
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.results import LOST, NOT_FOUND, chunks_by_shard, unpack_results
+from tickwheel.operations.sessions import RequestSessions, SessionPool
 from tickwheel.plan import Plan, Request
 from tickwheel.storage.sharding import shard_of
 
@@ -28,53 +28,55 @@ Result = tuple[int, int, int, int]
 Builder = Callable[[QueueConfig], bytes]
 
 
-def complete(core: Core, messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None) -> Plan[None]:
+def complete(
+    context: NamespaceContext, messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None
+) -> Plan[None]:
     """Complete all, each with its result; LeaseLost, after the others are done, where some are no longer held."""
     check_leased("complete_many", messages)
     lost: list[LeasedMessage] = []
-    given = zip(messages, result_texts(messages, results), strict=False)
-    for queue, of_queue in groupby(given, lambda item: item[0].queue):
-        config = yield from core.config(queue)
-        most = limits.CALL_MESSAGES if config.exclusive_key is None else limits.CALL_EXCLUSIVE
-        for part in rounds(list(of_queue), lambda item: shard_of_message(core, item[0]), most):
-            held = {shard: [message for message, _ in items] for shard, items in part.items()}
-            told = {shard: _results([result for _, result in items]) for shard, items in part.items()}
+    with_results = zip(messages, result_texts(messages, results), strict=False)
+    for queue, of_queue in groupby(with_results, lambda item: item[0].queue):
+        config = yield from context.config(queue)
+        limit = limits.CALL_MESSAGES if config.exclusive_key is None else limits.CALL_EXCLUSIVE
+        for part in chunks_by_shard(list(of_queue), lambda item: shard_of_message(context, item[0]), limit):
+            messages_by_shard = {shard: [message for message, _ in items] for shard, items in part.items()}
+            packed_results = {shard: _results([result for _, result in items]) for shard, items in part.items()}
 
             def build(
                 config: QueueConfig,
                 shard: int,
-                held: dict[int, list[LeasedMessage]] = held,
-                told: dict[int, bytes] = told,
+                messages_by_shard: dict[int, list[LeasedMessage]] = messages_by_shard,
+                packed_results: dict[int, bytes] = packed_results,
                 queue: str = queue,
             ) -> Request:
                 args = [
-                    config.context(core.history),
+                    config.context(context.history),
                     b"",
-                    _time(config.retention_ms) + told[shard],
-                    *_items(core, queue, config, held[shard]),
+                    _time(config.retention_ms) + packed_results[shard],
+                    *_items(context, queue, config, messages_by_shard[shard]),
                 ]
-                return Request(shard, core.call("complete", shard, queue, args), durable=True)
+                return Request(shard, context.call("complete", shard, queue, args), durable=True)
 
-            replies = yield from core.on_shards(queue, list(part), build)
-            for shard_messages, reply in zip(held.values(), replies, strict=True):
-                lost += _lost(shard_messages, reply.value)
-    raise_lost(lost)
+            replies = yield from context.call_shards(queue, list(part), build)
+            for shard_messages, reply in zip(messages_by_shard.values(), replies, strict=True):
+                lost += _select_lost(shard_messages, reply.value)
+    raise_lease_lost(lost)
 
 
 def fail(
-    core: Core,
+    context: NamespaceContext,
     message: LeasedMessage,
     error: str | None,
     retry_in: timedelta | None,
     final: bool = False,
-    slots: Slots | NamedSlots | None = None,
+    sessions: SessionPool | RequestSessions | None = None,
 ) -> Plan[str]:
     """Give the message back: Invisible for its back-off, Pending, or Errored; answers which."""
     text = error_text(error)
     check_final(final, retry_in)
     delay = None
     if retry_in is not None:
-        delay = arguments.duration_ms("retry_in", retry_in, 0, limits.DELAY_MS_MAX)
+        delay = validation.duration_ms("retry_in", retry_in, 0, limits.DELAY_MS_MAX)
 
     def build(config: QueueConfig) -> bytes:
         wait = _backoff(config, message.attempt) if delay is None else delay
@@ -83,31 +85,35 @@ def fail(
                 _time(config.retention_ms),
                 _time(config.errored_retention_ms),
                 _U16.pack(0 if final else config.max_attempts),
-                _counted(text),
+                _with_length(text),
                 _time(wait),
             )
         )
 
-    [(code, state, _, _)] = yield from _leased_call(core, "fail", [message], build, slots)
-    raise_lost(_lost([message], [code]))
+    [(code, state, _, _)] = yield from _leased_call(context, "fail", [message], build, sessions)
+    raise_lease_lost(_select_lost([message], [code]))
     return label(state)
 
 
-def release(core: Core, messages: Sequence[LeasedMessage], slots: Slots | NamedSlots | None = None) -> Plan[None]:
+def release(
+    context: NamespaceContext, messages: Sequence[LeasedMessage], sessions: SessionPool | RequestSessions | None = None
+) -> Plan[None]:
     """Give all back as if they had not been delivered; LeaseLost, after the others are done, where some are lost."""
     check_leased("release_many", messages)
     lost: list[LeasedMessage] = []
     for queue, of_queue in groupby(messages, lambda message: message.queue):
-        config = yield from core.config(queue)
-        most = limits.CALL_INDEXED if config.exclusive_key is None else limits.CALL_EXCLUSIVE
-        for part in rounds(list(of_queue), lambda message: shard_of_message(core, message), most):
-            found = yield from _leased_calls(core, "release", part, lambda config: _time(config.retention_ms), slots)
+        config = yield from context.config(queue)
+        limit = limits.CALL_INDEXED if config.exclusive_key is None else limits.CALL_EXCLUSIVE
+        for part in chunks_by_shard(list(of_queue), lambda message: shard_of_message(context, message), limit):
+            results = yield from _leased_calls(
+                context, "release", part, lambda config: _time(config.retention_ms), sessions
+            )
             for shard, of_shard in part.items():
-                lost += _lost(of_shard, [code for code, *_ in found[shard]])
-    raise_lost(lost)
+                lost += _select_lost(of_shard, [code for code, *_ in results[shard]])
+    raise_lease_lost(lost)
 
 
-def extend(core: Core, messages: Sequence[LeasedMessage], duration: timedelta) -> Plan[None]:
+def extend(context: NamespaceContext, messages: Sequence[LeasedMessage], duration: timedelta) -> Plan[None]:
     """Move the ends of leases to ``duration`` from now, where that is later; LeaseLost, after that, where some are
     no longer held.
     """
@@ -115,43 +121,46 @@ def extend(core: Core, messages: Sequence[LeasedMessage], duration: timedelta) -
     lost: list[LeasedMessage] = []
     for _, of_queue in groupby(messages, lambda message: message.queue):
         part = list(of_queue)
-        lost += extended(part, (yield from extend_each(core, part, duration)))
-    raise_lost(lost)
+        lost += apply_lease_ends(part, (yield from extend_leases(context, part, duration)))
+    raise_lease_lost(lost)
 
 
-def extended(messages: Sequence[L], ends: Sequence[int | None]) -> list[L]:
+def apply_lease_ends(messages: Sequence[L], ends: Sequence[int | None]) -> list[L]:
     """Note when each lease ends; answers those that are no longer held, whose end is none."""
     for message, until in zip(messages, ends, strict=True):
         message._lease_until_ms = until or message._lease_until_ms
     return [message for message, until in zip(messages, ends, strict=True) if not until]
 
 
-def extend_many(core: Core, messages: Sequence[L], ms: int) -> Plan[list[L]]:
+def extend_many(context: NamespaceContext, messages: Sequence[L], ms: int) -> Plan[list[L]]:
     """The same for up to CALL_MESSAGES messages of one queue and shard; answers those that are no longer held."""
-    return extended(messages, (yield from lease_ends(core, messages, ms)))
+    return apply_lease_ends(messages, (yield from new_lease_ends(context, messages, ms)))
 
 
-def lease_ends(core: Core, messages: Sequence[LeasedMessage], ms: int) -> Plan[list[int | None]]:
+def new_lease_ends(context: NamespaceContext, messages: Sequence[LeasedMessage], ms: int) -> Plan[list[int | None]]:
     """The same; answers when each ends, None where it is no longer held."""
-    return _ends((yield from _leased_call(core, "extend", messages, _extension(ms))))
+    return _ends((yield from _leased_call(context, "extend", messages, _extension(ms))))
 
 
 def _ends(results: Iterable[Result]) -> list[int | None]:
     return [None if code in (LOST, NOT_FOUND) else until for code, _, _, until in results]
 
 
-def extend_each(
-    core: Core, messages: Sequence[LeasedMessage], duration: timedelta, slots: Slots | NamedSlots | None = None
+def extend_leases(
+    context: NamespaceContext,
+    messages: Sequence[LeasedMessage],
+    duration: timedelta,
+    sessions: SessionPool | RequestSessions | None = None,
 ) -> Plan[list[int | None]]:
     """The same for any number of messages of one queue."""
-    extension = _extension(arguments.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX))
+    extension = _extension(validation.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX))
     ends: dict[int, int | None] = {}
     placed = list(enumerate(messages))
-    for part in rounds(placed, lambda item: shard_of_message(core, item[1]), limits.CALL_MESSAGES):
-        held = {shard: [message for _, message in of_shard] for shard, of_shard in part.items()}
-        found = yield from _leased_calls(core, "extend", held, extension, slots)
+    for part in chunks_by_shard(placed, lambda item: shard_of_message(context, item[1]), limits.CALL_MESSAGES):
+        messages_by_shard = {shard: [message for _, message in of_shard] for shard, of_shard in part.items()}
+        results = yield from _leased_calls(context, "extend", messages_by_shard, extension, sessions)
         for shard, of_shard in part.items():
-            ends.update(zip((n for n, _ in of_shard), _ends(found[shard]), strict=True))
+            ends.update(zip((n for n, _ in of_shard), _ends(results[shard]), strict=True))
     return [ends[n] for n in range(len(messages))]
 
 
@@ -162,10 +171,10 @@ def _extension(ms: int) -> Builder:
 def check_leased(call: str, messages: object) -> None:
     """Raises InvalidArgument for what is no list of messages that were dequeued."""
     if not isinstance(messages, Sequence):
-        raise InvalidArgument(f"{call} takes a list of messages, not {arguments.shown(messages)}")
+        raise InvalidArgument(f"{call} takes a list of messages, not {validation.preview(messages)}")
     for message in messages:
         if not isinstance(message, LeasedMessage):
-            raise InvalidArgument(f"{call} takes messages that were dequeued, not {arguments.shown(message)}")
+            raise InvalidArgument(f"{call} takes messages that were dequeued, not {validation.preview(message)}")
 
 
 def result_texts(messages: Sequence[LeasedMessage], results: object) -> list[bytes | None]:
@@ -173,21 +182,21 @@ def result_texts(messages: Sequence[LeasedMessage], results: object) -> list[byt
     if results is None:
         return [None] * len(messages)
     if isinstance(results, str | bytes) or not isinstance(results, Sequence):
-        raise InvalidArgument(f"results must be a list of str or None, not {arguments.shown(results)}")
+        raise InvalidArgument(f"results must be a list of str or None, not {validation.preview(results)}")
     if len(results) != len(messages):
         raise InvalidArgument(f"results are {len(results)}, and messages {len(messages)}: give one for each, or None")
-    return [None if each is None else arguments.text("result", each, limits.RESULT_BYTES) for each in results]
+    return [None if result is None else validation.text("result", result, limits.RESULT_BYTES) for result in results]
 
 
 def check_final(final: object, retry_in: object) -> None:
     """Raises InvalidArgument where a failure is to be final and tried again."""
-    if arguments.boolean("final", final) and retry_in is not None:
+    if validation.boolean("final", final) and retry_in is not None:
         raise InvalidArgument("a final failure is not tried again: give retry_in or final=True, not both")
 
 
 def error_text(error: str | None) -> bytes:
     """As much of the error as is kept with its message."""
-    text = arguments.text("error", "" if error is None else error, limits.PAYLOAD_BYTES_MAX)
+    text = validation.text("error", "" if error is None else error, limits.PAYLOAD_BYTES_MAX)
     return text[: limits.ERROR_BYTES].decode(errors="ignore").encode()
 
 
@@ -195,70 +204,78 @@ def _results(results: Sequence[bytes | None]) -> bytes:
     """As `complete.lua` reads them: of each the section of its record, nothing where no message has one."""
     if not any(result is not None for result in results):
         return b""
-    sections = [b"" if result is None else _counted(result) for result in results]
-    return b"".join(map(_counted, sections))
+    sections = [b"" if result is None else _with_length(result) for result in results]
+    return b"".join(map(_with_length, sections))
 
 
-def _counted(raw: bytes) -> bytes:
+def _with_length(raw: bytes) -> bytes:
     return _U16.pack(len(raw)) + raw
 
 
 def _leased_call(
-    core: Core, name: str, messages: Sequence[LeasedMessage], build: Builder, slots: Slots | NamedSlots | None = None
+    context: NamespaceContext,
+    name: str,
+    messages: Sequence[LeasedMessage],
+    build: Builder,
+    sessions: SessionPool | RequestSessions | None = None,
 ) -> Plan[list[Result]]:
     """The result of each message; all are of one queue and shard."""
-    shard = shard_of_message(core, messages[0])
-    return (yield from _leased_calls(core, name, {shard: messages}, build, slots))[shard]
+    shard = shard_of_message(context, messages[0])
+    return (yield from _leased_calls(context, name, {shard: messages}, build, sessions))[shard]
 
 
 def _leased_calls(
-    core: Core,
+    context: NamespaceContext,
     name: str,
     part: Mapping[int, Sequence[LeasedMessage]],
     build: Builder,
-    slots: Slots | NamedSlots | None = None,
+    sessions: SessionPool | RequestSessions | None = None,
 ) -> Plan[dict[int, list[Result]]]:
     """The results of messages of one queue, by shard: one round, so that a server that is away holds up no other."""
     queue = next(iter(part.values()))[0].queue
 
-    def bound(config: QueueConfig, shard: int, session: bytes) -> tuple[str, list[bytes | int | str]]:
-        items = _items(core, queue, config, part[shard])
-        return name, [config.context(core.history), session, build(config), *items]
+    def build_call(config: QueueConfig, shard: int, session: bytes) -> tuple[str, list[bytes | int | str]]:
+        items = _items(context, queue, config, part[shard])
+        return name, [config.context(context.history), session, build(config), *items]
 
-    slots = slots or core.slots
-    slot = slots.take()
+    sessions = sessions or context.sessions
+    client_session = sessions.acquire()
     try:
-        replies = yield from core.in_sessions(queue, list(part), slot, bound)
+        replies = yield from context.call_shards_in_session(queue, list(part), client_session, build_call)
         for shard in part:
-            slot.answered(shard, kept=True)
+            client_session.call_answered(shard, stored=True)
     finally:
-        slots.give(slot)
-    return {shard: list(each(reply.value, len(part[shard]))) for shard, reply in zip(part, replies, strict=True)}
+        sessions.release(client_session)
+    return {
+        shard: list(unpack_results(reply.value, len(part[shard]))) for shard, reply in zip(part, replies, strict=True)
+    }
 
 
-def _items(core: Core, queue: str, config: QueueConfig, messages: Sequence[LeasedMessage]) -> list[bytes]:
+def _items(
+    context: NamespaceContext, queue: str, config: QueueConfig, messages: Sequence[LeasedMessage]
+) -> list[bytes]:
     """Their tokens, each with how many in a row it leases, and their fields."""
     number = _U16.pack(config.number)
     if not all(message._field.startswith(number) for message in messages):
-        raise core.for_another_queue(queue, config)
+        raise context.queue_recreated_error(queue, config)
     runs = groupby(message.token for message in messages)
     tokens = b"".join(token + _U16.pack(sum(1 for _ in run)) for token, run in runs)
     return [tokens, *(message._field for message in messages)]
 
 
-def shard_of_message(core: Core, message: LeasedMessage) -> int:
+def shard_of_message(context: NamespaceContext, message: LeasedMessage) -> int:
     """Where the message is."""
-    if core.shards == 1:
+    if context.shards == 1:
         return 0
     key = message.id if message.exclusive_value is None else message.exclusive_value
-    return shard_of(message.queue, key.encode(), core.shards)
+    return shard_of(message.queue, key.encode(), context.shards)
 
 
-def _lost(part: Sequence[L], codes: Sequence[int]) -> list[L]:
+def _select_lost(part: Sequence[L], codes: Sequence[int]) -> list[L]:
     return [message for message, code in zip(part, codes, strict=True) if code in (LOST, NOT_FOUND)]
 
 
-def raise_lost(lost: Sequence[LeasedMessage]) -> None:
+def raise_lease_lost(lost: Sequence[LeasedMessage]) -> None:
     """Raises LeaseLost where there are any."""
     if lost:
         first = lost[0]

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tickwheel.errors import TickwheelError
-from tickwheel.operations.context import Core
+from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.inspect import Lateness, histogram
-from tickwheel.operations.queues import listed
-from tickwheel.plan import Command, Plan, Reply, Request, Round, one, pairwise
-from tickwheel.storage.fence import FENCE_BYTES, driven_shard, epoch_of
+from tickwheel.operations.queues import list_queues
+from tickwheel.plan import Command, Plan, Reply, Request, Round, pairs_from_flat, send_request
+from tickwheel.storage.fence import FENCE_BYTES, epoch_of, shard_from_client_name
 from tickwheel.storage.keys import queue_key, shard_key
 from tickwheel.storage.scripts import bind, load
 
 
 @dataclass(frozen=True, slots=True)
-class ShardView:
+class ShardStatus:
     """One shard. ``owner`` (host:pid), ``election`` and ``epoch`` are of the last claim; "" and 0 where there was none.
 
     ``inbox`` counts entries of new timers that are not filed yet, ``oldest_ms`` is the age of the oldest of them, None
@@ -32,41 +32,41 @@ class ShardView:
     lateness: Lateness
 
 
-def views(core: Core) -> Plan[list[ShardView]]:
+def shard_statuses(context: NamespaceContext) -> Plan[list[ShardStatus]]:
     """Every shard as it stands, asked all at once."""
-    queues = list((yield from listed(core)))
+    queues = list((yield from list_queues(context)))
     requests = [
         Request(shard, command=command)
-        for shard in range(core.shards)
-        for command in _questions(core.namespace, shard, queues)
+        for shard in range(context.shards)
+        for command in _status_commands(context.namespace, shard, queues)
     ]
     replies: list[Reply] = yield Round(requests)
-    values: dict[int, list[Any]] = {shard: [] for shard in range(core.shards)}
+    values: dict[int, list[Any]] = {shard: [] for shard in range(context.shards)}
     for request, reply in zip(requests, replies, strict=True):
         values[request.shard].append(reply.value)
-    return [_view(shard, *answers) for shard, answers in values.items()]
+    return [_to_status(shard, *answers) for shard, answers in values.items()]
 
 
-def followed(core: Core, asked: int) -> Plan[Counter[int]]:
+def followed_shards(context: NamespaceContext, server_shard: int) -> Plan[Counter[int]]:
     """The shards on the server of the asked one whose inboxes are followed at this moment, and by how many processes.
 
     Raises Forbidden where the user may not ask.
     """
-    reply = yield from one(Request(asked, command=("CLIENT", "LIST")))
+    reply = yield from send_request(Request(server_shard, command=("CLIENT", "LIST")))
     clients = [line.split(" ") for line in reply.value.decode().splitlines() if " cmd=xread " in line]
     names = [word.removeprefix("name=") for client in clients for word in client if word.startswith("name=")]
-    shards = [driven_shard(core.namespace, name) for name in names]
+    shards = [shard_from_client_name(context.namespace, name) for name in names]
     return Counter(shard for shard in shards if shard is not None)
 
 
-def reset_epoch(core: Core, shard: int) -> Plan[bool]:
+def reset_epoch(context: NamespaceContext, shard: int) -> Plan[bool]:
     """Forget who drove the shard; whether anybody had."""
-    call = bind(load("reset_epoch", core.clock), {"clock": shard_key(core.namespace, shard, "clock")}, [])
-    reply = yield from one(Request(shard, call))
+    call = bind(load("reset_epoch", context.clock), {"clock": shard_key(context.namespace, shard, "clock")}, [])
+    reply = yield from send_request(Request(shard, call))
     return bool(reply.value)
 
 
-def _questions(namespace: str, shard: int, queues: Iterable[str]) -> list[Command]:
+def _status_commands(namespace: str, shard: int, queues: Iterable[str]) -> list[Command]:
     """What `_view` takes the answers to, in its order."""
     inbox = shard_key(namespace, shard, "inbox")
     return [
@@ -78,18 +78,18 @@ def _questions(namespace: str, shard: int, queues: Iterable[str]) -> list[Comman
     ]
 
 
-def _view(shard: int, time: Any, claim: Any, length: int, oldest: Any, *lateness: Any) -> ShardView:
+def _to_status(shard: int, time: Any, claim: Any, length: int, oldest: Any, *lateness: Any) -> ShardStatus:
     fence, election, owner = claim
     if fence is not None and len(fence) != FENCE_BYTES:
         raise TickwheelError(f"the fence of shard {shard} is damaged: {fence!r}; `tickwheel doctor` names all damage")
     now_ms = int(time[0]) * 1000 + int(time[1]) // 1000
     try:
-        late = histogram(field for each in lateness for field in pairwise(each))
+        late = histogram(field for flat in lateness for field in pairs_from_flat(flat))
     except ValueError as error:
         raise TickwheelError(
             f"the lateness of shard {shard} is damaged: {error}; `tickwheel doctor` names all damage"
         ) from error
-    return ShardView(
+    return ShardStatus(
         shard,
         owner.decode() if owner else "",
         epoch_of(fence) if fence else 0,

@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Final
 
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 
 # What scripts call: each process is asked for all of it (`lua/rights.lua`), since a script that is refused halfway has
 # done half of its work. So what sets processes apart are keys.
@@ -46,7 +46,7 @@ class User:
 
 def users(namespace: str) -> list[User]:
     """Those of the service and its like, of event processes, and of operators; each with a password of its own."""
-    prefix = f"{arguments.plain_name('namespace', namespace)}:{{*}}:"
+    prefix = f"{validation.plain_name('namespace', namespace)}:{{*}}:"
     return [
         _user(f"{namespace}-service", prefix, _MESSAGES + _HOME, _SCRIPTS + _CLIENT),
         _user(f"{namespace}-events", prefix, _ALL, _SCRIPTS + _CLIENT + _EVENTS),

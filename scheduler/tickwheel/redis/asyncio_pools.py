@@ -9,41 +9,41 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, RedisError
 
-from tickwheel.redis import url as urls
-from tickwheel.redis.pools import in_turn, settings
-from tickwheel.redis.replies import LOST_CONNECTION, UNANSWERED, raise_refused
+from tickwheel.redis.pools import refresh_order, settings
+from tickwheel.redis.replies import CONNECTION_ERRORS, LOST_CONNECTION, raise_if_permanent
 from tickwheel.redis.topology import Topology
+from tickwheel.redis.url import node_url, servers
 
 
-class AsyncServerPools:
+class AsyncConnectionPools:
     """The connections of one client, in one event loop."""
 
     def __init__(self, url: str, answer_s: float) -> None:
         """``answer_s`` is how long a server may take for one answer, at most `servers.ANSWER_S`."""
-        self.topology = Topology(urls.servers(url))
+        self.topology = Topology(servers(url))
         self._url = url
         self._settings = settings(answer_s)
         self._answer_s = self._settings["socket_timeout"]
         self._pools: dict[str, Any] = {}
-        self._reading = asyncio.Lock()
+        self._refresh_lock = asyncio.Lock()
 
     def pool(self, server: str) -> Any:
         """The connections to one server."""
-        found = self._pools.get(server)
-        if found is None:
-            url = urls.of_server(self._url, server)
-            found = ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **self._settings)
-            self._pools[server] = found
-        return found
+        pool = self._pools.get(server)
+        if pool is None:
+            url = node_url(self._url, server)
+            pool = ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **self._settings)
+            self._pools[server] = pool
+        return pool
 
-    async def take(self, server: str) -> Any:
+    async def acquire(self, server: str) -> Any:
         """A connection to a server; `give` it back."""
         connection = await self.pool(server).get_connection()
         # Its own limit for sending is a task for every call; to connect anew it needs one.
         connection.socket_timeout = None
         return connection
 
-    async def give(self, server: str, connection: Any) -> None:
+    async def release(self, server: str, connection: Any) -> None:
         """It is free, or closed."""
         connection.socket_timeout = self._answer_s
         await self.pool(server).release(connection)
@@ -58,43 +58,43 @@ class AsyncServerPools:
         async with asyncio.timeout(self._answer_s):
             return await read_answer(connection)
 
-    async def listening(self, server: str) -> Any:
+    async def open_subscriber(self, server: str) -> Any:
         """A connection of one's own to listen on, for as long as it takes."""
-        found = self.pool(server)
-        connection = found.connection_class(**found.connection_kwargs)
+        pool = self.pool(server)
+        connection = pool.connection_class(**pool.connection_kwargs)
         await connection.connect()
         # To connect has its time; what comes then takes as long as it does.
         connection.socket_timeout = None
         return connection
 
-    async def read_map(self, silent: Collection[str] = ()) -> None:
+    async def refresh_slots(self, unresponsive: Collection[str] = ()) -> None:
         """Read the cluster's map from a server that answers, of those that were not ``silent`` first.
 
         Raises what keeps the last of them from answering.
         """
         version = self.topology.version
-        async with self._reading:
+        async with self._refresh_lock:
             # Another task was faster: its map is as new.
             if self.topology.version != version:
                 return
             failed: Exception | None = None
-            for server in in_turn(self.topology, silent):
+            for server in refresh_order(self.topology, unresponsive):
                 try:
-                    self.topology.learn(await self._ask(server, "CLUSTER", "SLOTS"), server)
+                    self.topology.update_from_cluster_slots(await self._execute(server, "CLUSTER", "SLOTS"), server)
                     return
-                except UNANSWERED as error:
-                    raise_refused(error)
+                except CONNECTION_ERRORS as error:
+                    raise_if_permanent(error)
                     failed = error
             assert failed is not None
             raise failed
 
     async def close(self) -> None:
-        for found in self._pools.values():
-            await found.disconnect()
+        for pool in self._pools.values():
+            await pool.disconnect()
 
-    async def _ask(self, server: str, *command: str) -> object:
-        found = self.pool(server)
-        connection = await found.get_connection()
+    async def _execute(self, server: str, *command: str) -> object:
+        pool = self.pool(server)
+        connection = await pool.get_connection()
         done = False
         try:
             await connection.send_command(*command)
@@ -104,7 +104,7 @@ class AsyncServerPools:
         finally:
             if not done:
                 await connection.disconnect(nowait=True)
-            await found.release(connection)
+            await pool.release(connection)
 
 
 async def read_answer(connection: Any) -> object:

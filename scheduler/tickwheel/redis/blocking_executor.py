@@ -7,43 +7,53 @@ from typing import Any, TypeVar
 from redis import Redis
 
 from tickwheel.errors import TickwheelError
-from tickwheel.plan import Leave, Park, PassOn, Plan, Reply, Request, Round, Servers, Watch
-from tickwheel.redis.pools import ServerPools, read_answer
-from tickwheel.redis.replies import LOST_CONNECTION, UNANSWERED, Attempts, TryLater
-from tickwheel.redis.round_trip import Delivery, Parcel, had_effect
-from tickwheel.redis.wakeup_thread import WakeThread
-from tickwheel.runtime.log_throttle import Seldom
-from tickwheel.runtime.process_guard import Gate
+from tickwheel.plan import (
+    AwaitWakeup,
+    ForwardWakeup,
+    ListPrimaries,
+    Plan,
+    Reply,
+    Request,
+    Round,
+    Subscribe,
+    Unsubscribe,
+)
+from tickwheel.redis.pools import ConnectionPools, read_answer
+from tickwheel.redis.replies import CONNECTION_ERRORS, LOST_CONNECTION, RetryBudget, TemporaryError
+from tickwheel.redis.round_trip import RoundTrip, ServerBatch, had_effect
+from tickwheel.redis.wakeup_thread import WakeupThread
+from tickwheel.runtime.log_throttle import LogThrottle
+from tickwheel.runtime.process_guard import ProcessGuard
 
 T = TypeVar("T")
 
 
-class SyncIO:
+class RedisExecutor:
     """Runs plans against one server, or the servers of a cluster."""
 
     def __init__(
         self,
-        servers: ServerPools,
-        where: str,
+        servers: ConnectionPools,
+        display_url: str,
         seconds: float,
         replicas: int = 0,
-        revive: Callable[[], None] | None = None,
+        restart_embedded_server: Callable[[], None] | None = None,
     ) -> None:
         self._servers = servers
-        self._where = where
-        self._gate = Gate(where)
+        self._display_url = display_url
+        self._process_guard = ProcessGuard(display_url)
         self._seconds = seconds
-        self._revive = revive
+        self._restart_embedded_server = restart_embedded_server
         self._replicas = replicas
-        self._seldom = Seldom()
-        self.wakes: WakeThread | None = None
+        self._log_throttle = LogThrottle()
+        self.wakeups: WakeupThread | None = None
 
     def run(self, plan: Plan[T]) -> T:
         """Carry a plan out, step by step."""
         answer: Any = None
         error: BaseException | None = None
         # Whether a round of it has had an effect: then its call has, whatever becomes of the rounds to come.
-        has_done = False
+        already_applied = False
         while True:
             try:
                 step = plan.send(answer) if error is None else plan.throw(error)
@@ -52,48 +62,54 @@ class SyncIO:
                 return result
             answer = error = None
             try:
-                answer = self._do(step, has_done)
-                has_done = has_done or (isinstance(step, Round) and had_effect(step.requests, answer))
+                answer = self._execute_step(step, already_applied)
+                already_applied = already_applied or (isinstance(step, Round) and had_effect(step.requests, answer))
             except BaseException as raised:
                 # The plan hears of it, a Ctrl-C too, so that it can leave its waiter and its session behind in order.
                 error = raised
 
-    def _do(self, step: object, has_done: bool) -> Any:
+    def _execute_step(self, step: object, already_applied: bool) -> Any:
         match step:
-            case Round(requests, partly):
-                return self.round(requests, has_done, partly)
-            case Servers():
-                return self._one_shard_each()
-            case Watch(queue):
-                assert self.wakes is not None
-                return self.wakes.watch(queue)
-            case Park(waiter, seconds):
-                return waiter.park(seconds)
-            case PassOn(waiter):
-                waiter.pass_on()
-            case Leave(waiter):
-                waiter.leave()
+            case Round(requests, allow_partial):
+                return self.round(requests, already_applied, allow_partial)
+            case ListPrimaries():
+                return self._list_primaries()
+            case Subscribe(queue):
+                assert self.wakeups is not None
+                return self.wakeups.subscribe(queue)
+            case AwaitWakeup(waiter, seconds):
+                return waiter.wait(seconds)
+            case ForwardWakeup(waiter):
+                waiter.forward()
+            case Unsubscribe(waiter):
+                waiter.unsubscribe()
         return None
 
-    def round(self, requests: list[Request], has_done: bool = False, partly: bool = False) -> list[Reply]:
+    def round(self, requests: list[Request], already_applied: bool = False, allow_partial: bool = False) -> list[Reply]:
         """Send requests, a pipeline to each server, again those without an answer, until all have one or time is up.
 
         ``has_done``: the call that they belong to has had an effect before. ``partly`` as a Round's.
         """
-        delivery = Delivery(requests, self._servers.topology, self._replicas, has_done=has_done, partly=partly)
-        attempts = Attempts(self._where, self._seconds, self._seldom)
-        self._gate.check(has_done)
+        round_trip = RoundTrip(
+            requests,
+            self._servers.topology,
+            self._replicas,
+            already_applied=already_applied,
+            allow_partial=allow_partial,
+        )
+        retry_budget = RetryBudget(self._display_url, self._seconds, self._log_throttle)
+        self._process_guard.check(already_applied)
         while True:
-            trouble = self._attempt(delivery)
-            if delivery.is_done:
-                if None not in delivery.replies:
-                    attempts.answered()
-                return delivery.replies  # type: ignore[return-value]  # all are answered
-            self._gate.check(delivery.in_doubt)
-            if trouble is not None:
-                time.sleep(attempts.pause(trouble, delivery.in_doubt))
-                if self._revive is not None and not isinstance(trouble, TryLater):
-                    self._revive()
+            problem = self._attempt(round_trip)
+            if round_trip.is_done:
+                if None not in round_trip.replies:
+                    retry_budget.on_answer()
+                return round_trip.replies  # type: ignore[return-value]  # all are answered
+            self._process_guard.check(round_trip.in_doubt)
+            if problem is not None:
+                time.sleep(retry_budget.backoff_or_raise(problem, round_trip.in_doubt))
+                if self._restart_embedded_server is not None and not isinstance(problem, TemporaryError):
+                    self._restart_embedded_server()
 
     def connect(self, shard: int, key: str) -> Redis:
         """A client of the server that holds the shard now: in a cluster, the one that answers for this key of it."""
@@ -105,68 +121,68 @@ class SyncIO:
             raise TickwheelError(f"no server of the cluster has shard {shard} now")
         return Redis(connection_pool=self._servers.pool(server))
 
-    def _attempt(self, delivery: Delivery) -> Exception | None:
+    def _attempt(self, round_trip: RoundTrip) -> Exception | None:
         """Send all that is not answered, and read what comes; why to wait before the next attempt, if at all."""
         try:
-            if delivery.map_is_old:
-                self._servers.read_map(delivery.silent)
-                delivery.map_is_read()
-        except UNANSWERED as error:
+            if round_trip.slots_stale:
+                self._servers.refresh_slots(round_trip.unresponsive)
+                round_trip.mark_slots_fresh()
+        except CONNECTION_ERRORS as error:
             return error
-        under_way: list[tuple[Parcel, Any]] = []
+        in_flight: list[tuple[ServerBatch, Any]] = []
         try:
-            for parcel in delivery.parcels():
-                self._send(delivery, parcel, under_way)
-            while under_way:
-                self._receive(delivery, *under_way[0])
-                under_way.pop(0)
+            for batch in round_trip.next_batches():
+                self._send(round_trip, batch, in_flight)
+            while in_flight:
+                self._receive(round_trip, *in_flight[0])
+                in_flight.pop(0)
         finally:
             # What was not read to its end is of no use to anybody else.
-            for parcel, connection in under_way:
+            for batch, connection in in_flight:
                 connection.disconnect()
-                self._servers.pool(parcel.server).release(connection)
-        return delivery.next()
+                self._servers.pool(batch.server).release(connection)
+        return round_trip.finish_attempt()
 
-    def _send(self, delivery: Delivery, parcel: Parcel, under_way: list[tuple[Parcel, Any]]) -> None:
-        pool = self._servers.pool(parcel.server)
+    def _send(self, round_trip: RoundTrip, batch: ServerBatch, in_flight: list[tuple[ServerBatch, Any]]) -> None:
+        pool = self._servers.pool(batch.server)
         try:
             connection: Any = pool.get_connection()
-        except UNANSWERED as error:
-            delivery.lost(parcel, error)
+        except CONNECTION_ERRORS as error:
+            round_trip.on_connection_lost(batch, error)
             return
-        under_way.append((parcel, connection))
+        in_flight.append((batch, connection))
         try:
-            packed = connection.pack_commands(parcel.commands())
-            delivery.sending(parcel)
+            packed = connection.pack_commands(batch.commands())
+            round_trip.mark_sent(batch)
             connection.send_packed_command(packed)
         except LOST_CONNECTION as error:
-            delivery.lost(parcel, error)
-            under_way.pop()
+            round_trip.on_connection_lost(batch, error)
+            in_flight.pop()
             connection.disconnect()
             pool.release(connection)
 
-    def _receive(self, delivery: Delivery, parcel: Parcel, connection: Any) -> None:
+    def _receive(self, round_trip: RoundTrip, batch: ServerBatch, connection: Any) -> None:
         try:
-            for _ in parcel.loads:
-                delivery.loaded(read_answer(connection))
-            for n, sent in parcel.requests:
-                delivery.answered(parcel, n, sent, [read_answer(connection) for _ in sent])
+            for _ in batch.loads:
+                round_trip.on_script_loaded(read_answer(connection))
+            for n, sent in batch.requests:
+                round_trip.on_answers(batch, n, sent, [read_answer(connection) for _ in sent])
         except LOST_CONNECTION as error:
-            delivery.lost(parcel, error)
+            round_trip.on_connection_lost(batch, error)
             connection.disconnect()
-        self._servers.pool(parcel.server).release(connection)
+        self._servers.pool(batch.server).release(connection)
 
-    def _one_shard_each(self) -> dict[str, int]:
+    def _list_primaries(self) -> dict[str, int]:
         if self._servers.topology.is_cluster:
             # The map is there once anything was answered.
             self.round([Request(0, command=("PING",))])
-        return self._servers.topology.one_shard_each()
+        return self._servers.topology.representative_shards()
 
     def close(self) -> None:
         """Close every connection, and end every call. Those of a process that this one was forked from stay."""
-        self._gate.close()
-        if not self._gate.is_ours:
+        self._process_guard.close()
+        if not self._process_guard.owned_by_this_process:
             return
-        if self.wakes is not None:
-            self.wakes.stop()
+        if self.wakeups is not None:
+            self.wakeups.stop()
         self._servers.close()

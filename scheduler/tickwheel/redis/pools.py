@@ -10,95 +10,95 @@ from redis.connection import ConnectionPool
 from redis.exceptions import BusyLoadingError, RedisError
 from redis.retry import Retry
 
-from tickwheel.redis import url as urls
-from tickwheel.redis.replies import LOST_CONNECTION, UNANSWERED, raise_refused
+from tickwheel.redis.replies import CONNECTION_ERRORS, LOST_CONNECTION, raise_if_permanent
 from tickwheel.redis.topology import Topology
+from tickwheel.redis.url import node_url, servers
 
 # One answer takes no longer than this, or the connection counts as lost and the call is sent again.
 ANSWER_S = 5.0
 # So many servers are asked for the map before the caller looks at its clock again.
-MAP_ASKED = 2
+MAX_REFRESH_NODES = 2
 
 
-class ServerPools:
+class ConnectionPools:
     """The connections of one client. Safe to share between threads."""
 
     def __init__(self, url: str, answer_s: float = ANSWER_S) -> None:
         """``answer_s`` is how long a server may take for one answer, at most ANSWER_S."""
-        self.topology = Topology(urls.servers(url))
+        self.topology = Topology(servers(url))
         self._url = url
         self._answer_s = answer_s
         self._pools: dict[str, ConnectionPool] = {}
         self._lock = threading.Lock()
-        self._reading = threading.Lock()
+        self._refresh_lock = threading.Lock()
 
     def pool(self, server: str) -> ConnectionPool:
         """The connections to one server."""
-        found = self._pools.get(server)
-        if found is None:
+        pool = self._pools.get(server)
+        if pool is None:
             with self._lock:
-                found = self._pools.get(server) or self._made(server)
-                self._pools[server] = found
-        return found
+                pool = self._pools.get(server) or self._create_pool(server)
+                self._pools[server] = pool
+        return pool
 
-    def listening(self, server: str) -> Any:
+    def open_subscriber(self, server: str) -> Any:
         """A connection of one's own to listen on."""
-        found = self.pool(server)
-        connection: Any = found.connection_class(**found.connection_kwargs)
+        pool = self.pool(server)
+        connection: Any = pool.connection_class(**pool.connection_kwargs)
         connection.connect()
         return connection
 
-    def read_map(self, silent: Collection[str] = ()) -> None:
+    def refresh_slots(self, unresponsive: Collection[str] = ()) -> None:
         """Read the cluster's map from a server that answers, of those that were not ``silent`` first.
 
         Raises what keeps the last of them from answering.
         """
         version = self.topology.version
-        with self._reading:
+        with self._refresh_lock:
             # Another thread was faster: its map is as new.
             if self.topology.version != version:
                 return
             failed: Exception | None = None
-            for server in in_turn(self.topology, silent):
+            for server in refresh_order(self.topology, unresponsive):
                 try:
-                    self.topology.learn(self._ask(server, "CLUSTER", "SLOTS"), server)
+                    self.topology.update_from_cluster_slots(self._execute(server, "CLUSTER", "SLOTS"), server)
                     return
-                except UNANSWERED as error:
-                    raise_refused(error)
+                except CONNECTION_ERRORS as error:
+                    raise_if_permanent(error)
                     failed = error
             assert failed is not None
             raise failed
 
     def close(self) -> None:
         with self._lock:
-            for found in self._pools.values():
-                found.disconnect()
+            for pool in self._pools.values():
+                pool.disconnect()
 
-    def _made(self, server: str) -> ConnectionPool:
-        url = urls.of_server(self._url, server)
+    def _create_pool(self, server: str) -> ConnectionPool:
+        url = node_url(self._url, server)
         return ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **settings(self._answer_s))
 
-    def _ask(self, server: str, *command: str) -> object:
-        found = self.pool(server)
-        connection: Any = found.get_connection()
+    def _execute(self, server: str, *command: str) -> object:
+        pool = self.pool(server)
+        connection: Any = pool.get_connection()
         try:
             connection.send_command(*command)
             return connection.read_response()
         finally:
-            found.release(connection)
+            pool.release(connection)
 
 
 def settings(answer_s: float) -> dict[str, int | float]:
     """What every connection is made with, blocking or not; each kind turns redis-py's own retries off itself."""
-    most = min(ANSWER_S, answer_s)
-    return {"protocol": 2, "socket_timeout": most, "socket_connect_timeout": most, "max_connections": 65_536}
+    timeout = min(ANSWER_S, answer_s)
+    return {"protocol": 2, "socket_timeout": timeout, "socket_connect_timeout": timeout, "max_connections": 65_536}
 
 
-def in_turn(topology: Topology, silent: Collection[str]) -> list[str]:
+def refresh_order(topology: Topology, unresponsive: Collection[str]) -> list[str]:
     """The servers to ask for the map, in a random order; those that were silent last."""
-    known = topology.known()
-    random.shuffle(known)
-    return sorted(known, key=lambda server: server in silent)[:MAP_ASKED]
+    nodes = topology.all_nodes()
+    random.shuffle(nodes)
+    return sorted(nodes, key=lambda server: server in unresponsive)[:MAX_REFRESH_NODES]
 
 
 def read_answer(connection: Any) -> object:

@@ -31,8 +31,8 @@ from redis.exceptions import (
 
 from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError, Unavailable
 from tickwheel.plan import Command, Reply, Request
-from tickwheel.redis import url as urls
-from tickwheel.runtime.log_throttle import Seldom
+from tickwheel.redis.url import first_node_only
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.scripts import load
 
 log = logging.getLogger("tickwheel")
@@ -53,8 +53,8 @@ _CODES = frozenset(
     )
 )
 # Another server may do it by now, or this one soon: a replica, one that starts, a cluster without a quorum.
-_ELSEWHERE = (ReadOnlyError, MasterDownError, ClusterDownError, BusyLoadingError)
-_LATER = (*_ELSEWHERE, TryAgainError)
+_OTHER_SERVER_ERRORS = (ReadOnlyError, MasterDownError, ClusterDownError, BusyLoadingError)
+_TEMPORARY_ERRORS = (*_OTHER_SERVER_ERRORS, TryAgainError)
 # What is no answer of this protocol is none at all: another kind of server, or a connection that is out of step.
 LOST_CONNECTION = (ConnectionError, TimeoutError, OSError, InvalidResponse)
 ASKING: Command = ("ASKING",)
@@ -67,16 +67,16 @@ class ScriptMissing(Exception):
     """The server does not have the script: load it and send the call again. It was not run."""
 
 
-class TryLater(Exception):
+class TemporaryError(Exception):
     """The server refused for now, without doing anything. ``elsewhere``: another one may be asked."""
 
-    def __init__(self, text: str, *, elsewhere: bool = False) -> None:
+    def __init__(self, text: str, *, on_other_server: bool = False) -> None:
         super().__init__(text)
-        self.elsewhere = elsewhere
+        self.on_other_server = on_other_server
 
 
 # A server may answer a new connection with an error, before any call: `refused` says whether it is for good.
-UNANSWERED = (TryLater, ResponseError, *LOST_CONNECTION)
+CONNECTION_ERRORS = (TemporaryError, ResponseError, *LOST_CONNECTION)
 
 
 def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
@@ -85,9 +85,9 @@ def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
         return [request.command]
     call = request.call
     assert call is not None
-    args = request.again if resent and request.again is not None else call.args
+    args = request.retry_args if resent and request.retry_args is not None else call.args
     evalsha = ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *args)
-    sent: list[Command] = [evalsha] if request.before is None else [("MULTI",), request.before, evalsha, ("EXEC",)]
+    sent: list[Command] = [evalsha] if request.prelude is None else [("MULTI",), request.prelude, evalsha, ("EXEC",)]
     if not request.durable or not replicas:
         return sent
     barrier = load("barrier")
@@ -95,13 +95,13 @@ def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
     return [*sent, ("EVALSHA", barrier.sha, 1, call.keys[0]), ("WAIT", replicas, _WAIT_MS)]
 
 
-def asking(request: Request, plain: list[Command]) -> list[Command]:
+def prefix_asking(request: Request, plain: list[Command]) -> list[Command]:
     """The same commands for a server that is taking the slot over: each, and the transaction, may be done there."""
-    first = 1 if request.before is None else 4
-    return [ASKING, *plain[:first], *(each for command in plain[first:] for each in (ASKING, command))]
+    first = 1 if request.prelude is None else 4
+    return [ASKING, *plain[:first], *(item for command in plain[first:] for item in (ASKING, command))]
 
 
-def sources(requests: Sequence[Request], replicas: int) -> list[str]:
+def script_sources(requests: Sequence[Request], replicas: int) -> list[str]:
     """The scripts that these requests need, for a server that does not have one of them."""
     scripts = [request.call.script for request in requests if request.call] + ([load("barrier")] if replicas else [])
     return list({script.sha: script.source for script in scripts}.values())
@@ -110,15 +110,15 @@ def sources(requests: Sequence[Request], replicas: int) -> list[str]:
 def interpret(request: Request, answers: list[object], resent: bool, replicas: int) -> Reply:
     """The reply of a request from the answers to its commands, of which errors are values here."""
     waited = request.call is not None and request.durable and replicas > 0
-    answer = _own(request, answers)
+    answer = _call_answer(request, answers)
     if isinstance(answer, Exception):
         code, _, text = str(answer).partition(" ")
         if isinstance(answer, ResponseError) and code in _CODES:
             return Reply(error=(code, text), resent=resent)
-        refuse(answer)
+        raise_for_reply(answer)
     if waited:
         if isinstance(answers[-2], Exception):
-            refuse(answers[-2])
+            raise_for_reply(answers[-2])
         reached = answers[-1]
         if not isinstance(reached, int) or reached < replicas:
             raise NotDurable(
@@ -130,35 +130,35 @@ def interpret(request: Request, answers: list[object], resent: bool, replicas: i
 
 def was_run(request: Request, answers: list[object]) -> bool:
     """Whether the request itself was done, whatever came of the wait for its replicas."""
-    return not isinstance(_own(request, answers), Exception)
+    return not isinstance(_call_answer(request, answers), Exception)
 
 
-def _own(request: Request, answers: list[object]) -> object:
-    return answers[0] if request.before is None else _of_transaction(answers[:4])
+def _call_answer(request: Request, answers: list[object]) -> object:
+    return answers[0] if request.prelude is None else _transaction_answer(answers[:4])
 
 
-def _of_transaction(answers: list[object]) -> object:
+def _transaction_answer(answers: list[object]) -> object:
     """The call's answer among those of MULTI, a command, the call and EXEC, or what kept it from running."""
     done = answers[-1]
     if isinstance(done, list):
-        return next((each for each in done if isinstance(each, Exception)), done[-1])
-    return next(each for each in answers if isinstance(each, Exception))
+        return next((answer for answer in done if isinstance(answer, Exception)), done[-1])
+    return next(answer for answer in answers if isinstance(answer, Exception))
 
 
-def refuse(error: Exception) -> NoReturn:
+def raise_for_reply(error: Exception) -> NoReturn:
     """Raise what one of the server's errors means: the script is missing, later, elsewhere, or refused for good."""
     if isinstance(error, NoScriptError):
         raise ScriptMissing
-    if isinstance(error, _LATER) or str(error).startswith("BUSY"):
+    if isinstance(error, _TEMPORARY_ERRORS) or str(error).startswith("BUSY"):
         # Of TRYAGAIN redis-py keeps the text alone, which is about keys: what it means is about the slot.
         text = "its slot is being moved" if isinstance(error, TryAgainError) else str(error) or type(error).__name__
-        raise TryLater(text, elsewhere=isinstance(error, _ELSEWHERE))
+        raise TemporaryError(text, on_other_server=isinstance(error, _OTHER_SERVER_ERRORS))
     if isinstance(error, AskError):
         raise error
-    raise refusal(error) from error
+    raise to_tickwheel_error(error) from error
 
 
-def refusal(error: Exception) -> TickwheelError:
+def to_tickwheel_error(error: Exception) -> TickwheelError:
     """The error of ours for one of the server's."""
     text = str(error)
     if isinstance(error, AskError):
@@ -174,75 +174,75 @@ def refusal(error: Exception) -> TickwheelError:
     return TickwheelError(f"the server refused the call: {text}")
 
 
-def refused(error: BaseException) -> TickwheelError | None:
+def permanent_error(error: BaseException) -> TickwheelError | None:
     """The error of ours where a connection or subscription was refused for good; None where it may be tried again."""
     # Of any answer to a new connection the asyncio half of redis-py makes a lost connection.
-    said = error.__cause__ if isinstance(error.__cause__, RedisError) else error
-    final = isinstance(said, AuthenticationError | ResponseError) and not isinstance(said, _LATER)
-    return refusal(said) if final and isinstance(said, Exception) else None
+    cause = error.__cause__ if isinstance(error.__cause__, RedisError) else error
+    final = isinstance(cause, AuthenticationError | ResponseError) and not isinstance(cause, _TEMPORARY_ERRORS)
+    return to_tickwheel_error(cause) if final and isinstance(cause, Exception) else None
 
 
-def raise_refused(error: BaseException | None) -> None:
+def raise_if_permanent(error: BaseException | None) -> None:
     """Raise the error of ours where this one says that it is for good."""
-    final = None if error is None else refused(error)
+    final = None if error is None else permanent_error(error)
     if final is not None:
         raise final from error
 
 
 @dataclass(slots=True)
-class Attempts:
+class RetryBudget:
     """When a round that got no answer is sent again: exponential back-off with full jitter, until the time is up.
 
     ``seldom`` is one for all rounds of a client: a server that is away for long fills no log.
     """
 
-    where: str
+    display_url: str
     seconds: float
-    seldom: Seldom
+    log_throttle: LogThrottle
     _started: float = field(default_factory=time.monotonic)
     _count: int = 0
 
-    def pause(self, error: Exception, sent: bool) -> float:
+    def backoff_or_raise(self, error: Exception, sent: bool) -> float:
         """Seconds to wait before the next attempt; Unavailable where the time is up. What was ``sent`` may be done."""
         self._count += 1
         spent = time.monotonic() - self._started
-        raise_refused(error)
-        what = "put off by" if isinstance(error, TryLater) else "no answer from"
+        raise_if_permanent(error)
+        cause = "put off by" if isinstance(error, TemporaryError) else "no answer from"
         if spent >= self.seconds:
             raise Unavailable(
-                f"{what} {self.where} in {spent:.1f} s and {self._count} attempts:"
+                f"{cause} {self.display_url} in {spent:.1f} s and {self._count} attempts:"
                 f" {str(error) or type(error).__name__}"
                 + ("; the call may have been done, and can be sent again" if sent else "; nothing was done"),
                 may_have_happened=sent,
             ) from error
         pause = random.uniform(0, min(0.5, 0.01 * 2 ** min(self._count, 10)))
-        level = self.seldom.level(f"{what}: {error}")
-        where = urls.abridged(self.where)
-        log.log(level, "%s %s (attempt %d): %s; again in %.3f s", what, where, self._count, error, pause)
+        level = self.log_throttle.level(f"{cause}: {error}")
+        short_url = first_node_only(self.display_url)
+        log.log(level, "%s %s (attempt %d): %s; again in %.3f s", cause, short_url, self._count, error, pause)
         return min(pause, max(self.seconds - spent, 0))
 
-    def answered(self) -> None:
+    def on_answer(self) -> None:
         """The whole round was: after an attempt that was not, that is told where such trouble was."""
-        if self._count and self.seldom.has_told:
-            self.seldom.has_told = False
-            log.info("answered again by %s (attempt %d)", urls.abridged(self.where), self._count + 1)
+        if self._count and self.log_throttle.has_logged:
+            self.log_throttle.has_logged = False
+            log.info("answered again by %s (attempt %d)", first_node_only(self.display_url), self._count + 1)
 
 
 __all__ = [
     "ASKING",
+    "CONNECTION_ERRORS",
     "LOST_CONNECTION",
     "REPLICA_ANSWER_S",
-    "UNANSWERED",
-    "Attempts",
+    "RetryBudget",
     "ScriptMissing",
-    "TryLater",
-    "asking",
+    "TemporaryError",
     "commands",
     "interpret",
     "log",
-    "raise_refused",
-    "refuse",
-    "refused",
-    "sources",
+    "permanent_error",
+    "prefix_asking",
+    "raise_for_reply",
+    "raise_if_permanent",
+    "script_sources",
     "was_run",
 ]

@@ -9,9 +9,9 @@ from typing import Any
 
 from redis.exceptions import AskError
 
-from tickwheel.redis.topology import Topology, named, slot_of
+from tickwheel.redis.topology import Topology, hash_slot, node_name
 from tickwheel.redis.wait_list import WaitList
-from tickwheel.runtime.log_throttle import Seldom
+from tickwheel.runtime.log_throttle import LogThrottle
 
 _log = logging.getLogger("tickwheel")
 
@@ -24,92 +24,98 @@ class Subscriptions:
         topology: Topology,
         waiters: WaitList,
         channels: Callable[[str], list[str]],
-        stands: Callable[[str], None],
+        on_confirmed: Callable[[str], None],
     ) -> None:
         """``channels`` names a queue's, one for each shard; ``stands`` is told of a queue whose all are confirmed."""
-        self.map_is_old = False
+        self.slots_stale = False
         self._topology = topology
         self._waiters = waiters
         self._channels = channels
-        self._stands = stands
+        self._on_confirmed = on_confirmed
         # By channel: its queue and shard; where it was subscribed to last. By queue, channels not confirmed so far.
-        self._of: dict[bytes, tuple[str, int]] = {}
-        self._at: dict[bytes, str] = {}
+        self._queue_shard_by_channel: dict[bytes, tuple[str, int]] = {}
+        self._server_by_channel: dict[bytes, str] = {}
         self._unconfirmed: dict[str, set[bytes]] = {}
         # What was published on these is lost: once they stand again, everybody looks.
         self._interrupted: set[bytes] = set()
-        self._seldom = Seldom()
+        self._log_throttle = LogThrottle()
 
     @property
-    def all_stand(self) -> bool:
+    def all_confirmed(self) -> bool:
         """Whether nothing is interrupted, and every channel of every queue was confirmed."""
         return not self._interrupted and not any(list(self._unconfirmed.values()))
 
     def add(self, queue: str) -> None:
         """Somebody waits for the queue."""
-        found = {channel.encode(): (queue, shard) for shard, channel in enumerate(self._channels(queue))}
-        self._unconfirmed[queue] = set(found)
-        self._of |= found
+        channels = {channel.encode(): (queue, shard) for shard, channel in enumerate(self._channels(queue))}
+        self._unconfirmed[queue] = set(channels)
+        self._queue_shard_by_channel |= channels
 
-    def wanted(self) -> dict[str, list[bytes]]:
+    def missing_by_server(self) -> dict[str, list[bytes]]:
         """By server, the channels to subscribe to there now."""
-        found: dict[str, list[bytes]] = {}
-        for channel, (_, shard) in self._of.items():
-            server, at = self._topology.server(shard), self._at.get(channel)
+        missing: dict[str, list[bytes]] = {}
+        for channel, (_, shard) in self._queue_shard_by_channel.items():
+            server, at = self._topology.server(shard), self._server_by_channel.get(channel)
             if server is None:
-                self.map_is_old = True
+                self.slots_stale = True
             elif server != at:
                 if at is not None:
                     self._interrupted.add(channel)
-                self._at[channel] = server
-                found.setdefault(server, []).append(channel)
-        return found
+                self._server_by_channel[channel] = server
+                missing.setdefault(server, []).append(channel)
+        return missing
 
-    def tell(self, trouble: str) -> None:
+    def log_problem(self, problem: str) -> None:
         """Log what keeps wake-ups away, once in a while. That they come again is logged when all stand."""
-        _log.log(self._seldom.level(trouble), "%s", trouble)
+        _log.log(self._log_throttle.level(problem), "%s", problem)
 
-    def lost(self, server: str) -> None:
+    def on_connection_lost(self, server: str) -> None:
         """The connection to a server is gone, or there was none to be had."""
-        self._forget([channel for channel, at in self._at.items() if at == server])
+        self._forget([channel for channel, at in self._server_by_channel.items() if at == server])
 
-    def hear(self, server: str, message: Any) -> None:
+    def on_message(self, server: str, message: Any) -> None:
         """A message of the server's, or its answer to a subscription."""
         kind, channel, data = message
-        queue, _ = self._of[channel]
+        queue, _ = self._queue_shard_by_channel[channel]
         if kind == b"smessage":
             self._waiters.wake(queue, int(data))
-        elif self._at.get(channel) != server:
+        elif self._server_by_channel.get(channel) != server:
             return
         elif kind == b"ssubscribe":
-            self._confirmed(queue, channel)
+            self._mark_confirmed(queue, channel)
         elif kind == b"sunsubscribe":
             self._forget([channel])
-        if self._seldom.has_told and self.all_stand:
-            self._seldom.has_told = False
+        if self._log_throttle.has_logged and self.all_confirmed:
+            self._log_throttle.has_logged = False
             _log.info("wake-ups come again: all subscriptions stand")
 
-    def passed_on(self, server: str, error: AskError) -> None:
+    def on_redirect(self, server: str, error: AskError) -> None:
         """The server's answer to a subscription: another one has the slot."""
-        self._topology.moved(error.slot_id, named(error.host, error.port, server))
-        moved = [channel for channel, at in self._at.items() if at == server and self._slot(channel) == error.slot_id]
+        self._topology.apply_moved(error.slot_id, node_name(error.host, error.port, server))
+        moved = [
+            channel
+            for channel, at in self._server_by_channel.items()
+            if at == server and self._hash_slot(channel) == error.slot_id
+        ]
         self._forget(moved)
-        self.map_is_old = False
+        self.slots_stale = False
 
-    def _confirmed(self, queue: str, channel: bytes) -> None:
+    def _mark_confirmed(self, queue: str, channel: bytes) -> None:
         self._unconfirmed[queue].discard(channel)
         if not self._unconfirmed[queue]:
-            self._stands(queue)
+            self._on_confirmed(queue)
         if channel in self._interrupted:
             self._interrupted.remove(channel)
-            if not any(self._at.get(each) == self._at[channel] for each in self._interrupted):
+            if not any(
+                self._server_by_channel.get(other) == self._server_by_channel[channel] for other in self._interrupted
+            ):
                 self._waiters.wake_all()
 
     def _forget(self, channels: list[bytes]) -> None:
         for channel in channels:
-            del self._at[channel]
+            del self._server_by_channel[channel]
         self._interrupted.update(channels)
-        self.map_is_old = self._topology.is_cluster
+        self.slots_stale = self._topology.is_cluster
 
-    def _slot(self, channel: bytes) -> int:
-        return slot_of(self._of[channel][1])
+    def _hash_slot(self, channel: bytes) -> int:
+        return hash_slot(self._queue_shard_by_channel[channel][1])

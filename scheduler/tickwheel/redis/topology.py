@@ -9,12 +9,12 @@ from typing import Any
 
 from redis.crc import key_slot
 
-SLOTS = 16_384
+HASH_SLOTS = 16_384
 SINGLE = ""
 
 
-@lru_cache(maxsize=SLOTS)
-def slot_of(shard: int) -> int:
+@lru_cache(maxsize=HASH_SLOTS)
+def hash_slot(shard: int) -> int:
     """The hash slot of a shard, all of whose keys carry the tag ``{shard}``."""
     return key_slot(b"%d" % shard)
 
@@ -30,48 +30,48 @@ class Topology:
         self.is_cluster = seeds[0] != SINGLE
         self.version = 0
         self._seeds = list(seeds)
-        self._known = list(seeds)
-        self._primaries: list[str | None] = [None if self.is_cluster else seeds[0]] * SLOTS
+        self._nodes = list(seeds)
+        self._primaries: list[str | None] = [None if self.is_cluster else seeds[0]] * HASH_SLOTS
 
     def server(self, shard: int) -> str | None:
         """The server that holds the shard, as far as is known."""
-        return self._primaries[slot_of(shard)]
+        return self._primaries[hash_slot(shard)]
 
-    def one_shard_each(self) -> dict[str, int]:
+    def representative_shards(self) -> dict[str, int]:
         """For each primary the first shard that it holds, or would, of as many as there can be."""
-        found: dict[str, int] = {}
+        shards: dict[str, int] = {}
         wanted = {server for server in self._primaries if server is not None}
-        for shard in range(SLOTS):
+        for shard in range(HASH_SLOTS):
             server = self.server(shard)
             if server is not None:
-                found.setdefault(server, shard)
-            if len(found) == len(wanted):
+                shards.setdefault(server, shard)
+            if len(shards) == len(wanted):
                 break
-        return found
+        return shards
 
-    def known(self) -> list[str]:
+    def all_nodes(self) -> list[str]:
         """All servers that may know the map: primaries, replicas, those that the URL names."""
-        return list(self._known)
+        return list(self._nodes)
 
-    def learn(self, slots: Any, told_by: str) -> None:
+    def update_from_cluster_slots(self, slots: Any, reported_by: str) -> None:
         """Take over the answer to CLUSTER SLOTS of one of the servers."""
-        primaries: list[str | None] = [None] * SLOTS
-        known: dict[str, None] = {}
+        primaries: list[str | None] = [None] * HASH_SLOTS
+        nodes: dict[str, None] = {}
         for first, last, primary, *replicas in slots:
-            primaries[first : last + 1] = [named(primary[0], primary[1], told_by)] * (last + 1 - first)
-            known |= dict.fromkeys(named(each[0], each[1], told_by) for each in (primary, *replicas))
+            primaries[first : last + 1] = [node_name(primary[0], primary[1], reported_by)] * (last + 1 - first)
+            nodes |= dict.fromkeys(node_name(node[0], node[1], reported_by) for node in (primary, *replicas))
         self._primaries = primaries
-        self._known = list(known | dict.fromkeys(self._seeds))
+        self._nodes = list(nodes | dict.fromkeys(self._seeds))
         self.version += 1
 
-    def moved(self, slot: int, server: str) -> None:
+    def apply_moved(self, moved_slot: int, server: str) -> None:
         """A server said that another one has the slot now."""
-        self._primaries[slot] = server
+        self._primaries[moved_slot] = server
 
 
-def named(host: bytes | str | None, port: int, told_by: str) -> str:
+def node_name(host: bytes | str | None, port: int, reported_by: str) -> str:
     """The name of a server; one that does not know its own host is reached by the name of who told of it."""
     text = host.decode() if isinstance(host, bytes) else host or ""
     if text in ("", "?"):
-        text = told_by.rpartition(":")[0].strip("[]")
+        text = reported_by.rpartition(":")[0].strip("[]")
     return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from redis.connection import ConnectionPool
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.redis.topology import SINGLE
 
 # The environment of a process, unlike its arguments, is for its own user to read.
@@ -43,22 +43,22 @@ def servers(url: str) -> list[str]:
     """The ``host:port`` of each server of a cluster that its URL names; for a single server the empty name."""
     if not _is_cluster(url):
         return [SINGLE]
-    named = [each.strip() for each in urlsplit(url).netloc.rpartition("@")[2].split(",")]
-    return [each if re.search(r":[0-9]*$", each.rpartition("]")[2]) else f"{each}:{_PORT}" for each in named]
+    nodes = [node.strip() for node in urlsplit(url).netloc.rpartition("@")[2].split(",")]
+    return [node if re.search(r":[0-9]*$", node.rpartition("]")[2]) else f"{node}:{_PORT}" for node in nodes]
 
 
-def of_server(url: str, server: str) -> str:
+def node_url(url: str, node: str) -> str:
     """The URL of one server of a cluster, with the user and options of the cluster's; a single server's as it is."""
-    if server == SINGLE:
+    if node == SINGLE:
         return url
     parts = urlsplit(url)
     user, at, _ = parts.netloc.rpartition("@")
     scheme = _CLUSTERS[parts.scheme]
     # What stands behind the servers goes along as it is, so that nothing that is wrong in it passes for right.
-    return f"{scheme}://{user}{at}{server}{url.partition('://')[2].removeprefix(parts.netloc)}"
+    return f"{scheme}://{user}{at}{node}{url.partition('://')[2].removeprefix(parts.netloc)}"
 
 
-def without_password(url: str) -> str:
+def redact(url: str) -> str:
     """As it may stand in a log: the password, before the host or among the options, is ``***``."""
     parts = urlsplit(url)
     # An option's name may be written with escapes, as the library that reads it understands them.
@@ -69,13 +69,13 @@ def without_password(url: str) -> str:
     )
     user, at, host = parts.netloc.rpartition("@")
     name, colon, _ = user.partition(":")
-    shown = f"{parts.scheme}://{name}{colon}{'***' if colon else ''}{at}{host}{parts.path}"
-    return f"{shown}?{query}" if query else shown
+    redacted = f"{parts.scheme}://{name}{colon}{'***' if colon else ''}{at}{host}{parts.path}"
+    return f"{redacted}?{query}" if query else redacted
 
 
-def abridged(shown: str) -> str:
+def first_node_only(redacted_url: str) -> str:
     """What `without_password` shows, without the servers of a cluster after the first: for a log."""
-    return re.sub(r"^(rediss?\+cluster://[^,/?]*),[^/?]*", r"\1,…", shown)
+    return re.sub(r"^(rediss?\+cluster://[^,/?]*),[^/?]*", r"\1,…", redacted_url)
 
 
 def default_lock(url: str, namespace: str) -> Path:
@@ -90,7 +90,7 @@ def _check_servers(url: str) -> None:
         # What looks like a port may be a password that is not escaped.
         return
     try:
-        named = [urlsplit(of_server(url, server)) for server in servers(url)]
+        named = [urlsplit(node_url(url, server)) for server in servers(url)]
         hosts = [parts.hostname for parts in named]
     except ValueError:
         return
@@ -109,21 +109,23 @@ def _is_cluster(url: str) -> bool:
 
 def _names_database_0(url: str) -> bool:
     parts = urlsplit(url)
-    databases = [value for name, _, value in (each.partition("=") for each in parts.query.split("&")) if name == "db"]
+    databases = [
+        value for name, _, value in (option.partition("=") for option in parts.query.split("&")) if name == "db"
+    ]
     return parts.path in ("", "/", "/0") and set(databases) <= {"0"}
 
 
 def _is_understood(url: str) -> bool:
     try:
         named = servers(url)
-        return all(not server.startswith(":") and _is_one_server(of_server(url, server)) for server in named)
+        return all(not server.startswith(":") and _is_one_server(node_url(url, server)) for server in named)
     except ValueError:
         return False
 
 
 def _is_one_server(url: str) -> bool:
     try:
-        arguments.text("url", url, _BYTES, nul=False)
+        validation.text("url", url, _BYTES, nul=False)
         parts = urlsplit(url)
         names = {option.partition("=")[0] for option in parts.query.split("&") if option}
         if not names <= _OPTIONS | (_TLS_OPTIONS if parts.scheme == "rediss" else set()):

@@ -33,7 +33,7 @@ class WaitList:
         self._lock = threading.Lock()
         self._queues: dict[str, OrderedDict[Waiter, None]] = {}
         # How often a waiter was woken.
-        self.woken = 0
+        self.wakeup_count = 0
 
     def add(self, queue: str, notify: Callable[[], None]) -> Waiter:
         """Enter a waiter at the end of its queue's line."""
@@ -53,33 +53,33 @@ class WaitList:
             chosen = self._choose(waiter.queue, 1, waiter._hops) if unused else []
             if not line:
                 self._queues.pop(waiter.queue, None)
-        self._tell(chosen)
+        self._notify(chosen)
 
     def wake(self, queue: str, count: int) -> None:
         """``count`` messages became ready: wake as many."""
         with self._lock:
             line = self._queues.get(queue)
             chosen = self._choose(queue, count, len(line)) if line else []
-        self._tell(chosen)
+        self._notify(chosen)
 
     def wake_all(self) -> None:
         """Wake-ups may have been lost: let everybody look once."""
         with self._lock:
             chosen = [w for queue, line in self._queues.items() for w in self._choose(queue, len(line), 0)]
-        self._tell(chosen)
+        self._notify(chosen)
 
     def sweep(self) -> None:
         """Let the next waiter of each queue look, in case a wake-up was lost."""
         with self._lock:
             chosen = [waiter for queue in self._queues for waiter in self._choose(queue, 1, 0)]
-        self._tell(chosen)
+        self._notify(chosen)
 
-    def pass_on(self, waiter: Waiter) -> None:
+    def forward(self, waiter: Waiter) -> None:
         """The wake-up was not for this waiter: let the next one look, unless all have."""
         with self._lock:
             hops, waiter._hops = waiter._hops, 0
             chosen = self._choose(waiter.queue, 1, hops - 1) if hops > 1 else []
-        self._tell(chosen)
+        self._notify(chosen)
 
     def consume(self, waiter: Waiter) -> bool:
         """Whether the waiter was woken since it last asked."""
@@ -92,7 +92,7 @@ class WaitList:
         with self._lock:
             return sum(map(len, self._queues.values()))
 
-    def has(self, queue: str) -> bool:
+    def has_waiter(self, queue: str) -> bool:
         """Whether anybody waits for the queue."""
         return queue in self._queues
 
@@ -105,26 +105,26 @@ class WaitList:
         # Round robin: who was chosen goes to the end of the line.
         line = self._queues[queue]
         chosen: list[Waiter] = []
-        for waiter in list(line) if count >= len(line) else _first(line, count):
+        for waiter in list(line) if count >= len(line) else _select_unwoken(line, count):
             line.move_to_end(waiter)
             waiter._woken = True
             waiter._hops = max(waiter._hops, hops)
             chosen.append(waiter)
-        self.woken += len(chosen)
+        self.wakeup_count += len(chosen)
         return chosen
 
     @staticmethod
-    def _tell(chosen: list[Waiter]) -> None:
+    def _notify(chosen: list[Waiter]) -> None:
         for waiter in chosen:
             waiter.notify()
 
 
-def _first(line: OrderedDict[Waiter, None], count: int) -> list[Waiter]:
-    found: list[Waiter] = []
+def _select_unwoken(line: OrderedDict[Waiter, None], count: int) -> list[Waiter]:
+    chosen: list[Waiter] = []
     for waiter in line:
         if waiter._woken:
             continue
-        found.append(waiter)
-        if len(found) == count:
+        chosen.append(waiter)
+        if len(chosen) == count:
             break
-    return found
+    return chosen

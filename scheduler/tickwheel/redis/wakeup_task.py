@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from redis.exceptions import AskError
 
-from tickwheel.redis.asyncio_pools import AsyncServerPools, read_answer
-from tickwheel.redis.replies import UNANSWERED, raise_refused, refused
+from tickwheel.redis.asyncio_pools import AsyncConnectionPools, read_answer
+from tickwheel.redis.replies import CONNECTION_ERRORS, permanent_error, raise_if_permanent
 from tickwheel.redis.subscriptions import Subscriptions
 from tickwheel.redis.wait_list import CONFIRM_S, RECONNECT_S, REFUSED_S, SWEEP_S, WaitList
 
@@ -23,7 +23,7 @@ class TaskWaiter:
         self._check = check
         self._waiter = waiters.add(queue, self._event.set)
 
-    async def park(self, seconds: float) -> None:
+    async def wait(self, seconds: float) -> None:
         """Sleep until woken, or for so many seconds. Raises what the server refused the subscription with."""
         try:
             # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the wake-up.
@@ -40,45 +40,45 @@ class TaskWaiter:
         """Let this one look, whatever there is."""
         self._event.set()
 
-    def pass_on(self) -> None:
-        self._waiters.pass_on(self._waiter)
+    def forward(self) -> None:
+        self._waiters.forward(self._waiter)
 
-    def leave(self) -> None:
+    def unsubscribe(self) -> None:
         self._waiters.remove(self._waiter)
 
 
-class WakeTask:
+class WakeupTask:
     """Subscribes to the wake channels of the queues that somebody waits for, on every shard."""
 
-    def __init__(self, servers: AsyncServerPools, channels: Callable[[str], list[str]]) -> None:
+    def __init__(self, servers: AsyncConnectionPools, channels: Callable[[str], list[str]]) -> None:
         self._servers = servers
         self._waiters = WaitList()
         self._queues: dict[str, asyncio.Event] = {}
-        self._subscriptions = Subscriptions(servers.topology, self._waiters, channels, self._stands)
+        self._subscriptions = Subscriptions(servers.topology, self._waiters, channels, self._on_confirmed)
         # By server, its connection and what is being read from it.
         self._connections: dict[str, Any] = {}
         self._reading: dict[str, asyncio.Future[Any]] = {}
-        self._nudged = asyncio.Event()
-        self._swept = 0.0
+        self._interrupted = asyncio.Event()
+        self._last_sweep = 0.0
         self._error: Exception | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
     @property
-    def parked(self) -> int:
+    def waiter_count(self) -> int:
         """How many tasks wait."""
         return self._waiters.count()
 
-    def waited_for(self, queue: str) -> bool:
+    def has_waiter(self, queue: str) -> bool:
         """Whether a task waits for the queue."""
-        return self._waiters.has(queue)
+        return self._waiters.has_waiter(queue)
 
     @property
-    def woken(self) -> int:
+    def wakeup_count(self) -> int:
         """How often one was woken."""
-        return self._waiters.woken
+        return self._waiters.wakeup_count
 
-    async def watch(self, queue: str) -> TaskWaiter:
+    async def subscribe(self, queue: str) -> TaskWaiter:
         """A waiter for the queue, once its subscription stands; without a server, one that only the sweep wakes.
 
         Raises Forbidden, or another TickwheelError, where the server refuses the subscription.
@@ -87,14 +87,14 @@ class WakeTask:
         if confirmed is None:
             confirmed = self._queues[queue] = asyncio.Event()
             self._subscriptions.add(queue)
-            self._nudged.set()
+            self._interrupted.set()
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="tickwheel-wake")
         try:
             async with asyncio.timeout(CONFIRM_S):
                 await confirmed.wait()
         except TimeoutError:
-            self._subscriptions.tell(f"no subscription to queue {queue!r} yet: a dequeue waits for the sweep")
+            self._subscriptions.log_problem(f"no subscription to queue {queue!r} yet: a dequeue waits for the sweep")
         self._check()
         return TaskWaiter(self._waiters, queue, self._check)
 
@@ -107,7 +107,7 @@ class WakeTask:
         task, self._task = self._task, None
         # Beside the cancellation, which redis-py may lose on the way (`AsyncIO.run`).
         self._stopping = True
-        self._nudged.set()
+        self._interrupted.set()
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -118,44 +118,44 @@ class WakeTask:
     async def _run(self) -> None:
         try:
             while not self._stopping:
-                await self._place()
-                for server in await self._readable():
-                    await self._at(server, self._hear)
-                if time.monotonic() - self._swept >= SWEEP_S:
+                await self._subscribe_missing()
+                for server in await self._wait_readable():
+                    await self._on_server(server, self._on_reader_done)
+                if time.monotonic() - self._last_sweep >= SWEEP_S:
                     self._waiters.sweep()
-                    self._swept = time.monotonic()
+                    self._last_sweep = time.monotonic()
         finally:
             for server in list(self._connections):
-                await self._drop(server)
+                await self._close_connection(server)
 
     def _check(self) -> None:
-        raise_refused(self._error)
+        raise_if_permanent(self._error)
 
-    def _stands(self, queue: str) -> None:
+    def _on_confirmed(self, queue: str) -> None:
         self._queues[queue].set()
 
-    async def _place(self) -> None:
+    async def _subscribe_missing(self) -> None:
         """Subscribe to what is not subscribed to, where it belongs."""
-        if self._subscriptions.map_is_old:
+        if self._subscriptions.slots_stale:
             try:
-                await self._servers.read_map()
-                self._subscriptions.map_is_old = False
-            except UNANSWERED as error:
-                self._subscriptions.tell(f"wake-ups interrupted, where to subscribe is not known: {error}")
+                await self._servers.refresh_slots()
+                self._subscriptions.slots_stale = False
+            except CONNECTION_ERRORS as error:
+                self._subscriptions.log_problem(f"wake-ups interrupted, where to subscribe is not known: {error}")
                 await asyncio.sleep(RECONNECT_S)
-        for server, channels in self._subscriptions.wanted().items():
-            await self._at(server, partial(self._subscribe, channels))
+        for server, channels in self._subscriptions.missing_by_server().items():
+            await self._on_server(server, partial(self._subscribe, channels))
 
-    async def _at(self, server: str, work: Callable[[str], Awaitable[None]]) -> None:
+    async def _on_server(self, server: str, work: Callable[[str], Awaitable[None]]) -> None:
         """Do something at a server; where its connection is lost, or refused, its channels are to be placed again."""
         try:
             await work(server)
-        except UNANSWERED as error:
-            self._subscriptions.lost(server)
-            await self._drop(server)
-            self._subscriptions.tell(f"wake-ups interrupted, subscribing again: {error}")
+        except CONNECTION_ERRORS as error:
+            self._subscriptions.on_connection_lost(server)
+            await self._close_connection(server)
+            self._subscriptions.log_problem(f"wake-ups interrupted, subscribing again: {error}")
             self._error = error
-            if refused(error) is None:
+            if permanent_error(error) is None:
                 await asyncio.sleep(RECONNECT_S)
                 return
             for confirmed in self._queues.values():
@@ -166,42 +166,42 @@ class WakeTask:
     async def _subscribe(self, channels: list[bytes], server: str) -> None:
         connection = self._connections.get(server)
         if connection is None:
-            connection = self._connections[server] = await self._servers.listening(server)
+            connection = self._connections[server] = await self._servers.open_subscriber(server)
             self._reading[server] = asyncio.ensure_future(self._listen(server))
         # One channel a command: channels of several shards lie in several slots.
         packed = connection.pack_commands([("SSUBSCRIBE", channel) for channel in channels])
         await connection.send_packed_command(packed)
 
-    async def _readable(self) -> list[str]:
+    async def _wait_readable(self) -> list[str]:
         """The servers that have said something that is no message, after a while at most."""
-        nudged = asyncio.ensure_future(self._nudged.wait())
+        interrupted = asyncio.ensure_future(self._interrupted.wait())
         try:
-            rest = max(self._swept + SWEEP_S - time.monotonic(), 0)
-            waited = [nudged, *self._reading.values()]
+            rest = max(self._last_sweep + SWEEP_S - time.monotonic(), 0)
+            waited = [interrupted, *self._reading.values()]
             await asyncio.wait(waited, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            nudged.cancel()
-        self._nudged.clear()
+            interrupted.cancel()
+        self._interrupted.clear()
         return [server for server, reading in self._reading.items() if reading.done()]
 
     async def _listen(self, server: str) -> Exception:
         """Hear messages as they come; the first answer that is an error."""
         connection = self._connections[server]
         while not isinstance(message := cast(Any, await read_answer(connection)), Exception):
-            self._subscriptions.hear(server, message)
+            self._subscriptions.on_message(server, message)
             self._error = None
             if message[0] != b"smessage":
-                self._nudged.set()
+                self._interrupted.set()
         return message
 
-    async def _hear(self, server: str) -> None:
+    async def _on_reader_done(self, server: str) -> None:
         error = self._reading[server].result()
         if not isinstance(error, AskError):
             raise error
         self._reading[server] = asyncio.ensure_future(self._listen(server))
-        self._subscriptions.passed_on(server, error)
+        self._subscriptions.on_redirect(server, error)
 
-    async def _drop(self, server: str) -> None:
+    async def _close_connection(self, server: str) -> None:
         connection, reading = self._connections.pop(server, None), self._reading.pop(server, None)
         if reading is not None and not reading.cancel():
             # Its error is known, or of no interest.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tickwheel.driver.batch_size import Portion
+from tickwheel.driver.batch_size import AdaptiveBatchSize
 from tickwheel.storage.stream_id import id_after
 
 # Bytes of events that are read at a time, and how many times as much may be on its way: what is sent twice at most.
@@ -17,7 +17,7 @@ WINDOWS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TrimRange:
     """A beginning of the outbox whose every transition the broker has: what `lua/trim.lua` is told."""
 
     first: bytes
@@ -29,19 +29,19 @@ class Cut:
 class Window:
     """Entries that were read together. ``delivered`` is called from the producer's thread alone."""
 
-    __slots__ = ("_left", "_wake", "cut", "error")
+    __slots__ = ("_left", "_wake", "error", "trim_range")
 
-    def __init__(self, cut: Cut, wake: Callable[[], None]) -> None:
-        self.cut = cut
+    def __init__(self, trim_range: TrimRange, wake: Callable[[], None]) -> None:
+        self.trim_range = trim_range
         self.error: Any = None
-        self._left = cut.transitions
+        self._left = trim_range.transitions
         self._wake = wake
 
     @property
     def is_acknowledged(self) -> bool:
         return self._left == 0
 
-    def delivered(self, error: Any, _: Any) -> None:
+    def on_delivery(self, error: Any, _: Any) -> None:
         """The broker has acknowledged one of its transitions, or never will."""
         if error is None:
             self._left -= 1
@@ -51,13 +51,13 @@ class Window:
             self._wake()
 
 
-class Flight:
+class InFlightWindows:
     """The windows on their way, the oldest first."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._windows: deque[Window] = deque()
-        self._portion = Portion(WINDOW_BYTES)
+        self._batch_size = AdaptiveBatchSize(WINDOW_BYTES)
 
     @property
     def is_full(self) -> bool:
@@ -66,13 +66,13 @@ class Flight:
     @property
     def count(self) -> int:
         """How many entries to read next."""
-        return self._portion.count
+        return self._batch_size.count
 
     def add(self, entries: Sequence[tuple[bytes, bytes]], transitions: int) -> Window:
         """Entries that follow those before, and how many transitions they hold."""
         size = sum(len(entry) for _, entry in entries)
-        self._portion.took(len(entries), size)
-        window = Window(Cut(entries[0][0], id_after(entries[-1][0]), size, transitions), self._wake)
+        self._batch_size.observe(len(entries), size)
+        window = Window(TrimRange(entries[0][0], id_after(entries[-1][0]), size, transitions), self._wake)
         self._windows.append(window)
         return window
 
@@ -81,15 +81,15 @@ class Flight:
         """Whether there is something to cut."""
         return bool(self._windows) and self._windows[0].is_acknowledged
 
-    def take_acknowledged(self) -> Cut | None:
+    def take_acknowledged(self) -> TrimRange | None:
         """All windows up to the first that is not acknowledged, as one cut."""
-        done: list[Cut] = []
+        done: list[TrimRange] = []
         while self.has_acknowledged:
-            done.append(self._windows.popleft().cut)
+            done.append(self._windows.popleft().trim_range)
         if not done:
             return None
-        return Cut(done[0].first, done[-1].rest, sum(c.size for c in done), sum(c.transitions for c in done))
+        return TrimRange(done[0].first, done[-1].rest, sum(c.size for c in done), sum(c.transitions for c in done))
 
-    def error(self) -> Any:
+    def first_error(self) -> Any:
         """Why the broker will not take one of them; None where it may take all."""
         return next((window.error for window in self._windows if window.error is not None), None)

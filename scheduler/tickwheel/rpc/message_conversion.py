@@ -5,10 +5,10 @@ from typing import Any, Final, TypeVar
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
-from tickwheel.model.message_id import new_id
-from tickwheel.model.validation import MsAt, MsFor
+from tickwheel.model.message_id import new_message_id
+from tickwheel.model.validation import WireDuration, WireTimestamp
 from tickwheel.operations.explain import Explanation
 from tickwheel.operations.results import Change
 from tickwheel.storage import record
@@ -22,83 +22,87 @@ _STATES: Final = {state.label: messages.State.Value(f"STATE_{state.name}") for s
 _LABELS: Final = {number: label for label, number in _STATES.items()}
 
 
-def state(label: str | None) -> Any:
+def state_to_proto(label: str | None) -> Any:
     """The number of a state; unspecified for None and for what is no state."""
     return _STATES.get(label or "", messages.STATE_UNSPECIFIED)
 
 
-def label(number: int) -> str:
+def state_from_proto(number: int) -> str:
     """The name of a state; empty for what is none."""
     return _LABELS.get(number, "")
 
 
-def new_message(new: NewMessage) -> messages.NewMessage:
+def new_message_to_proto(new: NewMessage) -> messages.NewMessage:
     """A message to enqueue, checked as far as can be without its queue. Raises InvalidArgument."""
     if new.id is None:
-        id_ = new_id()
+        id_ = new_message_id()
     else:
-        arguments.message_id(new.id)
-        id_ = arguments.plain(new.id)
-    made = messages.NewMessage(id=id_, payload=arguments.payload(new.payload, limits.PAYLOAD_BYTES_MAX))
-    set_times(made, new.delay, new.due, new.deadline)
+        validation.message_id(new.id)
+        id_ = validation.to_plain_str(new.id)
+    proto = messages.NewMessage(id=id_, payload=validation.payload(new.payload, limits.PAYLOAD_BYTES_MAX))
+    set_times(proto, new.delay, new.due, new.deadline)
     if new.lease is not None:
-        made.lease_ms = arguments.duration_ms("lease", new.lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+        proto.lease_ms = validation.duration_ms("lease", new.lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
     if new.max_attempts is not None:
-        made.max_attempts = arguments.integer("max_attempts", new.max_attempts, 1, limits.MAX_ATTEMPTS_MAX)
+        proto.max_attempts = validation.integer("max_attempts", new.max_attempts, 1, limits.MAX_ATTEMPTS_MAX)
     if new.metadata is not None:
-        made.metadata.update(arguments.metadata(new.metadata))
-    return made
+        proto.metadata.update(validation.metadata(new.metadata))
+    return proto
 
 
-def set_times(made: Any, delay: timedelta | None, due: datetime | None, deadline: datetime | timedelta | None) -> None:
+def set_times(proto: Any, delay: timedelta | None, due: datetime | None, deadline: datetime | timedelta | None) -> None:
     """Fill `when` and `urgency`."""
     if delay is not None and due is not None:
         raise InvalidArgument("give a delay or a due time, not both")
     if delay is not None:
-        made.delay_ms = arguments.duration_ms("delay", delay, 0, limits.DELAY_MS_MAX)
+        proto.delay_ms = validation.duration_ms("delay", delay, 0, limits.DELAY_MS_MAX)
     elif due is not None:
-        made.due_ms = arguments.due_ms(due)
+        proto.due_ms = validation.due_ms(due)
     if deadline is not None:
-        ms, relative = arguments.deadline_ms(deadline)
+        ms, relative = validation.deadline_ms(deadline)
         if relative:
-            made.deadline_in_ms = ms
+            proto.deadline_in_ms = ms
         else:
-            made.deadline_ms = ms
+            proto.deadline_ms = ms
 
 
-def given_message(made: messages.NewMessage) -> NewMessage:
+def new_message_from_proto(proto: messages.NewMessage) -> NewMessage:
     """A message to enqueue."""
-    delay, due, deadline = given_times(made)
-    lease: Any = MsFor(made.lease_ms) if made.HasField("lease_ms") else None
+    delay, due, deadline = times_from_proto(proto)
+    lease: Any = WireDuration(proto.lease_ms) if proto.HasField("lease_ms") else None
     return NewMessage(
-        made.payload,
-        made.id or new_id(),
+        proto.payload,
+        proto.id or new_message_id(),
         delay,
         due,
         deadline,
-        made.metadata or None,
+        proto.metadata or None,
         lease,
-        made.max_attempts if made.HasField("max_attempts") else None,
+        proto.max_attempts if proto.HasField("max_attempts") else None,
     )
 
 
-def given_ms(made: Any, name: str) -> Any:
+def duration_from_proto(proto: Any, name: str) -> Any:
     """A field of milliseconds, for who expects a timedelta; None where it is not set."""
-    field = made.DESCRIPTOR.fields_by_name[name]
-    return MsFor(getattr(made, name)) if not field.has_presence or made.HasField(name) else None
+    field = proto.DESCRIPTOR.fields_by_name[name]
+    return WireDuration(getattr(proto, name)) if not field.has_presence or proto.HasField(name) else None
 
 
-def given_times(made: Any) -> tuple[Any, Any, Any]:
+def times_from_proto(proto: Any) -> tuple[Any, Any, Any]:
     """Delay, due and deadline of `when` and `urgency`, for who expects timedeltas and datetimes."""
-    when, urgency = made.WhichOneof("when"), made.WhichOneof("urgency")
+    when, urgency = proto.WhichOneof("when"), proto.WhichOneof("urgency")
     return (
-        MsFor(made.delay_ms) if when == "delay_ms" else None,
-        MsAt(made.due_ms) if when == "due_ms" else None,
-        None if urgency is None else MsAt(made.deadline_ms) if urgency == "deadline_ms" else MsFor(made.deadline_in_ms),
+        WireDuration(proto.delay_ms) if when == "delay_ms" else None,
+        WireTimestamp(proto.due_ms) if when == "due_ms" else None,
+        None
+        if urgency is None
+        else WireTimestamp(proto.deadline_ms)
+        if urgency == "deadline_ms"
+        else WireDuration(proto.deadline_in_ms),
     )
 
 
-def lease_of(message: LeasedMessage) -> messages.Lease:
+def lease_to_proto(message: LeasedMessage) -> messages.Lease:
     """What names a delivery."""
     return messages.Lease(
         id=message.id,
@@ -109,10 +113,10 @@ def lease_of(message: LeasedMessage) -> messages.Lease:
     )
 
 
-def delivery_of(message: LeasedMessage) -> messages.Delivery:
+def delivery_to_proto(message: LeasedMessage) -> messages.Delivery:
     """A message that was dequeued."""
     return messages.Delivery(
-        lease=lease_of(message),
+        lease=lease_to_proto(message),
         payload=message.payload,
         metadata=message.metadata,
         due_ms=message._due_ms,
@@ -123,9 +127,9 @@ def delivery_of(message: LeasedMessage) -> messages.Delivery:
     )
 
 
-def delivered(kind: type[M], queue: str, delivery: messages.Delivery) -> M:
+def delivery_from_proto(kind: type[M], queue: str, delivery: messages.Delivery) -> M:
     """A message that was dequeued."""
-    message = held(kind, queue, delivery.lease)
+    message = lease_from_proto(kind, queue, delivery.lease)
     message.payload = delivery.payload
     message.version = delivery.version
     message._due_ms = delivery.due_ms
@@ -136,44 +140,46 @@ def delivered(kind: type[M], queue: str, delivery: messages.Delivery) -> M:
     return message
 
 
-def held(kind: type[M], queue: str, lease: messages.Lease) -> M:
+def lease_from_proto(kind: type[M], queue: str, lease: messages.Lease) -> M:
     """A message of which no more is known than its lease."""
     value = lease.exclusive_value if lease.HasField("exclusive_value") else None
     return kind.by_lease(queue, lease.queue_number, lease.id, value, lease.token, lease.attempt)
 
 
-def result_of(result: EnqueueResult) -> messages.EnqueueResult:
+def result_to_proto(result: EnqueueResult) -> messages.EnqueueResult:
     """What became of a message that was enqueued."""
-    return messages.EnqueueResult(id=result.id, state=state(result.state), created=result.created)
+    return messages.EnqueueResult(id=result.id, state=state_to_proto(result.state), created=result.created)
 
 
-def result(found: messages.EnqueueResult) -> EnqueueResult:
+def result_from_proto(proto: messages.EnqueueResult) -> EnqueueResult:
     """What became of a message that was enqueued."""
-    return EnqueueResult(found.id, label(found.state), found.created)
+    return EnqueueResult(proto.id, state_from_proto(proto.state), proto.created)
 
 
-def change_of(change: Change) -> messages.Change:
+def change_to_proto(change: Change) -> messages.Change:
     """What a call by id did."""
     return messages.Change(
         id=change.id,
-        state=state(change.state),
+        state=state_to_proto(change.state),
         version=change.version,
         at_ms=to_ms(change.at),
         changed=change.changed,
     )
 
 
-def change(found: messages.Change) -> Change:
+def change_from_proto(proto: messages.Change) -> Change:
     """What a call by id did."""
-    return Change(found.id, label(found.state), found.version, arguments.from_ms(found.at_ms), found.changed)
+    return Change(
+        proto.id, state_from_proto(proto.state), proto.version, validation.from_ms(proto.at_ms), proto.changed
+    )
 
 
-def message_of(view: MessageView) -> messages.Message:
+def message_to_proto(view: MessageView) -> messages.Message:
     """A message as it stands."""
     return messages.Message(
         id=view.id,
         queue=view.queue,
-        state=state(view.state),
+        state=state_to_proto(view.state),
         payload=view.payload,
         metadata=view.metadata,
         due_ms=to_ms(view.due),
@@ -188,58 +194,58 @@ def message_of(view: MessageView) -> messages.Message:
     )
 
 
-def view(found: messages.Message) -> MessageView:
+def message_from_proto(proto: messages.Message) -> MessageView:
     """A message as it stands."""
     return MessageView(
-        id=found.id,
-        queue=found.queue,
-        state=label(found.state),
-        payload=found.payload,
-        metadata=dict(found.metadata),
-        due=arguments.from_ms(found.due_ms),
-        deadline=arguments.from_ms(found.deadline_ms),
-        attempt=found.attempt,
-        version=found.version,
-        exclusive_value=found.exclusive_value if found.HasField("exclusive_value") else None,
-        worker=found.worker,
-        error=found.error,
-        until=arguments.from_ms(found.until_ms) if found.HasField("until_ms") else None,
-        result=given(found, "result"),
+        id=proto.id,
+        queue=proto.queue,
+        state=state_from_proto(proto.state),
+        payload=proto.payload,
+        metadata=dict(proto.metadata),
+        due=validation.from_ms(proto.due_ms),
+        deadline=validation.from_ms(proto.deadline_ms),
+        attempt=proto.attempt,
+        version=proto.version,
+        exclusive_value=proto.exclusive_value if proto.HasField("exclusive_value") else None,
+        worker=proto.worker,
+        error=proto.error,
+        until=validation.from_ms(proto.until_ms) if proto.HasField("until_ms") else None,
+        result=optional_field(proto, "result"),
     )
 
 
-def explanation_of(told: Explanation) -> calls.ExplainResponse:
+def explanation_to_proto(explanation: Explanation) -> calls.ExplainResponse:
     """Why a message is not running."""
     return calls.ExplainResponse(
-        id=told.id,
-        state=state(told.state),
-        code=told.code,
-        reason=told.reason,
-        until_ms=None if told.until is None else to_ms(told.until),
-        ahead=told.ahead,
-        ahead_in_value=told.ahead_in_value,
-        holder=told.holder,
-        worker=told.worker,
+        id=explanation.id,
+        state=state_to_proto(explanation.state),
+        code=explanation.code,
+        reason=explanation.reason,
+        until_ms=None if explanation.until is None else to_ms(explanation.until),
+        ahead=explanation.ahead,
+        ahead_in_value=explanation.ahead_in_value,
+        holder=explanation.holder,
+        worker=explanation.worker,
     )
 
 
-def explanation(found: calls.ExplainResponse) -> Explanation:
+def explanation_from_proto(proto: calls.ExplainResponse) -> Explanation:
     """Why a message is not running."""
-    until = given(found, "until_ms")
+    until = optional_field(proto, "until_ms")
     return Explanation(
-        found.id,
-        label(found.state),
-        found.code,
-        found.reason,
-        None if until is None else arguments.from_ms(until),
-        *(given(found, name) for name in ("ahead", "ahead_in_value", "holder", "worker")),
+        proto.id,
+        state_from_proto(proto.state),
+        proto.code,
+        proto.reason,
+        None if until is None else validation.from_ms(until),
+        *(optional_field(proto, name) for name in ("ahead", "ahead_in_value", "holder", "worker")),
     )
 
 
 def to_ms(moment: datetime) -> int:
     """A moment in ms since 1970."""
-    return arguments.moment_ms("time", moment, up=False)
+    return validation.timestamp_ms("time", moment, round_up=False)
 
 
-def given(found: Any, name: str) -> Any:
-    return getattr(found, name) if found.HasField(name) else None
+def optional_field(proto: Any, name: str) -> Any:
+    return getattr(proto, name) if proto.HasField(name) else None

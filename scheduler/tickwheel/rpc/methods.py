@@ -22,8 +22,8 @@ class Method:
     path: str
     request: Any
     response: Any
-    asks_many: bool
-    answers_many: bool
+    client_streaming: bool
+    server_streaming: bool
 
 
 METHODS: Final = {

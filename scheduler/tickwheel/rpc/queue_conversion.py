@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.model.queue_config import SETTINGS, QueueConfig, parse
-from tickwheel.model.validation import MsFor
+from tickwheel.model.validation import WireDuration
 from tickwheel.operations.inspect import ForecastMinute, Lateness
-from tickwheel.rpc.message_conversion import given
+from tickwheel.rpc.message_conversion import optional_field
 from tickwheel.v1 import queue_service_pb2 as admin
 
 # Settings whose names in the service say their unit.
@@ -16,19 +16,19 @@ _FIELDS: Final = {
 } | {"payload_limit": "payload_limit_bytes"}
 
 
-def lateness(found: admin.GetCountsResponse) -> Lateness:
+def lateness_from_proto(proto: admin.GetCountsResponse) -> Lateness:
     """How late messages became deliverable."""
     return Lateness(
-        dict(sorted(found.promoted_late_ms.items())), dict(sorted(found.missed_by_ms.items())), found.deadlines
+        dict(sorted(proto.promoted_late_ms.items())), dict(sorted(proto.missed_by_ms.items())), proto.deadlines
     )
 
 
-def forecast(found: admin.GetForecastResponse) -> list[ForecastMinute]:
+def forecast_from_proto(proto: admin.GetForecastResponse) -> list[ForecastMinute]:
     """What falls due."""
-    return [ForecastMinute(arguments.from_ms(minute.start_ms), minute.due) for minute in found.minutes]
+    return [ForecastMinute(validation.from_ms(minute.start_ms), minute.due) for minute in proto.minutes]
 
 
-def settings_of(config: QueueConfig) -> admin.QueueSettings:
+def settings_to_proto(config: QueueConfig) -> admin.QueueSettings:
     """A queue's settings."""
     return admin.QueueSettings(
         exclusive_key=config.exclusive_key,
@@ -45,11 +45,11 @@ def settings_of(config: QueueConfig) -> admin.QueueSettings:
     )
 
 
-def queue_of(name: str, config: QueueConfig) -> admin.Queue:
+def queue_to_proto(name: str, config: QueueConfig) -> admin.Queue:
     """A queue as it is."""
     return admin.Queue(
         name=name,
-        settings=settings_of(config),
+        settings=settings_to_proto(config),
         enqueue_blocked=config.enqueue_blocked,
         dequeue_blocked=config.dequeue_blocked,
         number=config.number,
@@ -57,11 +57,11 @@ def queue_of(name: str, config: QueueConfig) -> admin.Queue:
     )
 
 
-def config(found: admin.Queue) -> QueueConfig:
+def queue_from_proto(proto: admin.Queue) -> QueueConfig:
     """A queue as it is."""
-    settings = found.settings
+    settings = proto.settings
     return QueueConfig(
-        exclusive_key=given(settings, "exclusive_key"),
+        exclusive_key=optional_field(settings, "exclusive_key"),
         indexed=tuple(settings.indexed.keys) if settings.HasField("indexed") else None,
         lease_ms=settings.lease_ms,
         max_attempts=settings.max_attempts,
@@ -72,37 +72,37 @@ def config(found: admin.Queue) -> QueueConfig:
         payload_limit=settings.payload_limit_bytes,
         forecast=settings.forecast,
         sink=settings.sink or None,
-        enqueue_blocked=found.enqueue_blocked,
-        dequeue_blocked=found.dequeue_blocked,
-        number=found.number,
-        version=found.version,
+        enqueue_blocked=proto.enqueue_blocked,
+        dequeue_blocked=proto.dequeue_blocked,
+        number=proto.number,
+        version=proto.version,
     )
 
 
-def settings(named: Mapping[str, Any]) -> admin.QueueSettings:
+def partial_settings_to_proto(values: Mapping[str, Any]) -> admin.QueueSettings:
     """Settings as `create_queue` takes them: those that are named. Raises InvalidArgument."""
-    checked = settings_of(parse(named))
-    made = admin.QueueSettings()
-    for name, value in named.items():
+    checked = settings_to_proto(parse(values))
+    proto = admin.QueueSettings()
+    for name, value in values.items():
         if value is None:
             continue
         if name == "indexed":
-            made.indexed.CopyFrom(checked.indexed)
+            proto.indexed.CopyFrom(checked.indexed)
         else:
             field = _FIELDS.get(name, name)
-            setattr(made, field, getattr(checked, field))
-    return made
+            setattr(proto, field, getattr(checked, field))
+    return proto
 
 
-def given_settings(asked: admin.QueueSettings) -> dict[str, Any]:
+def settings_from_proto(proto: admin.QueueSettings) -> dict[str, Any]:
     """Settings as `create_queue` takes them: those that are set."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name in SETTINGS:
         field = _FIELDS.get(name, name)
-        if not asked.HasField(field):
+        if not proto.HasField(field):
             continue
-        value = getattr(asked, field)
+        value = getattr(proto, field)
         if name == "indexed":
             value = list(value.keys)
-        found[name] = MsFor(value) if field.endswith("_ms") else value
-    return found
+        settings[name] = WireDuration(value) if field.endswith("_ms") else value
+    return settings

@@ -14,7 +14,7 @@ from google.rpc.status_pb2 import Status
 
 from tickwheel import errors
 from tickwheel.errors import TickwheelError
-from tickwheel.rpc import message_conversion as conversion
+from tickwheel.rpc import message_conversion
 from tickwheel.v1.message_pb2 import Refusal
 
 DOMAIN: Final = "tickwheel"
@@ -64,7 +64,7 @@ _KINDS: Final = {
 }
 
 
-def status_of(error: TickwheelError) -> Status:
+def error_to_status(error: TickwheelError) -> Status:
     """The status that a call ends with for this error."""
     code = next(code for kind, code in _CODES if isinstance(error, kind))
     info = ErrorInfo(reason=reason(type(error)), domain=DOMAIN)
@@ -74,41 +74,41 @@ def status_of(error: TickwheelError) -> Status:
             info.metadata[name] = str(value).lower() if isinstance(value, bool) else str(value)
     details: list[Any] = [info]
     if isinstance(error, errors.LimitExceeded):
-        again = RetryInfo()
-        again.retry_delay.FromMilliseconds(error.retry_after_ms)
-        details.append(again)
-    return Status(code=code.value[0], message=str(error), details=map(_packed, details))
+        retry_info = RetryInfo()
+        retry_info.retry_delay.FromMilliseconds(error.retry_after_ms)
+        details.append(retry_info)
+    return Status(code=code.value[0], message=str(error), details=map(_pack, details))
 
 
-def _packed(detail: Any) -> AnyMessage:
+def _pack(detail: Any) -> AnyMessage:
     packed = AnyMessage()
     packed.Pack(detail)
     return packed
 
 
-def refusal_of(error: TickwheelError) -> Refusal:
+def error_to_proto(error: TickwheelError) -> Refusal:
     """Why one message of a call was refused."""
-    state = conversion.state(getattr(error, "state", None))
+    state = message_conversion.state_to_proto(getattr(error, "state", None))
     return Refusal(reason=reason(type(error)), text=str(error), state=state)
 
 
-def refusal(found: Refusal) -> TickwheelError:
+def error_from_proto(proto: Refusal) -> TickwheelError:
     """The error that a refusal stands for."""
-    kind = _KINDS.get(found.reason, TickwheelError)
+    kind = _KINDS.get(proto.reason, TickwheelError)
     if kind is errors.InvalidTransition:
-        return errors.InvalidTransition(found.text, conversion.label(found.state))
-    return kind(found.text)
+        return errors.InvalidTransition(proto.text, message_conversion.state_from_proto(proto.state))
+    return kind(proto.text)
 
 
-def error_of(call: Any) -> TickwheelError | None:
+def error_from_status(call: Any) -> TickwheelError | None:
     """The error that a call's status stands for; None where it is none of this product's: the way there is broken."""
     for key, value in call.trailing_metadata() or ():
         if key == DETAILS:
-            return _of_status(Status.FromString(value))
+            return _error_from_details(Status.FromString(value))
     return None
 
 
-def _of_status(status: Status) -> TickwheelError | None:
+def _error_from_details(status: Status) -> TickwheelError | None:
     for detail in status.details:
         info = ErrorInfo()
         if not detail.Unpack(info) or info.domain != DOMAIN:

@@ -12,14 +12,14 @@ from tickwheel.errors import InvalidArgument
 
 SCHEMES: Final = ("grpc", "grpcs")
 _FILES: Final = ("tls_ca", "tls_cert", "tls_key")
-_USE: Final = (
+_USAGE: Final = (
     "the url of a server of this product is grpc://host:port or, with TLS, grpcs://host:port?tls_ca=FILE; a token"
     " stands before the host, as grpc://:TOKEN@host:port"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceUrl:
+class GrpcUrl:
     """What it says. ``tls_ca`` are the authorities that the server's certificate is checked by (by default those of
     the system), ``tls_cert`` and ``tls_key`` this client's own certificate, where the server asks for one.
     """
@@ -37,16 +37,18 @@ class ServiceUrl:
         try:
             parts = urlsplit(url)
             target = parts.netloc.rpartition("@")[2]
-            understood = bool(parts.scheme in SCHEMES and parts.hostname and parts.port) and parts.path in ("", "/")
+            is_valid = bool(parts.scheme in SCHEMES and parts.hostname and parts.port) and parts.path in ("", "/")
             options = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
         except ValueError:
-            understood = False
-        if not understood or parts.fragment or parts.username:
-            raise InvalidArgument(_USE)
+            is_valid = False
+        if not is_valid or parts.fragment or parts.username:
+            raise InvalidArgument(_USAGE)
         encrypted = parts.scheme == "grpcs"
         for name in options:
             if name not in _FILES or not encrypted:
-                raise InvalidArgument(f"{_USE}; the options of grpcs:// are {', '.join(_FILES)}, and grpc:// has none")
+                raise InvalidArgument(
+                    f"{_USAGE}; the options of grpcs:// are {', '.join(_FILES)}, and grpc:// has none"
+                )
         files = {name: Path(value) for name, value in options.items()}
         if ("tls_cert" in files) != ("tls_key" in files):
             raise InvalidArgument("a client's certificate has two parts: give both tls_cert and tls_key, or neither")

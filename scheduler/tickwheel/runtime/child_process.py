@@ -11,10 +11,10 @@ _log = logging.getLogger("tickwheel")
 
 _STOP_S = 10.0
 # Waits before a child that died is started again, doubling up to the last.
-_AGAIN_S = (0.1, 10.0)
+RESTART_BACKOFF_S = (0.1, 10.0)
 
 
-class Child:
+class ChildProcess:
     """Runs ``command`` until `stop`, with ``environment`` beside this program's own.
 
     It must end when its standard input does: that is how it hears of our end.
@@ -24,18 +24,18 @@ class Child:
         self,
         command: Sequence[str],
         environment: Mapping[str, str] | None = None,
-        what: str = "the event process",
+        label: str = "the event process",
         stop_s: float = _STOP_S,
     ) -> None:
         """``what`` is what the log calls it; ``stop_s`` is how long it may take to end before it is killed."""
-        self._what = what
+        self._label = label
         self._stop_s = stop_s
         self._command = list(command)
         self._environment = os.environ | dict(environment or {})
         self._pid = os.getpid()
         self._stopping = threading.Event()
         # Our end of the pipe that is its standard input.
-        self._end: int | None = None
+        self._write_end: int | None = None
         self._process = self._start()
         _children.add(self)
         self._watcher = threading.Thread(target=self._watch, name="tickwheel-child", daemon=True)
@@ -58,27 +58,27 @@ class Child:
         self._watcher.join()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        theirs, self._end = os.pipe()
+        read_end, self._write_end = os.pipe()
         try:
-            return subprocess.Popen(self._command, stdin=theirs, start_new_session=True, env=self._environment)
+            return subprocess.Popen(self._command, stdin=read_end, start_new_session=True, env=self._environment)
         finally:
-            os.close(theirs)
+            os.close(read_end)
 
     def _close_input(self) -> None:
-        end, self._end = self._end, None
-        if end is not None:
-            os.close(end)
+        write_end, self._write_end = self._write_end, None
+        if write_end is not None:
+            os.close(write_end)
 
     def _watch(self) -> None:
-        pause, longest = _AGAIN_S
+        pause, longest = RESTART_BACKOFF_S
         while True:
             code = self._process.wait()
             if self._stopping.is_set():
                 return
-            fields = {"event": "child ended", "what": self._what, "code": code, "again_s": pause}
+            fields = {"event": "child ended", "what": self._label, "code": code, "again_s": pause}
             _log.error(
                 "%s ended with code %d; starting it again in %.1f s",
-                *(self._what, code, pause),
+                *(self._label, code, pause),
                 extra={"fields": fields},
             )
             if self._stopping.wait(pause):
@@ -94,13 +94,13 @@ class Child:
 
 
 # A process that is forked from this one must not hold our end of the pipes: a child would outlive us with it.
-_children: WeakSet[Child] = WeakSet()
+_children: WeakSet[ChildProcess] = WeakSet()
 
 
-def _in_forked_process() -> None:
+def _after_fork_in_child() -> None:
     for child in list(_children):
         child._close_input()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_forked_process)
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -3,7 +3,7 @@
 from typing import Any, Protocol
 
 
-class Named(Protocol):
+class MessageRef(Protocol):
     """A message, or what a supervisor knows of one."""
 
     @property
@@ -13,7 +13,7 @@ class Named(Protocol):
     def id(self) -> str: ...
 
 
-def fields(event: str, message: Named | None = None, **more: Any) -> dict[str, Any]:
+def log_fields(event: str, message: MessageRef | None = None, **more: Any) -> dict[str, Any]:
     """For the ``extra`` of a line: what has happened, to which message, and more of it."""
-    of_message = {} if message is None else {"queue": message.queue, "id": message.id}
-    return {"fields": {"event": event, **of_message, **more}}
+    message_fields = {} if message is None else {"queue": message.queue, "id": message.id}
+    return {"fields": {"event": event, **message_fields, **more}}

@@ -5,16 +5,16 @@ import os
 from tickwheel.errors import TickwheelError, Unavailable
 
 
-class Gate:
+class ProcessGuard:
     """Open until `close`, in the process that made it."""
 
-    def __init__(self, where: str) -> None:
-        self._where = where
+    def __init__(self, display_url: str) -> None:
+        self._display_url = display_url
         self._pid = os.getpid()
         self._closed = False
 
     @property
-    def is_ours(self) -> bool:
+    def owned_by_this_process(self) -> bool:
         """Whether this process made it, and was not forked from the one that did."""
         return os.getpid() == self._pid
 
@@ -25,15 +25,16 @@ class Gate:
         """Raises TickwheelError where nothing may be sent; Unavailable where the call had been ``sent`` before."""
         if self._closed and sent:
             raise Unavailable(
-                f"the client of {self._where} was closed before the call had its answer: it may have been done, and"
+                f"the client of {self._display_url} was closed before the call had its answer: it may have been"
+                " done, and"
                 " can be sent again by another client",
                 may_have_happened=True,
             )
         if self._closed:
-            raise TickwheelError(f"the client of {self._where} is closed: open another")
-        if not self.is_ours:
+            raise TickwheelError(f"the client of {self._display_url} is closed: open another")
+        if not self.owned_by_this_process:
             # Its connections and sessions are the parent's: two processes would get each other's answers.
             raise TickwheelError(
-                f"the client of {self._where} was opened by process {self._pid}, and this one, {os.getpid()}, was"
+                f"the client of {self._display_url} was opened by process {self._pid}, and this one, {os.getpid()}, was"
                 " forked from it: open a client of its own here"
             )

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 
-def hear(numbers: tuple[signal.Signals, ...], action: Callable[[], object]) -> None:
+def handle_in_thread(numbers: tuple[signal.Signals, ...], action: Callable[[], object]) -> None:
     """Have ``action`` called for each of these signals. To be called in the main thread."""
     # Its `put` may interrupt itself.
-    heard: SimpleQueue[int] = SimpleQueue()
+    received: SimpleQueue[int] = SimpleQueue()
     for number in numbers:
-        signal.signal(number, lambda number, frame: heard.put(number))
+        signal.signal(number, lambda number, frame: received.put(number))
 
-    def answer() -> None:
+    def handle_signals() -> None:
         while True:
-            heard.get()
+            received.get()
             action()
 
-    threading.Thread(target=answer, name="tickwheel-signals", daemon=True).start()
+    threading.Thread(target=handle_signals, name="tickwheel-signals", daemon=True).start()

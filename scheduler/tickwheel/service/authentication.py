@@ -9,19 +9,22 @@ from typing import Any
 import grpc
 
 from tickwheel.errors import TickwheelError
-from tickwheel.service.authorization import CALL, NOBODY, ROLES, Access, Role
+from tickwheel.service.authorization import CALL, ROLES, UNKNOWN_CALLER, Role, TokenStore
 
 
-class Admission(grpc.GenericRpcHandler):
+class AuthenticatingHandler(grpc.GenericRpcHandler):
     """The methods of the service by path, for who may call them."""
 
     def __init__(
-        self, access: Access, methods: Mapping[str, Any], refusing: Callable[[str, TickwheelError], Any]
+        self,
+        token_store: TokenStore,
+        methods: Mapping[str, Any],
+        make_error_handler: Callable[[str, TickwheelError], Any],
     ) -> None:
         """``refusing`` is the method that answers calls of that name with an error."""
-        self._access = access
+        self._token_store = token_store
         self._methods = methods
-        self._refusing = refusing
+        self._make_error_handler = make_error_handler
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         """The method that the call names; None where it is none of these. The call's task knows its caller then."""
@@ -30,10 +33,10 @@ class Admission(grpc.GenericRpcHandler):
             return None
         name = handler_call_details.method.rpartition("/")[2]
         try:
-            caller = self._access.caller(handler_call_details.invocation_metadata)
+            caller = self._token_store.authenticate(handler_call_details.invocation_metadata)
         except TickwheelError as error:
             # Or it would be told as of whoever called before it.
-            CALL.set((NOBODY, Role.LOOK))
-            return self._refusing(name, error)
-        CALL.set((caller, ROLES.get(name, Role.LOOK)))
+            CALL.set((UNKNOWN_CALLER, Role.READ))
+            return self._make_error_handler(name, error)
+        CALL.set((caller, ROLES.get(name, Role.READ)))
         return method

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from tickwheel.errors import Forbidden, Unauthenticated
-from tickwheel.service.token_quota import Places, Usage
+from tickwheel.service.token_quota import ConcurrencyLimit, TokenQuota
 
 PREFIX: Final = "tw_"
 _BYTES = 32
@@ -25,7 +25,7 @@ class Role(StrEnum):
     PRODUCE = "produce"
     CONSUME = "consume"
     ADMIN = "admin"
-    LOOK = "look"
+    READ = "look"
 
 
 # What is not named is to look.
@@ -50,7 +50,7 @@ class Caller:
     messages_per_second: int | None = None
     burst: int | None = None
     waiting: int | None = None
-    usage: Usage = field(default_factory=lambda: Usage("anybody"), compare=False, repr=False)
+    quota: TokenQuota = field(default_factory=lambda: TokenQuota("anybody"), compare=False, repr=False)
 
     @property
     def rights(self) -> tuple[object, ...]:
@@ -59,30 +59,32 @@ class Caller:
 
     def check(self, role: Role, namespace: str, queue: str | None) -> None:
         """Raises Forbidden where the caller may not."""
-        if not _fits(namespace, self.namespaces):
+        if not _matches_any(namespace, self.namespaces):
             raise Forbidden(f"token {self.name!r} is not for namespace {namespace!r}")
-        if role is not Role.LOOK and role not in self.roles:
-            raise Forbidden(f"token {self.name!r} has the roles {_named(self.roles)}; this call needs {role.value!r}")
-        if queue is not None and not _fits(queue, self.queues):
+        if role is not Role.READ and role not in self.roles:
+            raise Forbidden(
+                f"token {self.name!r} has the roles {_role_names(self.roles)}; this call needs {role.value!r}"
+            )
+        if queue is not None and not _matches_any(queue, self.queues):
             raise Forbidden(f"token {self.name!r} is not for queue {queue!r}")
 
     @asynccontextmanager
-    async def waiting_at(self, places: Places) -> AsyncIterator[None]:
+    async def hold_wait_slot(self, wait_limit: ConcurrencyLimit) -> AsyncIterator[None]:
         """A call that waits, or a stream: it has a place of all and one of its token's, as long as the token is good.
 
         Others are over soon anyway.
         """
-        with places.one(), self.usage.places.one():
-            async with self.as_long_as_it_is_good():
+        with wait_limit.acquire(), self.quota.wait_limit.acquire():
+            async with self.until_token_expires():
                 yield
 
     @asynccontextmanager
-    async def as_long_as_it_is_good(self) -> AsyncIterator[None]:
+    async def until_token_expires(self) -> AsyncIterator[None]:
         """A call that ends with its token."""
         if not self.digest:
             yield
             return
-        async with self.usage.under_way(self.rights, self.expires_in_s()):
+        async with self.quota.track_call(self.rights, self.expires_in_s()):
             yield
 
     def expires_in_s(self) -> float | None:
@@ -90,13 +92,13 @@ class Caller:
         return None if self.expires is None else (self.expires - datetime.now(UTC)).total_seconds()
 
 
-ANYBODY: Final = Caller("anybody")
-NOBODY: Final = Caller("nobody", roles=frozenset(), queues=(), namespaces=())
+ANONYMOUS: Final = Caller("anybody")
+UNKNOWN_CALLER: Final = Caller("nobody", roles=frozenset(), queues=(), namespaces=())
 # Of the call that is answered now, and what it needs.
-CALL: ContextVar[tuple[Caller, Role]] = ContextVar("call", default=(ANYBODY, Role.LOOK))
+CALL: ContextVar[tuple[Caller, Role]] = ContextVar("call", default=(ANONYMOUS, Role.READ))
 
 
-class Access:
+class TokenStore:
     """The tokens that are good now. Without any, anybody may do all."""
 
     def __init__(self, callers: Sequence[Caller] | None = None) -> None:
@@ -108,37 +110,37 @@ class Access:
         """These and no others from now on. Calls that wait end where their token is not among them, and where it has
         other rights than before: those are made again by their clients.
         """
-        before = {caller.digest: caller for caller in self._callers or ()}
-        now = []
+        previous = {caller.digest: caller for caller in self._callers or ()}
+        current = []
         for caller in callers:
-            was = before.pop(caller.digest, None)
-            kept = replace(caller, usage=Usage(caller.name) if was is None else was.usage)
-            kept.usage.allow(caller.rights, caller.messages_per_second, caller.burst, caller.waiting)
-            now.append(kept)
-        self._callers = tuple(now)
-        for gone in before.values():
-            gone.usage.withdraw()
+            existing = previous.pop(caller.digest, None)
+            updated = replace(caller, quota=TokenQuota(caller.name) if existing is None else existing.quota)
+            updated.quota.update_limits(caller.rights, caller.messages_per_second, caller.burst, caller.waiting)
+            current.append(updated)
+        self._callers = tuple(current)
+        for removed in previous.values():
+            removed.quota.revoke()
 
-    def caller(self, metadata: Sequence[tuple[str, str | bytes]] | None) -> Caller:
+    def authenticate(self, metadata: Sequence[tuple[str, str | bytes]] | None) -> Caller:
         """Whose token a call carries, as ``authorization: Bearer …``. Raises Unauthenticated."""
         if self._callers is None:
-            return ANYBODY
-        given = next((value for key, value in metadata or () if key == "authorization"), "")
-        scheme, _, token = str(given).partition(" ")
+            return ANONYMOUS
+        header = next((value for key, value in metadata or () if key == "authorization"), "")
+        scheme, _, token = str(header).partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise Unauthenticated("this server answers to tokens: give one, as grpc://:TOKEN@host:port")
         digest = digest_of(token)
-        found = None
+        matched = None
         # All of them, however early one fits.
         for caller in self._callers:
             if hmac.compare_digest(caller.digest, digest):
-                found = caller
-        if found is None:
+                matched = caller
+        if matched is None:
             raise Unauthenticated("this server does not know the token")
-        left_s = found.expires_in_s()
+        left_s = matched.expires_in_s()
         if left_s is not None and left_s <= 0:
-            raise Unauthenticated(f"token {found.name!r} expired at {found.expires:%FT%TZ}")
-        return found
+            raise Unauthenticated(f"token {matched.name!r} expired at {matched.expires:%FT%TZ}")
+        return matched
 
 
 def new_token() -> str:
@@ -151,9 +153,9 @@ def digest_of(token: str) -> bytes:
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
 
 
-def _fits(name: str, patterns: Sequence[str]) -> bool:
+def _matches_any(name: str, patterns: Sequence[str]) -> bool:
     return "*" in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _named(roles: frozenset[Role]) -> str:
+def _role_names(roles: frozenset[Role]) -> str:
     return ", ".join(sorted(role.value for role in roles))

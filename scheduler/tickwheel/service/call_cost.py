@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-Count = Callable[[Any], int]
+Cost = Callable[[Any], int]
 # What is leased was paid for when it was enqueued. To refuse these would only have its work done twice.
 _FREE: Final = ("Complete", "Fail", "Release", "Extend", "GetLease")
-_COUNTS: Final[Mapping[str, Count]] = {
+_COSTS: Final[Mapping[str, Cost]] = {
     **dict.fromkeys(_FREE, lambda _: 0),
     "EnqueueBatch": lambda request: len(request.messages),
     "EnqueueStream": lambda request: len(request.messages),
@@ -15,9 +15,9 @@ _COUNTS: Final[Mapping[str, Count]] = {
 }
 
 
-def counted(method: str) -> Count:
+def cost_of(method: str) -> Cost:
     """Counts the messages of a request of the method; one for each call that names none, or asks for something."""
-    count = _COUNTS.get(method)
-    if count is None:
+    cost = _COSTS.get(method)
+    if cost is None:
         return lambda _: 1
-    return count if method in _FREE else lambda request: max(count(request), 1)
+    return cost if method in _FREE else lambda request: max(cost(request), 1)

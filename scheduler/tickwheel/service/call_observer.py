@@ -12,7 +12,7 @@ import grpc
 from tickwheel import tracing
 from tickwheel.rpc.methods import Method
 from tickwheel.service.authorization import CALL
-from tickwheel.service.counters import MOVES, Figures
+from tickwheel.service.counters import MESSAGE_METRICS, Counters
 from tickwheel.storage.trace_context import TRACEPARENT
 from tickwheel.v1.message_service_pb2 import EnqueueRequest
 
@@ -24,126 +24,126 @@ _FAILED: Final = {"UNKNOWN", "INTERNAL", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "A
 # Answered; or the client went, or gave up, and nothing was refused.
 _QUIET: Final = {"OK", "CANCELLED", "DEADLINE_EXCEEDED"}
 # Its text may quote what the caller gave.
-_QUOTES: Final = {"INVALID_ARGUMENT"}
+_QUOTING_CODES: Final = {"INVALID_ARGUMENT"}
 
 
-class Observing:
+class CallObserver:
     """Of one process. Whether calls have spans is settled when it is made: a provider of traces is set before that."""
 
-    def __init__(self, figures: Figures) -> None:
-        self._figures = figures
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
         self._traces = tracing.is_on()
 
-    def around(self, method: Method, answer: Any) -> Any:
+    def wrap(self, method: Method, answer: Any) -> Any:
         """What grpc is to call for the method in place of ``answer``, which is given what writes its answers where they
         are many.
         """
-        if method.asks_many and method.answers_many:
-            return self._streaming(method, answer)
+        if method.client_streaming and method.server_streaming:
+            return self._wrap_bidirectional(method, answer)
         if self._traces:
-            answer = (_each_in_a_span if method.answers_many else _in_a_span)(method, answer)
-        if method.answers_many:
-            return self._answering_each(method, answer)
-        return self._answering(method, answer)
+            answer = (_trace_server_stream if method.server_streaming else _trace_call)(method, answer)
+        if method.server_streaming:
+            return self._wrap_server_stream(method, answer)
+        return self._wrap_unary(method, answer)
 
-    def around_refusal(self, name: str, answer: Any) -> Any:
+    def wrap_rejection(self, name: str, answer: Any) -> Any:
         """The same for a call that is refused whatever it asks."""
 
-        async def observed(asked: Any, context: Any) -> None:
-            await self._observed(name, context, answer(asked, context))
+        async def handler(request: Any, context: Any) -> None:
+            await self._observe(name, context, answer(request, context))
 
-        return observed
+        return handler
 
-    def _answering(self, method: Method, answer: Any) -> Any:
-        name, moved, moves = method.name, self._figures.moved, MOVES.get(method.name)
+    def _wrap_unary(self, method: Method, answer: Any) -> Any:
+        name, counters, metric = method.name, self._counters.messages, MESSAGE_METRICS.get(method.name)
 
-        async def observed(asked: Any, context: Any) -> Any:
-            if method.asks_many:
-                asked = _Requests(asked)
-            response = await self._observed(name, context, answer(asked, context))
-            if moves is not None:
-                done, count = moves
-                first = asked.first if method.asks_many else asked
+        async def handler(request: Any, context: Any) -> Any:
+            if method.client_streaming:
+                request = _RequestStream(request)
+            response = await self._observe(name, context, answer(request, context))
+            if metric is not None:
+                action, count = metric
+                first = request.first if method.client_streaming else request
                 # A stream without a request is of no queue.
                 if first is not None:
-                    moved[done].add(first.namespace, first.queue, count(asked, response))
+                    counters[action].add(first.namespace, first.queue, count(request, response))
             return response
 
-        return observed
+        return handler
 
-    def _answering_each(self, method: Method, answer: Any) -> Any:
-        moved = self._figures.moved["delivered"]
+    def _wrap_server_stream(self, method: Method, answer: Any) -> Any:
+        counter = self._counters.messages["delivered"]
 
-        async def observed(asked: Any, context: Any) -> None:
+        async def handler(request: Any, context: Any) -> None:
             async def write(response: Any) -> None:
-                for each in response.answers:
-                    of = asked.requests[each.place]
-                    moved.add(of.namespace, of.queue, len(each.response.deliveries))
+                for item in response.answers:
+                    poll = request.requests[item.place]
+                    counter.add(poll.namespace, poll.queue, len(item.response.deliveries))
                 await context.write(response)
 
-            await self._observed(method.name, context, answer(asked, context, write))
+            await self._observe(method.name, context, answer(request, context, write))
 
-        return observed
+        return handler
 
-    def _streaming(self, method: Method, answer: Any) -> Any:
-        name, (done, count) = method.name, MOVES[method.name]
-        moved = self._figures.moved[done]
+    def _wrap_bidirectional(self, method: Method, answer: Any) -> Any:
+        name, (action, count) = method.name, MESSAGE_METRICS[method.name]
+        counter = self._counters.messages[action]
 
-        async def observed(requests: Any, context: Any) -> None:
-            asked = _Requests(requests)
+        async def handler(requests: Any, context: Any) -> None:
+            stream = _RequestStream(requests)
 
             async def write(response: Any) -> None:
-                moved.add(asked.first.namespace, asked.first.queue, count(asked, response))
+                counter.add(stream.first.namespace, stream.first.queue, count(stream, response))
                 await context.write(response)
 
-            await self._observed(name, context, answer(asked, context, write))
+            await self._observe(name, context, answer(stream, context, write))
 
-        return observed
+        return handler
 
-    async def _observed(self, name: str, context: Any, answering: Awaitable[Any]) -> Any:
-        started, code, calls = perf_counter(), "OK", self._figures.calls[name]
+    async def _observe(self, name: str, context: Any, response: Awaitable[Any]) -> Any:
+        started, code, calls = perf_counter(), "OK", self._counters.methods[name]
         calls.in_flight += 1
         try:
-            return await answering
+            return await response
         except BaseException as error:
             code = _code(context, error)
             raise
         finally:
             seconds = perf_counter() - started
-            calls.ended(code, seconds)
-            _tell(name, code, context, seconds)
+            calls.record_end(code, seconds)
+            _log_call(name, code, context, seconds)
 
 
-def _in_a_span(method: Method, answer: Any) -> Any:
+def _trace_call(method: Method, answer: Any) -> Any:
     """The same within a span, that of the caller above it. Streams to clients have none: they last for days."""
     from tickwheel.telemetry import spans
 
-    async def traced(asked: Any, context: Any) -> Any:
+    async def handler(request: Any, context: Any) -> Any:
         with _span(method, context) as span:
-            _adopt(asked, spans.pairs())
-            response = await answer(asked, context)
+            _inherit_trace(request, spans.current_trace_pairs())
+            response = await answer(request, context)
             if method.name == "Dequeue":
-                spans.delivered(span, (each.metadata for each in response.deliveries))
+                spans.link_deliveries(span, (delivery.metadata for delivery in response.deliveries))
             return response
 
-    return traced
+    return handler
 
 
-def _each_in_a_span(method: Method, answer: Any) -> Any:
+def _trace_server_stream(method: Method, answer: Any) -> Any:
     """The same for a call that is answered piece by piece."""
     from tickwheel.telemetry import spans
 
-    async def traced(asked: Any, context: Any, write: Any) -> None:
+    async def handler(request: Any, context: Any, write: Any) -> None:
         with _span(method, context) as span:
 
-            async def told(response: Any) -> None:
-                found = (each for one in response.answers for each in one.response.deliveries)
-                spans.delivered(span, (each.metadata for each in found))
+            async def write_traced(response: Any) -> None:
+                deliveries = (delivery for item in response.answers for delivery in item.response.deliveries)
+                spans.link_deliveries(span, (delivery.metadata for delivery in deliveries))
                 await write(response)
 
-            await answer(asked, context, told)
+            await answer(request, context, write_traced)
 
-    return traced
+    return handler
 
 
 @contextmanager
@@ -158,10 +158,10 @@ def _span(method: Method, context: Any) -> Iterator[Any]:
             code = _code(context, error)
             raise
         finally:
-            spans.answered(span, code)
+            spans.record_status_code(span, code)
 
 
-class _Requests:
+class _RequestStream:
     """The requests of a stream, of which the first says for which queue they are."""
 
     def __init__(self, requests: AsyncIterator[Any]) -> None:
@@ -169,7 +169,7 @@ class _Requests:
         self.first: Any = None
         self.trace: dict[str, str] = {}
 
-    def __aiter__(self) -> "_Requests":
+    def __aiter__(self) -> "_RequestStream":
         return self
 
     async def __anext__(self) -> Any:
@@ -177,16 +177,16 @@ class _Requests:
         if self.first is None:
             self.first = request
         if self.trace:
-            _adopt(request, self.trace)
+            _inherit_trace(request, self.trace)
         return request
 
 
-def _adopt(asked: Any, trace: dict[str, str]) -> None:
+def _inherit_trace(request: Any, trace: dict[str, str]) -> None:
     """Messages that carry no trace are of the call's: so those of clients that know nothing of it have one."""
-    if isinstance(asked, _Requests):
-        asked.trace = trace
+    if isinstance(request, _RequestStream):
+        request.trace = trace
     else:
-        new = getattr(asked, "messages", None) or ([asked.message] if isinstance(asked, EnqueueRequest) else ())
+        new = getattr(request, "messages", None) or ([request.message] if isinstance(request, EnqueueRequest) else ())
         for message in new:
             if TRACEPARENT not in message.metadata:
                 message.metadata.update(trace)
@@ -200,7 +200,7 @@ def _code(context: Any, error: BaseException) -> str:
     return _NAMES.get(context.code(), "UNKNOWN") if isinstance(error, grpc.aio.AbortError) else "UNKNOWN"
 
 
-def _tell(method: str, code: str, context: Any, seconds: float) -> None:
+def _log_call(method: str, code: str, context: Any, seconds: float) -> None:
     level = logging.DEBUG if code in _QUIET else logging.WARNING if code in _FAILED else logging.INFO
     if not _log.isEnabledFor(level):
         return
@@ -209,7 +209,7 @@ def _tell(method: str, code: str, context: Any, seconds: float) -> None:
         "event": "call", "method": method, "code": code, "token": token, "peer": peer, "duration_ms": ms
     }  # fmt: skip
     text = f"{method} of {token} at {peer}: {code} after {ms:g} ms"
-    details = context.details() if code not in _QUOTES or _log.isEnabledFor(logging.DEBUG) else b""
+    details = context.details() if code not in _QUOTING_CODES or _log.isEnabledFor(logging.DEBUG) else b""
     if details:
         fields["reason"] = details.decode() if isinstance(details, bytes) else details
         text += f": {fields['reason']}"

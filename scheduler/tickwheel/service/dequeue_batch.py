@@ -8,11 +8,11 @@ from typing import Any, Final
 from tickwheel import limits
 from tickwheel.errors import Forbidden, InvalidArgument, TickwheelError
 from tickwheel.model.message import LeasedMessage
-from tickwheel.model.validation import at_most
+from tickwheel.model.validation import check_max_items
 from tickwheel.operations.dequeue import Dequeue
-from tickwheel.rpc import message_conversion as conversion
+from tickwheel.rpc import message_conversion
 from tickwheel.service.namespaces import Namespace, Namespaces
-from tickwheel.service.resolve_queue import named
+from tickwheel.service.resolve_queue import resolve_queue
 from tickwheel.v1 import message_service_pb2 as calls
 
 _CONSISTENCIES: Final[dict[int, str]] = {
@@ -21,19 +21,19 @@ _CONSISTENCIES: Final[dict[int, str]] = {
     calls.DequeueRequest.CONSISTENCY_EXACT: "exact",
 }
 Write = Callable[[calls.DequeueBatchResponse], Awaitable[None]]
-Line = list[tuple[int, calls.DequeueRequest]]
+RequestGroup = list[tuple[int, calls.DequeueRequest]]
 
 
-def asked_for(namespace: Namespace, queue: str, request: calls.DequeueRequest, wait: timedelta | None) -> Dequeue:
+def to_dequeue(namespace: Namespace, queue: str, request: calls.DequeueRequest, wait: timedelta | None) -> Dequeue:
     """The dequeue that a request asks for. Raises InvalidArgument."""
     if request.consistency not in _CONSISTENCIES:
         raise InvalidArgument(f"consistency must be 0, 1 or 2, not {request.consistency}")
     return Dequeue(
-        namespace.core,
+        namespace.context,
         queue,
         request.limit or 1,
         request.where or None,
-        conversion.given_ms(request, "lease_ms"),
+        message_conversion.duration_from_proto(request, "lease_ms"),
         wait,
         request.worker,
         request.request_id or None,
@@ -42,70 +42,74 @@ def asked_for(namespace: Namespace, queue: str, request: calls.DequeueRequest, w
     )
 
 
-class Batch:
+class DequeueBatch:
     """Many requests of one call. Those that ask for the same stand in a line; no line waits for another."""
 
     def __init__(self, namespaces: Namespaces, write: Write) -> None:
         self._namespaces = namespaces
         self._write = write
         # The library takes one answer at a time.
-        self._writing = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
 
     async def answer(self, request: calls.DequeueBatchRequest) -> None:
         """Answer each that can be. Raises InvalidArgument before anything is leased, and Forbidden, where one is for
         what its caller may not do, once all others are answered.
         """
-        given = request.requests
-        at_most("requests", given, limits.DEQUEUE_REQUESTS)
-        wanted = sum(max(each.limit, 1) for each in given)
+        requests = request.requests
+        check_max_items("requests", requests, limits.DEQUEUE_REQUESTS)
+        wanted = sum(max(item.limit, 1) for item in requests)
         if wanted > limits.DEQUEUE_MESSAGES:
             raise InvalidArgument(
                 f"requests are for {wanted} messages, and at most {limits.DEQUEUE_MESSAGES} are allowed in one call"
             )
-        lines: dict[Any, Line] = {}
-        for place, each in enumerate(given):
-            if each.wait_ms or not (each.first_attempt and each.request_id):
-                raise InvalidArgument(f"request {place} must be a first_attempt with a request_id, and may not wait")
-            lines.setdefault((each.namespace, each.queue, frozenset(each.where.items())), []).append((place, each))
-        if len({each.request_id for each in given}) < len(given):
+        groups: dict[Any, RequestGroup] = {}
+        for index, item in enumerate(requests):
+            if item.wait_ms or not (item.first_attempt and item.request_id):
+                raise InvalidArgument(f"request {index} must be a first_attempt with a request_id, and may not wait")
+            groups.setdefault((item.namespace, item.queue, frozenset(item.where.items())), []).append((index, item))
+        if len({item.request_id for item in requests}) < len(requests):
             raise InvalidArgument("two requests have the same request_id")
-        answering = [asyncio.create_task(self._answer_line(line)) for line in lines.values()]
+        tasks = [asyncio.create_task(self._answer_group(group)) for group in groups.values()]
         try:
-            forbidden = list(filter(None, await asyncio.gather(*answering)))
+            forbidden = list(filter(None, await asyncio.gather(*tasks)))
         finally:
-            for line in answering:
-                line.cancel()
+            for group in tasks:
+                group.cancel()
         if forbidden:
             raise forbidden[0]
 
-    async def _answer_line(self, line: Line) -> Forbidden | None:
+    async def _answer_group(self, group: RequestGroup) -> Forbidden | None:
         """One after the other, until there is nothing: that is so for all the others, too. Why none may have any."""
         try:
-            namespace, queue = await named(self._namespaces, line[0][1])
-            waiting = [(place, asked_for(namespace, queue, request, None)) for place, request in line]
-            is_more: bool = await namespace.run(waiting[0][1].look())
-            while waiting and is_more:
-                place, one = waiting.pop(0)
-                found = await namespace.take(one)
-                await self._say([calls.DequeueBatchResponse.Answer(place=place, response=response_of(found))])
-                if waiting and len(found) < one.limit:
-                    is_more = await namespace.run(waiting[0][1].look())
+            namespace, queue = await resolve_queue(self._namespaces, group[0][1])
+            waiting = [(index, to_dequeue(namespace, queue, request, None)) for index, request in group]
+            has_more: bool = await namespace.run(waiting[0][1].may_have_messages())
+            while waiting and has_more:
+                index, dequeue = waiting.pop(0)
+                messages = await namespace.dequeue(dequeue)
+                await self._write_answers(
+                    [calls.DequeueBatchResponse.Answer(place=index, response=to_response(messages))]
+                )
+                if waiting and len(messages) < dequeue.limit:
+                    has_more = await namespace.run(waiting[0][1].may_have_messages())
         except TickwheelError as error:
             # Who has no answer asks by itself, and is told.
             return error if isinstance(error, Forbidden) else None
-        await self._say([calls.DequeueBatchResponse.Answer(place=place, response=_NOTHING) for place, _ in waiting])
+        await self._write_answers(
+            [calls.DequeueBatchResponse.Answer(place=index, response=_EMPTY_RESPONSE) for index, _ in waiting]
+        )
         return None
 
-    async def _say(self, answers: Iterable[calls.DequeueBatchResponse.Answer]) -> None:
+    async def _write_answers(self, answers: Iterable[calls.DequeueBatchResponse.Answer]) -> None:
         response = calls.DequeueBatchResponse(answers=answers)
         if response.answers:
-            async with self._writing:
+            async with self._write_lock:
                 await self._write(response)
 
 
-def response_of(found: Iterable[LeasedMessage]) -> calls.DequeueResponse:
+def to_response(messages: Iterable[LeasedMessage]) -> calls.DequeueResponse:
     """The answer with what was leased."""
-    return calls.DequeueResponse(deliveries=map(conversion.delivery_of, found))
+    return calls.DequeueResponse(deliveries=map(message_conversion.delivery_to_proto, messages))
 
 
-_NOTHING: Final = calls.DequeueResponse()
+_EMPTY_RESPONSE: Final = calls.DequeueResponse()

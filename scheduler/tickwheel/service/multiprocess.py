@@ -8,36 +8,36 @@ from pathlib import Path
 from typing import Final
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.runtime.child_process import Child
+from tickwheel.runtime.child_process import ChildProcess
 
 # Beyond the time that calls are given, before one is killed.
-_MORE_S: Final = 5.0
+_KILL_AFTER_S: Final = 5.0
 
 
 @contextmanager
-def reserved(host: str, port: int) -> Iterator[int]:
+def reserve_port(host: str, port: int) -> Iterator[int]:
     """A port that processes of this user may share, ours as long as this lasts. Raises InvalidArgument."""
     if not hasattr(socket, "SO_REUSEPORT"):
         raise InvalidArgument("this system shares no port among processes: leave --processes out")
     [(family, kind, number, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     # Bound and not listening: it takes no connection.
-    with socket.socket(family, kind, number) as ours:
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    with socket.socket(family, kind, number) as placeholder:
+        placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
-            ours.bind(address)
+            placeholder.bind(address)
         except OSError as error:
             raise InvalidArgument(f"nothing can listen on {host}:{port}: {error}") from error
-        yield ours.getsockname()[1]
+        yield placeholder.getsockname()[1]
 
 
 @contextmanager
-def running(
+def run_processes(
     command: Sequence[str],
     environment: Mapping[str, str],
     count: int,
     drain_s: float,
     sockets: Sequence[Path] | None = None,
-) -> Iterator[list[Child]]:
+) -> Iterator[list[ChildProcess]]:
     """So many processes of the command, each started again where it dies; told to end, all at once, at the end.
 
     On ``sockets``, one each, they tell their figures.
@@ -45,9 +45,11 @@ def running(
     children = []
     for n in range(count):
         own = [] if sockets is None else [f"--figures={sockets[n]}"]
-        children.append(Child([*command, *own], environment, f"process {n} of the service", drain_s + _MORE_S))
+        children.append(
+            ChildProcess([*command, *own], environment, f"process {n} of the service", drain_s + _KILL_AFTER_S)
+        )
     try:
         yield children
     finally:
         with ThreadPoolExecutor(count) as stopping:
-            list(stopping.map(Child.stop, children))
+            list(stopping.map(ChildProcess.stop, children))

@@ -24,11 +24,11 @@ _Key = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 @asynccontextmanager
-async def telling(path: Path, collector: Collector) -> AsyncIterator[None]:
+async def serve_counters(path: Path, collector: Collector) -> AsyncIterator[None]:
     """Tell the figures, and whose they are, to whoever connects to the socket at ``path``."""
     registry = registry_of(collector)
 
-    async def tell(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def write_page(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             writer.write(b"%d\n" % os.getpid() + generate_latest(registry))
             await writer.drain()
@@ -40,7 +40,7 @@ async def telling(path: Path, collector: Collector) -> AsyncIterator[None]:
 
     # One that was killed has left it behind.
     path.unlink(missing_ok=True)
-    async with await asyncio.start_unix_server(tell, path):
+    async with await asyncio.start_unix_server(write_page, path):
         yield
 
 
@@ -50,16 +50,16 @@ class _Process:
 
     path: Path
     pid: str = ""
-    counted: Counter[_Key] = field(default_factory=Counter)
+    counters: Counter[_Key] = field(default_factory=Counter)
 
 
-class Together(Collector):
+class MultiprocessCollector(Collector):
     """The sum over processes. What was counted by one that has died stays in it: counters do not fall."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._processes = [_Process(path) for path in paths]
-        self._gone: Counter[_Key] = Counter()
-        self._kinds: dict[str, Metric] = {}
+        self._dead_totals: Counter[_Key] = Counter()
+        self._families: dict[str, Metric] = {}
         self._lock = Lock()
 
     def collect(self) -> Iterator[Metric]:
@@ -67,35 +67,35 @@ class Together(Collector):
         with self._lock:
             sums: Counter[_Key] = Counter()
             for process in self._processes:
-                sums.update(self._ask(process))
-                sums.update(process.counted)
-            sums.update(self._gone)
-            told = {name: Metric(name, kind.documentation, kind.type) for name, kind in self._kinds.items()}
+                sums.update(self._fetch(process))
+                sums.update(process.counters)
+            sums.update(self._dead_totals)
+            metrics = {name: Metric(name, kind.documentation, kind.type) for name, kind in self._families.items()}
         for (name, sample, labels), value in sums.items():
-            told[name].add_sample(sample, dict(labels), value)
-        yield from told.values()
+            metrics[name].add_sample(sample, dict(labels), value)
+        yield from metrics.values()
 
-    def _ask(self, process: _Process) -> Counter[_Key]:
+    def _fetch(self, process: _Process) -> Counter[_Key]:
         """Note what the process has counted; answers how it stands now."""
-        stands: Counter[_Key] = Counter()
+        gauges: Counter[_Key] = Counter()
         try:
-            pid, _, page = _read(process.path).partition("\n")
+            pid, _, page = _read_page(process.path).partition("\n")
         except OSError:
-            return stands
+            return gauges
         if pid != process.pid:
-            self._gone.update(process.counted)
-        process.pid, process.counted = pid, Counter()
+            self._dead_totals.update(process.counters)
+        process.pid, process.counters = pid, Counter()
         for metric in text_string_to_metric_families(page):
-            self._kinds.setdefault(metric.name, metric)
-            into = stands if metric.type == "gauge" else process.counted
+            self._families.setdefault(metric.name, metric)
+            destination = gauges if metric.type == "gauge" else process.counters
             for sample in metric.samples:
-                into[metric.name, sample.name, tuple(sample.labels.items())] = sample.value  # type: ignore[assignment]
-        return stands
+                destination[metric.name, sample.name, tuple(sample.labels.items())] = sample.value  # type: ignore[assignment]
+        return gauges
 
 
-def _read(path: Path) -> str:
-    with socket.socket(socket.AF_UNIX) as asked:
-        asked.settimeout(_ANSWER_S)
-        asked.connect(str(path))
-        with asked.makefile("rb") as answer:
+def _read_page(path: Path) -> str:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_ANSWER_S)
+        connection.connect(str(path))
+        with connection.makefile("rb") as answer:
             return answer.read().decode()

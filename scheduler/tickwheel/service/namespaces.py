@@ -2,20 +2,20 @@
 
 from typing import TypeVar
 
-from tickwheel.client.settings import Opening
-from tickwheel.model import validation as arguments
+from tickwheel.client.settings import ClientSettings
+from tickwheel.model import validation
 from tickwheel.model.message import LeasedMessage
-from tickwheel.operations.context import Core
+from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.namespace import open_namespace
 from tickwheel.operations.server_checks import check_server
 from tickwheel.plan import Plan
-from tickwheel.redis.asyncio_pools import AsyncServerPools
-from tickwheel.redis.wakeup_task import WakeTask
-from tickwheel.service.coalescing_executor import TogetherIO
-from tickwheel.service.counters import Figures
-from tickwheel.service.enqueue_batcher import Enqueuing
-from tickwheel.service.poll_coalescer import Polling
+from tickwheel.redis.asyncio_pools import AsyncConnectionPools
+from tickwheel.redis.wakeup_task import WakeupTask
+from tickwheel.service.coalescing_executor import CoalescingExecutor
+from tickwheel.service.counters import Counters
+from tickwheel.service.enqueue_batcher import EnqueueBatcher
+from tickwheel.service.poll_coalescer import PollCoalescer
 
 T = TypeVar("T")
 
@@ -23,88 +23,98 @@ T = TypeVar("T")
 class Namespace:
     """One namespace: its core, and what carries out plans on it."""
 
-    def __init__(self, core: Core, io: TogetherIO, figures: Figures) -> None:
-        self.core = core
-        self._io = io
-        self.enqueuing = Enqueuing(core, io.apart.run, figures.groups, self.waited_for)
-        self.polling = Polling(self.run)
+    def __init__(self, context: NamespaceContext, executor: CoalescingExecutor, counters: Counters) -> None:
+        self.context = context
+        self._executor = executor
+        self.enqueue_batcher = EnqueueBatcher(context, executor.uncoalesced.run, counters.group_sizes, self.has_waiters)
+        self.poll_coalescer = PollCoalescer(self.run)
 
     async def run(self, plan: Plan[T]) -> T:
         """Carry out a plan."""
-        return await self._io.run(plan)
+        return await self._executor.run(plan)
 
-    async def take(self, asked: Dequeue) -> list[LeasedMessage]:
+    async def dequeue(self, dequeue: Dequeue) -> list[LeasedMessage]:
         """Carry out a dequeue."""
-        return await self.run(asked.plan(LeasedMessage))
+        return await self.run(dequeue.plan(LeasedMessage))
 
     @property
     def parked(self) -> int:
         """How many calls wait for messages."""
-        return 0 if self._io.wakes is None else self._io.wakes.parked
+        return 0 if self._executor.wakeups is None else self._executor.wakeups.waiter_count
 
-    def waited_for(self, queue: str) -> bool:
+    def has_waiters(self, queue: str) -> bool:
         """Whether a call waits for messages of the queue."""
-        return self._io.wakes is not None and self._io.wakes.waited_for(queue)
+        return self._executor.wakeups is not None and self._executor.wakeups.has_waiter(queue)
 
     @property
     def woken(self) -> int:
         """How often one of them was woken."""
-        return 0 if self._io.wakes is None else self._io.wakes.woken
+        return 0 if self._executor.wakeups is None else self._executor.wakeups.wakeup_count
 
     async def stop(self) -> None:
         """End what wakes those who wait."""
-        if self._io.wakes is not None:
-            await self._io.wakes.stop()
+        if self._executor.wakeups is not None:
+            await self._executor.wakeups.stop()
 
 
 class Namespaces:
     """All of them, on the connections of one server or cluster."""
 
     def __init__(
-        self, opening: Opening, servers: AsyncServerPools, clock: str = "_clock", figures: Figures | None = None
+        self,
+        client_settings: ClientSettings,
+        servers: AsyncConnectionPools,
+        clock: str = "_clock",
+        counters: Counters | None = None,
     ) -> None:
-        self._opening = opening
+        self._client_settings = client_settings
         self._servers = servers
         self._clock = clock
-        self._figures = figures or Figures()
+        self._counters = counters or Counters()
         self._open: dict[str, Namespace] = {}
 
     @property
-    def open_ones(self) -> list[Namespace]:
+    def open_namespaces(self) -> list[Namespace]:
         """Those that calls have named so far."""
         return list(self._open.values())
 
     async def check(self) -> None:
         """Refuse a server that messages cannot be trusted to; see `check_server`."""
-        name = self._opening.namespace
-        await self._io(Core(name)).run(check_server(self._opening.durability, name))
+        name = self._client_settings.namespace
+        await self._make_executor(NamespaceContext(name)).run(check_server(self._client_settings.durability, name))
 
     async def get(self, name: str) -> Namespace:
         """The namespace, which is there. Raises NamespaceNotFound."""
-        found = self._open.get(name or "tw")
-        if found is not None and not found.core.is_lost:
-            return found
+        namespace = self._open.get(name or "tw")
+        if namespace is not None and not namespace.context.is_lost:
+            return namespace
         return await self.open(name, existing=True)
 
-    async def open(self, name: str, shards: int | None = None, **asked: object) -> Namespace:
+    async def open(self, name: str, shards: int | None = None, **settings: object) -> Namespace:
         """The namespace, made where it is not there and checked where it is; see `open_namespace`."""
-        name = arguments.plain_name("namespace", name or "tw")
-        core = Core(name, clock=self._clock)
-        io = self._io(core)
-        await io.run(open_namespace(core, shards, **asked))  # type: ignore[arg-type]  # checked there
+        name = validation.plain_name("namespace", name or "tw")
+        context = NamespaceContext(name, clock=self._clock)
+        executor = self._make_executor(context)
+        await executor.run(open_namespace(context, shards, **settings))  # type: ignore[arg-type]  # checked there
         # Two that open it at once agree here: the first stays, unless it was lost.
-        found = self._open.get(name)
-        if found is None or found.core.is_lost:
-            self._open[name] = Namespace(core, io, self._figures)
-            if found is not None:
-                await found.stop()
+        current = self._open.get(name)
+        if current is None or current.context.is_lost:
+            self._open[name] = Namespace(context, executor, self._counters)
+            if current is not None:
+                await current.stop()
         return self._open[name]
 
-    def _io(self, core: Core) -> TogetherIO:
-        opening = self._opening
-        io = TogetherIO(self._servers, opening.shown, opening.seconds, opening.durability.replicas, opening.revive)
-        io.wakes = WakeTask(self._servers, core.channels)
-        return io
+    def _make_executor(self, context: NamespaceContext) -> CoalescingExecutor:
+        client_settings = self._client_settings
+        executor = CoalescingExecutor(
+            self._servers,
+            client_settings.display_url,
+            client_settings.timeout_s,
+            client_settings.durability.replicas,
+            client_settings.restart_embedded_server,
+        )
+        executor.wakeups = WakeupTask(self._servers, context.channels)
+        return executor
 
     async def close(self) -> None:
         """End all of them, and close the connections."""

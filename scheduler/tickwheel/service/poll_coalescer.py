@@ -5,34 +5,34 @@ from typing import Any, Final
 
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.dequeue import Dequeue
-from tickwheel.service.micro_batcher import Grouping
+from tickwheel.service.micro_batcher import MicroBatcher
 
 # An answer that there is nothing may come a little later: it is the cheaper the more have it.
 _LINGER_S: Final = 0.006
 # So many lines are kept; then those where nobody is waiting are forgotten.
-_LINES_MOST: Final = 1_000
+_MAX_BATCHERS: Final = 1_000
 
 
-class Polling:
+class PollCoalescer:
     """Of one namespace."""
 
     def __init__(self, run: Callable[[Any], Awaitable[Any]]) -> None:
         self._run = run
-        self._lines: dict[tuple[str, bytes], Grouping[Dequeue, bool]] = {}
+        self._batchers: dict[tuple[str, bytes], MicroBatcher[Dequeue, bool]] = {}
 
-    async def take(self, asked: Dequeue) -> list[LeasedMessage]:
+    async def dequeue(self, request: Dequeue) -> list[LeasedMessage]:
         """What the call is given. Raises as `Queue.dequeue` does."""
-        line = self._lines.get(asked.of)
-        if line is None:
-            if len(self._lines) >= _LINES_MOST:
-                self._lines = {of: each for of, each in self._lines.items() if each.is_busy}
-            line = self._lines[asked.of] = Grouping(self._look, len, _LINGER_S)
-        if not await line.add(asked):
+        batcher = self._batchers.get(request.coalescing_key)
+        if batcher is None:
+            if len(self._batchers) >= _MAX_BATCHERS:
+                self._batchers = {key: item for key, item in self._batchers.items() if item.is_busy}
+            batcher = self._batchers[request.coalescing_key] = MicroBatcher(self._probe, len, _LINGER_S)
+        if not await batcher.submit(request):
             return []
-        found: list[LeasedMessage] = await self._run(asked.plan(LeasedMessage))
-        return found
+        messages: list[LeasedMessage] = await self._run(request.plan(LeasedMessage))
+        return messages
 
-    async def _look(self, group: list[Dequeue]) -> Sequence[bool]:
+    async def _probe(self, group: list[Dequeue]) -> Sequence[bool]:
         # All of them had asked before, and for the same. Where something is, each asks for itself.
-        may_be_there: bool = await self._run(group[0].look())
+        may_be_there: bool = await self._run(group[0].may_have_messages())
         return [may_be_there] * len(group)

@@ -7,14 +7,14 @@ from tickwheel.service.authorization import CALL
 from tickwheel.service.namespaces import Namespace, Namespaces
 
 
-async def named(namespaces: Namespaces, request: Any) -> tuple[Namespace, str]:
+async def resolve_queue(namespaces: Namespaces, request: Any) -> tuple[Namespace, str]:
     """The namespace, open, and the queue's name. Raises InvalidArgument, Forbidden, NamespaceNotFound."""
     queue = plain_name("a queue's name", request.queue)
-    check(request, queue)
+    check_permission(request, queue)
     return await namespaces.get(request.namespace), queue
 
 
-def check(request: Any, queue: str | None) -> None:
+def check_permission(request: Any, queue: str | None) -> None:
     """Raises Forbidden where the caller may not do this."""
     caller, role = CALL.get()
     caller.check(role, request.namespace or "tw", queue)

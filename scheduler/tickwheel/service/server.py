@@ -17,23 +17,23 @@ from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha import reflection
 
 from tickwheel import limits
-from tickwheel.client.settings import Opening
+from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import InvalidArgument, TickwheelError
-from tickwheel.redis.asyncio_executor import in_thread
-from tickwheel.redis.asyncio_pools import AsyncServerPools
+from tickwheel.redis.asyncio_executor import run_in_thread
+from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.rpc.methods import METHODS, SERVICES, Method
-from tickwheel.rpc.status import DETAILS, status_of
-from tickwheel.service import server_options as intake
-from tickwheel.service.authentication import Admission
-from tickwheel.service.authorization import CALL, Access
-from tickwheel.service.call_cost import Count, counted
-from tickwheel.service.call_observer import Observing
-from tickwheel.service.counters import Figures
+from tickwheel.rpc.status import DETAILS, error_to_status
+from tickwheel.service import server_options
+from tickwheel.service.authentication import AuthenticatingHandler
+from tickwheel.service.authorization import CALL, TokenStore
+from tickwheel.service.call_cost import Cost, cost_of
+from tickwheel.service.call_observer import CallObserver
+from tickwheel.service.counters import Counters
 from tickwheel.service.message_handlers import MessageHandlers
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.queue_handlers import QueueHandlers
 from tickwheel.service.token_file import TokenFile
-from tickwheel.service.token_quota import Places, Usage
+from tickwheel.service.token_quota import ConcurrencyLimit, TokenQuota
 
 _log = logging.getLogger("tickwheel.service")
 _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -47,7 +47,7 @@ class Server:
 
     def __init__(
         self,
-        opening: Opening,
+        client_settings: ClientSettings,
         address: str,
         *,
         tokens: TokenFile | None = None,
@@ -61,18 +61,18 @@ class Server:
         all, without ``credentials`` nothing is encrypted. Unless it ``shares_port`` nobody else may listen there. It
         takes so many ``connections``, and so many calls that are ``waiting``. ``clock`` is for tests.
         """
-        self._opening = opening
+        self._client_settings = client_settings
         self._address = address
         self._tokens = tokens
-        self._looking: asyncio.Task[None] | None = None
-        self._access = Access() if tokens is None else tokens.access
+        self._token_reloader: asyncio.Task[None] | None = None
+        self._token_store = TokenStore() if tokens is None else tokens.token_store
         self._credentials = credentials
-        self._options = intake.options(connections, waiting, shares_port=shares_port)
-        self._calls = intake.calls(waiting)
-        self._places = Places(waiting, "this process of the service")
+        self._options = server_options.options(connections, waiting, shares_port=shares_port)
+        self._max_calls = server_options.max_concurrent_calls(waiting)
+        self._wait_limit = ConcurrencyLimit(waiting, "this process of the service")
         self._clock = clock
-        self.figures = Figures()
-        self._observing = Observing(self.figures)
+        self.counters = Counters()
+        self._observer = CallObserver(self.counters)
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()
         self._namespaces: Namespaces | None = None
@@ -82,7 +82,7 @@ class Server:
     @property
     def namespaces(self) -> list[Namespace]:
         """Those that calls have named so far."""
-        return [] if self._namespaces is None else self._namespaces.open_ones
+        return [] if self._namespaces is None else self._namespaces.open_namespaces
 
     @property
     def scheme(self) -> str:
@@ -98,21 +98,23 @@ class Server:
 
     async def start(self) -> None:
         """Check the server that messages are kept in, and begin to answer."""
-        opening = self._opening
-        where = await in_thread(opening.open)
+        client_settings = self._client_settings
+        server_url = await run_in_thread(client_settings.open)
         try:
-            servers = AsyncServerPools(where, opening.answer_s)
-            self._namespaces = Namespaces(opening, servers, self._clock, self.figures)
+            servers = AsyncConnectionPools(server_url, client_settings.answer_s)
+            self._namespaces = Namespaces(client_settings, servers, self._clock, self.counters)
             await self._namespaces.check()
-            self._messages = MessageHandlers(self._namespaces, self._places)
+            self._messages = MessageHandlers(self._namespaces, self._wait_limit)
             handlers = {"MessageService": self._messages, "QueueService": QueueHandlers(self._namespaces)}
-            self._server = server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=self._calls)
+            self._server = server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=self._max_calls)
             methods = {
-                METHODS[each.name].path: self._handler(METHODS[each.name], handlers[service.name])
+                METHODS[method.name].path: self._handler(METHODS[method.name], handlers[service.name])
                 for service in SERVICES
-                for each in service.methods
+                for method in service.methods
             }
-            server.add_generic_rpc_handlers((Admission(self._access, methods, self._refusing),))
+            server.add_generic_rpc_handlers(
+                (AuthenticatingHandler(self._token_store, methods, self._make_error_handler),)
+            )
             names = [service.full_name for service in SERVICES]
             for name in ("", *names):
                 await self._health.set(name, HealthCheckResponse.SERVING)
@@ -125,112 +127,118 @@ class Server:
             )
             await server.start()
             if self._tokens is not None:
-                self._looking = asyncio.create_task(self._tokens.run())
+                self._token_reloader = asyncio.create_task(self._tokens.run())
         except BaseException:
-            await self._let_go()
+            await self._close_resources()
             raise
         _log.info(
             "serving %s on port %d",
-            opening.shown,
+            client_settings.display_url,
             self.port,
-            extra={"fields": {"event": "serving", "where": opening.shown, "port": self.port}},
+            extra={"fields": {"event": "serving", "where": client_settings.display_url, "port": self.port}},
         )
 
     async def stop(self, seconds: float = DRAIN_S) -> None:
         """Take no more calls; answer those that wait, and give the others so long to end."""
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._token_reloader is not None:
+            self._token_reloader.cancel()
         await self._health.enter_graceful_shutdown()
         if self._messages is not None:
             self._messages.drain()
         if self._server is not None:
             await self._server.stop(seconds)
-        await self._let_go()
+        await self._close_resources()
 
-    async def _let_go(self) -> None:
+    async def _close_resources(self) -> None:
         namespaces, self._namespaces = self._namespaces, None
         try:
             if namespaces is not None:
                 await namespaces.close()
         finally:
-            await in_thread(self._opening.close)
+            await run_in_thread(self._client_settings.close)
 
     def _handler(self, method: Method, handlers: object) -> Any:
         handle = getattr(handlers, _SNAKE.sub("_", method.name).lower())
         codec = {
-            "request_deserializer": _reader(method.request),
+            "request_deserializer": _deserializer(method.request),
             "response_serializer": method.response.SerializeToString,
         }
-        count = counted(method.name)
-        around = self._observing.around
-        if method.asks_many and method.answers_many:
-            return grpc.stream_stream_rpc_method_handler(around(method, self._streaming(handle, count)), **codec)
-        if method.answers_many:
-            return grpc.unary_stream_rpc_method_handler(around(method, self._answering_each(handle, count)), **codec)
-        if method.asks_many:
-            return grpc.stream_unary_rpc_method_handler(around(method, self._answering_many(handle, count)), **codec)
-        return grpc.unary_unary_rpc_method_handler(around(method, self._answering(handle, count)), **codec)
+        cost = cost_of(method.name)
+        wrap = self._observer.wrap
+        if method.client_streaming and method.server_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                wrap(method, self._bidirectional_handler(handle, cost)), **codec
+            )
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                wrap(method, self._server_stream_handler(handle, cost)), **codec
+            )
+        if method.client_streaming:
+            return grpc.stream_unary_rpc_method_handler(
+                wrap(method, self._client_stream_handler(handle, cost)), **codec
+            )
+        return grpc.unary_unary_rpc_method_handler(wrap(method, self._unary_handler(handle, cost)), **codec)
 
-    def _refusing(self, method: str, error: TickwheelError) -> Any:
+    def _make_error_handler(self, method: str, error: TickwheelError) -> Any:
         async def answer(_: Any, context: Any) -> None:
-            await refuse(context, error)
+            await abort_call(context, error)
 
         # Of a stream the library reads nothing that nobody asks for, whatever the call is to its client.
-        return grpc.stream_stream_rpc_method_handler(self._observing.around_refusal(method, answer))
+        return grpc.stream_stream_rpc_method_handler(self._observer.wrap_rejection(method, answer))
 
-    def _answering(self, handle: Callable[[Any], Awaitable[Any]], count: Count) -> Any:
+    def _unary_handler(self, handle: Callable[[Any], Awaitable[Any]], cost: Cost) -> Any:
         async def answer(request: Any, context: Any) -> Any:
             caller, _ = CALL.get()
             try:
-                caller.usage.take(count(_readable(request)))
+                caller.quota.take(cost(_require_decoded(request)))
                 return await handle(request)
             except Exception as error:
-                await refuse(context, error)
+                await abort_call(context, error)
 
         return answer
 
-    def _answering_each(self, handle: Callable[[Any, Any], Awaitable[None]], count: Count) -> Any:
+    def _server_stream_handler(self, handle: Callable[[Any, Any], Awaitable[None]], cost: Cost) -> Any:
         async def answer(request: Any, context: Any, write: Callable[[Any], Awaitable[None]]) -> None:
             caller, _ = CALL.get()
             try:
-                caller.usage.take(count(_readable(request)))
+                caller.quota.take(cost(_require_decoded(request)))
                 # A client that does not read makes it last.
-                async with caller.as_long_as_it_is_good():
+                async with caller.until_token_expires():
                     await handle(request, write)
             except Exception as error:
-                await refuse(context, error)
+                await abort_call(context, error)
 
         return answer
 
-    def _answering_many(self, handle: Callable[[Any], Awaitable[Any]], count: Count) -> Any:
+    def _client_stream_handler(self, handle: Callable[[Any], Awaitable[Any]], cost: Cost) -> Any:
         async def answer(requests: Any, context: Any) -> Any:
             caller, _ = CALL.get()
             try:
-                async with caller.waiting_at(self._places):
-                    return await handle(_each_readable(requests, caller.usage, count))
+                async with caller.hold_wait_slot(self._wait_limit):
+                    return await handle(_iter_requests(requests, caller.quota, cost))
             except Exception as error:
-                await refuse(context, error)
+                await abort_call(context, error)
 
         return answer
 
-    def _streaming(self, handle: Callable[[Any], Any], count: Count) -> Any:
+    def _bidirectional_handler(self, handle: Callable[[Any], Any], cost: Cost) -> Any:
         # It writes and is no generator: so its task is in here whenever its token is withdrawn.
         async def answer(requests: Any, context: Any, write: Callable[[Any], Awaitable[None]]) -> None:
             caller, _ = CALL.get()
             try:
                 async with (
-                    caller.waiting_at(self._places),
-                    aclosing(handle(_each_readable(requests, caller.usage, count))) as responses,
+                    caller.hold_wait_slot(self._wait_limit),
+                    aclosing(handle(_iter_requests(requests, caller.quota, cost))) as responses,
                 ):
                     async for response in responses:
                         await write(response)
             except Exception as error:
-                await refuse(context, error)
+                await abort_call(context, error)
 
         return answer
 
 
-def _reader(kind: Any) -> Callable[[bytes], Any]:
+def _deserializer(kind: Any) -> Callable[[bytes], Any]:
     def read(raw: bytes) -> Any:
         try:
             return kind.FromString(raw)
@@ -241,19 +249,19 @@ def _reader(kind: Any) -> Callable[[bytes], Any]:
     return read
 
 
-def _readable(request: Any) -> Any:
+def _require_decoded(request: Any) -> Any:
     if isinstance(request, InvalidArgument):
         raise request
     return request
 
 
-async def _each_readable(requests: AsyncIterator[Any], usage: Usage, count: Count) -> AsyncIterator[Any]:
+async def _iter_requests(requests: AsyncIterator[Any], quota: TokenQuota, cost: Cost) -> AsyncIterator[Any]:
     async for request in requests:
-        await usage.take_in_turn(count(_readable(request)))
+        await quota.wait_and_take(cost(_require_decoded(request)))
         yield request
 
 
-async def refuse(context: Any, error: Exception) -> None:
+async def abort_call(context: Any, error: Exception) -> None:
     """End the call with the error. Of one that is a mistake of ours the log has the traceback, its caller a number."""
     if isinstance(error, grpc.aio.BaseError):
         # The client is gone, or has its answer.
@@ -263,6 +271,6 @@ async def refuse(context: Any, error: Exception) -> None:
         fields = {"event": "mistake", "number": number}
         _log.error("a call failed, error number %s", number, exc_info=error, extra={"fields": fields})
         error = TickwheelError(f"the service failed at this call: its log says why, under error number {number}")
-    status = status_of(error)
+    status = error_to_status(error)
     context.set_trailing_metadata(((DETAILS, status.SerializeToString()),))
     await context.abort(_CODES[status.code], status.message)

@@ -22,7 +22,7 @@ def options(connections: int, waiting: int, *, shares_port: bool) -> list[tuple[
         ("grpc.max_allowed_incoming_connections", connections),
         # Of one connection. More than all may have, so that a call too many is refused: beyond this calls wait in their
         # client without a word, those that complete behind those that wait for messages.
-        ("grpc.max_concurrent_streams", calls(waiting) + limits.OTHER_CALLS),
+        ("grpc.max_concurrent_streams", max_concurrent_calls(waiting) + limits.OTHER_CALLS),
         ("grpc.max_receive_message_length", limits.REQUEST_BYTES),
         # Who connects and says nothing.
         ("grpc.server_handshake_timeout_ms", 20_000),
@@ -36,12 +36,12 @@ def options(connections: int, waiting: int, *, shares_port: bool) -> list[tuple[
     ]
 
 
-def calls(waiting: int) -> int:
+def max_concurrent_calls(waiting: int) -> int:
     """How many calls may be under way, with those that wait. Beyond it they are refused before they are read."""
     return waiting + limits.OTHER_CALLS
 
 
-def allow_files(connections: int) -> int:
+def raise_fd_limit(connections: int) -> int:
     """Let this process have so many connections; fewer where the system allows no more, which is logged."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + _OTHER_FILES

@@ -6,63 +6,63 @@ from contextlib import contextmanager
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.v1.message_service_pb2 import DequeueStreamRequest
 
 
-class Credit:
+class StreamCredit:
     """What the requests of one stream have added, less what was sent. Use it in an ``async with`` statement."""
 
     def __init__(self, requests: AsyncIterator[DequeueStreamRequest]) -> None:
         self._requests = aiter(requests)
         self._credit = 0
         self._changed = asyncio.Event()
-        self._reading: asyncio.Task[None] | None = None
+        self._reader: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> "Credit":
+    async def __aenter__(self) -> "StreamCredit":
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._reading is not None and not self._reading.cancel() and not self._reading.cancelled():
+        if self._reader is not None and not self._reader.cancel() and not self._reader.cancelled():
             # Heard, or the loop would tell of it.
-            self._reading.exception()
+            self._reader.exception()
 
-    async def first(self) -> DequeueStreamRequest | None:
+    async def read_first(self) -> DequeueStreamRequest | None:
         """The first request, which says what is wanted; None where there was none."""
         request = await anext(self._requests, None)
         if request is not None:
             self._add(request)
-            self._reading = asyncio.create_task(self._read())
-            self._reading.add_done_callback(lambda _: self._changed.set())
+            self._reader = asyncio.create_task(self._read())
+            self._reader.add_done_callback(lambda _: self._changed.set())
         return request
 
-    async def some(self) -> int:
+    async def wait_for_credit(self) -> int:
         """How many may be sent: waits until there are any; 0 when the client has ended the stream.
 
         Raises what is wrong with a request.
         """
-        assert self._reading is not None
-        while not self._credit and not self._reading.done():
+        assert self._reader is not None
+        while not self._credit and not self._reader.done():
             self._changed.clear()
             await self._changed.wait()
-        if self._reading.done():
-            self._reading.result()
+        if self._reader.done():
+            self._reader.result()
             return 0
         return self._credit
 
     @contextmanager
-    def while_open(self, ended: Callable[[], None]) -> Iterator[None]:
+    def on_client_close(self, callback: Callable[[], None]) -> Iterator[None]:
         """Calls ``ended`` if the client ends the stream meanwhile, or has."""
-        assert self._reading is not None
+        assert self._reader is not None
 
-        def tell(_: object) -> None:
-            ended()
+        def on_done(_: object) -> None:
+            callback()
 
-        self._reading.add_done_callback(tell)
+        self._reader.add_done_callback(on_done)
         try:
             yield
         finally:
-            self._reading.remove_done_callback(tell)
+            self._reader.remove_done_callback(on_done)
 
     def spend(self, count: int) -> None:
         """So many were sent."""
@@ -73,7 +73,7 @@ class Credit:
             self._add(request)
 
     def _add(self, request: DequeueStreamRequest) -> None:
-        credit = self._credit + arguments.integer("credit", request.credit, 0, limits.DEQUEUE_MESSAGES)
+        credit = self._credit + validation.integer("credit", request.credit, 0, limits.DEQUEUE_MESSAGES)
         if credit > limits.STREAM_CREDIT:
             raise InvalidArgument(f"the stream has credit for {credit} messages; {limits.STREAM_CREDIT} are allowed")
         self._credit = credit

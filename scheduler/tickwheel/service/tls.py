@@ -16,13 +16,13 @@ def credentials(cert: Path | None, key: Path | None, client_ca: Path | None) -> 
         return None
     if cert is None or key is None:
         raise InvalidArgument("a certificate has two parts: give both --tls-cert and --tls-key")
-    checked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        checked.load_cert_chain(cert, key, password=lambda: "")
+        context.load_cert_chain(cert, key, password=lambda: "")
         if client_ca is not None:
-            checked.load_verify_locations(client_ca)
+            context.load_verify_locations(client_ca)
     except (OSError, ValueError) as error:
-        files = ", ".join(str(each) for each in (cert, key, client_ca) if each is not None)
+        files = ", ".join(str(file) for file in (cert, key, client_ca) if file is not None)
         raise InvalidArgument(f"TLS cannot be served with {files}: {error}") from error
     authorities = None if client_ca is None else client_ca.read_bytes()
     pair = [(key.read_bytes(), cert.read_bytes())]

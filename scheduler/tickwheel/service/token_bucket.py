@@ -12,12 +12,12 @@ class TokenBucket:
         self.rate = rate
         self.burst = burst
         self._level = burst
-        self._at = now
+        self._updated_at = now
 
     def take(self, count: int, now: float) -> float:
         """0 where the call goes through; else nothing is taken, and this is how many seconds later it may."""
-        self._level = min(self.burst, self._level + (now - self._at) * self.rate)
-        self._at = now
+        self._level = min(self.burst, self._level + (now - self._updated_at) * self.rate)
+        self._updated_at = now
         if count and self._level <= 0:
             # A hair above empty, so that who waits just so long is not told to wait again.
             return max(-self._level, 1e-3) / self.rate

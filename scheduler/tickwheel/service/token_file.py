@@ -26,8 +26,8 @@ from typing import Any, Final
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
-from tickwheel.model import validation as arguments
-from tickwheel.service.authorization import Access, Caller, Role
+from tickwheel.model import validation
+from tickwheel.service.authorization import Caller, Role, TokenStore
 
 _FIELDS: Final = {
     "name",
@@ -40,7 +40,7 @@ _FIELDS: Final = {
     "burst",
     "waiting",
 }
-LOOK_S: Final = 1.0
+POLL_INTERVAL_S: Final = 1.0
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._*?!\[\]-]{1,256}")
 _log = logging.getLogger("tickwheel.service")
 
@@ -52,19 +52,19 @@ class TokenFile:
         """Raises InvalidArgument, which names what is wrong in the file, or with it."""
         self._path = path
         self._seen = self._state()
-        self.access = Access(read(path))
+        self.token_store = TokenStore(read(path))
 
     async def run(self) -> None:
         """Take the file up whenever it has changed, until cancelled. One that is wrong changes nothing."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
             try:
-                self.look()
+                self.reload_if_changed()
             except Exception:
                 # A mistake of ours: without this nobody would hear of it, nor would any later change be taken up.
                 _log.exception("the tokens stay as they were", extra={"fields": {"event": "tokens refused"}})
 
-    def look(self) -> None:
+    def reload_if_changed(self) -> None:
         """Take the file up if it has changed."""
         seen = self._state()
         if seen == self._seen:
@@ -76,16 +76,16 @@ class TokenFile:
         except InvalidArgument as error:
             _log.error("the tokens stay as they were: %s", error, extra={"fields": {"event": "tokens refused"}})
             return
-        self.access.replace(callers)
+        self.token_store.replace(callers)
         fields = {"event": "tokens", "tokens": len(callers)}
         _log.info("%s has changed: %d tokens", self._path, len(callers), extra={"fields": fields})
 
     def _state(self) -> tuple[int, ...] | None:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError:
             return None
-        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+        return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 def read(path: Path) -> list[Caller]:
@@ -98,10 +98,10 @@ def read(path: Path) -> list[Caller]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{path} is no TOML: {error}") from error
     unknown = set(document) - {"token"}
-    listed = document.get("token")
-    if unknown or not isinstance(listed, list) or not listed:
+    tables = document.get("token")
+    if unknown or not isinstance(tables, list) or not tables:
         raise InvalidArgument(f"{path} must hold [[token]] tables, at least one, and nothing else")
-    callers = [_caller(f"token {n} of {path}", each) for n, each in enumerate(listed, 1)]
+    callers = [_parse_caller(f"token {n} of {path}", table) for n, table in enumerate(tables, 1)]
     if len({caller.digest for caller in callers}) < len(callers):
         raise InvalidArgument(f"{path} names one token twice")
     names = [caller.name for caller in callers]
@@ -111,58 +111,59 @@ def read(path: Path) -> list[Caller]:
     return callers
 
 
-def _caller(what: str, given: Any) -> Caller:
-    if not isinstance(given, dict):
-        raise InvalidArgument(f"{what} must be a table")
-    arguments.known(what, given, _FIELDS)
+def _parse_caller(label: str, table: Any) -> Caller:
+    if not isinstance(table, dict):
+        raise InvalidArgument(f"{label} must be a table")
+    validation.reject_unknown(label, table, _FIELDS)
     try:
-        digest = bytes.fromhex(given.get("sha256", ""))
+        digest = bytes.fromhex(table.get("sha256", ""))
     except (TypeError, ValueError):
         digest = b""
     if len(digest) != hashlib.sha256().digest_size:
-        raise InvalidArgument(f"{what} has no sha256 of 64 hexadecimal digits, as `tickwheel token` prints it")
-    roles = _texts(what, given, "roles", None)
+        raise InvalidArgument(f"{label} has no sha256 of 64 hexadecimal digits, as `tickwheel token` prints it")
+    roles = _texts(label, table, "roles", None)
     for role in roles:
-        arguments.one_of(f"a role of {what}", role, [Role.PRODUCE.value, Role.CONSUME.value, Role.ADMIN.value])
-    expires = given.get("expires")
+        validation.one_of(f"a role of {label}", role, [Role.PRODUCE.value, Role.CONSUME.value, Role.ADMIN.value])
+    expires = table.get("expires")
     if expires is not None and (not isinstance(expires, datetime) or expires.tzinfo is None):
-        raise InvalidArgument(f"expires of {what} must be a time with its zone, as 2027-01-01T00:00:00Z")
-    name = given.get("name")
+        raise InvalidArgument(f"expires of {label} must be a time with its zone, as 2027-01-01T00:00:00Z")
+    name = table.get("name")
     if not isinstance(name, str) or not name:
-        raise InvalidArgument(f"{what} has no name")
-    if "burst" in given and "messages_per_second" not in given:
-        raise InvalidArgument(f"burst of {what} goes with messages_per_second, which it does not say")
+        raise InvalidArgument(f"{label} has no name")
+    if "burst" in table and "messages_per_second" not in table:
+        raise InvalidArgument(f"burst of {label} goes with messages_per_second, which it does not say")
     return Caller(
         name,
         digest,
         frozenset(map(Role, roles)),
-        _patterns(what, given, "queues", ("*",)),
-        _patterns(what, given, "namespaces", ("tw",)),
+        _patterns(label, table, "queues", ("*",)),
+        _patterns(label, table, "namespaces", ("tw",)),
         expires,
-        _number(what, given, "messages_per_second", limits.RATE_MAX),
-        _number(what, given, "burst", limits.RATE_MAX),
-        _number(what, given, "waiting", limits.RATE_MAX),
+        _number(label, table, "messages_per_second", limits.RATE_MAX),
+        _number(label, table, "burst", limits.RATE_MAX),
+        _number(label, table, "waiting", limits.RATE_MAX),
     )
 
 
-def _number(what: str, given: Mapping[str, Any], name: str, most: int) -> int | None:
-    return arguments.integer(f"{name} of {what}", given[name], 1, most) if name in given else None
+def _number(label: str, table: Mapping[str, Any], name: str, maximum: int) -> int | None:
+    return validation.integer(f"{name} of {label}", table[name], 1, maximum) if name in table else None
 
 
-def _patterns(what: str, given: Mapping[str, Any], name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+def _patterns(label: str, table: Mapping[str, Any], name: str, default: tuple[str, ...]) -> tuple[str, ...]:
     """Patterns that some name can match: of a mistyped one nobody would hear."""
-    found = _texts(what, given, name, default)
-    for pattern in found:
+    patterns = _texts(label, table, name, default)
+    for pattern in patterns:
         if not _PATTERN.fullmatch(pattern):
             raise InvalidArgument(
-                f"{name} of {what} has {arguments.shown(pattern)}, which no name matches: names are letters, digits,"
+                f"{name} of {label} has {validation.preview(pattern)}, which no name matches: names are letters,"
+                " digits,"
                 " '.', '_' and '-'; a pattern has also *, ? and [...]"
             )
-    return found
+    return patterns
 
 
-def _texts(what: str, given: Mapping[str, Any], name: str, default: tuple[str, ...] | None) -> tuple[str, ...]:
-    found = given.get(name, default)
-    if not isinstance(found, list | tuple) or not found or not all(isinstance(each, str) for each in found):
-        raise InvalidArgument(f"{name} of {what} must be a list of texts, not {arguments.shown(found)}")
-    return tuple(found)
+def _texts(label: str, table: Mapping[str, Any], name: str, default: tuple[str, ...] | None) -> tuple[str, ...]:
+    texts = table.get(name, default)
+    if not isinstance(texts, list | tuple) or not texts or not all(isinstance(text, str) for text in texts):
+        raise InvalidArgument(f"{name} of {label} must be a list of texts, not {validation.preview(texts)}")
+    return tuple(texts)

@@ -8,46 +8,46 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from tickwheel.driver.server_clock import monotonic_ms
-from tickwheel.driver.shard_connection import own_connection
+from tickwheel.driver.shard_connection import make_connection
 
 # A subscription that is not confirmed by then is lost with its connection.
 _CONFIRMED_MS: Final = 5_000.0
 
 
-class Channels:
+class ChannelListener:
     """The channels that are listened to. Any failure ends it: what was published meanwhile is not known."""
 
     def __init__(self, client: Redis, wake: int) -> None:
         """``wake`` is a file descriptor that becomes readable to end a wait."""
-        self._connection = own_connection(client)
+        self._connection = make_connection(client)
         self._connection.connect()
         self._subscribed: set[str] = set()
         self._unconfirmed: set[str] = set()
-        self._heard: set[str] = set()
+        self._published: set[str] = set()
         self._poll = select.poll()
         self._poll.register(wake, select.POLLIN)
         self._poll.register(self._connection._sock, select.POLLIN)
         # How much a TLS socket holds that `poll` does not see.
-        self._decrypted: Callable[[], int] = getattr(self._connection._sock, "pending", int)
+        self._tls_pending: Callable[[], int] = getattr(self._connection._sock, "pending", int)
 
     def close(self) -> None:
         self._connection.disconnect()
 
-    def follow(self, channels: Iterable[str]) -> None:
+    def set_channels(self, channels: Iterable[str]) -> None:
         """Listen to exactly these; they stand when it returns."""
-        wanted = set(channels)
-        self._change("SSUBSCRIBE", wanted - self._subscribed)
-        self._change("SUNSUBSCRIBE", self._subscribed - wanted)
-        self._subscribed = wanted
+        target = set(channels)
+        self._change("SSUBSCRIBE", target - self._subscribed)
+        self._change("SUNSUBSCRIBE", self._subscribed - target)
+        self._subscribed = target
 
-    def hear(self, until_ms: float) -> set[str]:
+    def poll(self, until_ms: float) -> set[str]:
         """The channels on which something was published; waits for that, for a wake-up, or until then."""
-        if not (self._heard or self._decrypted()):
+        if not (self._published or self._tls_pending()):
             self._poll.poll(max(0.0, until_ms - monotonic_ms()))
         while self._connection.can_read(0):
             self._read()
-        heard, self._heard = self._heard, set()
-        return heard & self._subscribed
+        published, self._published = self._published, set()
+        return published & self._subscribed
 
     def _change(self, command: str, channels: set[str]) -> None:
         if not channels:
@@ -64,7 +64,7 @@ class Channels:
         answer: Any = self._connection.read_response(disable_decoding=True)
         kind, channel = answer[0], answer[1].decode()
         if kind == b"smessage":
-            self._heard.add(channel)
+            self._published.add(channel)
         elif channel in self._unconfirmed:
             self._unconfirmed.discard(channel)
         else:

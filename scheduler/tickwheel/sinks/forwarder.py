@@ -14,68 +14,68 @@ from typing import Final, Protocol
 
 from redis import Redis
 
-from tickwheel.driver.fenced_shard import Shard
+from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.server_clock import monotonic_ms
 from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import LeaseLost, QueueBlocked, QueueConfigConflict, QueueNotFound
 from tickwheel.limits import CALL_MESSAGES
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.context import Core
+from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.settle import complete, extend_many, fail
-from tickwheel.redis.blocking_executor import SyncIO
+from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.runtime.wake_pipe import WakePipe
-from tickwheel.sinks.channel_listener import Channels
-from tickwheel.sinks.in_flight_messages import Handed
-from tickwheel.sinks.registry import Sinks
-from tickwheel.sinks.sink import DueMessage, Sink
+from tickwheel.sinks.channel_listener import ChannelListener
+from tickwheel.sinks.in_flight_messages import InFlightMessages
+from tickwheel.sinks.registry import SinkRegistry
+from tickwheel.sinks.sink import Sink, SinkMessage
 from tickwheel.storage import keys
 
 WORKER: Final = "tickwheel-sink"
 # A call is not made for fewer, as those under way make room.
-LEAST: Final = 100
+MIN_BATCH: Final = 100
 # At an orderly end the broker has so long to answer.
 ENDING_MS: Final = 800.0
 # A sink without room is tried again after so long, and nothing else waits for longer than this.
 _FULL_MS: Final = 20.0
-_LONGEST_MS: Final = 60_000.0
+_MAX_WAIT_MS: Final = 60_000.0
 
 _log = logging.getLogger("tickwheel.sinks")
 
 
-class Home(Protocol):
+class SinkQueueLookup(Protocol):
     """Where queues are looked up."""
 
-    def sinks(self, heard_ms: float) -> Mapping[str, QueueConfig]:
+    def queues_with_sinks(self, since_ms: float) -> Mapping[str, QueueConfig]:
         """The queues that have a sink, as home had them at that moment on the monotonic clock or later."""
 
 
-class HandOff:
+class SinkForwarder:
     """The sinks of one shard under one fence."""
 
-    what = "hand-off to sinks"
+    label = "hand-off to sinks"
 
     def __init__(
         self,
         connect: Callable[[int], "Redis"],
-        shard: Shard,
+        shard: FencedShard,
         *,
-        core: Core,
-        io: SyncIO,
-        home: Home,
-        sinks: Sinks,
+        context: NamespaceContext,
+        io: RedisExecutor,
+        queue_lookup: SinkQueueLookup,
+        sinks: SinkRegistry,
         stats: WheelStats,
     ) -> None:
         self._connect = connect
         self._shard = shard.number
         self._adopted = shard.keys["adopted"]
-        self._core = core
+        self._context = context
         self._io = io
-        self._home = home
+        self._queue_lookup = queue_lookup
         self._sinks = sinks
         self._stats = stats
         self._wake = WakePipe()
-        self._handed = Handed(self._wake.set)
+        self._in_flight = InFlightMessages(self._wake.set)
         self._queues: dict[str, tuple[QueueConfig, Sink]] = {}
         # Queues that may have something, in the order in which they are asked.
         self._ready: dict[str, None] = {}
@@ -88,61 +88,61 @@ class HandOff:
         self._wake.close()
         self._stats.sink_in_flight = 0
 
-    def run(self, stopping: Event, works: Callable[[], None]) -> None:
+    def run(self, stopping: Event, on_progress: Callable[[], None]) -> None:
         """Hand over until told to stop. Raises at the first failure; what was sent is still known the next time."""
-        channels = Channels(self._connect(self._shard), self._wake.fileno())
+        listener = ChannelListener(self._connect(self._shard), self._wake.fileno())
         try:
-            self._look(channels)
+            self._reload_queues(listener)
             while not stopping.is_set():
                 self._wake.clear()
                 self._settle()
                 self._extend()
-                self._handed.send()
-                works()
-                self._hear(channels, self._until() if not self._takes() else 0.0)
+                self._in_flight.send()
+                on_progress()
+                self._wait_for_news(listener, self._wait_until_ms() if not self._dequeue_next() else 0.0)
         finally:
-            channels.close()
+            listener.close()
         self._end()
 
-    def _look(self, channels: Channels) -> None:
+    def _reload_queues(self, listener: ChannelListener) -> None:
         """Which queues have a sink. News are heard first and home is read after, so that no change is missed."""
-        channels.follow([self._adopted, *map(self._channel, self._queues)])
-        found = self._home.sinks(monotonic_ms())
+        listener.set_channels([self._adopted, *map(self._channel, self._queues)])
+        configs = self._queue_lookup.queues_with_sinks(monotonic_ms())
         self._queues = {
             queue: (config, sink)
-            for queue, config in found.items()
+            for queue, config in configs.items()
             if config.sink is not None and (sink := self._sinks.sink(config.sink)) is not None
         }
-        channels.follow([self._adopted, *map(self._channel, self._queues)])
+        listener.set_channels([self._adopted, *map(self._channel, self._queues)])
         self._ready = dict.fromkeys(self._queues)
         self._is_outdated = False
 
-    def _hear(self, channels: Channels, until_ms: float) -> None:
-        heard = channels.hear(until_ms)
-        if self._adopted in heard or self._is_outdated:
-            self._look(channels)
-        elif heard:
-            self._ready |= {queue: None for queue in self._queues if self._channel(queue) in heard}
+    def _wait_for_news(self, listener: ChannelListener, until_ms: float) -> None:
+        published = listener.poll(until_ms)
+        if self._adopted in published or self._is_outdated:
+            self._reload_queues(listener)
+        elif published:
+            self._ready |= {queue: None for queue in self._queues if self._channel(queue) in published}
 
-    def _until(self) -> float:
+    def _wait_until_ms(self) -> float:
         now = monotonic_ms()
-        if self._handed.unsent:
+        if self._in_flight.unsent:
             return now + _FULL_MS
-        extension = self._handed.next_extension()
-        return now + _LONGEST_MS if extension is None else extension
+        extension = self._in_flight.next_extension()
+        return now + _MAX_WAIT_MS if extension is None else extension
 
-    def _takes(self) -> bool:
+    def _dequeue_next(self) -> bool:
         """Lease what the next queue has, and send it; whether there is more to do at once."""
-        room = min(self._handed.room, CALL_MESSAGES)
-        if not self._ready or room < LEAST:
+        capacity = min(self._in_flight.capacity, CALL_MESSAGES)
+        if not self._ready or capacity < MIN_BATCH:
             return False
         queue = next(iter(self._ready))
         del self._ready[queue]
         config, sink = self._queues[queue]
         lease, began = timedelta(milliseconds=config.lease_ms), monotonic_ms()
-        asked = Dequeue(self._core, queue, room, None, lease, None, WORKER, None, "heads", sink=config.sink)
+        dequeue = Dequeue(self._context, queue, capacity, None, lease, None, WORKER, None, "heads", sink=config.sink)
         try:
-            messages, has_more = self._io.run(asked.of_shard(self._shard, DueMessage))
+            messages, has_more = self._io.run(dequeue.dequeue_shard(self._shard, SinkMessage))
         except QueueBlocked as error:
             # What ends this is a change of the configuration, which is heard of.
             _log.info("shard %d: queue %s is not handed over: %s", self._shard, queue, error)
@@ -151,55 +151,55 @@ class HandOff:
             self._is_outdated = True
             return True
         if messages:
-            self._handed.add(sink, messages, config.lease_ms, began)
-            self._handed.send()
-        if has_more or len(messages) == room:
+            self._in_flight.add(sink, messages, config.lease_ms, began)
+            self._in_flight.send()
+        if has_more or len(messages) == capacity:
             self._ready[queue] = None
         return True
 
     def _settle(self) -> None:
         """Finish what the brokers have answered."""
-        handed, stats = self._handed, self._stats
-        handed.hear()
-        if handed.acknowledged:
-            self._complete(handed.acknowledged)
-            stats.sink_acknowledged += len(handed.acknowledged)
-            handed.settled(handed.acknowledged)
-            handed.acknowledged = []
-        while handed.refused:
-            message, reason = handed.refused[0]
+        in_flight, stats = self._in_flight, self._stats
+        in_flight.drain_answers()
+        if in_flight.acknowledged:
+            self._complete(in_flight.acknowledged)
+            stats.sink_acknowledged += len(in_flight.acknowledged)
+            in_flight.on_settled(in_flight.acknowledged)
+            in_flight.acknowledged = []
+        while in_flight.refused:
+            message, reason = in_flight.refused[0]
             self._fail(message, reason)
-            handed.refused.popleft()
-            handed.settled([message])
+            in_flight.refused.popleft()
+            in_flight.on_settled([message])
             stats.sink_refused += 1
-        stats.sink_in_flight = len(handed)
+        stats.sink_in_flight = len(in_flight)
 
-    def _complete(self, messages: list[DueMessage]) -> None:
+    def _complete(self, messages: list[SinkMessage]) -> None:
         messages.sort(key=attrgetter("queue"))
         for queue, of_queue in groupby(messages, attrgetter("queue")):
             try:
-                self._io.run(complete(self._core, list(of_queue)))
+                self._io.run(complete(self._context, list(of_queue)))
             except (LeaseLost, QueueNotFound) as error:
                 _log.warning("shard %d: queue %s: handed over, but not completed: %s", self._shard, queue, error)
 
-    def _fail(self, message: DueMessage, reason: str) -> None:
+    def _fail(self, message: SinkMessage, reason: str) -> None:
         _log.warning("shard %d: message %r of queue %s was refused: %s", self._shard, message.id, message.queue, reason)
         try:
-            self._io.run(fail(self._core, message, f"the sink refused it: {reason}", None))
+            self._io.run(fail(self._context, message, f"the sink refused it: {reason}", None))
         except (LeaseLost, QueueNotFound) as error:
             _log.info("shard %d: what was refused is gone: %s", self._shard, error)
 
     def _extend(self) -> None:
-        for batch in self._handed.to_extend(began := monotonic_ms()):
+        for batch in self._in_flight.to_extend(began := monotonic_ms()):
             messages = list(batch.messages)
             try:
-                lost = self._io.run(extend_many(self._core, messages, batch.lease_ms))
+                lost = self._io.run(extend_many(self._context, messages, batch.lease_ms))
             except QueueNotFound:
                 lost = messages
             if lost:
                 _log.warning("shard %d: the leases of %d messages for sinks are lost", self._shard, len(lost))
-            batch.extended(began)
-            self._handed.settled(lost)
+            batch.on_extended(began)
+            self._in_flight.on_settled(lost)
 
     def _end(self) -> None:
         """Hear what is answered in time. The leases of the rest end by themselves."""
@@ -208,14 +208,14 @@ class HandOff:
             self._wake.clear()
             self._settle()
             left = until - monotonic_ms()
-            if not self._handed or left <= 0:
+            if not self._in_flight or left <= 0:
                 break
             self._wake.wait(left)
-        if self._handed:
+        if self._in_flight:
             _log.warning(
                 "shard %d: %d messages for sinks had no answer; they are sent again once their leases have ended",
-                *(self._shard, len(self._handed)),
+                *(self._shard, len(self._in_flight)),
             )
 
     def _channel(self, queue: str) -> str:
-        return keys.queue_key(self._core.namespace, self._shard, queue, "wake")
+        return keys.queue_key(self._context.namespace, self._shard, queue, "wake")

@@ -2,23 +2,23 @@
 
 from collections.abc import Callable
 
-from tickwheel.kafka.producer import Broker
-from tickwheel.model.sink_url import parts
+from tickwheel.kafka.producer import KafkaProducers
+from tickwheel.model.sink_url import split_sink_url
 from tickwheel.sinks.kafka_sink import KafkaSink
 from tickwheel.sinks.sink import Sink
 
 
-class Sinks:
+class SinkRegistry:
     """The sinks of an event process."""
 
-    def __init__(self, namespace: str, broker: Broker) -> None:
-        producer = broker.for_sinks()
+    def __init__(self, namespace: str, producers: KafkaProducers) -> None:
+        sink_producers = producers.sink_producers()
         self._schemes: dict[str, Callable[[str], Sink]] = {
-            "kafka": lambda topic: KafkaSink(producer, namespace, topic),
+            "kafka": lambda topic: KafkaSink(sink_producers, namespace, topic),
         }
 
     def sink(self, url: str) -> Sink | None:
         """The sink of a URL; None where only a newer release knows its kind."""
-        scheme, name = parts(url)
-        opens = self._schemes.get(scheme)
-        return None if opens is None else opens(name)
+        scheme, name = split_sink_url(url)
+        open_sink = self._schemes.get(scheme)
+        return None if open_sink is None else open_sink(name)

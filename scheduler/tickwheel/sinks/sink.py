@@ -10,7 +10,7 @@ from tickwheel.storage.record import FIXED, HEAD
 _TOKEN_BYTES = 16
 
 
-class DueMessage(LeasedMessage):
+class SinkMessage(LeasedMessage):
     """A message that is leased for a sink. ``incarnation`` tells two lives of an id apart."""
 
     __slots__ = ("deadline_ms", "due_ms", "incarnation", "size")
@@ -26,7 +26,7 @@ class DueMessage(LeasedMessage):
         self.size = len(record) + len(body)
 
 
-class Answer(Enum):
+class DeliveryStatus(Enum):
     """What a broker says of a message: it has it; it will not take it; nothing, so it is to be sent again."""
 
     ACKNOWLEDGED = "acknowledged"
@@ -35,13 +35,13 @@ class Answer(Enum):
 
 
 # The answer, and why the message was refused.
-Told = Callable[[Answer, str], Any]
+DeliveryCallback = Callable[[DeliveryStatus, str], Any]
 
 
 class Sink(Protocol):
     """Where due messages of a queue go. Used by the threads of all shards."""
 
-    def send(self, message: DueMessage, told: Told) -> bool:
+    def send(self, message: SinkMessage, on_delivery: DeliveryCallback) -> bool:
         """Send a message; False where there is no room for it now. Otherwise ``told`` is called once, from any thread.
 
         An outage is waited out, however long: only what is wrong with the message or where it is to go is refused.

@@ -11,7 +11,7 @@ def client_name(namespace: str, shard: int) -> str:
     return f"tickwheel-events:{namespace}:{shard}"
 
 
-def driven_shard(namespace: str, name: str) -> int | None:
+def shard_from_client_name(namespace: str, name: str) -> int | None:
     """The shard whose driver's connections are named so; None where it is another's name."""
     before, _, shard = name.rpartition(":")
     return int(shard) if shard.isdecimal() and before == f"tickwheel-events:{namespace}" else None

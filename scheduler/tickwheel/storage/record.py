@@ -65,7 +65,7 @@ class Record:
         return bool(self.flags & EXPLICIT)
 
     @property
-    def held(self) -> bool:
+    def holds_exclusive_value(self) -> bool:
         """Cancelled while Running, and its exclusive value not yet free."""
         return bool(self.flags & HELD)
 
@@ -74,7 +74,7 @@ def decode(record: bytes, body: bytes = b"") -> Record:
     """Take a record apart; ``body`` is its entry in `bodies`, under `body_field`, if it has one."""
     state, flags, version, attempts, u1, u2 = HEAD.unpack_from(record)
     at = HEAD.size
-    token, worker, lease, most, error = b"", "", 0, 0, ""
+    token, worker, lease, max_attempts, error = b"", "", 0, 0, ""
     metadata: dict[str, str] = {}
     if flags & OWNED:
         end = at + 17 + record[at + 16]
@@ -87,7 +87,7 @@ def decode(record: bytes, body: bytes = b"") -> Record:
         deadline = _U64.unpack_from(record, at)[0] - BIAS
         at += 8
     if flags & OVERRIDES:
-        lease, most = _OVERRIDES.unpack_from(record, at)
+        lease, max_attempts = _OVERRIDES.unpack_from(record, at)
         at += 6
     if flags & ERROR:
         end = at + 2 + _U16.unpack_from(record, at)[0]
@@ -99,7 +99,7 @@ def decode(record: bytes, body: bytes = b"") -> Record:
         at = end
     return Record(
         State(state), flags, version, attempts, i1 << 32 | i2, due, u1 << 32 | u2, digest, nonce, deadline,
-        token, worker, lease, most, error, metadata, body if flags & BODY else record[at:],
+        token, worker, lease, max_attempts, error, metadata, body if flags & BODY else record[at:],
     )  # fmt: skip
 
 
@@ -136,13 +136,13 @@ def pair(key: str, value: str) -> tuple[bytes, int]:
 
     The bits come from BLAKE2b of the pair, so that every language can make the same (a Bloom filter: Bloom, 1970).
     """
-    packed = _packed(key, value)
+    packed = _encode_pair(key, value)
     hashed = int.from_bytes(hashlib.blake2b(packed[2:], digest_size=3).digest())
     bits = 1 << (hashed & 63) | 1 << (hashed >> 6 & 63) | 1 << (hashed >> 12 & 63)
     return packed, bits
 
 
-def _packed(key: str, value: str) -> bytes:
+def _encode_pair(key: str, value: str) -> bytes:
     raw_key, raw_value = key.encode(), value.encode()
     return _U16.pack(len(raw_key) + len(raw_value) + 1) + bytes([len(raw_key)]) + raw_key + raw_value
 
@@ -156,7 +156,7 @@ def pairs_section(metadata: Mapping[str, str], indexed: frozenset[str] | None) -
     for key, value in sorted(metadata.items()):
         if key in trace_context.KEYS:
             # Hardly ever the same twice: nothing to cache.
-            others.append(_packed(key, value))
+            others.append(_encode_pair(key, value))
             continue
         packed, bits = pair(key, value)
         if indexed is None or key in indexed:
@@ -171,23 +171,24 @@ def pairs_section(metadata: Mapping[str, str], indexed: frozenset[str] | None) -
 def encode_pairs(metadata: Mapping[str, str]) -> bytes:
     """The pairs of a record or event; what `decode_pairs` takes apart."""
     return b"".join(
-        _packed(key, value) if key in trace_context.KEYS else pair(key, value)[0] for key, value in metadata.items()
+        _encode_pair(key, value) if key in trace_context.KEYS else pair(key, value)[0]
+        for key, value in metadata.items()
     )
 
 
 def decode_pairs(blob: bytes) -> dict[str, str]:
     """The pairs of a record or event."""
-    found = {}
+    pairs = {}
     at = 0
     while at < len(blob):
         end = at + 2 + _U16.unpack_from(blob, at)[0]
         split = at + 3 + blob[at + 2]
-        found[blob[at + 3 : split].decode()] = blob[split:end].decode()
+        pairs[blob[at + 3 : split].decode()] = blob[split:end].decode()
         at = end
-    return found
+    return pairs
 
 
-def where(filters: Mapping[str, str]) -> bytes:
+def encode_filters(filters: Mapping[str, str]) -> bytes:
     """What dequeue and depth ask for: signature and pairs."""
     signature, packed = 0, []
     for key, value in filters.items():

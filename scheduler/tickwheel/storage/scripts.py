@@ -51,8 +51,8 @@ def folder() -> Traversable:
 
 def names() -> list[str]:
     """The names of all scripts, without the fragments."""
-    found = (entry.name for entry in folder().iterdir())
-    return sorted(name[:-4] for name in found if name.endswith(".lua") and not name.startswith("_"))
+    file_names = (entry.name for entry in folder().iterdir())
+    return sorted(name[:-4] for name in file_names if name.endswith(".lua") and not name.startswith("_"))
 
 
 @lru_cache
@@ -61,8 +61,8 @@ def load(name: str, clock: str = "_clock") -> Script:
     text = (folder() / f"{name}.lua").read_text()
     shebang, _, body = text.partition("\n")
     declared: dict[str, list[str]] = {"KEYS": [], "INCLUDE": []}
-    for kind, listed in _DECLARATION.findall(body):
-        declared[kind] += listed.split()
+    for kind, words in _DECLARATION.findall(body):
+        declared[kind] += words.split()
     keys = declared["KEYS"]
     rest = keys.pop()[:-3] if keys and keys[-1].endswith("...") else None
     parts = [f"local {', '.join(keys)} = {', '.join(f'KEYS[{n}]' for n in range(1, len(keys) + 1))}"]
@@ -71,7 +71,7 @@ def load(name: str, clock: str = "_clock") -> Script:
     for fragment in declared["INCLUDE"]:
         chosen = clock if fragment == "_clock" else fragment
         parts.append((folder() / f"{chosen}.lua").read_text())
-    source = "\n".join([shebang, *(_bare(part) for part in [*parts, body])])
+    source = "\n".join([shebang, *(_strip_comments(part) for part in [*parts, body])])
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
     return Script(name, tuple(keys), rest, source, sha)
 
@@ -86,7 +86,7 @@ def bind(
     return Call(script, [*(keys[name] for name in script.keys), *rest], args)
 
 
-def _bare(text: str) -> str:
+def _strip_comments(text: str) -> str:
     """The code without whole-line comments and blank lines: what the server keeps and hashes."""
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.lstrip().startswith("--"))

@@ -49,12 +49,12 @@ def pack(timer: Timer) -> bytes:
     return _HEAD.pack(high, low, timer.generation, kind, timer.queue_number) + timer.name
 
 
-def lease_of(lease_timer: bytes) -> bytes:
+def lease_key(lease_timer: bytes) -> bytes:
     """Which lease a packed timer is for, whenever it ends: generation, kind, queue and name."""
     return lease_timer[_TIME_BYTES:]
 
 
-def lease_before(retention_timer: bytes) -> bytes:
+def superseded_lease_key(retention_timer: bytes) -> bytes:
     """The lease, as `lease_of` has it, that is over by this packed timer: the one of the version before its own."""
     generation, kind = _GENERATION.unpack_from(retention_timer, _TIME_BYTES)
     before = generation & ~0xFFFF | (generation - 1) & 0xFFFF
@@ -62,7 +62,7 @@ def lease_before(retention_timer: bytes) -> bytes:
     return _GENERATION.pack(before, Kind.EXPIRE << 14 | length) + retention_timer[_TIME_BYTES + _GENERATION.size :]
 
 
-def split(chunk: bytes) -> Iterator[tuple[int, int, Kind, bytes]]:
+def iter_timers(chunk: bytes) -> Iterator[tuple[int, int, Kind, bytes]]:
     """Yield (time_ms, queue number, kind, the timer's own bytes) for every timer of a packed chunk."""
     position, end = 0, len(chunk)
     while position < end:
@@ -74,11 +74,11 @@ def split(chunk: bytes) -> Iterator[tuple[int, int, Kind, bytes]]:
 
 def unpack(chunk: bytes) -> list[Timer]:
     """Every timer of a packed chunk."""
-    found = []
+    timers = []
     position, end = 0, len(chunk)
     while position < end:
         high, low, gen, kind, queue_number = _HEAD.unpack_from(chunk, position)
         start = position + HEAD_BYTES
         position = start - 2 + (kind & 0x3FFF)
-        found.append(Timer(high << 32 | low, queue_number, gen, Kind(kind >> 14), chunk[start:position]))
-    return found
+        timers.append(Timer(high << 32 | low, queue_number, gen, Kind(kind >> 14), chunk[start:position]))
+    return timers

@@ -13,7 +13,7 @@ TRACESTATE: Final = "tracestate"
 KEYS: Final = frozenset((TRACEPARENT, TRACESTATE))
 
 
-def without(metadata: Mapping[str, str]) -> Mapping[str, str]:
+def strip_trace_context(metadata: Mapping[str, str]) -> Mapping[str, str]:
     """The pairs that are content; the very mapping where all are."""
     if KEYS.isdisjoint(metadata):
         return metadata

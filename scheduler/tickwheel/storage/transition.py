@@ -16,7 +16,7 @@ An entry of the stream `events` is one script call; its field `e` holds
 
 from dataclasses import dataclass
 from struct import Struct
-from struct import error as CutShort
+from struct import error as StructError
 
 from tickwheel.storage.record import BIAS, State, decode_pairs, split_name
 
@@ -30,7 +30,7 @@ _PLAIN, _EXCLUSIVE = 3, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class OutboxTransition:
     """One state change. ``from_state`` is None for a new message, ``to_state`` for one that is gone."""
 
     queue_number: int
@@ -50,27 +50,27 @@ class Transition:
     metadata: dict[str, str] | None = None
 
 
-def decode(entry: bytes) -> list[Transition]:
+def decode(entry: bytes) -> list[OutboxTransition]:
     """The transitions of one entry's field `e`. Raises ValueError where it is none: damaged, or of another version."""
     if entry[:1] not in (bytes([_PLAIN]), bytes([_EXCLUSIVE])):
         raise ValueError(f"not an event of this version, which reads formats {_PLAIN} and {_EXCLUSIVE}: {entry[:16]!r}")
     try:
         return _decode(entry)
-    except (CutShort, IndexError) as error:
+    except (StructError, IndexError) as error:
         raise ValueError(f"an event that is cut short: {len(entry)} bytes") from error
 
 
-def _decode(entry: bytes) -> list[Transition]:
+def _decode(entry: bytes) -> list[OutboxTransition]:
     kind, high, low, number, length = _ENTRY.unpack_from(entry)
     at = _ENTRY.size + length
     worker = entry[_ENTRY.size : at].decode()
     time_ms = high << 32 | low
-    found = []
+    decoded = []
     while at < len(entry):
         u1, u2, incarnation, version, length, _ = _MARK.unpack_from(entry, at)
         end = at + _MARK.size - 2 + (length & 0x3FFF)
         id_, value = split_name(entry[at + _MARK.size : end], kind == _EXCLUSIVE)
-        above, older, attempt, parts = _TAIL.unpack_from(entry, end)
+        incarnation_high, version_high, attempt, parts = _TAIL.unpack_from(entry, end)
         at = end + _TAIL.size
         until = u1 << 32 | u2
         before, after = parts >> 3 & 7, parts & 7
@@ -87,13 +87,13 @@ def _decode(entry: bytes) -> list[Transition]:
             l1, l2 = _TIME.unpack_from(entry, at)
             late = l1 << 32 | l2
             at += _TIME.size
-        found.append(
-            Transition(
+        decoded.append(
+            OutboxTransition(
                 number,
                 id_,
                 value,
-                above << 16 | incarnation,
-                older << 16 | version,
+                incarnation_high << 16 | incarnation,
+                version_high << 16 | version,
                 State(before) if before else None,
                 State(after) if after else None,
                 time_ms,
@@ -106,6 +106,6 @@ def _decode(entry: bytes) -> list[Transition]:
                 metadata,
             )
         )
-    if not found or at > len(entry):
+    if not decoded or at > len(entry):
         raise ValueError(f"an event that is cut short: {len(entry)} bytes")
-    return found
+    return decoded

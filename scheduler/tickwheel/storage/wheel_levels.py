@@ -38,7 +38,7 @@ def level_for(time_ms: int, now_ms: int) -> int:
     return level
 
 
-def ahead(level: int) -> int:
+def lead_time(level: int) -> int:
     """How long before its start a slot is served, in ms.
 
     It is cascaded one slot of the level below ahead, so that its children are there in time; a slot of level 2 is read

@@ -15,14 +15,14 @@ from weakref import WeakKeyDictionary
 from tickwheel import aio
 from tickwheel.client import Queue, Tickwheel
 from tickwheel.errors import Forbidden, InvalidArgument, QueueNotFound
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, NewMessage
-from tickwheel.tasks import celery_routes as routes
+from tickwheel.tasks import celery_routes
 from tickwheel.tasks.celery_routes import Route
 from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.retry import Retry
-from tickwheel.tasks.schedule import OCCURRENCES, Policies, Schedule
-from tickwheel.tasks.schedule_times import Cron, Every, Times
+from tickwheel.tasks.schedule import OCCURRENCE_QUEUE_CONFIG, Policies, Schedule
+from tickwheel.tasks.schedule_times import Cron, Every, FireTimes
 from tickwheel.tasks.signature import ENCODINGS
 from tickwheel.tasks.task import TIME_LIMIT, Call, Defaults, Task
 from tickwheel.tasks.task_queue import TaskQueue
@@ -52,17 +52,17 @@ class TaskApp:
         **client: Any,
     ) -> None:
         if encoding not in ENCODINGS:
-            raise InvalidArgument(f"encoding must be one of {', '.join(ENCODINGS)}, not {arguments.shown(encoding)}")
+            raise InvalidArgument(f"encoding must be one of {', '.join(ENCODINGS)}, not {validation.preview(encoding)}")
         self.encoding = encoding
         self.tasks: dict[str, Task[..., Any]] = {}
         self.queues: dict[str, TaskQueue] = {}
         self.schedules: dict[str, Schedule] = {}
-        self.schedule_queue = arguments.plain_name("schedule_queue", schedule_queue)
+        self.schedule_queue = validation.plain_name("schedule_queue", schedule_queue)
         self.middleware: list[Middleware] = []
         self._on_load: list[Callable[[], None]] = []
         if url is None and data_dir is None:
             url, data_dir = os.environ.get("TICKWHEEL_URL") or None, os.environ.get("TICKWHEEL_DATA_DIR") or None
-        self._where: dict[str, Any] = {
+        self._client_options: dict[str, Any] = {
             "url": url,
             "namespace": namespace or os.environ.get("TICKWHEEL_NAMESPACE") or "tw",
             "data_dir": data_dir,
@@ -71,7 +71,7 @@ class TaskApp:
         self._lock = threading.Lock()
         self._client: Tickwheel | None = None
         self._pid = os.getpid()
-        self._declared: set[str] = set()
+        self._ensured_queues: set[str] = set()
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, aio.Tickwheel] = WeakKeyDictionary()
 
     @overload
@@ -149,10 +149,10 @@ class TaskApp:
             raise InvalidArgument(
                 f"queue {name!r} is for the app's schedules: give this one, or TaskApp(schedule_queue=…), another name"
             )
-        made = TaskQueue(name, weight, batch, long_poll, iterations, config)
-        self.queues[name] = made
-        self._declared.discard(name)
-        return made
+        task_queue = TaskQueue(name, weight, batch, long_poll, iterations, config)
+        self.queues[name] = task_queue
+        self._ensured_queues.discard(name)
+        return task_queue
 
     def cron(
         self, expression: str, call: Call | Task[..., Any], *, timezone: str = "UTC", **policies: Unpack[Policies]
@@ -171,16 +171,18 @@ class TaskApp:
         """Have a task called at each whole multiple of an interval since 1970 in UTC; see `cron` for the rest."""
         return self._schedule(Every(interval), call, policies)
 
-    def _schedule(self, times: Times, call: Call | Task[..., Any], policies: Policies) -> Schedule:
+    def _schedule(self, times: FireTimes, call: Call | Task[..., Any], policies: Policies) -> Schedule:
         call = call.call() if isinstance(call, Task) else call
         if call.task.app is not self:
             raise InvalidArgument(f"task {call.task.name!r} is of another app: declare its schedule there")
         policies.setdefault("name", f"{call.task.name} {times.text}")
-        made = Schedule(call=call, times=times, **policies)
-        if made.name in self.schedules:
-            raise InvalidArgument(f"there are two schedules {made.name!r} in one app: give one of them another name")
-        self.schedules[made.name] = made
-        return made
+        schedule = Schedule(call=call, times=times, **policies)
+        if schedule.name in self.schedules:
+            raise InvalidArgument(
+                f"there are two schedules {schedule.name!r} in one app: give one of them another name"
+            )
+        self.schedules[schedule.name] = schedule
+        return schedule
 
     def on_load(self, declare: Callable[[], None]) -> None:
         """Have it called when a worker has imported the app, for what is not declared by then."""
@@ -195,11 +197,11 @@ class TaskApp:
         """Say where the calls of a Celery task go: ``share`` of them to ``celery`` or ``tickwheel``, the others to the
         other. Producers follow within about a second. Raises InvalidArgument.
         """
-        routes.write(self.tickwheel, task, Route(to, share))
+        celery_routes.write(self.tickwheel, task, Route(to, share))
 
     def routes(self) -> dict[str, Route]:
         """The routes of all tasks that have one; all others are Celery's."""
-        return routes.listed(self.tickwheel)
+        return celery_routes.list_routes(self.tickwheel)
 
     def add_middleware(self, middleware: Middleware) -> None:
         """Have it called around all tasks, inside of those that were added before."""
@@ -210,14 +212,14 @@ class TaskApp:
         """The client, which is opened if need be."""
         with self._lock:
             if self._client is None or self._pid != os.getpid():
-                self._declared.clear()
-                self._client, self._pid = Tickwheel(**self._where), os.getpid()
+                self._ensured_queues.clear()
+                self._client, self._pid = Tickwheel(**self._client_options), os.getpid()
             return self._client
 
     @property
     def where(self) -> dict[str, Any]:
         """The arguments that its client is opened with."""
-        return dict(self._where)
+        return dict(self._client_options)
 
     def move(self, **where: Any) -> None:
         """Have it work elsewhere: arguments for its client, instead of those that it was made with.
@@ -227,8 +229,8 @@ class TaskApp:
         self.close()
         self._clients.clear()
         # One of the two says where.
-        elsewhere = {"url": None, "data_dir": None} if where.keys() & {"url", "data_dir"} else {}
-        self._where |= elsewhere | where
+        cleared = {"url": None, "data_dir": None} if where.keys() & {"url", "data_dir"} else {}
+        self._client_options |= cleared | where
 
     def enqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
         """Send a message of a task; what `now`, `later` and `at` do."""
@@ -236,48 +238,48 @@ class TaskApp:
             return self.declared(task.queue).enqueue_many([message])[0]
         except QueueNotFound:
             # Not there, or no longer, though it was declared: somebody has deleted it, or its namespace.
-            self._declared.discard(task.queue)
+            self._ensured_queues.discard(task.queue)
             return self.declared(task.queue).enqueue_many([message])[0]
 
     async def aenqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
         """`enqueue`, for asyncio: with a client for each event loop."""
         try:
-            return (await (await self._adeclared(task.queue)).enqueue_many([message]))[0]
+            return (await (await self._aensure_queue(task.queue)).enqueue_many([message]))[0]
         except QueueNotFound:
-            self._declared.discard(task.queue)
-            return (await (await self._adeclared(task.queue)).enqueue_many([message]))[0]
+            self._ensured_queues.discard(task.queue)
+            return (await (await self._aensure_queue(task.queue)).enqueue_many([message]))[0]
 
     def declared(self, name: str) -> Queue:
         """A queue of the app, made as it says where that has not been done yet."""
         tickwheel = self.tickwheel
         queue = tickwheel.queue(name)
-        if name not in self._declared:
+        if name not in self._ensured_queues:
             try:
                 tickwheel.create_queue(name, update=True, **self._config(name))
             except Forbidden:
                 # A producer may not be allowed to, and need not be: a worker, or an operator, has made it.
-                with _not_there(name):
+                with explain_missing_queue(name):
                     queue.config()
-            self._declared.add(name)
+            self._ensured_queues.add(name)
         return queue
 
-    async def _adeclared(self, name: str) -> aio.Queue:
+    async def _aensure_queue(self, name: str) -> aio.Queue:
         tickwheel = await self._aclient()
         queue = tickwheel.queue(name)
-        if name not in self._declared:
+        if name not in self._ensured_queues:
             try:
                 await tickwheel.create_queue(name, update=True, **self._config(name))
             except Forbidden:
-                with _not_there(name):
+                with explain_missing_queue(name):
                     await queue.config()
-            self._declared.add(name)
+            self._ensured_queues.add(name)
         return queue
 
     def close(self) -> None:
         """Let go of the client; the next call opens another."""
         with self._lock:
             client, self._client = self._client, None
-            self._declared.clear()
+            self._ensured_queues.clear()
         if client is not None and self._pid == os.getpid():
             client.close()
 
@@ -308,12 +310,12 @@ class TaskApp:
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
-            client = self._clients[loop] = aio.Tickwheel(**self._where)
+            client = self._clients[loop] = aio.Tickwheel(**self._client_options)
         return await client.open()
 
     def _config(self, name: str) -> Mapping[str, Any]:
         if name == self.schedule_queue:
-            return OCCURRENCES
+            return OCCURRENCE_QUEUE_CONFIG
         return self.queues[name].config if name in self.queues else {}
 
     def __repr__(self) -> str:
@@ -321,7 +323,7 @@ class TaskApp:
 
 
 @contextmanager
-def _not_there(name: str) -> Iterator[None]:
+def explain_missing_queue(name: str) -> Iterator[None]:
     try:
         yield
     except QueueNotFound as error:

@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeVar
 
 from tickwheel.errors import InvalidArgument
 
-MOST_WEIGHT = 100
+MAX_WEIGHT = 100
 
 
 class Weighted(Protocol):
@@ -119,15 +119,15 @@ SELECTORS: dict[str, type[QueueSelector[Weighted]]] = {
 }
 
 
-def selected(selector: QueueSelector[Q], has_work: Callable[[Q], bool]) -> Q:
+def select(selector: QueueSelector[Q], has_work: Callable[[Q], bool]) -> Q:
     """The selector's choice, where ``has_work`` answers what it asks."""
     selection = selector.select_queue()
     if not isinstance(selection, Generator):
         return selection
     try:
-        asked = next(selection)
+        candidate = next(selection)
         while True:
-            asked = selection.send(has_work(asked))
+            candidate = selection.send(has_work(candidate))
     except StopIteration as chosen:
         choice: Q = chosen.value
         return choice
@@ -135,7 +135,7 @@ def selected(selector: QueueSelector[Q], has_work: Callable[[Q], bool]) -> Q:
 
 def check_weight(name: str, weight: int) -> None:
     """Raises InvalidArgument for a weight that is not a whole number from 1 to 100."""
-    if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MOST_WEIGHT:
+    if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MAX_WEIGHT:
         raise InvalidArgument(
-            f"the weight of queue {name!r} must be a whole number from 1 to {MOST_WEIGHT}, not {weight!r}"
+            f"the weight of queue {name!r} must be a whole number from 1 to {MAX_WEIGHT}, not {weight!r}"
         )

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 
 # The program is wrong: another attempt is as wrong.
 NEVER: tuple[type[BaseException], ...] = (NotImplementedError, SyntaxError, NameError)
@@ -28,10 +28,10 @@ class Retry:
     never: tuple[type[BaseException], ...] = NEVER
 
     def __post_init__(self) -> None:
-        least = arguments.duration_ms("first", self.first, 0, limits.DELAY_MS_MAX)
-        arguments.duration_ms("most", self.most, least, limits.DELAY_MS_MAX)
+        first_ms = validation.duration_ms("first", self.first, 0, limits.DELAY_MS_MAX)
+        validation.duration_ms("most", self.most, first_ms, limits.DELAY_MS_MAX)
         if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.never):
-            raise InvalidArgument(f"never must be a tuple of exception classes, not {arguments.shown(self.never)}")
+            raise InvalidArgument(f"never must be a tuple of exception classes, not {validation.preview(self.never)}")
 
     def delay(self, attempt: int, rng: random.Random) -> timedelta:
         """The back-off after the failure of this attempt, which counts from 1."""

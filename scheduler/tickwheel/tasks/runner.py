@@ -16,7 +16,7 @@ import msgspec
 from tickwheel import limits, tracing
 from tickwheel.errors import TickwheelError
 from tickwheel.model.message import LeasedMessage
-from tickwheel.runtime.log_fields import fields
+from tickwheel.runtime.log_fields import log_fields
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.retry import NEVER
 from tickwheel.tasks.signature import ArgumentsRefused, read_envelope
@@ -54,8 +54,8 @@ class Run:
 
 _current: ContextVar[Run | None] = ContextVar("tickwheel_run", default=None)
 # What brings an async task to its end, or raises TimeLimitExceeded after so many seconds.
-Await = Callable[[Awaitable[Any], float], Any]
-Limit = Callable[[float], AbstractContextManager[None]]
+RunAwaitable = Callable[[Awaitable[Any], float], Any]
+TimeLimit = Callable[[float], AbstractContextManager[None]]
 
 
 def current() -> Run:
@@ -74,20 +74,20 @@ class Runner:
     def __init__(
         self,
         app: "TaskApp",
-        awaits: Await,
-        limited: Limit = lambda seconds: nullcontext(),
+        run_awaitable: RunAwaitable,
+        time_limit: TimeLimit = lambda seconds: nullcontext(),
         rng: random.Random | None = None,
     ) -> None:
         self._app = app
-        self._awaits = awaits
-        self._limited = limited
+        self._run_awaitable = run_awaitable
+        self._time_limit = time_limit
         self._rng = random.Random() if rng is None else rng
 
     def run(
         self,
         message: LeasedMessage,
         is_lost: Callable[[], bool] = lambda: False,
-        begins: Callable[[float], None] = lambda limit_s: None,
+        on_start: Callable[[float], None] = lambda limit_s: None,
     ) -> Outcome:
         """Run it. Raises nothing that a task, its arguments or a middleware can be to blame for.
 
@@ -95,15 +95,15 @@ class Runner:
         """
         began = time.perf_counter()
         try:
-            return self._run(message, is_lost, begins, began)
+            return self._run(message, is_lost, on_start, began)
         except BaseException as error:
             # Of an argument's own class, say, or a middleware's. A lane goes on, whatever a message does to it.
-            extra = fields("task failed", message, attempt=message.attempt)
+            extra = log_fields("task failed", message, attempt=message.attempt)
             _log.exception("%s/%s: what runs it has failed", message.queue, message.id, extra=extra)
-            return Outcome(_UNKNOWN, time.perf_counter() - began, error=cut(_said(error)))
+            return Outcome(_UNKNOWN, time.perf_counter() - began, error=truncate_utf8(describe_error(error)))
 
     def _run(
-        self, message: LeasedMessage, is_lost: Callable[[], bool], begins: Callable[[float], None], began: float
+        self, message: LeasedMessage, is_lost: Callable[[], bool], on_start: Callable[[float], None], began: float
     ) -> Outcome:
         name = _UNKNOWN
         try:
@@ -113,96 +113,98 @@ class Runner:
             if task is None:
                 raise ArgumentsRefused(f"this worker's app has no task {name!r}; it has {', '.join(self._app.tasks)}")
             limit_s = task.time_limit.total_seconds()
-            begins(limit_s)
+            on_start(limit_s)
             run = Run(task, message, task.signature.read(envelope.args), is_lost)
         except ArgumentsRefused as error:
             # Not for ever: during a release workers of both versions are there.
-            extra = fields("task refused", message, attempt=message.attempt, task=name)
+            extra = log_fields("task refused", message, attempt=message.attempt, task=name)
             _log.warning("%s/%s: %s", message.queue, message.id, error, extra=extra)
-            return Outcome(name, time.perf_counter() - began, error=cut(str(error)))
-        return self._after(run, self._ended(run, began, limit_s))
+            return Outcome(name, time.perf_counter() - began, error=truncate_utf8(str(error)))
+        return self._call_after_task(run, self._execute(run, began, limit_s))
 
-    def _ended(self, run: Run, began: float, limit_s: float) -> Outcome:
+    def _execute(self, run: Run, began: float, limit_s: float) -> Outcome:
         outcome = Outcome(run.task.name)
         token = _current.set(run)
         try:
             for middleware in self._app.middleware:
                 middleware.before_task(run)
             with tracing.processing(run.message):
-                with self._limited(limit_s):
+                with self._time_limit(limit_s):
                     value = run.task.function(**run.arguments)
                 if value is not None and inspect.isawaitable(value):
-                    value = self._awaits(value, limit_s)
-            outcome.result = _text_of(run, value)
+                    value = self._run_awaitable(value, limit_s)
+            outcome.result = _encode_result(run, value)
         except Skip:
             pass
         except Reject as error:
-            outcome.error, outcome.final = cut(f"rejected: {error}"), True
+            outcome.error, outcome.final = truncate_utf8(f"rejected: {error}"), True
         except RetryLater as error:
-            outcome.error, outcome.retry_in = cut(str(error)), error.delay
+            outcome.error, outcome.retry_in = truncate_utf8(str(error)), error.delay
         except TimeLimitExceeded:
-            _failed(run, outcome, self._rng, f"over its time limit of {run.task.time_limit}")
+            _record_failure(run, outcome, self._rng, f"over its time limit of {run.task.time_limit}")
         except (Exception, SystemExit) as error:
-            _failed(run, outcome, self._rng, _said(error), error)
+            _record_failure(run, outcome, self._rng, describe_error(error), error)
         finally:
             _current.reset(token)
             outcome.seconds = time.perf_counter() - began
         return outcome
 
-    def _after(self, run: Run, outcome: Outcome) -> Outcome:
+    def _call_after_task(self, run: Run, outcome: Outcome) -> Outcome:
         for middleware in reversed(self._app.middleware):
-            with harmless("after_task"):
+            with log_errors("after_task"):
                 middleware.after_task(run, outcome)
         return outcome
 
 
 @contextmanager
-def harmless(what: str) -> Iterator[None]:
+def log_errors(hook: str) -> Iterator[None]:
     """An error in there is logged, and that is all."""
     try:
         yield
     except Exception:
-        _log.exception("an error in %s of a middleware", what, extra=fields("middleware failed", hook=what))
+        _log.exception("an error in %s of a middleware", hook, extra=log_fields("middleware failed", hook=hook))
 
 
 def before_batch(app: "TaskApp", queue: str, messages: Sequence[LeasedMessage]) -> None:
     for middleware in app.middleware:
-        with harmless("before_batch"):
+        with log_errors("before_batch"):
             middleware.before_batch(queue, messages)
 
 
 def after_batch(app: "TaskApp", queue: str, outcomes: Sequence[Outcome]) -> None:
     for middleware in reversed(app.middleware):
-        with harmless("after_batch"):
+        with log_errors("after_batch"):
             middleware.after_batch(queue, outcomes)
 
 
-def cut(text: str, most: int = limits.ERROR_BYTES) -> str:
+def truncate_utf8(text: str, max_bytes: int = limits.ERROR_BYTES) -> str:
     """The text as far as the server keeps it."""
     raw = text.encode(errors="replace")
-    return raw.decode() if len(raw) <= most else raw[: most - 3].decode(errors="ignore") + "…"
+    return raw.decode() if len(raw) <= max_bytes else raw[: max_bytes - 3].decode(errors="ignore") + "…"
 
 
-def _said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return f"{type(error).__name__}, which cannot say what it is about"
 
 
-def _failed(run: Run, outcome: Outcome, rng: random.Random, text: str, error: BaseException | None = None) -> None:
+def _record_failure(
+    run: Run, outcome: Outcome, rng: random.Random, text: str, error: BaseException | None = None
+) -> None:
     retry = run.task.retry
     never = NEVER if retry is None else retry.never
-    outcome.error, outcome.final = cut(text), isinstance(error, never)
+    outcome.error, outcome.final = truncate_utf8(text), isinstance(error, never)
     if retry is not None and not outcome.final:
         outcome.retry_in = retry.delay(run.message.attempt, rng)
     _log.warning(
         "%s %s/%s, attempt %d: %s", run.task.name, run.message.queue, run.message.id, run.message.attempt, text,
-        exc_info=error, extra=_of(run, "task failed", error=text),
+        exc_info=error, extra=_task_fields(run, "task failed", error=text),
     )  # fmt: skip
 
 
-def _text_of(run: Run, value: Any) -> str | None:
+def _encode_result(run: Run, value: Any) -> str | None:
     if value is None:
         return None
     try:
@@ -211,18 +213,18 @@ def _text_of(run: Run, value: Any) -> str | None:
         # What the task did is done: it is not to be done again for its result.
         _log.warning(
             "%s %s/%s: its result is not kept: %s", run.task.name, run.message.queue, run.message.id, error,
-            extra=_of(run, "result not kept"),
+            extra=_task_fields(run, "result not kept"),
         )  # fmt: skip
         return None
     if len(text.encode()) > limits.ERROR_BYTES:
         _log.warning(
             "%s %s/%s: its result is not kept: it has %d bytes, at most %d are",
             run.task.name, run.message.queue, run.message.id, len(text.encode()), limits.ERROR_BYTES,
-            extra=_of(run, "result not kept"),
+            extra=_task_fields(run, "result not kept"),
         )  # fmt: skip
         return None
     return text
 
 
-def _of(run: Run, event: str, **more: str) -> dict[str, Any]:
-    return fields(event, run.message, attempt=run.message.attempt, task=run.task.name, **more)
+def _task_fields(run: Run, event: str, **more: str) -> dict[str, Any]:
+    return log_fields(event, run.message, attempt=run.message.attempt, task=run.task.name, **more)

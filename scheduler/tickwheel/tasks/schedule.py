@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, TypedDict, get_args
 import msgspec
 
 from tickwheel import limits
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.model.message import NewMessage
-from tickwheel.tasks.schedule_times import Times
+from tickwheel.tasks.schedule_times import FireTimes
 from tickwheel.tasks.task import Call
 
 Missed = Literal["last", "all", "skip"]
@@ -26,7 +26,7 @@ _DIGEST_BYTES: Final = 4
 _KEY: Final = "schedule"
 # Of the queue of occurrences. Those of a schedule are seen to one at a time, the earliest first: each knows what became
 # of the one before. As long as they are kept, no process enqueues one again, however late its clock is.
-OCCURRENCES: Final[Mapping[str, Any]] = {
+OCCURRENCE_QUEUE_CONFIG: Final[Mapping[str, Any]] = {
     "exclusive_key": _KEY,
     "retention": timedelta(days=1),
     "errored_retention": timedelta(days=1),
@@ -62,39 +62,41 @@ class Schedule:
 
     name: str
     call: Call
-    times: Times
+    times: FireTimes
     overlap: bool = True
     missed: Missed = "last"
     grace: timedelta = GRACE
 
     def __post_init__(self) -> None:
         """Raises InvalidArgument, for arguments that do not fit the task, too."""
-        arguments.text("a schedule's name (give it a shorter one by name=)", self.name, NAME_BYTES, least=1, nul=False)
-        arguments.boolean("overlap", self.overlap)
-        arguments.one_of("missed", self.missed, get_args(Missed))
-        arguments.duration_ms("grace", self.grace, 1_000, limits.DELAY_MS_MAX)
+        validation.text(
+            "a schedule's name (give it a shorter one by name=)", self.name, NAME_BYTES, minimum=1, nul=False
+        )
+        validation.boolean("overlap", self.overlap)
+        validation.one_of("missed", self.missed, get_args(Missed))
+        validation.duration_ms("grace", self.grace, 1_000, limits.DELAY_MS_MAX)
         self.firing(datetime.now(UTC))
 
     def next(self, after: datetime | None = None) -> datetime:
         """When it fires next, in UTC: after an aware datetime, by default now."""
-        return self.times.after(datetime.now(UTC) if after is None else after)
+        return self.times.next_after(datetime.now(UTC) if after is None else after)
 
     def decide(self, at: datetime, now: datetime) -> tuple[bool, datetime]:
         """Whether it is to fire for that time, which has come, now; and for which later time it is to be asked next.
 
         A time is missed when it was longer ago than ``grace``. Of those in a row ``last`` lets the last fire.
         """
-        following = self.times.after(at)
+        following = self.times.next_after(at)
         if self.missed == "all" or now - at < self.grace:
             return True, following
         if following > now:
             return self.missed == "last", following
         # The first that is not missed, or the last: it comes just before the next.
-        return False, min(self.times.after(now - self.grace), self.times.until(now))
+        return False, min(self.times.next_after(now - self.grace), self.times.last_until(now))
 
     def firing_id(self, at: datetime) -> str:
         """The id of the task's message for a time."""
-        return f"{self.name}@{_moment(at)}"
+        return f"{self.name}@{_format_time(at)}"
 
     def firing(self, at: datetime) -> NewMessage:
         """The task's message for a time, which is its ``due``."""
@@ -103,7 +105,7 @@ class Schedule:
 
     def occurrence_id(self, at: datetime) -> str:
         """The id of the occurrence of a time; other where the schedule had other times."""
-        return f"{self.name}#{self._digest}@{_moment(at)}"
+        return f"{self.name}#{self._digest}@{_format_time(at)}"
 
     def occurrence(self, at: datetime, last: datetime | None = None) -> NewMessage:
         """The occurrence of a time, after a firing that may not be finished."""
@@ -118,5 +120,5 @@ class Schedule:
         return f"<Schedule {self.name!r}>"
 
 
-def _moment(at: datetime) -> str:
+def _format_time(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

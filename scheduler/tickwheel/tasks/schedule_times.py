@@ -14,7 +14,7 @@ from cronsim import CronSim, CronSimError
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 
 _SECOND = timedelta(seconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,17 +23,17 @@ _ZONE_BYTES = 64
 _FURTHEST = timedelta(milliseconds=limits.DELAY_MS_MAX)
 
 
-class Times(Protocol):
+class FireTimes(Protocol):
     """The times at which a schedule fires, of whole seconds in UTC."""
 
     @property
     def text(self) -> str:
         """What they are, in a word; other times have another."""
 
-    def after(self, moment: datetime) -> datetime:
+    def next_after(self, moment: datetime) -> datetime:
         """The first that is later."""
 
-    def until(self, moment: datetime) -> datetime:
+    def last_until(self, moment: datetime) -> datetime:
         """The last that is no later."""
 
 
@@ -53,46 +53,46 @@ class Cron:
     def __post_init__(self) -> None:
         """Raises InvalidArgument."""
         if not isinstance(self.expression, str):
-            raise InvalidArgument(f"a cron expression is a str, not {arguments.shown(self.expression)}")
+            raise InvalidArgument(f"a cron expression is a str, not {validation.preview(self.expression)}")
         object.__setattr__(self, "expression", " ".join(self.expression.upper().split()))
         object.__setattr__(self, "_zone", _zone(self.timezone))
         now = datetime.now(UTC)
         try:
-            first = self.after(now)
+            first = self.next_after(now)
         except CronSimError as error:
             raise InvalidArgument(
-                f"cron expression {arguments.shown(self.expression)}: {_reason(error)}; it is minute, hour, day of"
+                f"cron expression {validation.preview(self.expression)}: {_reason(error)}; it is minute, hour, day of"
                 " month, month and day of week, with seconds before them if need be, as '30 9 * * MON-FRI'"
             ) from error
         if first - now > _FURTHEST:
-            raise _never(self.expression)
+            raise _never_fires_error(self.expression)
 
     @property
     def text(self) -> str:
         return f"cron {self.expression} {self.timezone}"
 
-    def after(self, moment: datetime) -> datetime:
-        for found in self._walk(moment):
+    def next_after(self, moment: datetime) -> datetime:
+        for fire_time in self._walk(moment):
             # Not always so: in the second of two hours it begins with the first one's.
-            if found > moment:
-                return found
-        raise _never(self.expression)
+            if fire_time > moment:
+                return fire_time
+        raise _never_fires_error(self.expression)
 
-    def until(self, moment: datetime) -> datetime:
+    def last_until(self, moment: datetime) -> datetime:
         # A fraction of a second, and it begins with the second itself.
-        for found in self._walk(moment.replace(microsecond=1), reverse=True):
-            if found <= moment:
+        for fire_time in self._walk(moment.replace(microsecond=1), reverse=True):
+            if fire_time <= moment:
                 break
         else:
-            raise _never(self.expression)
+            raise _never_fires_error(self.expression)
         # Backwards it may leave one out where the clock changed.
-        while (following := self.after(found)) <= moment:
-            found = following
-        return found
+        while (following := self.next_after(fire_time)) <= moment:
+            fire_time = following
+        return fire_time
 
     def _walk(self, moment: datetime, reverse: bool = False) -> Iterator[datetime]:
-        for found in CronSim(self.expression, moment.astimezone(self._zone), reverse):
-            yield found.astimezone(UTC)
+        for fire_time in CronSim(self.expression, moment.astimezone(self._zone), reverse):
+            yield fire_time.astimezone(UTC)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Every:
 
     def __post_init__(self) -> None:
         """Raises InvalidArgument."""
-        arguments.duration_ms("interval", self.interval, 1_000, 365 * 86_400_000)
+        validation.duration_ms("interval", self.interval, 1_000, 365 * 86_400_000)
         if self.interval % _SECOND:
             raise InvalidArgument(f"interval must be of whole seconds, not {self.interval}")
 
@@ -111,15 +111,15 @@ class Every:
     def text(self) -> str:
         return f"every {self.interval}"
 
-    def after(self, moment: datetime) -> datetime:
-        return self.until(moment) + self.interval
+    def next_after(self, moment: datetime) -> datetime:
+        return self.last_until(moment) + self.interval
 
-    def until(self, moment: datetime) -> datetime:
+    def last_until(self, moment: datetime) -> datetime:
         return moment.astimezone(UTC) - (moment - _EPOCH) % self.interval
 
 
 def _zone(name: str) -> tzinfo:
-    arguments.text("timezone", name, _ZONE_BYTES, least=1)
+    validation.text("timezone", name, _ZONE_BYTES, minimum=1)
     if name == "UTC":
         return UTC
     try:
@@ -127,7 +127,8 @@ def _zone(name: str) -> tzinfo:
     # A name that leads elsewhere, or to a folder of zones, is a ValueError or an OSError.
     except (LookupError, ValueError, OSError) as error:
         raise InvalidArgument(
-            f"there is no time zone {arguments.shown(name)}: give a name of the IANA database as 'Europe/Berlin'; where"
+            f"there is no time zone {validation.preview(name)}: give a name of the IANA database as"
+            " 'Europe/Berlin'; where"
             " the system has none, install the package tzdata"
         ) from error
 
@@ -137,5 +138,5 @@ def _reason(error: CronSimError) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _never(expression: str) -> InvalidArgument:
+def _never_fires_error(expression: str) -> InvalidArgument:
     return InvalidArgument(f"cron expression {expression!r} does not fire within {_FURTHEST.days // 365} years")

@@ -68,21 +68,21 @@ class Signature:
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any], encoding: str) -> bytes:
         """The message of a call with these arguments. Raises ArgumentsRefused where they do not fit."""
         try:
-            given = self._signature.bind(*args, **kwargs).arguments
+            arguments = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise ArgumentsRefused(f"task {self._task!r}: {error}; its signature is {self._signature}") from None
         encoder = _JSON if encoding == "json" else _MSGPACK
         try:
-            encoded = encoder.encode(given)
+            encoded = encoder.encode(arguments)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ArgumentsRefused(
                 f"task {self._task!r}: an argument cannot be written as {encoding}: {error}"
             ) from error
         read = self.read(encoded)
         for name in self._untyped:
-            if name in given and not _is_same(given[name], read[name]):
+            if name in arguments and not _is_same(arguments[name], read[name]):
                 raise ArgumentsRefused(
-                    f"task {self._task!r}: {name!r} would arrive as another type than {type(given[name]).__name__}:"
+                    f"task {self._task!r}: {name!r} would arrive as another type than {type(arguments[name]).__name__}:"
                     " give the parameter an annotation"
                 )
         return encoder.encode({"task": self._task, "args": msgspec.Raw(encoded)})
@@ -140,10 +140,10 @@ class Signature:
         _ = self._readers
 
 
-def _is_same(given: object, read: object) -> bool:
+def _is_same(sent: object, read: object) -> bool:
     """Whether two values are plain, and equal with the types of all that is in them: ``==`` takes 1.0 for 1."""
     # No recursion: what was encoded may be nested deeper than calls may be.
-    left = [(given, read)]
+    left = [(sent, read)]
     while left:
         one, other = left.pop()
         if type(one) is not type(other):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, Type
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, NewMessage
 from tickwheel.tasks.retry import Retry
 from tickwheel.tasks.signature import Signature
@@ -59,26 +59,26 @@ class Task(Generic[P, R]):
         defaults: Defaults,
     ) -> None:
         """Made by `TaskApp.task`, which says what they mean. Raises InvalidArgument."""
-        arguments.text("a task's name", name, NAME_BYTES, least=1, nul=False)
-        arguments.duration_ms("time_limit", time_limit, 1, _TIME_LIMIT_MS_MAX)
+        validation.text("a task's name", name, NAME_BYTES, minimum=1, nul=False)
+        validation.duration_ms("time_limit", time_limit, 1, _TIME_LIMIT_MS_MAX)
         self.app = app
         self.function = function
         self.name = name
-        self.queue = arguments.plain_name("a queue's name", queue)
+        self.queue = validation.plain_name("a queue's name", queue)
         self.time_limit = time_limit
         self.retry = retry
         self.signature = Signature(name, function)
         self._options = cast(Options, defaults)
         self._metadata = tuple(metadata)
-        if unknown := [each for each in self._metadata if each not in self.signature.names]:
+        if unknown := [parameter for parameter in self._metadata if parameter not in self.signature.names]:
             raise InvalidArgument(
                 f"task {name!r}: metadata names {unknown[0]!r}, which is none of its parameters"
                 f" ({', '.join(self.signature.names)})"
             )
         if "max_attempts" in defaults:
-            arguments.integer("max_attempts", defaults["max_attempts"], 1, limits.MAX_ATTEMPTS_MAX)
+            validation.integer("max_attempts", defaults["max_attempts"], 1, limits.MAX_ATTEMPTS_MAX)
         if "lease" in defaults:
-            arguments.duration_ms("lease", defaults["lease"], limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+            validation.duration_ms("lease", defaults["lease"], limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -136,8 +136,8 @@ class Task(Generic[P, R]):
         options = self._options
         metadata = dict(options.get("metadata", {}))
         if self._metadata:
-            given = self.signature.bound(args, kwargs)
-            metadata |= {name: str(given[name]) for name in self._metadata}
+            call_arguments = self.signature.bound(args, kwargs)
+            metadata |= {name: str(call_arguments[name]) for name in self._metadata}
         return NewMessage(
             payload,
             options.get("id"),

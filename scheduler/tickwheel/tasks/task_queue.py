@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from tickwheel import limits
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.tasks.queue_selectors import check_weight
 
 
@@ -27,12 +27,12 @@ class TaskQueue:
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        arguments.plain_name("a queue's name", self.name)
+        validation.plain_name("a queue's name", self.name)
         check_weight(self.name, self.weight)
-        arguments.integer("batch", self.batch, 1, MOST_BATCH)
-        arguments.duration_ms("long_poll", self.long_poll, 0, limits.WAIT_MS_MAX)
-        arguments.integer("iterations", self.iterations, 1, 10_000)
+        validation.integer("batch", self.batch, 1, MAX_BATCH)
+        validation.duration_ms("long_poll", self.long_poll, 0, limits.WAIT_MS_MAX)
+        validation.integer("iterations", self.iterations, 1, 10_000)
 
 
 # A worker holds the leases of a whole batch.
-MOST_BATCH = 250
+MAX_BATCH = 250

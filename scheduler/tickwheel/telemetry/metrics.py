@@ -17,7 +17,7 @@ Samples = Iterator[tuple[tuple[str, ...], float | Histogram]]
 
 
 @dataclass(frozen=True, slots=True)
-class Told(Generic[S]):
+class MetricSpec(Generic[S]):
     """How a figure of a source is told: a sample for each set of values of its labels."""
 
     name: str
@@ -27,23 +27,23 @@ class Told(Generic[S]):
     samples: Callable[[S], Samples]
 
 
-def one(value: Callable[[S], float | Histogram]) -> Callable[[S], Samples]:
+def unlabelled(value: Callable[[S], float | Histogram]) -> Callable[[S], Samples]:
     """The samples of a figure without labels."""
     return lambda source: iter([((), value(source))])
 
 
-class Collected(Collector, Generic[S]):
+class SpecCollector(Collector, Generic[S]):
     """Collects the figures of one source."""
 
-    def __init__(self, source: S, told: Sequence[Told[S]]) -> None:
+    def __init__(self, source: S, specs: Sequence[MetricSpec[S]]) -> None:
         self._source = source
-        self._told = told
+        self._specs = specs
 
     def collect(self) -> Iterator[Metric]:
         """Each figure."""
-        for told in self._told:
-            metric = told.family(f"tickwheel_{told.name}", told.help, labels=told.labels)
-            for labels, value in told.samples(self._source):
+        for spec in self._specs:
+            metric = spec.family(f"tickwheel_{spec.name}", spec.help, labels=spec.labels)
+            for labels, value in spec.samples(self._source):
                 if isinstance(metric, HistogramMetricFamily):
                     assert isinstance(value, Histogram)
                     metric.add_metric(labels, value.buckets(), value.total)

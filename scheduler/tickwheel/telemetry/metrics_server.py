@@ -15,7 +15,7 @@ def registry_of(collector: Collector) -> CollectorRegistry:
     return registry
 
 
-def serve_page(host: str, port: int, collector: Collector) -> Callable[[], None]:
+def start_metrics_server(host: str, port: int, collector: Collector) -> Callable[[], None]:
     """Serve the figures in a thread of its own; answers what stops it. Raises InvalidArgument where the address cannot
     be listened on.
     """

@@ -16,7 +16,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from tickwheel import limits
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.model.message import LeasedMessage, NewMessage
 from tickwheel.storage.trace_context import KEYS, TRACEPARENT, TRACESTATE
 
@@ -28,31 +28,31 @@ _FAULTS: Final = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "
 @contextmanager
 def sending(queue: str) -> Iterator[Span]:
     """Messages are enqueued; they carry its context."""
-    with _open("send", "send", queue, SpanKind.PRODUCER) as span:
+    with _start_span("send", "send", queue, SpanKind.PRODUCER) as span:
         yield span
 
 
 @contextmanager
 def settling(how: str, queue: str, messages: Sequence[LeasedMessage]) -> Iterator[None]:
     """Messages are completed, failed or released."""
-    parent, links = _origin(messages)
-    with _open(how, "settle", queue, SpanKind.CLIENT, parent, links) as span:
-        count(span, [message.id for message in messages])
+    parent, links = _parent_and_links(messages)
+    with _start_span(how, "settle", queue, SpanKind.CLIENT, parent, links) as span:
+        record_messages(span, [message.id for message in messages])
         yield
 
 
 @contextmanager
 def processing(message: LeasedMessage) -> Iterator[None]:
     """A worker works on a message."""
-    parent, links = _origin([message])
-    with _open("process", "process", message.queue, SpanKind.CONSUMER, parent, links) as span:
-        count(span, [message.id])
+    parent, links = _parent_and_links([message])
+    with _start_span("process", "process", message.queue, SpanKind.CONSUMER, parent, links) as span:
+        record_messages(span, [message.id])
         yield
 
 
-def received(queue: str, messages: Sequence[LeasedMessage], since_ns: int) -> None:
+def record_receive(queue: str, messages: Sequence[LeasedMessage], since_ns: int) -> None:
     """Messages were dequeued by a call that began then: not opened before, as most calls find nothing."""
-    parent, links = _origin(messages)
+    parent, links = _parent_and_links(messages)
     span = _tracer().start_span(
         f"receive {queue}",
         parent,
@@ -61,7 +61,7 @@ def received(queue: str, messages: Sequence[LeasedMessage], since_ns: int) -> No
         links,
         start_time=since_ns,
     )
-    count(span, [message.id for message in messages])
+    record_messages(span, [message.id for message in messages])
     span.end()
 
 
@@ -76,7 +76,7 @@ def serving(method: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> 
         yield span
 
 
-def answered(span: Span, code: str) -> None:
+def record_status_code(span: Span, code: str) -> None:
     """The call has been answered with this code."""
     span.set_attribute("rpc.response.status_code", code)
     if code in _FAULTS:
@@ -84,13 +84,13 @@ def answered(span: Span, code: str) -> None:
         span.set_status(Status(StatusCode.ERROR))
 
 
-def delivered(span: Span, metadata: Iterable[Mapping[str, str]]) -> None:
+def link_deliveries(span: Span, metadata: Iterable[Mapping[str, str]]) -> None:
     """The call delivers messages with this metadata."""
-    for each in _carried(metadata):
-        span.add_link(each)
+    for span_context in _span_contexts(metadata):
+        span.add_link(span_context)
 
 
-def count(span: Span, ids: Sequence[str]) -> None:
+def record_messages(span: Span, ids: Sequence[str]) -> None:
     """Which message, or how many."""
     if len(ids) == 1:
         span.set_attribute("messaging.message.id", ids[0])
@@ -98,7 +98,7 @@ def count(span: Span, ids: Sequence[str]) -> None:
         span.set_attribute("messaging.batch.message_count", len(ids))
 
 
-def pairs() -> dict[str, str]:
+def current_trace_pairs() -> dict[str, str]:
     """The span that is open now, as a message carries it: without vendors' state that is too large for a pair."""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier)
@@ -107,33 +107,33 @@ def pairs() -> dict[str, str]:
     return carrier
 
 
-def carrying(new: NewMessage, carried: dict[str, str]) -> NewMessage:
+def with_trace_context(new: NewMessage, trace_pairs: dict[str, str]) -> NewMessage:
     """The message with these pairs, unless it was given a trace already. Raises InvalidArgument for wrong metadata."""
-    metadata = {} if new.metadata is None else arguments.metadata(new.metadata)
-    return new if TRACEPARENT in metadata else replace(new, metadata=metadata | carried)
+    metadata = {} if new.metadata is None else validation.metadata(new.metadata)
+    return new if TRACEPARENT in metadata else replace(new, metadata=metadata | trace_pairs)
 
 
-def _origin(messages: Sequence[LeasedMessage]) -> tuple[Context | None, list[Link]]:
+def _parent_and_links(messages: Sequence[LeasedMessage]) -> tuple[Context | None, list[Link]]:
     """What a span that has to do with these messages belongs to, and is linked to."""
-    known = _carried(message.metadata for message in messages)
-    links = [Link(each) for each in known]
-    if len(known) != 1 or trace.get_current_span().get_span_context().is_valid:
+    origins = _span_contexts(message.metadata for message in messages)
+    links = [Link(origin) for origin in origins]
+    if len(origins) != 1 or trace.get_current_span().get_span_context().is_valid:
         return None, links
-    return trace.set_span_in_context(trace.NonRecordingSpan(known[0])), links
+    return trace.set_span_in_context(trace.NonRecordingSpan(origins[0])), links
 
 
-def _carried(metadata: Iterable[Mapping[str, str]]) -> list[SpanContext]:
+def _span_contexts(metadata: Iterable[Mapping[str, str]]) -> list[SpanContext]:
     """The spans that enqueued messages with this metadata, each once."""
-    found = {}
+    contexts = {}
     for pairs in metadata:
         if TRACEPARENT in pairs:
-            given = {key: pairs[key] for key in KEYS if key in pairs}
-            found[given[TRACEPARENT]] = trace.get_current_span(_W3C.extract(given)).get_span_context()
-    return [each for each in found.values() if each.is_valid]
+            carrier = {key: pairs[key] for key in KEYS if key in pairs}
+            contexts[carrier[TRACEPARENT]] = trace.get_current_span(_W3C.extract(carrier)).get_span_context()
+    return [context for context in contexts.values() if context.is_valid]
 
 
 @contextmanager
-def _open(
+def _start_span(
     name: str, kind: str, queue: str, role: SpanKind, parent: Context | None = None, links: Sequence[Link] = ()
 ) -> Iterator[Span]:
     with _tracer().start_as_current_span(

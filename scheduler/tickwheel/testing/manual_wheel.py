@@ -3,10 +3,10 @@
 import os
 from typing import Any
 
-from tickwheel.driver.clock import TurnedClock
-from tickwheel.driver.commands import Command, ReadStream, Refused
-from tickwheel.driver.queue_lookup import Queues
-from tickwheel.driver.shard_connection import Link
+from tickwheel.driver.clock import ManualClock
+from tickwheel.driver.commands import Command, ReadStream, ScriptError
+from tickwheel.driver.queue_lookup import QueueLookup
+from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import Fenced, TickwheelError
@@ -17,10 +17,10 @@ ELECTION = "testing"
 _EXPECTED = ("FENCED", "STALECONFIG")
 
 
-class HandWheel:
+class ManualWheel:
     """Drives one shard of a namespace on the test clock, as far as it is told."""
 
-    def __init__(self, connect: Connect, namespace: str, shard: int, queues: Queues, clock: TurnedClock) -> None:
+    def __init__(self, connect: Connect, namespace: str, shard: int, queues: QueueLookup, clock: ManualClock) -> None:
         self._connect = connect
         self._namespace = namespace
         self._shard = shard
@@ -28,7 +28,7 @@ class HandWheel:
         self._clock = clock
         # A link waits on this; nobody ever writes to it, for by hand there is no waiting.
         self._never, self._unused = os.pipe()
-        self._link: Link | None = None
+        self._link: ShardConnection | None = None
         self._driver: ShardDriver | None = None
 
     def run_due(self) -> None:
@@ -38,7 +38,7 @@ class HandWheel:
                 pass
         except Fenced:
             # Somebody else has driven the shard meanwhile, maybe another clock of the same namespace: take over again.
-            self.let_go()
+            self.reset()
             while self._turn():
                 pass
 
@@ -46,7 +46,7 @@ class HandWheel:
         """The next time, in ms, at which something is due by what the wheel knows; infinity where nothing is."""
         return self._driver.next_wake() if self._driver is not None else self._clock.now_ms
 
-    def let_go(self) -> None:
+    def reset(self) -> None:
         """Forget everything, as an event process does that ends; the next call takes the shard over."""
         self._driver = None
         if self._link is not None:
@@ -54,19 +54,19 @@ class HandWheel:
             self._link = None
 
     def close(self) -> None:
-        self.let_go()
+        self.reset()
         os.close(self._never)
         os.close(self._unused)
 
     def _turn(self) -> bool:
         try:
-            return bool(self._carry_out((self._driver or self._take_over()).turn()))
+            return bool(self._run_steps((self._driver or self._take_over()).turn()))
         except BaseException:
-            self.let_go()
+            self.reset()
             raise
 
     def _take_over(self) -> ShardDriver:
-        self._link = Link(self._connect(self._shard), self._never)
+        self._link = ShardConnection(self._connect(self._shard), self._never)
         driver = ShardDriver(
             self._namespace,
             self._shard,
@@ -78,19 +78,19 @@ class HandWheel:
             stats=WheelStats(),
             clock_fragment="_clock_test",
         )
-        self._carry_out(driver.claim())
-        self._carry_out(driver.take_over())
+        self._run_steps(driver.claim())
+        self._run_steps(driver.take_over())
         self._driver = driver
         return driver
 
-    def _carry_out(self, steps: Any) -> Any:
+    def _run_steps(self, steps: Any) -> Any:
         """Run a part of the driver to its end; what it returns."""
         try:
             command = next(steps)
             while True:
                 try:
                     reply = self._execute(command)
-                except Refused as refusal:
+                except ScriptError as refusal:
                     if refusal.code not in _EXPECTED:
                         raise TickwheelError(f"shard {self._shard}: the wheel was refused: {refusal}") from refusal
                     command = steps.throw(refusal)

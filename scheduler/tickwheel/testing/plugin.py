@@ -65,10 +65,10 @@ def tickwheel_tasks(
     """Call it with a TaskApp: until the test ends the app sends to the test's namespace. The answer is a `TaskTester`:
     ``sent()``, ``run_due()``, ``advance(timedelta)``.
     """
-    from tickwheel.testing.task_tester import tasks_of
+    from tickwheel.testing.task_tester import open_task_tester
 
     with ExitStack() as testers:
-        yield lambda app: testers.enter_context(tasks_of(app, tickwheel, tickwheel_clock))
+        yield lambda app: testers.enter_context(open_task_tester(app, tickwheel, tickwheel_clock))
 
 
 @pytest.fixture
@@ -78,5 +78,5 @@ def _tickwheel_sandbox(
     from tickwheel.testing import sandbox
 
     marker = request.node.get_closest_marker("tickwheel")
-    with sandbox(tickwheel_server, **(marker.kwargs if marker else {})) as found:
-        yield found
+    with sandbox(tickwheel_server, **(marker.kwargs if marker else {})) as client_and_clock:
+        yield client_and_clock

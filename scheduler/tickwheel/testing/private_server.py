@@ -55,7 +55,7 @@ class PrivateServer:
             start_new_session=True,
         )
         try:
-            self._wait_until_it_answers()
+            self._wait_until_ready()
         except BaseException:
             self.close()
             raise
@@ -67,9 +67,9 @@ class PrivateServer:
     def clear(self, namespace: str) -> None:
         """Delete everything of a namespace."""
         with self.client() as client:
-            found = list(client.scan_iter(match=f"{namespace}:{{*", count=10_000))
-            if found:
-                client.unlink(*found)
+            keys = list(client.scan_iter(match=f"{namespace}:{{*", count=10_000))
+            if keys:
+                client.unlink(*keys)
 
     def close(self) -> None:
         """Stop it and remove its folder. Twice is fine."""
@@ -77,7 +77,7 @@ class PrivateServer:
         self._process.stdin.close()
         self._process.wait(_STOP_S)
 
-    def _wait_until_it_answers(self) -> None:
+    def _wait_until_ready(self) -> None:
         until = time.monotonic() + _START_S
         with self.client() as client:
             while True:

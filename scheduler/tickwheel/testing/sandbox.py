@@ -38,4 +38,4 @@ def sandbox(
 
 def aio_client(server: PrivateServer, tickwheel: Tickwheel) -> aio.Tickwheel:
     """A client for asyncio of a sandbox's namespace, under the same clock; not opened yet."""
-    return aio.Tickwheel(server.url, namespace=tickwheel._core.namespace, clock=FRAGMENT)
+    return aio.Tickwheel(server.url, namespace=tickwheel._context.namespace, clock=FRAGMENT)

@@ -14,12 +14,12 @@ from tickwheel.tasks.runner import Outcome, Runner
 from tickwheel.tasks.signature import read_envelope
 from tickwheel.tasks.task import Task
 from tickwheel.testing.virtual_clock import FRAGMENT, VirtualClock
-from tickwheel.worker.async_runner import AsyncTasks
-from tickwheel.worker.schedule_runner import Recurrence
+from tickwheel.worker.async_runner import AsyncTaskLoop
+from tickwheel.worker.schedule_runner import ScheduleRunner
 
 _BATCH = 100
 # Tasks that send each other on at once have no end.
-_MOST_RUNS = 100_000
+_MAX_RUNS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +41,20 @@ class TaskTester:
         self._app = app
         self._tickwheel = tickwheel
         self._clock = clock
-        self._runner = Runner(app, AsyncTasks().run)
-        self._recurrence = Recurrence(app)
+        self._runner = Runner(app, AsyncTaskLoop().run)
+        self._schedule_runner = ScheduleRunner(app)
 
     def sent(self, task: Task[..., Any] | None = None) -> list[SentTask]:
         """What was sent and has neither run nor been cancelled, of one task if asked: the earliest due first."""
-        found = []
+        sent_tasks = []
         for message in self._waiting():
             envelope = read_envelope(message.payload)
             if task is None or envelope.task == task.name:
                 arguments = self._app.tasks[envelope.task].signature.read(envelope.args)
-                found.append(
+                sent_tasks.append(
                     SentTask(envelope.task, arguments, message.queue, message.id, message.due, message.metadata)
                 )
-        return sorted(found, key=lambda each: (each.due, each.id))
+        return sorted(sent_tasks, key=lambda sent_task: (sent_task.due, sent_task.id))
 
     def run_due(self) -> list[Outcome]:
         """Run all that is due, and what that sends for now in turn; how each ended, in order. The clock stands still.
@@ -63,13 +63,13 @@ class TaskTester:
         An error in a task fails it, as in a worker, and is its outcome's ``error``.
         """
         self._clock.run_due()
-        self._recurrence.ensure(self._clock.now)
+        self._schedule_runner.ensure_occurrences(self._clock.now)
         outcomes: list[Outcome] = []
         while messages := self._pending():
             for message in messages:
                 outcomes.append(self._run(message))
-                if len(outcomes) >= _MOST_RUNS:
-                    raise TickwheelError(f"{_MOST_RUNS} tasks have run, and there are more: do they send each other?")
+                if len(outcomes) >= _MAX_RUNS:
+                    raise TickwheelError(f"{_MAX_RUNS} tasks have run, and there are more: do they send each other?")
             self._clock.run_due()
         return outcomes
 
@@ -80,14 +80,14 @@ class TaskTester:
         return outcomes
 
     def _waiting(self) -> Iterator[MessageView]:
-        there = {queue.name for queue in self._tickwheel.queues()}
-        for name in there & self._app.queues.keys():
+        existing = {queue.name for queue in self._tickwheel.queues()}
+        for name in existing & self._app.queues.keys():
             for message in self._tickwheel.queue(name).messages():
                 if message.state in ("invisible", "pending"):
                     yield message
 
     def _pending(self) -> list[Message]:
-        while self._app.schedules and self._recurrence.fire_due():
+        while self._app.schedules and self._schedule_runner.fire_due():
             self._clock.run_due()
         for name in sorted(self._app.queues, key=lambda name: -self._app.queues[name].weight):
             try:
@@ -107,12 +107,12 @@ class TaskTester:
 
 
 @contextmanager
-def tasks_of(app: TaskApp, tickwheel: Tickwheel, clock: VirtualClock) -> Iterator[TaskTester]:
+def open_task_tester(app: TaskApp, tickwheel: Tickwheel, clock: VirtualClock) -> Iterator[TaskTester]:
     """Have an app send to a sandbox, and run there what it has sent, until this ends."""
-    where = app.where
-    opening = tickwheel._opening
-    app.move(url=opening.url, namespace=opening.namespace, clock=FRAGMENT)
+    client_options = app.where
+    settings = tickwheel._client_settings
+    app.move(url=settings.url, namespace=settings.namespace, clock=FRAGMENT)
     try:
         yield TaskTester(app, tickwheel, clock)
     finally:
-        app.move(**{"clock": "_clock", **where})
+        app.move(**{"clock": "_clock", **client_options})

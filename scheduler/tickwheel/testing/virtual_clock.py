@@ -5,16 +5,16 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 
 from tickwheel import limits
-from tickwheel.driver.clock import TurnedClock
-from tickwheel.event_process.queue_directory import HomeQueues
-from tickwheel.model import validation as arguments
-from tickwheel.operations.context import Core
+from tickwheel.driver.clock import ManualClock
+from tickwheel.event_process.queue_directory import QueueDirectory
+from tickwheel.model import validation
+from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import open_namespace
 from tickwheel.plan import Request
-from tickwheel.redis.blocking_executor import SyncIO
-from tickwheel.redis.pools import ServerPools
+from tickwheel.redis.blocking_executor import RedisExecutor
+from tickwheel.redis.pools import ConnectionPools
 from tickwheel.storage.keys import shard_key
-from tickwheel.testing.manual_wheel import HandWheel
+from tickwheel.testing.manual_wheel import ManualWheel
 
 FRAGMENT = "_clock_test"
 _ANSWER_S = 10.0
@@ -28,22 +28,24 @@ class VirtualClock:
 
     def __init__(self, url: str, namespace: str, now: datetime | None = None) -> None:
         """The namespace must exist. The clock starts at ``now``, an aware datetime; by default at the present."""
-        core = Core(namespace, clock=FRAGMENT)
-        self._io = SyncIO(ServerPools(url), url, _ANSWER_S)
-        self._io.run(open_namespace(core, None))
-        self._clocks = [shard_key(namespace, shard, "clock") for shard in range(core.shards)]
-        self._turned = TurnedClock(0)
-        queues = HomeQueues(core, self._io)
+        context = NamespaceContext(namespace, clock=FRAGMENT)
+        self._io = RedisExecutor(ConnectionPools(url), url, _ANSWER_S)
+        self._io.run(open_namespace(context, None))
+        self._clocks = [shard_key(namespace, shard, "clock") for shard in range(context.shards)]
+        self._manual_clock = ManualClock(0)
+        queues = QueueDirectory(context, self._io)
         self._wheels = [
-            HandWheel(lambda shard: self._io.connect(shard, self._clocks[shard]), namespace, n, queues, self._turned)
-            for n in range(core.shards)
+            ManualWheel(
+                lambda shard: self._io.connect(shard, self._clocks[shard]), namespace, n, queues, self._manual_clock
+            )
+            for n in range(context.shards)
         ]
         self.set(datetime.now(UTC) if now is None else now)
 
     @property
     def now(self) -> datetime:
         """What the clock shows, in UTC, to the millisecond."""
-        return arguments.from_ms(self._turned.now_ms)
+        return validation.from_ms(self._manual_clock.now_ms)
 
     def advance(self, duration: timedelta, each: Callable[[], object] = lambda: None) -> None:
         """Let time pass, with the event process at work: all that falls due happens at its own time, in order.
@@ -53,16 +55,16 @@ class VirtualClock:
         Messages become Pending, leases end, back-offs end, retention ends, whatever follows from one another included.
         Takes as long as there is work, not as long as the duration. Raises InvalidArgument where it is negative.
         """
-        target = self._turned.now_ms + arguments.duration_ms("duration", duration, 0, 2 * limits.DELAY_MS_MAX)
+        target = self._manual_clock.now_ms + validation.duration_ms("duration", duration, 0, 2 * limits.DELAY_MS_MAX)
         self.run_due()
         while (wake := min(wheel.next_wake() for wheel in self._wheels)) <= target:
-            self._turn_to(max(ceil(wake), self._turned.now_ms + 1))
+            self._set_time(max(ceil(wake), self._manual_clock.now_ms + 1))
             for wheel in self._wheels:
-                if wheel.next_wake() <= self._turned.now_ms:
+                if wheel.next_wake() <= self._manual_clock.now_ms:
                     wheel.run_due()
             each()
-        if self._turned.now_ms < target:
-            self._turn_to(target)
+        if self._manual_clock.now_ms < target:
+            self._set_time(target)
         self.run_due()
         each()
 
@@ -71,11 +73,11 @@ class VirtualClock:
 
         Nothing that is due happens before `run_due` or `advance` is called.
         """
-        moment_ms = arguments.moment_ms("moment", moment, up=False)
-        if moment_ms < self._turned.now_ms:
+        moment_ms = validation.timestamp_ms("moment", moment, round_up=False)
+        if moment_ms < self._manual_clock.now_ms:
             for wheel in self._wheels:
-                wheel.let_go()
-        self._turn_to(moment_ms)
+                wheel.reset()
+        self._set_time(moment_ms)
 
     def run_due(self) -> None:
         """Do all that is due now, in every shard, without turning the clock."""
@@ -88,6 +90,6 @@ class VirtualClock:
             wheel.close()
         self._io.close()
 
-    def _turn_to(self, moment_ms: int) -> None:
+    def _set_time(self, moment_ms: int) -> None:
         self._io.round([Request(n, command=("HSET", key, "now", moment_ms)) for n, key in enumerate(self._clocks)])
-        self._turned.now_ms = moment_ms
+        self._manual_clock.now_ms = moment_ms

@@ -9,12 +9,12 @@ from typing import Any
 from tickwheel.tasks.exceptions import TimeLimitExceeded
 
 
-class AsyncTasks:
+class AsyncTaskLoop:
     """Starts its loop, in a thread of its own, with the first async task."""
 
     def run(self, awaitable: Awaitable[Any], limit_s: float) -> Any:
         """Wait for it in the calling thread. Raises TimeLimitExceeded after so long, once it has been cancelled."""
-        future = asyncio.run_coroutine_threadsafe(_limited(awaitable, limit_s), self._loop)
+        future = asyncio.run_coroutine_threadsafe(_run_with_limit(awaitable, limit_s), self._loop)
         try:
             return future.result()
         except BaseException:
@@ -28,7 +28,7 @@ class AsyncTasks:
         return loop
 
 
-async def _limited(awaitable: Awaitable[Any], limit_s: float) -> Any:
+async def _run_with_limit(awaitable: Awaitable[Any], limit_s: float) -> Any:
     try:
         async with asyncio.timeout(limit_s) as limit:
             return await awaitable

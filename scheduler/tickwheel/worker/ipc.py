@@ -14,12 +14,12 @@ _LENGTH = Struct("=I")
 class Ready(msgspec.Struct, tag=True, array_like=True):
     """The app is there. ``where`` is what a client of it is opened with; ``queues`` what it takes from."""
 
-    where: dict[str, Any]
+    client_options: dict[str, Any]
     queues: list[str]
     tasks: list[str]
 
 
-class HeldMessage(msgspec.Struct, array_like=True):
+class MessageLease(msgspec.Struct, array_like=True):
     """A message whose lease is to be renewed; the lease is ``lease_s`` long. See `LeasedMessage.by_lease`."""
 
     queue: str
@@ -31,15 +31,15 @@ class HeldMessage(msgspec.Struct, array_like=True):
     lease_s: float
 
 
-class Held(msgspec.Struct, tag=True, array_like=True):
+class BatchTaken(msgspec.Struct, tag=True, array_like=True):
     """A batch was taken: what the slots of a page are."""
 
-    page: int
+    batch_index: int
     number: int
-    messages: list[HeldMessage]
+    messages: list[MessageLease]
 
 
-class RanTask(msgspec.Struct, array_like=True):
+class TaskRun(msgspec.Struct, array_like=True):
     """One task that was run: ``wait_s`` after it was due, for so many seconds, to its end in ``outcome``."""
 
     task: str
@@ -48,58 +48,58 @@ class RanTask(msgspec.Struct, array_like=True):
     seconds: float
 
 
-class Ran(msgspec.Struct, tag=True, array_like=True):
+class BatchFinished(msgspec.Struct, tag=True, array_like=True):
     """A batch was run."""
 
     queue: str
-    tasks: list[RanTask]
+    tasks: list[TaskRun]
 
 
-class Recurred(msgspec.Struct, tag=True, array_like=True):
+class OccurrenceHandled(msgspec.Struct, tag=True, array_like=True):
     """An occurrence of a schedule was seen to: it has fired, or why it has not."""
 
     schedule: str
-    fate: str
+    outcome: str
 
 
-Note = Ready | Held | Ran | Recurred
+Report = Ready | BatchTaken | BatchFinished | OccurrenceHandled
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER: msgspec.msgpack.Decoder[Note] = msgspec.msgpack.Decoder(Note)
+_DECODER: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 
 
-class Notes:
+class ReportWriter:
     """The process's end."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._lock = threading.Lock()
 
-    def send(self, *notes: Note) -> None:
+    def send(self, *reports: Report) -> None:
         """All together. Raises BrokenPipeError where the supervisor is gone."""
-        raws = [_ENCODER.encode(note) for note in notes]
+        raws = [_ENCODER.encode(report) for report in reports]
         left = memoryview(b"".join([part for raw in raws for part in (_LENGTH.pack(len(raw)), raw)]))
         with self._lock:
             while left:
                 left = left[os.write(self._fd, left) :]
 
 
-class NoteReader:
+class ReportReader:
     """The supervisor's end, which does not wait."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._raw = bytearray()
-        self.ended = False
+        self.at_eof = False
 
-    def read(self) -> Iterator[Note]:
+    def read(self) -> Iterator[Report]:
         """What has come; ``ended`` once the process has closed its end."""
         chunk = os.read(self._fd, 1 << 16)
-        self.ended = not chunk
+        self.at_eof = not chunk
         self._raw += chunk
         while len(self._raw) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(self._raw)[0]
             if len(self._raw) < end:
                 return
-            note = _DECODER.decode(bytes(self._raw[_LENGTH.size : end]))
+            report = _DECODER.decode(bytes(self._raw[_LENGTH.size : end]))
             del self._raw[:end]
-            yield note
+            yield report

@@ -21,19 +21,19 @@ from typing import Any
 import msgspec
 
 from tickwheel.errors import InvalidArgument, TickwheelError
-from tickwheel.runtime.log_fields import fields
+from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.log_format import log_to_stderr
-from tickwheel.runtime.signals import hear
+from tickwheel.runtime.signals import handle_in_thread
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.queue_selectors import SELECTORS, QueueSelector
-from tickwheel.tasks.runner import Runner, harmless
+from tickwheel.tasks.runner import Runner, log_errors
 from tickwheel.tasks.task_queue import TaskQueue
-from tickwheel.worker.async_runner import AsyncTasks
-from tickwheel.worker.completer import Finisher
-from tickwheel.worker.consumer import Lane
-from tickwheel.worker.ipc import Notes, Ready, Recurred
-from tickwheel.worker.schedule_runner import Recurrence
-from tickwheel.worker.shared_state import PAGES, Board
+from tickwheel.worker.async_runner import AsyncTaskLoop
+from tickwheel.worker.completer import Completer
+from tickwheel.worker.consumer import Consumer
+from tickwheel.worker.ipc import OccurrenceHandled, Ready, ReportWriter
+from tickwheel.worker.schedule_runner import ScheduleRunner
+from tickwheel.worker.shared_state import BATCHES_PER_CONSUMER, SharedState
 from tickwheel.worker.time_limit import AlarmLimit, ThreadLimits
 
 _log = logging.getLogger("tickwheel.worker")
@@ -41,19 +41,19 @@ _log = logging.getLogger("tickwheel.worker")
 RECYCLE = 75
 CANNOT_START = 78
 # Of the app's client, what the supervisor's has in common with it.
-_SHARED = ("url", "namespace", "data_dir", "durability")
+_SHARED_OPTIONS = ("url", "namespace", "data_dir", "durability")
 
 
-class Orders(msgspec.Struct, kw_only=True):
+class ProcessConfig(msgspec.Struct, kw_only=True):
     """What the supervisor tells a process. ``where`` are arguments of the app's client that the command line gave."""
 
     app: str
-    board_fd: int
-    notes_fd: int
-    lanes: int
+    shared_state_fd: int
+    report_fd: int
+    consumers: int
     selector: str
     queues: list[str] | None
-    where: dict[str, Any]
+    client_options: dict[str, Any]
     memory_limit: int | None
     drain_s: float
     json: bool
@@ -62,26 +62,26 @@ class Orders(msgspec.Struct, kw_only=True):
 
 def main() -> int:
     """Its exit code: 0, RECYCLE, or CANNOT_START."""
-    orders = msgspec.json.decode(_line(), type=Orders)
+    config = msgspec.json.decode(_read_line(), type=ProcessConfig)
     # Not for what tasks start: that would hold our pipes open, or wait for the end of our input.
-    for fd in (orders.board_fd, orders.notes_fd):
+    for fd in (config.shared_state_fd, config.report_fd):
         os.set_inheritable(fd, False)
     supervisor = os.dup(0)
-    with open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-    log_to_stderr(json=orders.json, verbose=orders.verbose)
+    with open(os.devnull, "rb") as devnull:
+        os.dup2(devnull.fileno(), 0)
+    log_to_stderr(json=config.json, verbose=config.verbose)
     stopping = threading.Event()
 
-    hear((signal.SIGTERM,), stopping.set)
+    handle_in_thread((signal.SIGTERM,), stopping.set)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_supervisor, args=(supervisor, stopping, orders.drain_s), daemon=True).start()
+    threading.Thread(target=_exit_with_supervisor, args=(supervisor, stopping, config.drain_s), daemon=True).start()
     try:
-        app = load_app(orders.app)
+        app = load_app(config.app)
         # The supervisor turns the wheel of an embedded server.
-        app.move(**orders.where, drive=False)
+        app.move(**config.client_options, drive=False)
         app.load()
-        queues = chosen_queues(app, orders.queues)
-        kind = load_selector(orders.selector)
+        queues = select_queues(app, config.queues)
+        selector_class = load_selector(config.selector)
         for task in app.tasks.values():
             task.signature.check()
         for queue in queues:
@@ -89,28 +89,28 @@ def main() -> int:
     except TickwheelError as error:
         print(f"error: {error}", file=sys.stderr)
         return CANNOT_START
-    return _work(orders, app, queues, kind, stopping)
+    return _work(config, app, queues, selector_class, stopping)
 
 
 def _work(
-    orders: Orders,
+    config: ProcessConfig,
     app: TaskApp,
     queues: list[TaskQueue],
-    kind: type[QueueSelector[TaskQueue]],
+    selector_class: type[QueueSelector[TaskQueue]],
     stopping: threading.Event,
 ) -> int:
-    notes = Notes(orders.notes_fd)
-    board = Board(orders.lanes, orders.board_fd)
-    where = {name: app.where.get(name) for name in _SHARED}
-    where["data_dir"] = None if where["data_dir"] is None else str(where["data_dir"])
-    notes.send(Ready(where, [queue.name for queue in queues], list(app.tasks)))
+    reports = ReportWriter(config.report_fd)
+    shared_state = SharedState(config.consumers, config.shared_state_fd)
+    client_options = {name: app.where.get(name) for name in _SHARED_OPTIONS}
+    client_options["data_dir"] = None if client_options["data_dir"] is None else str(client_options["data_dir"])
+    reports.send(Ready(client_options, [queue.name for queue in queues], list(app.tasks)))
     worker = f"{socket.gethostname()[:40]}:{os.getpid()}"
-    tasks, finisher, recycling = AsyncTasks(), Finisher(app.tickwheel), threading.Event()
+    async_tasks, completer, recycling = AsyncTaskLoop(), Completer(app.tickwheel), threading.Event()
 
-    def look_at_memory() -> None:
-        limit = orders.memory_limit
-        if limit is not None and not stopping.is_set() and (used := _resident()) > limit:
-            extra = fields("memory limit", memory=used, limit=limit)
+    def check_memory() -> None:
+        limit = config.memory_limit
+        if limit is not None and not stopping.is_set() and (used := _resident_bytes()) > limit:
+            extra = log_fields("memory limit", memory=used, limit=limit)
             _log.info(
                 "%d MiB of memory in use, allowed are %d: a new process follows", used >> 20, limit >> 20, extra=extra
             )
@@ -118,47 +118,49 @@ def _work(
             stopping.set()
 
     # Signals, and so alarms, reach the main thread alone.
-    limited = AlarmLimit() if orders.lanes == 1 else ThreadLimits()
-    lanes = [
-        Lane(
+    time_limit = AlarmLimit() if config.consumers == 1 else ThreadLimits()
+    consumers = [
+        Consumer(
             app,
-            kind(queues, random.Random()),
-            Runner(app, tasks.run, limited),
-            finisher,
-            notes,
-            board.of_lane(n),
-            n * PAGES,
+            selector_class(queues, random.Random()),
+            Runner(app, async_tasks.run, time_limit),
+            completer,
+            reports,
+            shared_state.of_consumer(n),
+            n * BATCHES_PER_CONSUMER,
             stopping,
             f"{worker}:{n}",
-            look_at_memory,
+            check_memory,
         )
-        for n in range(orders.lanes)
+        for n in range(config.consumers)
     ]
     for middleware in app.middleware:
         middleware.startup(app)
-    recurrence = Recurrence(app, worker, lambda schedule, fate: notes.send(Recurred(schedule, fate)))
-    recurrence.start()
+    schedule_runner = ScheduleRunner(
+        app, worker, lambda schedule, outcome: reports.send(OccurrenceHandled(schedule, outcome))
+    )
+    schedule_runner.start()
     try:
-        _run(lanes)
+        _run(consumers)
     finally:
-        recurrence.close()
-        finisher.close()
+        schedule_runner.close()
+        completer.close()
         for middleware in reversed(app.middleware):
-            with harmless("shutdown"):
+            with log_errors("shutdown"):
                 middleware.shutdown(app)
         app.close()
     return RECYCLE if recycling.is_set() else 0
 
 
-def _run(lanes: list[Lane]) -> None:
-    if len(lanes) == 1:
-        lanes[0].run()
+def _run(consumers: list[Consumer]) -> None:
+    if len(consumers) == 1:
+        consumers[0].run()
         return
     # One that fails has all the others stop.
-    with ThreadPoolExecutor(len(lanes), thread_name_prefix="tickwheel-lane") as threads:
-        running = [threads.submit(lane.run) for lane in lanes]
-    for each in running:
-        each.result()
+    with ThreadPoolExecutor(len(consumers), thread_name_prefix="tickwheel-lane") as threads:
+        futures = [threads.submit(consumer.run) for consumer in consumers]
+    for future in futures:
+        future.result()
 
 
 def load_app(spec: str) -> TaskApp:
@@ -175,13 +177,13 @@ def load_selector(spec: str) -> type[QueueSelector[TaskQueue]]:
         return SELECTORS[spec]  # type: ignore[return-value]  # all take any kind of queue
     if ":" not in spec:
         raise InvalidArgument(f"the selector is one of {', '.join(SELECTORS)}, or module:Class, not {spec!r}")
-    kind = _load(spec, "the selector")
-    if not (isinstance(kind, type) and issubclass(kind, QueueSelector)):
+    selector_class = _load(spec, "the selector")
+    if not (isinstance(selector_class, type) and issubclass(selector_class, QueueSelector)):
         raise InvalidArgument(f"{spec} is no class derived from QueueSelector")
-    return kind
+    return selector_class
 
 
-def chosen_queues(app: TaskApp, names: list[str] | None) -> list[TaskQueue]:
+def select_queues(app: TaskApp, names: list[str] | None) -> list[TaskQueue]:
     """The queues of those names, or all of the app's. Raises InvalidArgument for one that it does not have."""
     if unknown := [name for name in names or () if name not in app.queues]:
         raise InvalidArgument(f"the app has no queue {unknown[0]!r}; it has {', '.join(app.queues) or 'none'}")
@@ -190,28 +192,28 @@ def chosen_queues(app: TaskApp, names: list[str] | None) -> list[TaskQueue]:
     return [queue for name, queue in app.queues.items() if names is None or name in names]
 
 
-def _load(spec: str, what: str) -> Any:
+def _load(spec: str, label: str) -> Any:
     module, _, name = spec.partition(":")
     if not module or not name:
-        raise InvalidArgument(f"{what} is named as module:name, not {spec!r}")
+        raise InvalidArgument(f"{label} is named as module:name, not {spec!r}")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name and (module == error.name or module.startswith(f"{error.name}.")):
             raise InvalidArgument(
-                f"{what}: there is no module {module!r} in {Path.cwd()} or the environment"
+                f"{label}: there is no module {module!r} in {Path.cwd()} or the environment"
             ) from error
         raise
     for part in name.split("."):
-        if not hasattr(found, part):
-            raise InvalidArgument(f"{what}: module {module!r} has no {name!r}")
-        found = getattr(found, part)
-    return found
+        if not hasattr(value, part):
+            raise InvalidArgument(f"{label}: module {module!r} has no {name!r}")
+        value = getattr(value, part)
+    return value
 
 
-def _line() -> bytes:
+def _read_line() -> bytes:
     line = b""
     while not line.endswith(b"\n"):
         if not (more := os.read(0, 1)):
@@ -220,7 +222,7 @@ def _line() -> bytes:
     return line
 
 
-def _end_with_supervisor(supervisor: int, stopping: threading.Event, drain_s: float) -> None:
+def _exit_with_supervisor(supervisor: int, stopping: threading.Event, drain_s: float) -> None:
     while os.read(supervisor, 1024):
         pass
     stopping.set()
@@ -229,7 +231,7 @@ def _end_with_supervisor(supervisor: int, stopping: threading.Event, drain_s: fl
     os._exit(1)
 
 
-def _resident() -> int:
+def _resident_bytes() -> int:
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:

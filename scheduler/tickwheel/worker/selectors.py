@@ -1,7 +1,9 @@
 """The documented place of the queue selectors; they are in `tickwheel.tasks.queue_selectors`."""
 
 from tickwheel.tasks.queue_selectors import (
-    MOST_WEIGHT,
+    MAX_WEIGHT as MOST_WEIGHT,
+)
+from tickwheel.tasks.queue_selectors import (
     SELECTORS,
     HighestPriorityFirst,
     HighestPriorityLottery,
@@ -12,7 +14,9 @@ from tickwheel.tasks.queue_selectors import (
     Selection,
     Weighted,
     check_weight,
-    selected,
+)
+from tickwheel.tasks.queue_selectors import (
+    select as selected,
 )
 
 __all__ = [

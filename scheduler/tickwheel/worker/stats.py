@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tickwheel.telemetry.histogram import SECONDS, Histogram
-from tickwheel.worker.ipc import Ran, Recurred
+from tickwheel.worker.ipc import BatchFinished, OccurrenceHandled
 
 _SECONDS: Final = (*SECONDS, 300.0, 1_800.0)
 Histograms = defaultdict[tuple[str, str], Histogram]
@@ -35,35 +35,35 @@ class Stats:
     lost_leases: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def ran(self, note: Ran) -> None:
+    def record_batch(self, report: BatchFinished) -> None:
         with self._lock:
-            for task in note.tasks:
-                name = note.queue, task.task
+            for task in report.tasks:
+                name = report.queue, task.task
                 self.tasks[*name, task.outcome] += 1
                 self.run_times[name].add(task.seconds)
                 self.waits[name].add(max(task.wait_s, 0.0))
 
-    def recurred(self, note: Recurred) -> None:
+    def record_occurrence(self, report: OccurrenceHandled) -> None:
         with self._lock:
-            self.occurrences[note.schedule, note.fate] += 1
+            self.occurrences[report.schedule, report.outcome] += 1
 
-    def renewed(self, still_ours: bool) -> None:
+    def record_renewal(self, succeeded: bool) -> None:
         with self._lock:
-            if still_ours:
+            if succeeded:
                 self.renewals += 1
             else:
                 self.lost_leases += 1
 
-    def started(self, again: bool) -> None:
+    def record_start(self, is_restart: bool) -> None:
         """``again``: in place of one that has ended."""
         with self._lock:
             self.processes += 1
-            self.restarts += again
+            self.restarts += is_restart
 
-    def ended(self) -> None:
+    def record_exit(self) -> None:
         with self._lock:
             self.processes -= 1
 
-    def killed(self) -> None:
+    def record_kill(self) -> None:
         with self._lock:
             self.kills += 1

@@ -18,11 +18,11 @@ from typing import Final
 import msgspec
 
 from tickwheel.client import Tickwheel
-from tickwheel.runtime.log_fields import fields
+from tickwheel.runtime.log_fields import log_fields
 from tickwheel.worker.ipc import Ready
-from tickwheel.worker.lease_renewer import Keeper
-from tickwheel.worker.process import CANNOT_START, RECYCLE, Orders
-from tickwheel.worker.shared_state import Board
+from tickwheel.worker.lease_renewer import LeaseRenewer
+from tickwheel.worker.process import CANNOT_START, RECYCLE, ProcessConfig
+from tickwheel.worker.shared_state import SharedState
 from tickwheel.worker.stats import Stats
 
 _log = logging.getLogger("tickwheel.worker")
@@ -30,12 +30,12 @@ _TICK_S: Final = 0.1
 # A task that does not heed its time limit, as it is outside of the interpreter, is killed so much later.
 _GRACE_S: Final = 2.0
 # Waits before a process that died is started again, doubling up to the last; one that lived this long died by chance.
-_AGAIN_S: Final = (0.1, 10.0)
+_RESTART_BACKOFF_S: Final = (0.1, 10.0)
 _LONG_LIFE_S: Final = 30.0
 # What is not done by then is tried again, or left to the end of the lease.
 _TIMEOUT: Final = timedelta(seconds=5)
 # Renewals at once, of all processes: each may have a connection, of which a process has 1,024 with other files.
-_CALLS: Final = 128
+_MAX_RENEWAL_CALLS: Final = 128
 _STOPPED: Final = "the worker was stopped"
 
 
@@ -43,33 +43,33 @@ _STOPPED: Final = "the worker was stopped"
 class _Process:
     popen: subprocess.Popen[bytes]
     input: int
-    board: Board
-    keeper: Keeper
+    shared_state: SharedState
+    renewer: LeaseRenewer
     started: float
-    killed_for: str = ""
+    kill_reason: str = ""
     # Page, slot, and since when: the task that it was killed for; and those that the last look found over their limits.
-    guilty: tuple[int, int, float] | None = None
+    culprit: tuple[int, int, float] | None = None
     overdue: frozenset[tuple[int, int, float]] = frozenset()
 
 
 class Supervisor:
     """Runs ``count`` processes that follow ``orders``, until `stop`."""
 
-    def __init__(self, orders: Orders, count: int, stats: Stats) -> None:
-        self._orders = orders
+    def __init__(self, config: ProcessConfig, count: int, stats: Stats) -> None:
+        self._config = config
         self._count = count
         self._stats = stats
         self._processes: list[_Process | None] = [None] * count
-        self._begun: set[int] = set()
-        self._again_at = [0.0] * count
-        self._pauses = [_AGAIN_S[0]] * count
+        self._started: set[int] = set()
+        self._restart_at = [0.0] * count
+        self._backoffs_s = [_RESTART_BACKOFF_S[0]] * count
         self._client: Tickwheel | None = None
         self._lock = threading.Lock()
         self._stops = 0
-        self._told = 0
-        self._ends_at = float("inf")
+        self._stop_phase = 0
+        self._drain_deadline = float("inf")
         self._wake = threading.Event()
-        self._calls = ThreadPoolExecutor(_CALLS, thread_name_prefix="tickwheel-renewal")
+        self._executor = ThreadPoolExecutor(_MAX_RENEWAL_CALLS, thread_name_prefix="tickwheel-renewal")
 
     def stop(self) -> None:
         """End after the tasks that run, or when the time to drain is over; called again: at once. From any thread."""
@@ -81,9 +81,9 @@ class Supervisor:
         code = 0
         try:
             while self._stops == 0 or any(self._processes):
-                self._obey()
+                self._apply_stop_request()
                 for n in range(self._count):
-                    if self._look(n) == CANNOT_START and not code:
+                    if self._check_process(n) == CANNOT_START and not code:
                         code = 2
                         self.stop()
                 self._wake.wait(_TICK_S)
@@ -91,81 +91,83 @@ class Supervisor:
         finally:
             self._kill_all(_STOPPED)
             for n in range(self._count):
-                self._bury(n)
-            self._calls.shutdown()
+                self._reap(n)
+            self._executor.shutdown()
             if self._client is not None:
                 self._client.close()
         return code
 
-    def _obey(self) -> None:
-        if self._stops > 0 and self._told == 0:
-            self._told = 1
-            self._ends_at = time.monotonic() + self._orders.drain_s
+    def _apply_stop_request(self) -> None:
+        if self._stops > 0 and self._stop_phase == 0:
+            self._stop_phase = 1
+            self._drain_deadline = time.monotonic() + self._config.drain_s
             for process in filter(None, self._processes):
                 process.popen.send_signal(signal.SIGTERM)
-            drain_s = self._orders.drain_s
-            extra = fields("ending", drain_s=drain_s)
+            drain_s = self._config.drain_s
+            extra = log_fields("ending", drain_s=drain_s)
             _log.info("ending: tasks that run have %g s; a second signal ends them at once", drain_s, extra=extra)
-        if self._told == 1 and (self._stops > 1 or time.monotonic() > self._ends_at):
-            self._told = 2
+        if self._stop_phase == 1 and (self._stops > 1 or time.monotonic() > self._drain_deadline):
+            self._stop_phase = 2
             self._kill_all(_STOPPED)
 
     def _kill_all(self, reason: str) -> None:
         for process in filter(None, self._processes):
-            process.killed_for = process.killed_for or reason
+            process.kill_reason = process.kill_reason or reason
             _kill(process.popen)
 
-    def _look(self, n: int) -> int | None:
+    def _check_process(self, n: int) -> int | None:
         """Start a process that is to run, or see to one that has ended: CANNOT_START where that has no use."""
         process = self._processes[n]
         now = time.monotonic()
         if process is None:
-            if self._stops == 0 and now >= self._again_at[n]:
+            if self._stops == 0 and now >= self._restart_at[n]:
                 try:
                     self._processes[n] = self._start(n)
                 except OSError as error:
-                    self._again_at[n] = now + _AGAIN_S[1]
-                    extra = fields("process not started", reason=str(error), again_in_s=_AGAIN_S[1])
-                    _log.error("no process can be started: %s; again in %.1f s", error, _AGAIN_S[1], extra=extra)
+                    self._restart_at[n] = now + _RESTART_BACKOFF_S[1]
+                    extra = log_fields("process not started", reason=str(error), again_in_s=_RESTART_BACKOFF_S[1])
+                    _log.error(
+                        "no process can be started: %s; again in %.1f s", error, _RESTART_BACKOFF_S[1], extra=extra
+                    )
             return None
         if process.popen.poll() is None:
-            self._look_at_limits(process, now)
+            self._check_limits(process, now)
             return None
-        return self._bury(n)
+        return self._reap(n)
 
-    def _look_at_limits(self, process: _Process, now: float) -> None:
-        if now - process.keeper.hung_up_at > _GRACE_S and not process.killed_for:
-            process.killed_for = (
+    def _check_limits(self, process: _Process, now: float) -> None:
+        if now - process.renewer.pipe_closed_at > _GRACE_S and not process.kill_reason:
+            process.kill_reason = (
                 "its worker process had closed or misused the pipe by which it is watched, and was killed"
             )
             _kill(process.popen)
-        found = frozenset(
-            (index, *overdue)
-            for index, page in enumerate(process.board.pages)
-            if (overdue := page.overdue(now - _GRACE_S)) is not None
+        over_limit = frozenset(
+            (batch_index, *overdue)
+            for batch_index, batch_state in enumerate(process.shared_state.batches)
+            if (overdue := batch_state.overdue_task(now - _GRACE_S)) is not None
         )
-        if (guilty := min(found & process.overdue, default=None)) and not process.killed_for:
-            process.killed_for = "over its time limit, which it did not heed: its worker process was killed"
-            process.guilty = guilty
-            self._stats.killed()
+        if (culprit := min(over_limit & process.overdue, default=None)) and not process.kill_reason:
+            process.kill_reason = "over its time limit, which it did not heed: its worker process was killed"
+            process.culprit = culprit
+            self._stats.record_kill()
             _kill(process.popen)
-        process.overdue = found
+        process.overdue = over_limit
 
     def _start(self, n: int) -> _Process:
-        with ExitStack() as undo, ExitStack() as handed_over:
-            board = Board(self._orders.lanes)
-            undo.callback(board.close)
-            notes, theirs = os.pipe()
-            undo.callback(os.close, notes)
-            handed_over.callback(os.close, theirs)
-            their_input, ours = os.pipe()
-            undo.callback(os.close, ours)
-            handed_over.callback(os.close, their_input)
-            orders = msgspec.structs.replace(self._orders, board_fd=board.fd, notes_fd=theirs)
+        with ExitStack() as undo, ExitStack() as child_fds:
+            shared_state = SharedState(self._config.consumers)
+            undo.callback(shared_state.close)
+            report_fd, report_write_fd = os.pipe()
+            undo.callback(os.close, report_fd)
+            child_fds.callback(os.close, report_write_fd)
+            child_input_fd, input_fd = os.pipe()
+            undo.callback(os.close, input_fd)
+            child_fds.callback(os.close, child_input_fd)
+            config = msgspec.structs.replace(self._config, shared_state_fd=shared_state.fd, report_fd=report_write_fd)
             popen = subprocess.Popen(
                 [sys.executable, "-m", "tickwheel.worker.process"],
-                stdin=their_input,
-                pass_fds=(board.fd, theirs),
+                stdin=child_input_fd,
+                pass_fds=(shared_state.fd, report_write_fd),
                 # A signal of the terminal is for the supervisor: it tells them.
                 start_new_session=True,
             )
@@ -173,56 +175,68 @@ class Supervisor:
         # Not as an argument, which every user of the host can read: there may be a password in it. Whether it has died
         # by now is seen soon.
         with suppress(BrokenPipeError):
-            os.write(ours, msgspec.json.encode(orders) + b"\n")
+            os.write(input_fd, msgspec.json.encode(config) + b"\n")
         stats = self._stats
-        keeper = Keeper(board, notes, self._ready, stats.ran, stats.renewed, stats.recurred, self._calls)
-        self._stats.started(n in self._begun)
-        self._begun.add(n)
-        return _Process(popen, ours, board, keeper, time.monotonic())
+        renewer = LeaseRenewer(
+            shared_state,
+            report_fd,
+            self._open_client,
+            stats.record_batch,
+            stats.record_renewal,
+            stats.record_occurrence,
+            self._executor,
+        )
+        self._stats.record_start(n in self._started)
+        self._started.add(n)
+        return _Process(popen, input_fd, shared_state, renewer, time.monotonic())
 
-    def _ready(self, note: Ready) -> Tickwheel:
+    def _open_client(self, report: Ready) -> Tickwheel:
         with self._lock:
             if self._client is None:
                 # With an embedded server it turns the wheel, too.
-                self._client = Tickwheel(**{**note.where, "drive": None, "timeout": _TIMEOUT})
+                self._client = Tickwheel(**{**report.client_options, "drive": None, "timeout": _TIMEOUT})
                 _log.info(
                     "%d processes of %d lanes; queues %s; %d tasks",
-                    self._count, self._orders.lanes, ", ".join(note.queues), len(note.tasks),
-                    extra=fields("working", processes=self._count, lanes=self._orders.lanes, queues=note.queues),
+                    self._count, self._config.consumers, ", ".join(report.queues), len(report.tasks),
+                    extra=log_fields(
+                        "working", processes=self._count, lanes=self._config.consumers, queues=report.queues
+                    ),
                 )  # fmt: skip
             return self._client
 
-    def _bury(self, n: int) -> int | None:
+    def _reap(self, n: int) -> int | None:
         process = self._processes[n]
         if process is None:
             return None
         self._processes[n] = None
         code = process.popen.wait()
         os.close(process.input)
-        was_ready = process.keeper.is_ready
-        epitaph, guilty = process.killed_for or _epitaph(code), process.guilty
+        was_ready = process.renewer.is_ready
+        exit_reason, culprit = process.kill_reason or _exit_reason(code), process.culprit
         if code not in (0, RECYCLE):
             # What its tasks have started: they will be run anew.
             _kill(process.popen)
         # Where nobody knows which task it was, it may have been any that ran.
-        process.keeper.bury(
-            epitaph,
-            lambda page, slot: epitaph != _STOPPED and (guilty is None or guilty[:2] == (page, slot)),
+        process.renewer.settle_after_exit(
+            exit_reason,
+            lambda batch_index, message_index: (
+                exit_reason != _STOPPED and (culprit is None or culprit[:2] == (batch_index, message_index))
+            ),
         )
-        self._stats.ended()
+        self._stats.record_exit()
         if code in (0, RECYCLE):
-            self._pauses[n] = _AGAIN_S[0]
+            self._backoffs_s[n] = _RESTART_BACKOFF_S[0]
             return None
         if not was_ready and self._client is None and self._stops == 0 and code > 0:
             return CANNOT_START
         if self._stops == 0:
             if time.monotonic() - process.started > _LONG_LIFE_S:
-                self._pauses[n] = _AGAIN_S[0]
-            self._again_at[n] = time.monotonic() + self._pauses[n]
-            pid, pause_s = process.popen.pid, self._pauses[n]
-            extra = fields("process ended", pid=pid, reason=epitaph, again_in_s=pause_s)
-            _log.error("worker process %d: %s; another follows in %.1f s", pid, epitaph, pause_s, extra=extra)
-            self._pauses[n] = min(self._pauses[n] * 2, _AGAIN_S[1])
+                self._backoffs_s[n] = _RESTART_BACKOFF_S[0]
+            self._restart_at[n] = time.monotonic() + self._backoffs_s[n]
+            pid, pause_s = process.popen.pid, self._backoffs_s[n]
+            extra = log_fields("process ended", pid=pid, reason=exit_reason, again_in_s=pause_s)
+            _log.error("worker process %d: %s; another follows in %.1f s", pid, exit_reason, pause_s, extra=extra)
+            self._backoffs_s[n] = min(self._backoffs_s[n] * 2, _RESTART_BACKOFF_S[1])
         return None
 
 
@@ -232,7 +246,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _epitaph(code: int) -> str:
+def _exit_reason(code: int) -> str:
     if code < 0:
         return f"its worker process was ended by {signal.Signals(-code).name}"
     return f"its worker process ended with code {code}"

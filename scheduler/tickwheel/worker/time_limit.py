@@ -20,7 +20,7 @@ class AlarmLimit:
     def __init__(self) -> None:
         self._armed = False
         self._seconds = 0.0
-        signal.signal(signal.SIGALRM, self._ring)
+        signal.signal(signal.SIGALRM, self._on_alarm)
 
     def __call__(self, seconds: float) -> Self:
         """What runs inside of it ends by TimeLimitExceeded after so long."""
@@ -36,7 +36,7 @@ class AlarmLimit:
         self._armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _ring(self, number: int, frame: FrameType | None) -> None:
+    def _on_alarm(self, number: int, frame: FrameType | None) -> None:
         if self._armed:
             self._armed = False
             raise TimeLimitExceeded
@@ -46,7 +46,7 @@ class ThreadLimits:
     """For tasks in other threads: the interpreter raises the error there, once it runs Python code again."""
 
     def __init__(self) -> None:
-        self._ends: dict[int, float] = {}
+        self._deadlines: dict[int, float] = {}
         self._lock = threading.Lock()
         threading.Thread(target=self._watch, name="tickwheel-limits", daemon=True).start()
 
@@ -55,12 +55,12 @@ class ThreadLimits:
         """What runs inside of it ends by TimeLimitExceeded after so long."""
         thread = threading.get_ident()
         with self._lock:
-            self._ends[thread] = time.monotonic() + seconds
+            self._deadlines[thread] = time.monotonic() + seconds
         try:
             yield
         finally:
             with self._lock:
-                if self._ends.pop(thread, None) is None:
+                if self._deadlines.pop(thread, None) is None:
                     # It has been set, and may not have been raised yet: not outside of the task.
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
 
@@ -69,8 +69,8 @@ class ThreadLimits:
             time.sleep(_TICK_S)
             now = time.monotonic()
             with self._lock:
-                for thread in [each for each, end in self._ends.items() if now > end]:
-                    del self._ends[thread]
+                for thread in [thread_id for thread_id, deadline in self._deadlines.items() if now > deadline]:
+                    del self._deadlines[thread]
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(
                         ctypes.c_ulong(thread), ctypes.py_object(TimeLimitExceeded)
                     )

@@ -11,12 +11,12 @@ import sys
 import time
 from pathlib import Path
 
-from tests.fault.harness.deployment import LeftOut
+from tests.fault.harness.deployment import RowUnavailable
 from tests.fault.harness.plan import campaign
 from tests.fault.harness.report import Report
 from tests.fault.harness.rows import ROWS, plan
 from tests.fault.harness.run import run
-from tests.fault.harness.shared import Shared
+from tests.fault.harness.shared import SharedServices
 
 # Of a campaign, so that its last run is over within ten minutes; of a soak, whose length is a multiple of an hour.
 _SECONDS, _SOAK_SECONDS = 570, 3_600
@@ -50,7 +50,7 @@ def main() -> int:
     print(f"seed {seed}, rows {', '.join(names)}", flush=True)
     left_out: set[str] = set()
     until = time.monotonic() + given.seconds
-    with Shared() as shared:
+    with SharedServices() as shared:
         for row, of_row in runs:
             if time.monotonic() >= until or left_out >= set(names):
                 break
@@ -58,9 +58,9 @@ def main() -> int:
                 continue
             try:
                 report.add(run(plan(row, of_row, rate=given.rate, soak=_SOAK in os.environ), shared, keep=given.keep))
-            except LeftOut as reason:
+            except RowUnavailable as reason:
                 left_out.add(row)
-                report.leave_out(row, str(reason))
+                report.add_unavailable(row, str(reason))
     report.show()
     if given.results:
         report.append(given.results)

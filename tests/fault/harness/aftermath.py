@@ -45,7 +45,7 @@ def cut_file(world: World) -> Aftermath:
             os.truncate(file, max(file.stat().st_size - cut, 0))
             server.start()
             with _opened(server) as tickwheel:
-                findings = tickwheel._run(audit(tickwheel._core))
+                findings = tickwheel._run(audit(tickwheel._context))
         found.violations += [Violation("I4", f"cut by {cut} bytes: {finding}") for finding in findings]
     found.marks.append(f"{_COPIES} copies cut by up to {_CUT_BYTES} bytes")
     return found
@@ -66,7 +66,7 @@ def flip_byte(world: World) -> Aftermath:
             try:
                 server.start()
                 with _opened(server) as tickwheel:
-                    findings = tickwheel._run(audit(tickwheel._core))
+                    findings = tickwheel._run(audit(tickwheel._context))
                     same = _states(tickwheel) == states
             except (ServiceError, TickwheelError, ValueError):
                 told["refused"] += 1

@@ -9,10 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from tests.fault.harness import completion_check as ending
-from tests.fault.harness import leases
+from tests.fault.harness import completion_check, leases
 from tests.fault.harness.lives import Life, lives
-from tests.fault.harness.load import MAX_ATTEMPTS, POISON_ATTEMPTS, VALUE_KEY, Afterwards, planned
+from tests.fault.harness.load import MAX_ATTEMPTS, POISON_ATTEMPTS, VALUE_KEY, Afterwards, plan_message
 from tests.fault.harness.run_evidence import Evidence, Fence, Violation
 from tickwheel.storage.record import State
 
@@ -54,7 +53,7 @@ def never_early(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violatio
                 asked[id] = min(call.invoked, asked.get(id, call.invoked))
     for call in evidence.calls:
         for id, *_ in call.value if call.op == "dequeue" and call.outcome == "ok" else ():
-            message = planned(evidence.load, id)
+            message = plan_message(evidence.load, id)
             behind = any(first <= asked[id] <= last for first, last in evidence.turned_back)
             if message.afterwards is Afterwards.RESCHEDULE or behind or call.returned is None:
                 continue
@@ -79,7 +78,7 @@ def events(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violation]:
                     "I4", f"{life.id} went from {step.from_state!r} to {step.to_state!r}, and was {state!r}"
                 )
             if born:
-                message = planned(evidence.load, life.id)
+                message = plan_message(evidence.load, life.id)
                 pairs = {} if message.value is None else {VALUE_KEY: message.value}
                 if step.due_ms is None or step.metadata != pairs or evidence.queues[step.queue_number] != message.queue:
                     yield Violation("I4", f"{life.id} was born as another than was asked for: {step}")
@@ -95,7 +94,7 @@ def repeats(evidence: Evidence, _: dict[str, Life]) -> Iterator[Violation]:
 def bounded_attempts(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violation]:
     """Attempts are counted one by one, never beyond the limit; a poisoned message has exactly as many as it may."""
     for life in found.values():
-        poisoned = planned(evidence.load, life.id).poisoned
+        poisoned = plan_message(evidence.load, life.id).poisoned
         most = POISON_ATTEMPTS if poisoned else MAX_ATTEMPTS
         attempts = [step.attempt for step in life.steps if step.to_state is State.RUNNING]
         if attempts != list(range(1, len(attempts) + 1)) or len(attempts) > most:
@@ -142,14 +141,14 @@ def single_driver(evidence: Evidence, _: dict[str, Life]) -> Iterator[Violation]
 
 
 RULES: list[Callable[[Evidence, dict[str, Life]], Iterator[Violation]]] = [
-    ending.durability,
+    completion_check.durability,
     never_early,
     leases.one_at_a_time,
     leases.given_once,
     leases.old_ones_refused,
     events,
     repeats,
-    ending.unknowns_resolve,
+    completion_check.unknowns_resolve,
     nothing_leaks,
     single_driver,
     bounded_attempts,

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from services.slot_migration import SlotMove
-from tests.fault.harness.clustered import Clustered
+from services.slot_migration import SlotMigration
+from tests.fault.harness.clustered import ClusterDeployment
 from tests.fault.harness.plan import Fault
 from tests.fault.harness.world import NAMESPACE, World
 
@@ -14,7 +14,7 @@ from tests.fault.harness.world import NAMESPACE, World
 @contextmanager
 def move_slot(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     """A shard's slot moves, whole or key by key; then it stays half moved for as long as the fault lasts."""
-    place = cast(Clustered, world.place)
+    place = cast(ClusterDeployment, world.place)
     slot = place.slot(NAMESPACE, fault.whom % world.plan.load.shards)
     source = place.cluster.primary_of(slot)
     target = place.another_primary(source)
@@ -22,7 +22,7 @@ def move_slot(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
         place.cluster.migrate(slot, slot, target)
         yield lambda: f"slot {slot} moved whole"
         return
-    move = SlotMove(place.cluster, slot, target)
+    move = SlotMigration(place.cluster, slot, target)
     move.begin()
     keys = move.move(3)
     yield lambda: f"slot {slot} moved, {keys} keys ahead of the others"
@@ -35,7 +35,7 @@ def move_slot(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 @contextmanager
 def kill_primary(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     """The primary of a shard, by SIGKILL: the cluster makes its replica the primary, and it comes back as a replica."""
-    place = cast(Clustered, world.place)
+    place = cast(ClusterDeployment, world.place)
     slot = place.slot(NAMESPACE, fault.whom % world.plan.load.shards)
     primary = place.cluster.primary_of(slot)
     primary.kill()

@@ -8,13 +8,13 @@ from redis.crc import key_slot
 
 from services.redis_cluster import RedisCluster
 from services.valkey import ValkeyServer
-from tests.fault.harness.deployment import Place
+from tests.fault.harness.deployment import Deployment
 from tickwheel.storage.keys import shard_key
 
 NODE_TIMEOUT_MS = 2_000
 
 
-class Clustered(Place):
+class ClusterDeployment(Deployment):
     """``server`` is any of its nodes."""
 
     durability = "replica:1"

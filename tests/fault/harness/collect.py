@@ -10,10 +10,10 @@ from tests.fault.harness.run_evidence import Evidence
 from tests.fault.harness.world import NAMESPACE, World
 from tickwheel import Queue, Tickwheel, TickwheelError
 from tickwheel.doctor import audit
-from tickwheel.plan import Request, one, pairwise
-from tickwheel.storage import transition as transitions
+from tickwheel.plan import Request, pairs_from_flat, send_request
+from tickwheel.storage import transition
 from tickwheel.storage.keys import shard_key
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 
 _PAGE = 1_000
 
@@ -24,7 +24,7 @@ def collect(world: World) -> Evidence:
     queues = tickwheel.queues()
     numbers = {queue.config().number: queue.name for queue in queues}
     happened = [_transitions(tickwheel, shard) for shard in range(world.plan.load.shards)]
-    relayed: list[Transition] = []
+    relayed: list[OutboxTransition] = []
     if world.relay is not None:
         relayed = world.relay.read(numbers)
         happened = [relayed + _not_among(relayed, happened)]
@@ -37,7 +37,7 @@ def collect(world: World) -> Evidence:
         numbers,
         end,
         [list(seen) for seen in world.fences],
-        damaged + tickwheel._run(audit(tickwheel._core)),
+        damaged + tickwheel._run(audit(tickwheel._context)),
         ordered=world.relay is None,
         leftovers=[] if left else of_ended_messages(world),
         claims=[claims(server.folder) for server in world.place.servers],
@@ -76,9 +76,9 @@ def unfinished(tickwheel: Tickwheel) -> dict[str, int]:
 def entries(tickwheel: Tickwheel) -> tuple[int, int]:
     """How many entries the outboxes of all shards were ever given, and how many of them wait to be relayed."""
     total = left = 0
-    for shard in range(tickwheel._core.shards):
+    for shard in range(tickwheel._context.shards):
         asked = Request(shard, command=("XINFO", "STREAM", shard_key(NAMESPACE, shard, "events")))
-        about: dict[bytes, Any] = dict(pairwise(tickwheel._run(one(asked)).value))
+        about: dict[bytes, Any] = dict(pairs_from_flat(tickwheel._run(send_request(asked)).value))
         total += about[b"entries-added"]
         left += about[b"length"]
     return total, left
@@ -90,7 +90,7 @@ def killed_relays(world: World) -> list[tuple[int, int]]:
     return [tuple(json.loads(path.read_text())) for path in told]
 
 
-def _not_among(relayed: list[Transition], waiting: list[list[Transition]]) -> list[Transition]:
+def _not_among(relayed: list[OutboxTransition], waiting: list[list[OutboxTransition]]) -> list[OutboxTransition]:
     """Those that nobody had relayed when the last event process ended: ends of retention, as a rule."""
     seen = {(step.id, step.exclusive_value, step.incarnation, step.version) for step in relayed}
     return [
@@ -101,14 +101,14 @@ def _not_among(relayed: list[Transition], waiting: list[list[Transition]]) -> li
     ]
 
 
-def _transitions(tickwheel: Tickwheel, shard: int) -> list[Transition]:
-    found: list[Transition] = []
+def _transitions(tickwheel: Tickwheel, shard: int) -> list[OutboxTransition]:
+    found: list[OutboxTransition] = []
     after = b"-"
     while True:
         command = ("XRANGE", shard_key(NAMESPACE, shard, "events"), after, "+", "COUNT", _PAGE)
-        entries = tickwheel._run(one(Request(shard, command=command))).value
+        entries = tickwheel._run(send_request(Request(shard, command=command))).value
         for entry_id, fields in entries:
             after = b"(" + entry_id
-            found += transitions.decode(fields[1])
+            found += transition.decode(fields[1])
         if len(entries) < _PAGE:
             return found

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from services.apt import found_or_installed
+from services.apt import find_or_install
 from services.process import HOST, ServiceError
 from services.valkey import ValkeyServer
 from tests.fault.flaky_proxy import FlakyProxy
@@ -16,11 +16,11 @@ _DISK_BYTES = 48 << 20
 _SITE = str(Path(__file__).parent / "faked")
 
 
-class LeftOut(Exception):
+class RowUnavailable(Exception):
     """What a row needs is not on this machine; the text says what."""
 
 
-class Place:
+class Deployment:
     """A single server with an append-only file that is written before each answer."""
 
     durability = "fsync"
@@ -83,7 +83,7 @@ class Place:
         self._stack.close()
 
 
-class SmallDisk(Place):
+class SmallDisk(Deployment):
     """The same on a small disk of its own."""
 
     _small = True
@@ -93,11 +93,11 @@ class SmallDisk(Place):
 def _small_disk(folder: Path) -> Iterator[None]:
     """A disk of its own for a folder."""
     if os.geteuid() != 0:
-        raise LeftOut("a small disk is mounted by root only")
+        raise RowUnavailable("a small disk is mounted by root only")
     mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "tmpfs", str(folder)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise LeftOut(f"a small disk cannot be mounted here: {done.stderr.strip()}")
+        raise RowUnavailable(f"a small disk cannot be mounted here: {done.stderr.strip()}")
     try:
         yield
     finally:
@@ -107,9 +107,9 @@ def _small_disk(folder: Path) -> Iterator[None]:
 def faked_clock(file: Path) -> dict[str, str]:
     """The environment of a process whose clock goes as this host's does, plus the step that is in the file."""
     try:
-        library = found_or_installed(_libfaketime, "faketime")
+        library = find_or_install(_libfaketime, "faketime")
     except ServiceError as error:
-        raise LeftOut(str(error)) from error
+        raise RowUnavailable(str(error)) from error
     step_clock(file, 0)
     return {
         "LD_PRELOAD": library,

@@ -1,12 +1,12 @@
 """The places that rows name."""
 
-from tests.fault.harness.clustered import Clustered
-from tests.fault.harness.deployment import Place, SmallDisk
-from tests.fault.harness.replicated import Replicated
+from tests.fault.harness.clustered import ClusterDeployment
+from tests.fault.harness.deployment import Deployment, SmallDisk
+from tests.fault.harness.replicated import ReplicatedDeployment
 
-PLACES: dict[str, type[Place]] = {
-    "single": Place,
+DEPLOYMENTS: dict[str, type[Deployment]] = {
+    "single": Deployment,
     "small disk": SmallDisk,
-    "replicated": Replicated,
-    "cluster": Clustered,
+    "replicated": ReplicatedDeployment,
+    "cluster": ClusterDeployment,
 }

@@ -12,17 +12,19 @@ from itertools import takewhile
 from pathlib import Path
 
 from tickwheel.cli import main
-from tickwheel.driver.shard_connection import Link
-from tickwheel.relay.in_flight_windows import Flight
+from tickwheel.driver.shard_connection import ShardConnection
+from tickwheel.relay.in_flight_windows import InFlightWindows
 from tickwheel.relay.relay import Relay
 
-_cut = Relay._cut
+_cut = Relay._trim
 
 
-def cut(relay: Relay, link: Link, flight: Flight) -> None:
+def cut(relay: Relay, link: ShardConnection, flight: InFlightWindows) -> None:
     if order.exists():
         acknowledged = takewhile(lambda window: window.is_acknowledged, flight._windows)
-        found = [sum(window.cut.transitions for window in windows) for windows in (acknowledged, flight._windows)]
+        found = [
+            sum(window.trim_range.transitions for window in windows) for windows in (acknowledged, flight._windows)
+        ]
         order.with_name(f"killed-{os.getpid()}").write_text(json.dumps(found))
         order.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -31,5 +33,5 @@ def cut(relay: Relay, link: Link, flight: Flight) -> None:
 
 if __name__ == "__main__":
     order = Path(sys.argv.pop(1))
-    Relay._cut = cut  # type: ignore[method-assign, assignment]
+    Relay._trim = cut  # type: ignore[method-assign, assignment]
     main()

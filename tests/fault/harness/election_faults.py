@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from tests.fault.harness.elections import Ensemble, LockFiles
+from tests.fault.harness.elections import LockFiles, ZooKeeperElection
 from tests.fault.harness.plan import Fault
 from tests.fault.harness.world import World, log, refused_calls
 
@@ -55,7 +55,7 @@ def pause_driver(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 def cut_off_from_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     """The one that drives loses its session, and still reaches the server."""
     kept, fences = world.leading(fault.whom), world.fences_now()
-    links = cast(Ensemble, world.election).links(kept.name)
+    links = cast(ZooKeeperElection, world.election).links(kept.name)
     for link in links:
         link.stall()
     yield lambda: f"another claimed, {_fenced(world)}" if world.fences_now() != fences else ""
@@ -67,7 +67,7 @@ def cut_off_from_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], 
 @contextmanager
 def kill_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     """One server of the quorum."""
-    servers = cast(Ensemble, world.election).zookeeper.servers
+    servers = cast(ZooKeeperElection, world.election).zookeeper.servers
     server = servers[fault.whom % len(servers)]
     before = server.pid
     server.kill()
@@ -78,7 +78,7 @@ def kill_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 @contextmanager
 def lose_quorum(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     """All servers but one: nobody can be elected, and who drives goes on."""
-    zookeeper = cast(Ensemble, world.election).zookeeper
+    zookeeper = cast(ZooKeeperElection, world.election).zookeeper
     lost = zookeeper.servers[1:]
     for server in lost:
         server.kill()
@@ -87,13 +87,13 @@ def lose_quorum(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     stayed[0] = world.fences_now() == fences
     for server in lost:
         server.launch()
-    zookeeper.wait_until_all_serve()
+    zookeeper.wait_until_all_ready()
 
 
 @contextmanager
 def roll_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     """Each server of the quorum is restarted, once the one before serves again."""
-    servers = cast(Ensemble, world.election).zookeeper.servers
+    servers = cast(ZooKeeperElection, world.election).zookeeper.servers
     before = [server.pid for server in servers]
 
     def mark() -> str:

@@ -35,7 +35,7 @@ class LockFiles:
         pass
 
 
-class Ensemble:
+class ZooKeeperElection:
     """Each event process has a link of its own to each server of ZooKeeper."""
 
     def __init__(self, zookeeper: ZooKeeper, path: str) -> None:

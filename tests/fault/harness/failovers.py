@@ -6,7 +6,7 @@ from typing import cast
 
 from services.valkey import ValkeyServer
 from tests.fault.harness.plan import Fault
-from tests.fault.harness.replicated import Replicated
+from tests.fault.harness.replicated import ReplicatedDeployment
 from tests.fault.harness.world import World
 
 _WRITTEN_S = 5.0
@@ -15,7 +15,7 @@ _WRITTEN_S = 5.0
 @contextmanager
 def fail_over(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     """The replica lags, then the primary is killed and the replica takes its place."""
-    place, ahead = cast(Replicated, world.place), [0]
+    place, ahead = cast(ReplicatedDeployment, world.place), [0]
     old = place.server
     place.link.stall()
     yield lambda: f"{ahead[0]} bytes of the old primary are gone" if ahead[0] else ""
@@ -28,7 +28,7 @@ def fail_over(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 @contextmanager
 def split(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     """Clients go on with the old primary while event processes drive the new one; then the old one rejoins."""
-    place, ahead = cast(Replicated, world.place), [0]
+    place, ahead = cast(ReplicatedDeployment, world.place), [0]
     old = place.server
     place.link.stall()
     place.fail_over()
@@ -41,7 +41,7 @@ def split(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     place.rejoin(old)
 
 
-def _ahead(place: Replicated) -> int:
+def _ahead(place: ReplicatedDeployment) -> int:
     """By how many bytes the primary is ahead of its replica."""
     [replica] = place.set.replicas
     return _written(place.server) - int(replica.call("INFO", "replication")["slave_repl_offset"])

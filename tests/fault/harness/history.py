@@ -52,7 +52,7 @@ class Answer:
     error: TickwheelError | None = field(default=None, repr=False)
 
 
-class History:
+class CallLog:
     """The file of one process."""
 
     def __init__(self, folder: Path, process: str) -> None:

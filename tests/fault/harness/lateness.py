@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 
 from tickwheel.storage.record import State
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 
 # In time, on a machine of two cores that does other things too: campaigns beside other work had up to 1.8 s with
 # nothing amiss. Where nobody drives much is later than that, as nobody follows a lost session of 4 s sooner.
@@ -20,7 +20,7 @@ class Wait:
     over_ms: float
 
 
-def spread_ms(transitions: list[list[Transition]]) -> dict[str, float]:
+def spread_ms(transitions: list[list[OutboxTransition]]) -> dict[str, float]:
     """Median, 99th of a hundred and worst."""
     late = sorted(step.lateness_ms or 0 for shard in transitions for step in shard if _is_promotion(step))
     if not late:
@@ -28,7 +28,7 @@ def spread_ms(transitions: list[list[Transition]]) -> dict[str, float]:
     return {"p50": late[len(late) // 2], "p99": late[len(late) * 99 // 100], "max": late[-1]}
 
 
-def waits(transitions: list[list[Transition]]) -> Iterator[Wait]:
+def waits(transitions: list[list[OutboxTransition]]) -> Iterator[Wait]:
     """All of them, those too that were ended by a call, or by nothing."""
     for shard in transitions:
         due: dict[str, float] = {}
@@ -58,5 +58,5 @@ def recovery_s(found: list[Wait], since_ms: float, until_ms: float = inf) -> flo
     return (max(late) - since_ms) / 1000 if late else 0.0
 
 
-def _is_promotion(step: Transition) -> bool:
+def _is_promotion(step: OutboxTransition) -> bool:
     return step.from_state is State.INVISIBLE and step.to_state is State.PENDING and step.lateness_ms is not None

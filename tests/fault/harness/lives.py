@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from tests.fault.harness.run_evidence import Evidence
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 
 
 @dataclass(slots=True)
@@ -11,7 +11,7 @@ class Life:
     """All transitions of one id. Ids of a run are unique over its queues."""
 
     id: str
-    steps: list[Transition] = field(default_factory=list)
+    steps: list[OutboxTransition] = field(default_factory=list)
     shards: set[int] = field(default_factory=set)
 
     @property
@@ -19,7 +19,7 @@ class Life:
         """How often it came to be."""
         return sum(step.from_state is None for step in self.steps)
 
-    def step(self, version: int) -> Transition | None:
+    def step(self, version: int) -> OutboxTransition | None:
         """The transition to a version, where there is one."""
         return next((step for step in self.steps if step.version == version), None)
 

@@ -76,7 +76,7 @@ class PlannedMessage:
         return POISON_ATTEMPTS if self.poisoned else None
 
 
-def planned(load: Load, id: str) -> PlannedMessage:
+def plan_message(load: Load, id: str) -> PlannedMessage:
     """The message of an id: anybody who knows the load knows it."""
     chance = _chance(load.seed, id)
     poisoned = chance.random() * 1000 < load.poisoned
@@ -93,7 +93,7 @@ def planned(load: Load, id: str) -> PlannedMessage:
 
 def handling(load: Load, id: str, attempt: int) -> Handling:
     """What a worker does with the message at this attempt."""
-    if planned(load, id).poisoned:
+    if plan_message(load, id).poisoned:
         return Handling.DIE
     drawn = _chance(load.seed, id, attempt).random()
     for share, what in ((0.04, Handling.FAIL), (0.08, Handling.EXTEND), (0.082, Handling.OVERSTAY)):

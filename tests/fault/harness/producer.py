@@ -8,8 +8,8 @@ import sys
 import time
 from datetime import timedelta
 
-from tests.fault.harness.history import OK, History, now
-from tests.fault.harness.load import VALUE_KEY, Afterwards, PlannedMessage, planned
+from tests.fault.harness.history import OK, CallLog, now
+from tests.fault.harness.load import VALUE_KEY, Afterwards, PlannedMessage, plan_message
 from tests.fault.harness.settings import CALL_S, Settings
 from tickwheel import IdConflict, InvalidTransition, MessageNotFound, NewMessage, Tickwheel
 
@@ -21,7 +21,7 @@ class Producer:
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._settings, self._load, self._name = settings, settings.load, name
-        self._history = History(settings.history, name)
+        self._history = CallLog(settings.history, name)
         self._tickwheel = Tickwheel(
             settings.url,
             namespace=settings.namespace,
@@ -38,7 +38,7 @@ class Producer:
             due, ids = self._load.batch(self._name, number)
             while (left := self._settings.started + due - now()) > 0:
                 self._look_after(min(left, _PAUSE_S))
-            last = [planned(self._load, id) for id in ids]
+            last = [plan_message(self._load, id) for id in ids]
             self._enqueue(last)
         while self._later or self._unanswered:
             self._look_after(_PAUSE_S)
@@ -51,7 +51,7 @@ class Producer:
             time.sleep(pause)
             self._enqueue(again)
         elif self._later and self._later[0][0] <= now():
-            self._change(planned(self._load, heapq.heappop(self._later)[1]))
+            self._change(plan_message(self._load, heapq.heappop(self._later)[1]))
         else:
             time.sleep(pause)
 

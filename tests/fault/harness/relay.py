@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 from services.kafka import Kafka
 from tickwheel import events
 from tickwheel.storage.record import State
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 
 _PARTITIONS, _ANSWER_S = 4, 30.0
 _IDLE = timedelta(seconds=3)
@@ -39,18 +39,18 @@ class Relay:
         finally:
             consumer.close()
 
-    def read(self, queues: dict[int, str]) -> list[Transition]:
+    def read(self, queues: dict[int, str]) -> list[OutboxTransition]:
         """All that was relayed, as a consumer sees it: each once, of each message in order, and not across messages."""
         numbers = {name: number for number, name in queues.items()}
         told = events.read(self.kafka.bootstrap, topic=self.topic, idle=_IDLE)
         return [_transition(numbers[one.queue], one) for one in told]
 
 
-def _transition(queue_number: int, one: events.Transition) -> Transition:
+def _transition(queue_number: int, one: events.Transition) -> OutboxTransition:
     before, after = (None if label is None else State[label.upper()] for label in (one.from_state, one.to_state))
     due_ms = _ms(one.due)
     # When a message that failed is due again is not told in the topic: nothing is claimed of it.
-    return Transition(
+    return OutboxTransition(
         queue_number, one.id, one.exclusive_value, one.incarnation, one.version, before, after,
         _ms(one.time) or 0, due_ms or 0, one.attempt, one.worker or "",
         None if one.lateness is None else one.lateness // timedelta(milliseconds=1), due_ms, _ms(one.deadline),

@@ -43,14 +43,14 @@ def kill_kafka(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     ended, (total, kept) = now(), entries(world.tickwheel)
     kafka.start()
     if kept:
-        drained = _drained(world, kept)
+        drained = _drain_s(world, kept)
         told[0] = (
             f"{kept} entries waited for it, drained at {drained:.0f} a second,"
             f" {drained * (ended - began) / (total - written):.0f} times as fast as they came"
         )
 
 
-def _drained(world: World, kept: int) -> float:
+def _drain_s(world: World, kept: int) -> float:
     """How many entries a second are cut off from the first on, until hardly any is left."""
 
     def cut() -> int:

@@ -8,10 +8,10 @@ from services.process import HOST
 from services.replica_set import ReplicaSet
 from services.valkey import ValkeyServer
 from tests.fault.flaky_proxy import FlakyProxy
-from tests.fault.harness.deployment import Place
+from tests.fault.harness.deployment import Deployment
 
 
-class Replicated(Place):
+class ReplicatedDeployment(Deployment):
     """All ways to the primary are proxies, which a failover turns; so is the replication's ``link``."""
 
     durability = "replica:1"

@@ -57,7 +57,7 @@ class Report:
         for text in outcome.void:
             print(f"  void, it left no mark: {text}", flush=True)
 
-    def leave_out(self, row: str, reason: str) -> None:
+    def add_unavailable(self, row: str, reason: str) -> None:
         """Tell of a row that cannot run here."""
         self.left_out[row] = reason
         print(f"{row} is left out: {reason}", flush=True)

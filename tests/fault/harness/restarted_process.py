@@ -10,7 +10,7 @@ from services.process import Process
 Make = Callable[[str], Process]
 
 
-class Kept:
+class RestartedProcess:
     """One place for a process. ``after_s`` is how long it stays empty once its process has ended by itself.
 
     Whoever breaks the process and whoever looks after it are different threads.
@@ -32,7 +32,7 @@ class Kept:
         with self._one_at_a_time:
             return self.process.is_running
 
-    def look(self) -> None:
+    def restart_if_ended(self) -> None:
         """Start the next where the last has ended."""
         with self._one_at_a_time:
             if self.process.is_running:

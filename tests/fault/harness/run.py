@@ -15,9 +15,9 @@ from typing import Any
 from tests.fault.harness.aftermath import AFTERMATHS
 from tests.fault.harness.checker import check
 from tests.fault.harness.collect import collect, entries, unfinished
-from tests.fault.harness.deployment import LeftOut
-from tests.fault.harness.deployments import PLACES
-from tests.fault.harness.elections import Election, Ensemble, LockFiles
+from tests.fault.harness.deployment import RowUnavailable
+from tests.fault.harness.deployments import DEPLOYMENTS
+from tests.fault.harness.elections import Election, LockFiles, ZooKeeperElection
 from tests.fault.harness.faults import Injection, inject
 from tests.fault.harness.history import OK, now
 from tests.fault.harness.lateness import recovery_s, spread_ms, waits
@@ -27,7 +27,7 @@ from tests.fault.harness.relay import Relay
 from tests.fault.harness.rows import ROWS, Row
 from tests.fault.harness.run_evidence import Evidence, Violation
 from tests.fault.harness.server_faults import DRIFT
-from tests.fault.harness.shared import Shared
+from tests.fault.harness.shared import SharedServices
 from tests.fault.harness.worker import POISONED
 from tests.fault.harness.world import NAMESPACE, World, log
 from tickwheel import Tickwheel, TickwheelError
@@ -52,7 +52,7 @@ class Outcome:
     violations: list[Violation] = field(default_factory=list)
 
 
-def run(plan: RunPlan, shared: Shared, *, keep: bool = False) -> Outcome:
+def run(plan: RunPlan, shared: SharedServices, *, keep: bool = False) -> Outcome:
     """Carry a run out. Raises LeftOut where this machine cannot. ``keep`` leaves its folder, whatever came of it."""
     row, began = ROWS[plan.row], time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix=f"tickwheel-fault-{plan.row}-"))
@@ -61,7 +61,7 @@ def run(plan: RunPlan, shared: Shared, *, keep: bool = False) -> Outcome:
         election = _election(row, folder, shared)
         with (
             closing(election),
-            PLACES[row.place](folder, proxied=row.proxied, faked=row.faked) as place,
+            DEPLOYMENTS[row.place](folder, proxied=row.proxied, faked=row.faked) as place,
             Tickwheel(
                 place.own_url,
                 namespace=NAMESPACE,
@@ -78,7 +78,7 @@ def run(plan: RunPlan, shared: Shared, *, keep: bool = False) -> Outcome:
                 outcome.violations.append(Violation("L2", str(error)))
             finally:
                 world.close()
-    except LeftOut:
+    except RowUnavailable:
         raise
     except Exception as error:
         # Of the harness, maybe. Other runs go on, and this one has shown nothing good.
@@ -93,15 +93,15 @@ def run(plan: RunPlan, shared: Shared, *, keep: bool = False) -> Outcome:
     return outcome
 
 
-def _election(row: Row, folder: Path, shared: Shared) -> Election:
+def _election(row: Row, folder: Path, shared: SharedServices) -> Election:
     """ZooKeeper of as many servers as the row says, or none."""
     if not row.zookeepers:
         return LockFiles(folder)
     # The folder's name is this run's alone.
-    return Ensemble(shared.zookeeper(row.zookeepers), folder.name)
+    return ZooKeeperElection(shared.zookeeper(row.zookeepers), folder.name)
 
 
-def _relay(row: Row, shared: Shared) -> Relay | None:
+def _relay(row: Row, shared: SharedServices) -> Relay | None:
     return Relay(shared.kafka()) if row.relayed else None
 
 

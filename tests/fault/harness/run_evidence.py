@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from tests.fault.harness.history import Call
 from tests.fault.harness.load import Load
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 
 # (epoch, connection number)
 Fence = tuple[int, int]
@@ -35,7 +35,7 @@ class Evidence:
 
     load: Load
     calls: list[Call]
-    transitions: list[list[Transition]]
+    transitions: list[list[OutboxTransition]]
     queues: dict[int, str]
     end: dict[str, str]
     fences: list[list[Fence]] = field(default_factory=list)

@@ -9,7 +9,7 @@ from services.kafka import Kafka
 from services.zookeeper import ZooKeeper
 
 
-class Shared:
+class SharedServices:
     """A run that breaks one puts it right; what it keeps there has a name of its own."""
 
     def __init__(self) -> None:

@@ -11,8 +11,8 @@ import threading
 import time
 from datetime import timedelta
 
-from tests.fault.harness.history import UNKNOWN, History
-from tests.fault.harness.load import EXCLUSIVE, LEASE_MS, PLAIN, Handling, handling, planned
+from tests.fault.harness.history import UNKNOWN, CallLog
+from tests.fault.harness.load import EXCLUSIVE, LEASE_MS, PLAIN, Handling, handling, plan_message
 from tests.fault.harness.settings import CALL_S, Settings
 from tickwheel import LeaseLost, Message, Tickwheel
 
@@ -26,7 +26,7 @@ class Worker:
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._load, self._name = settings.load, name
-        self._history = History(settings.history, name)
+        self._history = CallLog(settings.history, name)
         self._chance = random.Random(f"{settings.load.seed}/{name}")
         self._stopping = threading.Event()
         self._tickwheel = Tickwheel(
@@ -56,7 +56,7 @@ class Worker:
     def _handle(self, queue: str, messages: list[Message]) -> None:
         by_handling: dict[Handling, list[Message]] = {}
         for message in messages:
-            if message.payload != planned(self._load, message.id).payload:
+            if message.payload != plan_message(self._load, message.id).payload:
                 self._history.note("damaged", queue, [message.id], message.version)
             by_handling.setdefault(handling(self._load, message.id, message.attempt), []).append(message)
         if Handling.DIE in by_handling:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from services.process import Process
-from tests.fault.harness.deployment import Place
+from tests.fault.harness.deployment import Deployment
 from tests.fault.harness.elections import Election, LockFiles
 from tests.fault.harness.history import now
 from tests.fault.harness.plan import RunPlan
 from tests.fault.harness.relay import Relay
-from tests.fault.harness.restarted_process import Kept
+from tests.fault.harness.restarted_process import RestartedProcess
 from tests.fault.harness.settings import Settings
 from tickwheel import Tickwheel
-from tickwheel.plan import Request, one
+from tickwheel.plan import Request, send_request
 from tickwheel.storage.keys import shard_key
 
 NAMESPACE = "faults"
@@ -29,7 +29,7 @@ class World:
     """A run's processes. ``started`` is when its load begins, by the history's clock."""
 
     def __init__(
-        self, plan: RunPlan, place: Place, tickwheel: Tickwheel, election: Election, relay: Relay | None
+        self, plan: RunPlan, place: Deployment, tickwheel: Tickwheel, election: Election, relay: Relay | None
     ) -> None:
         self.relay = relay
         self.plan, self.place, self.tickwheel, self.election = plan, place, tickwheel, election
@@ -37,12 +37,12 @@ class World:
         # While it is there, the next relay with something acknowledged is to kill its process.
         self.order = self.folder / "kill-relay"
         self.fences: list[list[tuple[int, int]]] = [[] for _ in range(plan.load.shards)]
-        self.drivers = [Kept(f"driver{n}", self._driver) for n in range(DRIVERS)]
-        self.producers: list[Kept] = []
-        self.workers: list[Kept] = []
+        self.drivers = [RestartedProcess(f"driver{n}", self._driver) for n in range(DRIVERS)]
+        self.producers: list[RestartedProcess] = []
+        self.workers: list[RestartedProcess] = []
         self.started = 0.0
         self._stopping = threading.Event()
-        self._watch = threading.Thread(target=self._look, name="harness-watch", daemon=True)
+        self._watch = threading.Thread(target=self._watch_run, name="harness-watch", daemon=True)
         self._settings = Settings("", "", "", "", 0.0, plan.load)
 
     def start(self, lead_s: float = 1.0) -> None:
@@ -54,8 +54,10 @@ class World:
         self._settings = Settings(
             self.place.url, NAMESPACE, self.place.durability, str(self.folder), self.started, load
         )
-        self.workers = [Kept(f"worker{n}", self._program("worker")) for n in range(load.workers)]
-        self.producers = [Kept(f"producer{n}", self._program("producer"), float("inf")) for n in range(load.producers)]
+        self.workers = [RestartedProcess(f"worker{n}", self._program("worker")) for n in range(load.workers)]
+        self.producers = [
+            RestartedProcess(f"producer{n}", self._program("producer"), float("inf")) for n in range(load.producers)
+        ]
 
     def _is_shared_out(self) -> bool:
         """Whether each event process drives where each is to have its share: nothing is handed over any more."""
@@ -69,9 +71,9 @@ class World:
                 raise TimeoutError(f"not within {within} s: {what}")
             time.sleep(_LOOK_S)
 
-    def leading(self, whom: int) -> Kept:
+    def leading(self, whom: int) -> RestartedProcess:
         """An event process that drives a shard; which, of several, ``whom`` says."""
-        found: list[Kept] = []
+        found: list[RestartedProcess] = []
 
         def leads() -> bool:
             found[:] = [kept for kept in self.drivers if kept.is_running and "elected" in log(kept.process)]
@@ -121,17 +123,17 @@ class World:
 
         return make
 
-    def _look(self) -> None:
+    def _watch_run(self) -> None:
         while not self._stopping.wait(_LOOK_S):
             for kept in self.drivers + self.workers:
-                kept.look()
+                kept.restart_if_ended()
             self._see_fences()
 
     def _see_fences(self) -> None:
         for shard, seen in enumerate(self.fences):
             request = Request(shard, command=("HGET", shard_key(NAMESPACE, shard, "clock"), "fence"))
             try:
-                packed = self.tickwheel._run(one(request)).value
+                packed = self.tickwheel._run(send_request(request)).value
             except Exception:
                 # The server is what the fault is about.
                 return

@@ -50,7 +50,7 @@ def test_doctor_finds_a_wrong_record_and_ends_with_code_1(
 ) -> None:
     run("enqueue", "jobs", "x")
     with tickwheel_server.client() as client:
-        client.hset(queue_key(place._core.namespace, 0, "jobs", "counts"), "2", 7)
+        client.hset(queue_key(place._context.namespace, 0, "jobs", "counts"), "2", 7)
     found = document(run("doctor", "--json", code=1))
     assert [finding["check"] for finding in found if finding["verdict"] == "bad"] == ["records"]
     assert "BAD" in run("doctor", code=1).stdout
@@ -70,7 +70,7 @@ def old_timer(run: Run, place: Tickwheel, tickwheel_server: PrivateServer) -> Ca
     def put() -> None:
         run("enqueue", "jobs", "x", "--delay", "1h")
         with tickwheel_server.client() as client:
-            inbox = shard_key(place._core.namespace, 0, "inbox")
+            inbox = shard_key(place._context.namespace, 0, "inbox")
             [(_, fields)] = client.xrange(inbox)
             client.delete(inbox)
             seconds, _ = client.time()
@@ -85,7 +85,7 @@ def wait_for_claim(place: Tickwheel, tickwheel_server: PrivateServer) -> Callabl
 
     def wait() -> None:
         with tickwheel_server.client() as client:
-            eventually(lambda: client.hget(shard_key(place._core.namespace, 0, "clock"), "fence"), "claimed")
+            eventually(lambda: client.hget(shard_key(place._context.namespace, 0, "clock"), "fence"), "claimed")
 
     return wait
 
@@ -112,7 +112,7 @@ def test_doctor_raises_no_alarm_when_an_event_process_has_just_started(
     tickwheel_server: PrivateServer,
 ) -> None:
     old_timer()
-    with Tickwheel(tickwheel_server.url, namespace=place._core.namespace, drive=True):
+    with Tickwheel(tickwheel_server.url, namespace=place._context.namespace, drive=True):
         wait_for_claim()
         verdict, text = driver_finding(run)
     assert (verdict, text.split(",")[0]) == ("ok", "a process of this host drives every shard")
@@ -127,7 +127,7 @@ def test_doctor_sees_an_event_process_of_another_lock_file_at_work(
     tmp_path: Path,
 ) -> None:
     old_timer()
-    command = [sys.executable, "-m", "tickwheel.driving", "--until-eof", "--namespace", place._core.namespace]
+    command = [sys.executable, "-m", "tickwheel.driving", "--until-eof", "--namespace", place._context.namespace]
     environment = os.environ | {"TICKWHEEL_URL": tickwheel_server.url}
     process = subprocess.Popen(
         [*command, "--lock", str(tmp_path / "lock")], stdin=subprocess.PIPE, env=environment, start_new_session=True
@@ -145,9 +145,9 @@ def test_doctor_sees_an_event_process_of_another_lock_file_at_work(
 def test_doctor_says_that_an_event_process_stands_still(
     place: Tickwheel, run: Run, old_timer: Callable[[], None], tickwheel_server: PrivateServer
 ) -> None:
-    with Tickwheel(tickwheel_server.url, namespace=place._core.namespace, drive=True) as driving:
+    with Tickwheel(tickwheel_server.url, namespace=place._context.namespace, drive=True) as driving:
         eventually(lambda: driver_finding(run)[1].startswith("a process of this host drives"), "it drives")
-        child = driving._opening._child
+        child = driving._client_settings._child
         assert child is not None
         os.kill(child.pid, signal.SIGSTOP)
         try:

@@ -260,4 +260,4 @@ def test_options_may_stand_before_the_command_and_win_over_the_environment(run: 
     run("enqueue", "jobs", "x")
     assert document(run("--json", "queue", "list"))[0]["queue"] == "jobs"
     run("--namespace", "cli-other", "queue", "list", code=4)
-    assert document(run("--namespace", "cli-other", "queue", "list", "--namespace", place._core.namespace, "--json"))
+    assert document(run("--namespace", "cli-other", "queue", "list", "--namespace", place._context.namespace, "--json"))

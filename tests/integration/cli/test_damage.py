@@ -36,7 +36,7 @@ class Keys:
 def keys(run: Run, place: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[Keys]:
     run("enqueue", "p", "x")
     with tickwheel_server.client() as client:
-        yield Keys(client, place._core.namespace)
+        yield Keys(client, place._context.namespace)
 
 
 def field(name: str, field: str | bytes, value: str | bytes) -> Callable[[Keys], object]:
@@ -95,7 +95,7 @@ def test_doctor_makes_a_finding_of_damage_and_goes_on(run: Run, keys: Keys, dama
 def test_a_damaged_shard_hides_no_other(
     run: Run, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch, place: Tickwheel
 ) -> None:
-    namespace = f"{place._core.namespace}-3"
+    namespace = f"{place._context.namespace}-3"
     monkeypatch.setenv("TICKWHEEL_NAMESPACE", namespace)
     with Tickwheel(tickwheel_server.url, namespace=namespace, shards=3), tickwheel_server.client() as client:
         client.set(f"{namespace}:{{1}}:clock", "x")

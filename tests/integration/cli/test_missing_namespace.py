@@ -78,7 +78,7 @@ def test_a_client_of_existing_namespaces_alone_takes_one_as_it_is(
     Tickwheel(tickwheel_server.url, namespace=nowhere, shards=3, auto_create=False).close()
     before = _settings(tickwheel_server, nowhere)
     with opened() as tickwheel:
-        assert (tickwheel._core.shards, tickwheel._core.auto_create) == (3, False)
+        assert (tickwheel._context.shards, tickwheel._context.auto_create) == (3, False)
     assert _settings(tickwheel_server, nowhere) == before
 
 

@@ -19,7 +19,7 @@ from tests.integration.cli.running import ENDS_S, TICKWHEEL, ended_at_the_end, w
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.embedded.file_lock import is_free
-from tickwheel.plan import Request, one
+from tickwheel.plan import Request, send_request
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
 
@@ -280,8 +280,8 @@ def test_ctrl_c_ends_a_waiting_dequeue_with_130(run: Run, environment: dict[str,
     with Tickwheel(data_dir=environment["TICKWHEEL_DATA_DIR"], drive=False) as tickwheel:
         waiting = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
         until = time.monotonic() + ENDS_S
-        asked = Request(0, command=("PUBSUB", "SHARDNUMSUB", *tickwheel._core.channels("orders")))
-        while tickwheel._run(one(asked)).value[1] == 0:
+        asked = Request(0, command=("PUBSUB", "SHARDNUMSUB", *tickwheel._context.channels("orders")))
+        while tickwheel._run(send_request(asked)).value[1] == 0:
             assert time.monotonic() < until
         waiting.send_signal(signal.SIGINT)
         _, complained = waiting.communicate(timeout=ENDS_S)
@@ -357,7 +357,9 @@ def test_events_of_another_kind_of_election_is_refused_in_one_line_that_says_wha
     namespace = f"cli-{os.urandom(6).hex()}"
     where = ("--url", tickwheel_server.url, "--namespace", namespace)
     with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
-        tickwheel._run(one(Request(0, command=("HSET", shard_key(namespace, 0, "clock"), "election", "zookeeper"))))
+        tickwheel._run(
+            send_request(Request(0, command=("HSET", shard_key(namespace, 0, "clock"), "election", "zookeeper")))
+        )
         refused = run("events", *where, "--lock", str(tmp_path / "election"), code=1).stderr
     tickwheel_server.clear(namespace)
     assert "Traceback" not in refused

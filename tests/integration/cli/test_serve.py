@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from tests.integration.cli.running import ENDS_S, TICKWHEEL, Start
-from tests.integration.stranger import Stranger
+from tests.integration.stranger import GenericClient
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.service.token_file import TokenFile
@@ -63,7 +63,7 @@ def test_streams_that_are_idle_end_at_once_when_it_is_told_to_end_and_may_begin_
     process, url = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
     target, never = url.partition("//")[2], threading.Event()
     with grpc.insecure_channel(target) as channel, Tickwheel(url, namespace=namespace) as tickwheel:
-        stranger, jobs = Stranger(channel), tickwheel.create_queue("jobs")
+        stranger, jobs = GenericClient(channel), tickwheel.create_queue("jobs")
         where = {"namespace": namespace, "queue": "jobs"}
         failed: list[grpc.RpcError] = []
 
@@ -156,7 +156,7 @@ def test_a_token_is_printed_with_what_the_file_is_to_say_of_it(tmp_path: Path) -
     token, _, entry = done.stdout.partition("\n")
     path = tmp_path / "tokens.toml"
     path.write_text(entry)
-    assert TokenFile(path).access.caller((("authorization", f"Bearer {token}"),)).name == "shop"
+    assert TokenFile(path).token_store.authenticate((("authorization", f"Bearer {token}"),)).name == "shop"
 
 
 @pytest.mark.parametrize("command", [["events"], ["shards"], ["doctor"], ["bench"], ["demo"]])

@@ -11,19 +11,19 @@ import pytest
 
 from services.zookeeper import ZooKeeper
 from tests.integration.cli.running import Run, document
-from tests.support.event_process_thread import running
+from tests.support.event_process_thread import run_event_process
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.event_process import EventProcess
-from tickwheel.operations.shard_status import views
+from tickwheel.operations.shard_status import shard_statuses
 from tickwheel.storage.keys import queue_key, shard_key
 
 pytestmark = pytest.mark.integration
 
 
 def driven(place: Tickwheel, election: Path | ZooKeeperUrl) -> AbstractContextManager[EventProcess]:
-    return running(os.environ["TICKWHEEL_URL"], place._core.namespace, election)
+    return run_event_process(os.environ["TICKWHEEL_URL"], place._context.namespace, election)
 
 
 def wait_until_it_drives(process: EventProcess) -> None:
@@ -51,13 +51,13 @@ def test_each_shard_is_shown_with_its_owner_and_what_waits(place: Tickwheel, run
 
 @pytest.mark.tickwheel(shards=3)
 def test_of_several_shards_each_is_shown_with_what_is_its_own(tw: Tickwheel, inside: Tickwheel, server: Any) -> None:
-    namespace, shards = tw._core.namespace, range(3)
+    namespace, shards = tw._context.namespace, range(3)
     for n in range(20):
         tw.queue(f"orders{n % 2}").enqueue(id=f"o{n}", delay=timedelta(hours=1))
     for shard in shards:
         server.hset(shard_key(namespace, shard, "clock"), "owner", f"host:{shard}")
         server.hset(queue_key(namespace, shard, "orders1", "lateness"), "late:3", shard + 1)
-    found = inside._run(views(inside._core))
+    found = inside._run(shard_statuses(inside._context))
     assert [view.shard for view in found] == [*shards]
     assert [view.owner for view in found] == ["host:0", "host:1", "host:2"]
     assert [view.inbox for view in found] == [server.xlen(shard_key(namespace, shard, "inbox")) for shard in shards]
@@ -90,7 +90,7 @@ def test_an_ensemble_that_was_made_anew_drives_once_the_epochs_are_forgotten(
     for _ in range(4):
         with driven(place, lost) as process:
             wait_until_it_drives(process)
-    key = shard_key(place._core.namespace, 0, "clock")
+    key = shard_key(place._context.namespace, 0, "clock")
     fence = server.hget(key, "fence")
     with driven(place, url()) as process:
         eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "what to do is said")

@@ -12,7 +12,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from tests.support.election_member import Member, candidates, expire, settle
 from tests.support.wait_until import eventually
 from tickwheel.election import zookeeper as zookeeper_election
-from tickwheel.election.zookeeper_session import Ensemble
+from tickwheel.election.zookeeper_session import ZooKeeperSession
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 
 pytestmark = pytest.mark.integration
@@ -97,10 +97,10 @@ def test_a_session_that_the_servers_end_ends_the_leaderships_and_the_member_come
 def test_who_was_paused_between_being_the_lowest_and_raising_the_epoch_raises_nothing(
     url: ZooKeeperUrl, monkeypatch: pytest.MonkeyPatch, watcher: KazooClient
 ) -> None:
-    raise_epoch = Ensemble.raise_epoch
-    paused_members = dict[Ensemble, Member]()
+    raise_epoch = ZooKeeperSession.raise_epoch
+    paused_members = dict[ZooKeeperSession, Member]()
 
-    def paused(ensemble: Ensemble, node: str, candidate: str, who: bytes) -> Any:
+    def paused(ensemble: ZooKeeperSession, node: str, candidate: str, who: bytes) -> Any:
         member = paused_members.pop(ensemble, None)
         if member is not None:
             # Meanwhile its session ends, and the other wins.
@@ -117,14 +117,14 @@ def test_who_was_paused_between_being_the_lowest_and_raising_the_epoch_raises_no
             return request
         return raise_epoch(ensemble, node, candidate, who)
 
-    monkeypatch.setattr(Ensemble, "raise_epoch", paused)
+    monkeypatch.setattr(ZooKeeperSession, "raise_epoch", paused)
     epochs = list[int]()
     with Member(url, NAMESPACE, 1) as rival:
         settle([rival], 1)
         for _ in range(20):
             with Member(url, NAMESPACE, 1) as member:
                 resumed = threading.Event()
-                paused_members[member.election._ensemble] = member
+                paused_members[member.election._session] = member
                 # The other loses its session, so this one is the lowest; then it is the other's turn again.
                 expire(rival.zookeeper)
                 assert resumed.wait(30)
@@ -135,11 +135,11 @@ def test_who_was_paused_between_being_the_lowest_and_raising_the_epoch_raises_no
 def test_who_has_lost_its_session_since_it_raised_the_epoch_does_not_lead_under_it(
     url: ZooKeeperUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raise_epoch = Ensemble.raise_epoch
+    raise_epoch = ZooKeeperSession.raise_epoch
     raised = list[int]()
     members = list[Member]()
 
-    def answered_late(ensemble: Ensemble, node: str, candidate: str, who: bytes) -> Any:
+    def answered_late(ensemble: ZooKeeperSession, node: str, candidate: str, who: bytes) -> Any:
         request = raise_epoch(ensemble, node, candidate, who)
         if not raised:
             raised.append(request.get(timeout=10)[1].version)
@@ -148,7 +148,7 @@ def test_who_has_lost_its_session_since_it_raised_the_epoch_does_not_lead_under_
             eventually(lambda: members[0].election._losses, "it knows that its session is lost")
         return request
 
-    monkeypatch.setattr(Ensemble, "raise_epoch", answered_late)
+    monkeypatch.setattr(ZooKeeperSession, "raise_epoch", answered_late)
     with Member(url, NAMESPACE, 1) as member:
         members.append(member)
         settle(members, 1)
@@ -226,7 +226,7 @@ def test_a_node_that_zookeeper_refuses_is_named_and_once_allowed_the_election_go
 
 
 def test_what_no_event_tells_of_is_seen_at_the_next_look(url: ZooKeeperUrl, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zookeeper_election, "LOOK_S", 0.1)
+    monkeypatch.setattr(zookeeper_election, "RECHECK_INTERVAL_S", 0.1)
     monkeypatch.setattr(zookeeper_election.ZooKeeperElection, "_on_event", lambda self, event: None)
     shards = 4
     with Member(url, NAMESPACE, shards) as one:
@@ -237,6 +237,6 @@ def test_what_no_event_tells_of_is_seen_at_the_next_look(url: ZooKeeperUrl, monk
 
 
 def test_a_name_without_an_address_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zookeeper_election, "LOOK_S", 0.1)
+    monkeypatch.setattr(zookeeper_election, "RECHECK_INTERVAL_S", 0.1)
     with Member(ZooKeeperUrl.parse("zk://nowhere.invalid"), NAMESPACE, 1):
         eventually(lambda: "nowhere.invalid has no address: " in caplog.text, "it is told")

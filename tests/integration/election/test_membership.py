@@ -7,11 +7,11 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from tests.support.election_member import opened
-from tickwheel.election import membership as roll
+from tests.support.election_member import open_session
+from tickwheel.election import membership
 from tickwheel.election.assignment import Assignment, assign, pack
-from tickwheel.election.znodes import Root
-from tickwheel.election.zookeeper_session import Ensemble
+from tickwheel.election.znodes import ElectionNodes
+from tickwheel.election.zookeeper_session import ZooKeeperSession
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 
 pytestmark = pytest.mark.integration
@@ -20,15 +20,15 @@ NAMESPACE = "tw"
 SHARDS = 4
 
 
-def root(ensemble: Ensemble, url: ZooKeeperUrl) -> Root:
-    return Root(ensemble, f"{url.path}/{NAMESPACE}", SHARDS, b"one")
+def root(ensemble: ZooKeeperSession, url: ZooKeeperUrl) -> ElectionNodes:
+    return ElectionNodes(ensemble, f"{url.path}/{NAMESPACE}", SHARDS, b"one")
 
 
-def entered(ensemble: Ensemble, url: ZooKeeperUrl, member: str) -> roll.Roll:
+def entered(ensemble: ZooKeeperSession, url: ZooKeeperUrl, member: str) -> membership.Membership:
     """The list as a member has it that has entered the election and is not on it yet."""
     nodes = root(ensemble, url)
-    nodes.enter()
-    return roll.Roll(ensemble, nodes, member, "host:1", SHARDS, lambda _: None)
+    nodes.ensure_created()
+    return membership.Membership(ensemble, nodes, member, "host:1", SHARDS, lambda _: None)
 
 
 def test_an_assignment_is_written_only_over_the_one_that_was_looked_at(
@@ -40,10 +40,10 @@ def test_an_assignment_is_written_only_over_the_one_that_was_looked_at(
         watcher.set(f"{root}/assignment", by_another)
         return assign(*looked_at)
 
-    monkeypatch.setattr(roll, "assign", assign_late)
-    with opened(url) as ensemble:
+    monkeypatch.setattr(membership, "assign", assign_late)
+    with open_session(url) as ensemble:
         one = entered(ensemble, url, "one")
-        assert one.call(frozenset(), leaving=False).assignment == [None] * 4
+        assert one.refresh(frozenset(), leaving=False).assignment == [None] * 4
         assert watcher.get(f"{root}/assignment")[0] == by_another
 
 
@@ -51,10 +51,10 @@ def test_an_assignment_is_written_only_over_the_one_that_was_looked_at(
 def test_a_member_whose_description_is_not_understood_avoids_nothing(
     url: ZooKeeperUrl, watcher: KazooClient, described: bytes
 ) -> None:
-    with opened(url) as ensemble:
+    with open_session(url) as ensemble:
         one = entered(ensemble, url, "one")
         watcher.create(f"{url.path}/{NAMESPACE}/members/other", described, ephemeral=True)
-        called = one.call(frozenset(), leaving=False)
+        called = one.refresh(frozenset(), leaving=False)
     assert called.members == {"one": frozenset(), "other": frozenset()}
     assert sorted(filter(None, called.assignment)) == ["one", "one", "other", "other"]
 
@@ -63,35 +63,35 @@ def test_what_a_member_avoids_is_told_to_the_others_each_time_it_changes(
     url: ZooKeeperUrl, watcher: KazooClient
 ) -> None:
     node = f"{url.path}/{NAMESPACE}/members/one"
-    with opened(url) as ensemble, opened(url) as of_another:
+    with open_session(url) as ensemble, open_session(url) as of_another:
         one, another = entered(ensemble, url, "one"), entered(of_another, url, "another")
-        another.call(frozenset(), leaving=False)
+        another.refresh(frozenset(), leaving=False)
         for avoided in ({0, 1}, {2}, set[int]()):
-            assert one.call(avoided, leaving=False).members["one"] == avoided
+            assert one.refresh(avoided, leaving=False).members["one"] == avoided
             assert json.loads(watcher.get(node)[0])["avoids"] == sorted(avoided)
-            seen = another.call(frozenset(), leaving=False)
+            seen = another.refresh(frozenset(), leaving=False)
             assert seen.members["one"] == avoided
             assert not [shard for shard in avoided if seen.assignment[shard] == "one"]
 
 
 def test_a_member_whose_nodes_are_gone_does_not_make_them_again(url: ZooKeeperUrl, watcher: KazooClient) -> None:
-    with opened(url) as ensemble:
+    with open_session(url) as ensemble:
         nodes = root(ensemble, url)
-        nodes.enter()
+        nodes.ensure_created()
         watcher.delete(nodes.path, recursive=True)
         with pytest.raises(NoNodeError):
-            nodes.enter()
+            nodes.ensure_created()
         assert watcher.exists(nodes.path) is None
 
 
 def test_a_member_does_not_enter_by_nodes_that_were_made_since_it_entered(
     url: ZooKeeperUrl, watcher: KazooClient
 ) -> None:
-    with opened(url) as ensemble, opened(url) as of_another:
+    with open_session(url) as ensemble, open_session(url) as of_another:
         nodes = root(ensemble, url)
-        nodes.enter()
-        nodes.enter()
+        nodes.ensure_created()
+        nodes.ensure_created()
         watcher.delete(nodes.path, recursive=True)
-        root(of_another, url).enter()
+        root(of_another, url).ensure_created()
         with pytest.raises(NoNodeError):
-            nodes.enter()
+            nodes.ensure_created()

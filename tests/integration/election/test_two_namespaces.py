@@ -4,9 +4,9 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError
 
-from tests.support.election_member import Member, expire, opened, settle
+from tests.support.election_member import Member, expire, open_session, settle
 from tests.support.wait_until import eventually
-from tickwheel.election.znodes import Root
+from tickwheel.election.znodes import ElectionNodes
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.errors import TickwheelError
 
@@ -63,16 +63,16 @@ def test_an_election_of_before_without_an_id_goes_on_under_that_of_who_comes_fir
 
 
 def test_who_looked_before_another_namespace_took_the_election_does_not_join(url: ZooKeeperUrl) -> None:
-    with opened(url) as one, opened(url) as another:
+    with open_session(url) as one, open_session(url) as another:
         path = f"{url.path}/{NAMESPACE}"
-        first, second = Root(one, path, 4, b"one"), Root(another, path, 4, b"another")
-        first.enter()
-        second.enter()
+        first, second = ElectionNodes(one, path, 4, b"one"), ElectionNodes(another, path, 4, b"another")
+        first.ensure_created()
+        second.ensure_created()
         with pytest.raises(BadVersionError):
-            first.join(f"{first.members}/first", b"")
-        first.enter()
-        first.join(f"{first.members}/first", b"")
+            first.register_member(f"{first.members}/first", b"")
+        first.ensure_created()
+        first.register_member(f"{first.members}/first", b"")
         with pytest.raises(BadVersionError):
-            second.join(f"{second.members}/second", b"")
+            second.register_member(f"{second.members}/second", b"")
         with pytest.raises(TickwheelError, match="its own path"):
-            second.enter()
+            second.ensure_created()

@@ -63,7 +63,7 @@ def test_nobody_joins_or_leaves_while_another_starts_or_stops_the_server(
     monkeypatch.setattr(embedded, "_LOCK_S", 0.1)
     with EmbeddedServer(data_dir) as inside:
         other = FileLock(data_dir / "start.lock")
-        other.exclusive(0)
+        other.acquire_exclusive(0)
         for step in (EmbeddedServer(data_dir).open, inside.ensure_running, inside.close):
             with pytest.raises(EmbeddedServerError, match=f"process {os.getpid()} has held"):
                 step()

@@ -15,7 +15,7 @@ import pytest
 
 from tests.fault.event_processes import EventProcessChild
 from tests.integration.migration import shop
-from tests.support.process_records import Recorded
+from tests.support.process_records import ProcessRecords
 from tests.support.wait_until import eventually
 from tickwheel import MessageView, Tickwheel
 from tickwheel.testing import PrivateServer
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 BROKER, BACKEND = 1, 2
 
 
-class Shop(Recorded):
+class Shop(ProcessRecords):
     """The application: what was recorded, and its workers. Of a line: side, task, id, retries, and more."""
 
     def __init__(self, server: PrivateServer, namespace: str, folder: Path, tickwheel: Tickwheel) -> None:

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from tests.fault.harness.history import OK, UNKNOWN, Call
-from tests.fault.harness.load import EXCLUSIVE, VALUE_KEY, Afterwards, Load, PlannedMessage, planned
+from tests.fault.harness.load import EXCLUSIVE, VALUE_KEY, Afterwards, Load, PlannedMessage, plan_message
 from tests.fault.harness.run_evidence import Claim, Evidence
 from tickwheel.storage.record import State
-from tickwheel.storage.transition import Transition
+from tickwheel.storage.transition import OutboxTransition
 
 LOAD = Load(seed=1, seconds=1, values=1)
 # The wall clock and the history's start together.
@@ -14,14 +14,14 @@ START_MS = 1_000_000
 QUEUES = {1: "plain", 2: EXCLUSIVE}
 
 
-def _chosen(fits: Callable[[PlannedMessage], bool]) -> PlannedMessage:
-    return next(found for n in range(10_000) if fits(found := planned(LOAD, f"m-{n}")))
+def _choose(fits: Callable[[PlannedMessage], bool]) -> PlannedMessage:
+    return next(found for n in range(10_000) if fits(found := plan_message(LOAD, f"m-{n}")))
 
 
-DELAYED = _chosen(lambda m: m.queue == "plain" and m.delay_ms > 500 and m.afterwards is Afterwards.NOTHING)
-FIRST = _chosen(lambda m: m.queue == EXCLUSIVE and m.delay_ms == 0)
-SECOND = _chosen(lambda m: m.queue == EXCLUSIVE and m.delay_ms == 0 and m.id != FIRST.id)
-CANCELLED = _chosen(lambda m: m.queue == "plain" and m.afterwards is Afterwards.CANCEL)
+DELAYED = _choose(lambda m: m.queue == "plain" and m.delay_ms > 500 and m.afterwards is Afterwards.NOTHING)
+FIRST = _choose(lambda m: m.queue == EXCLUSIVE and m.delay_ms == 0)
+SECOND = _choose(lambda m: m.queue == EXCLUSIVE and m.delay_ms == 0 and m.id != FIRST.id)
+CANCELLED = _choose(lambda m: m.queue == "plain" and m.afterwards is Afterwards.CANCEL)
 
 
 def step(
@@ -34,17 +34,17 @@ def step(
     until: int = 0,
     attempt: int = 0,
     worker: str = "",
-) -> Transition:
+) -> OutboxTransition:
     born = before is None
     number = next(number for number, name in QUEUES.items() if name == message.queue)
     pairs = {} if message.value is None else {VALUE_KEY: message.value}
-    return Transition(
+    return OutboxTransition(
         number, message.id, message.value, 7, version, before, after, START_MS + at, START_MS + until, attempt, worker,
         due_ms=START_MS + message.delay_ms if born else None, metadata=pairs if born else None,
     )  # fmt: skip
 
 
-def leased(message: PlannedMessage, version: int, at: int, worker: str = "w") -> list[Transition]:
+def lease_transitions(message: PlannedMessage, version: int, at: int, worker: str = "w") -> list[OutboxTransition]:
     """Dequeued and, ten ms later, completed."""
     return [
         step(message, version, State.PENDING, State.RUNNING, at, attempt=1, worker=worker),
@@ -52,7 +52,7 @@ def leased(message: PlannedMessage, version: int, at: int, worker: str = "w") ->
     ]
 
 
-def dequeued(message: PlannedMessage, version: int, at: float, worker: str = "w") -> list[Call]:
+def worker_calls(message: PlannedMessage, version: int, at: float, worker: str = "w") -> list[Call]:
     """The same as its worker wrote it down."""
     got = [[message.id, version, 1, message.value]]
     return [
@@ -61,7 +61,7 @@ def dequeued(message: PlannedMessage, version: int, at: float, worker: str = "w"
     ]
 
 
-def sound() -> Evidence:
+def valid_run() -> Evidence:
     """Two messages of one value one after the other, a delayed one, and one that is cancelled; all as it should be."""
     due = DELAYED.delay_ms
     transitions = [
@@ -69,20 +69,20 @@ def sound() -> Evidence:
         step(SECOND, 1, None, State.PENDING, 0),
         step(DELAYED, 1, None, State.INVISIBLE, 0, until=due),
         step(CANCELLED, 1, None, State.INVISIBLE, 0, until=CANCELLED.delay_ms),
-        *leased(FIRST, 2, 10),
-        *leased(SECOND, 2, 30),
+        *lease_transitions(FIRST, 2, 10),
+        *lease_transitions(SECOND, 2, 30),
         step(CANCELLED, 2, State.INVISIBLE, State.CANCELLED, 50),
         step(DELAYED, 2, State.INVISIBLE, State.PENDING, due),
-        *leased(DELAYED, 3, due + 1),
+        *lease_transitions(DELAYED, 3, due + 1),
     ]
     calls = [
         *(Call("p", "enqueue", m.queue, [m.id], 0.0, None, 0.001, OK, [True]) for m in (FIRST, SECOND, CANCELLED)),
         Call("p", "enqueue", "plain", [DELAYED.id], 0.0, None, 0.002, UNKNOWN, None),
         Call("p", "enqueue", "plain", [DELAYED.id], 0.1, None, 0.102, OK, [False]),
         Call("p", "cancel", "plain", [CANCELLED.id], 0.05, None, 0.051, OK, ["cancelled", 2, True]),
-        *dequeued(FIRST, 2, 0.01),
-        *dequeued(SECOND, 2, 0.03),
-        *dequeued(DELAYED, 3, due / 1000 + 0.001),
+        *worker_calls(FIRST, 2, 0.01),
+        *worker_calls(SECOND, 2, 0.03),
+        *worker_calls(DELAYED, 3, due / 1000 + 0.001),
     ]
     ends = {FIRST.id: "completed", SECOND.id: "completed", DELAYED.id: "completed", CANCELLED.id: "cancelled"}
     claims = [(0, (1, 9), "a"), (1, (1, 3), "b"), (0, (2, 7), "b")]

@@ -11,7 +11,7 @@ import typer
 from tickwheel import InvalidArgument, NewMessage, Queue
 from tickwheel.cli.command import command
 from tickwheel.cli.output import print_json, print_table
-from tickwheel.cli.target import Place
+from tickwheel.cli.target import Target
 from tickwheel.operations.delete_namespace import delete_namespace
 
 commands = typer.Typer()
@@ -27,7 +27,7 @@ _PAYLOAD_BYTES = 200
     panel="Processes",
 )
 def bench(
-    place: Place,
+    target: Target,
     messages: Annotated[int, typer.Option(min=_BATCH, max=1_000_000, help="How many messages.")] = 20_000,
 ) -> None:
     """Measure enqueue, dequeue and complete from this one process, in batches of 100 and one by one.
@@ -35,20 +35,20 @@ def bench(
     Immediate messages of 200 bytes in a namespace of its own, which is deleted afterwards. To measure all that the
     project promises, clone its repository and run `make bench`.
     """
-    if place.namespace is not None:
+    if target.namespace is not None:
         raise InvalidArgument("bench works in a namespace of its own, which it deletes: leave --namespace out")
-    own = Place(place.itself("bench").url, place.data_dir, f"bench-{os.urandom(4).hex()}", place.timeout)
-    with own.open(makes=True) as tickwheel:
+    own = Target(target.require_redis("bench").url, target.data_dir, f"bench-{os.urandom(4).hex()}", target.timeout)
+    with own.open(create=True) as tickwheel:
         try:
             queue = tickwheel.create_queue("bench", lease=timedelta(hours=1))
             rates = _measure(queue, messages // _BATCH * _BATCH)
         finally:
-            tickwheel._run(delete_namespace(tickwheel._core))
-    if place.json:
+            tickwheel._run(delete_namespace(tickwheel._context))
+    if target.json:
         print_json({"messages": messages, "payload_bytes": _PAYLOAD_BYTES, "per_second": rates})
     else:
         columns = ("operation", "batches of 100", "one by one")
-        print_table(columns, [(name, *each.values()) for name, each in rates.items()], right=columns[1:])
+        print_table(columns, [(name, *item.values()) for name, item in rates.items()], right=columns[1:])
 
 
 def _measure(queue: Queue, count: int) -> dict[str, dict[str, int]]:

@@ -6,15 +6,14 @@ from typing import Annotated
 import typer
 
 from tickwheel import Change, InvalidArgument, InvalidTransition, MessageNotFound, TickwheelError
-from tickwheel.cli import parameter_types as notation
+from tickwheel.cli import parameter_types
 from tickwheel.cli.command import command
 from tickwheel.cli.commands.dequeue import ExclusiveValue, Id
 from tickwheel.cli.commands.queue import Name
-from tickwheel.cli.exit_codes import Refusal, exit_code
-from tickwheel.cli.output import moment as shown_moment
-from tickwheel.cli.output import print_json, printable
-from tickwheel.cli.parameter_types import duration, moment, option
-from tickwheel.cli.target import Place
+from tickwheel.cli.exit_codes import CommandError, exit_code
+from tickwheel.cli.output import escape_unprintable, format_moment, print_json
+from tickwheel.cli.parameter_types import moment, option_parser, parse_duration
+from tickwheel.cli.target import Target
 
 commands = typer.Typer()
 
@@ -27,7 +26,7 @@ commands = typer.Typer()
     panel="Messages",
 )
 def cancel(
-    place: Place,
+    target: Target,
     queue: Name,
     ids: Annotated[list[str], typer.Argument(help="The messages' ids.", metavar="ID...", show_default=False)],
     exclusive_value: ExclusiveValue = None,
@@ -39,18 +38,18 @@ def cancel(
 
     All are tried, and the first refusal is told.
     """
-    refused: list[TickwheelError] = []
-    with place.open() as tickwheel:
+    errors: list[TickwheelError] = []
+    with target.open() as tickwheel:
         for id in ids:
             try:
                 change = tickwheel.queue(queue).cancel(id, exclusive_value, release=release)
             except (MessageNotFound, InvalidTransition) as error:
-                refused.append(error)
+                errors.append(error)
             else:
-                _print_change(place, change)
-    if refused:
-        more = f"; and {len(refused) - 1} more were refused" if len(refused) > 1 else ""
-        raise Refusal(f"{refused[0]}{more}", exit_code(refused[0])) from refused[0]
+                _print_change(target, change)
+    if errors:
+        more = f"; and {len(errors) - 1} more were refused" if len(errors) > 1 else ""
+        raise CommandError(f"{errors[0]}{more}", exit_code(errors[0])) from errors[0]
 
 
 @command(
@@ -61,26 +60,27 @@ def cancel(
     panel="Messages",
 )
 def reschedule(
-    place: Place,
+    target: Target,
     queue: Name,
     id: Id,
     exclusive_value: ExclusiveValue = None,
     delay: Annotated[
-        timedelta | None, typer.Option(parser=option(duration), metavar="DURATION", help="Due so long from now.")
+        timedelta | None,
+        typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="Due so long from now."),
     ] = None,
     due: Annotated[
         datetime | None,
-        typer.Option(parser=option(moment), metavar="TIME", help="Due at this ISO time; local without offset."),
+        typer.Option(parser=option_parser(moment), metavar="TIME", help="Due at this ISO time; local without offset."),
     ] = None,
     deadline: Annotated[
         str | None, typer.Option(metavar="TIME|DURATION", help="Its new urgency; -10d is ten days ago.")
     ] = None,
 ) -> None:
     """Give a message that is not delivered yet a new due time, a new deadline, or both."""
-    until = None if deadline is None else notation.deadline(deadline)
-    with place.open() as tickwheel:
+    until = None if deadline is None else parameter_types.deadline(deadline)
+    with target.open() as tickwheel:
         change = tickwheel.queue(queue).reschedule(id, exclusive_value, delay=delay, due=due, deadline=until)
-    _print_change(place, change)
+    _print_change(target, change)
 
 
 @command(
@@ -91,7 +91,7 @@ def reschedule(
     panel="Messages",
 )
 def redrive(
-    place: Place,
+    target: Target,
     queue: Name,
     id: Annotated[str | None, typer.Argument(help="The message's id.", metavar="[ID]")] = None,
     exclusive_value: ExclusiveValue = None,
@@ -100,29 +100,29 @@ def redrive(
     """Try an errored message again, with its attempts from zero."""
     if all == (id is not None):
         raise InvalidArgument("give the id of a message, or --all")
-    with place.open() as tickwheel:
-        asked = tickwheel.queue(queue)
+    with target.open() as tickwheel:
+        handle = tickwheel.queue(queue)
         if id is not None:
-            _print_change(place, asked.redrive(id, exclusive_value))
+            _print_change(target, handle.redrive(id, exclusive_value))
             return
         redriven = 0
-        for found in asked.messages("errored"):
+        for message in handle.messages("errored"):
             try:
-                change = asked.redrive(found.id, found.exclusive_value)
+                change = handle.redrive(message.id, message.exclusive_value)
             except (MessageNotFound, InvalidTransition):
                 # Somebody else was faster.
                 continue
             redriven += 1
-            if place.json:
-                _print_change(place, change)
-    if not place.json:
+            if target.json:
+                _print_change(target, change)
+    if not target.json:
         print(f"{redriven:,} redriven")
 
 
-def _print_change(place: Place, change: Change) -> None:
-    if place.json:
+def _print_change(target: Target, change: Change) -> None:
+    if target.json:
         fields = {"id": change.id, "state": change.state, "version": change.version, "at": change.at}
         print_json(fields | {"changed": change.changed})
         return
-    at = f", due {shown_moment(change.at)}" if change.state == "invisible" else ""
-    print(f"{printable(change.id)} {change.state}{at}" + ("" if change.changed else ", as before"))
+    at = f", due {format_moment(change.at)}" if change.state == "invisible" else ""
+    print(f"{escape_unprintable(change.id)} {change.state}{at}" + ("" if change.changed else ", as before"))

@@ -14,13 +14,12 @@ import typer
 
 from tickwheel import InvalidArgument, Tickwheel
 from tickwheel.cli.command import command
-from tickwheel.cli.exit_codes import Refusal
+from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import print_json
 from tickwheel.cli.scratch_namespace import delete_scratch
-from tickwheel.cli.target import Place
-from tickwheel.demo import flights
-from tickwheel.demo import simulation as day
-from tickwheel.demo.display import chosen, print_verdict
+from tickwheel.cli.target import Target
+from tickwheel.demo import flights, simulation
+from tickwheel.demo.display import print_verdict, select_view
 
 commands = typer.Typer()
 
@@ -35,7 +34,7 @@ commands = typer.Typer()
     panel="Processes",
 )
 def demo(
-    place: Place,
+    target: Target,
     file: Annotated[
         Path | None,
         typer.Option(metavar="CSV", help="Another day in the format of nycflights13. Default: 2013-02-08, a blizzard."),
@@ -59,41 +58,43 @@ def demo(
     """
     day_of_flights = flights.read(flights.sample() if file is None else file)
     signal.signal(signal.SIGTERM, _interrupt)
-    with _scratch(place, keep=keep) as (settled, folder), chosen(json=place.json) as view:
-        namespace = settled.namespace or ""
+    with _scratch(target, keep=keep) as (scratch, folder), select_view(json=target.json) as view:
+        namespace = scratch.namespace or ""
         with Tickwheel(
-            settled.url, namespace=namespace, shards=shards, data_dir=settled.data_dir, drive=True
+            scratch.url, namespace=namespace, shards=shards, data_dir=scratch.data_dir, drive=True
         ) as tickwheel:
             if tickwheel.queues():
                 raise InvalidArgument(f"namespace {namespace!r} is in use, and the demo deletes its own: name another")
-            settings = day.Settings(seconds, workers, namespace, settled.url, settled.data_dir, folder)
-            verdict = day.run(tickwheel, day_of_flights, settings, view)
-    if place.json:
+            settings = simulation.Settings(seconds, workers, namespace, scratch.url, scratch.data_dir, folder)
+            verdict = simulation.run(tickwheel, day_of_flights, settings, view)
+    if target.json:
         print_json(verdict.document())
     else:
         print_verdict(verdict)
         if keep:
-            where = f"--url {settled.url}" if settled.url else f"--data-dir {settled.data_dir}"
-            print(f"to look at what is left: tickwheel counts {where} --namespace {settled.namespace}")
+            location = f"--url {scratch.url}" if scratch.url else f"--data-dir {scratch.data_dir}"
+            print(f"to look at what is left: tickwheel counts {location} --namespace {scratch.namespace}")
     if not verdict.passed:
-        raise Refusal("the demo's checks do not all hold")
+        raise CommandError("the demo's checks do not all hold")
 
 
 @contextmanager
-def _scratch(place: Place, *, keep: bool) -> Iterator[tuple[Place, Path]]:
+def _scratch(target: Target, *, keep: bool) -> Iterator[tuple[Target, Path]]:
     """Where the demo runs, and a folder; deleted at the end, unless it is to be kept or was there before."""
     folder = Path(tempfile.mkdtemp(prefix="tickwheel-demo-"))
-    namespace = place.namespace or f"demo-{os.urandom(3).hex()}"
-    own = place.url is None and place.data_dir is None
-    settled = Place(place.itself("demo").url, folder / "data" if own else place.data_dir, namespace, place.timeout)
+    namespace = target.namespace or f"demo-{os.urandom(3).hex()}"
+    own = target.url is None and target.data_dir is None
+    scratch = Target(
+        target.require_redis("demo").url, folder / "data" if own else target.data_dir, namespace, target.timeout
+    )
     finished = False
     try:
-        yield settled, folder
+        yield scratch, folder
         finished = True
     finally:
         # A namespace that was refused because it is in use is not ours to delete.
         if not own and not keep and finished:
-            delete_scratch(settled)
+            delete_scratch(scratch)
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
 

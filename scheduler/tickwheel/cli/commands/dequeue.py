@@ -11,20 +11,20 @@ import typer
 from tickwheel import InvalidArgument, LeaseLost, Message, Queue
 from tickwheel.cli.command import command
 from tickwheel.cli.commands.queue import Name
-from tickwheel.cli.exit_codes import ExitCode, Refusal
+from tickwheel.cli.exit_codes import CommandError, ExitCode
 from tickwheel.cli.output import (
-    moment,
-    pairs_text,
+    escape_unprintable,
+    format_moment,
+    format_pairs,
+    format_payload,
     payload_fields,
-    payload_text,
     print_fields,
     print_json,
-    printable,
 )
-from tickwheel.cli.parameter_types import duration, option, pairs
+from tickwheel.cli.parameter_types import option_parser, pairs, parse_duration
 from tickwheel.cli.parameter_types import token as parse_token
 from tickwheel.cli.standard_streams import standard_input
-from tickwheel.cli.target import Place
+from tickwheel.cli.target import Target
 
 commands = typer.Typer()
 Id = Annotated[str, typer.Argument(help="The message's id.", metavar="ID", show_default=False)]
@@ -47,7 +47,7 @@ _CATCH_UP = timedelta(seconds=2)
     panel="Messages",
 )
 def dequeue(
-    place: Place,
+    target: Target,
     queue: Name,
     limit: Annotated[int, typer.Option(help="Messages at most, 1 to 1000.")] = 1,
     where: Annotated[
@@ -56,7 +56,7 @@ def dequeue(
     wait: Annotated[
         timedelta | None,
         typer.Option(
-            parser=option(duration),
+            parser=option_parser(parse_duration),
             metavar="DURATION",
             help="Sleep so long for the first one. Default: not at all; 1s with an embedded server, whose wheel has to"
             " catch up first where nobody drove it.",
@@ -65,7 +65,9 @@ def dequeue(
     lease: Annotated[
         timedelta | None,
         typer.Option(
-            parser=option(duration), metavar="DURATION", help="How long they are yours; default: the queue's."
+            parser=option_parser(parse_duration),
+            metavar="DURATION",
+            help="How long they are yours; default: the queue's.",
         ),
     ] = None,
     worker: Annotated[str | None, typer.Option(help="Your name, for `explain` and events.")] = None,
@@ -79,23 +81,23 @@ def dequeue(
     The token printed with each is what complete, fail and extend ask for. With --json a line each. Exit code 4 where
     there is nothing to deliver.
     """
-    if raw and place.json:
+    if raw and target.json:
         raise InvalidArgument("--raw and --json are two ways to print: give one")
     if raw and not complete:
         raise InvalidArgument("--raw does not print tokens, so it needs --complete")
-    if wait is None and place.url is None:
+    if wait is None and target.url is None:
         wait = _CATCH_UP
-    with place.open(drives=True) as tickwheel:
-        asked = tickwheel.queue(queue)
-        found = asked.dequeue(limit, where=pairs(where or ()) or None, lease=lease, wait=wait, worker=worker)
-        for message in found:
-            _print_message(place, message, raw=raw, complete=complete)
+    with target.open(drive=True) as tickwheel:
+        handle = tickwheel.queue(queue)
+        messages = handle.dequeue(limit, where=pairs(where or ()) or None, lease=lease, wait=wait, worker=worker)
+        for message in messages:
+            _print_message(target, message, raw=raw, complete=complete)
         # What could not be printed is not completed: it comes again.
         sys.stdout.flush()
         if complete:
-            asked.complete_many(found)
-    if not found:
-        raise Refusal(f"queue {queue!r} has nothing to deliver", ExitCode.NOT_FOUND)
+            handle.complete_many(messages)
+    if not messages:
+        raise CommandError(f"queue {queue!r} has nothing to deliver", ExitCode.NOT_FOUND)
 
 
 @command(
@@ -106,7 +108,7 @@ def dequeue(
     panel="Messages",
 )
 def complete(
-    place: Place,
+    target: Target,
     queue: Name,
     id: Annotated[str, typer.Argument(help="The message's id; - reads what dequeue --json printed.", metavar="ID|-")],
     token: Token = None,
@@ -120,7 +122,7 @@ def complete(
     def complete_all(queue: Queue, messages: list[Message]) -> None:
         queue.complete_many(messages, None if result is None else [result] * len(messages))
 
-    _finish(place, queue, (id, token, exclusive_value), "completed", complete_all)
+    _settle(target, queue, (id, token, exclusive_value), "completed", complete_all)
 
 
 @command(
@@ -131,7 +133,7 @@ def complete(
     panel="Messages",
 )
 def fail(
-    place: Place,
+    target: Target,
     queue: Name,
     id: Id,
     token: Token = None,
@@ -139,7 +141,7 @@ def fail(
     error: Annotated[str | None, typer.Option(help="Why; kept with the message, up to 1 KiB.")] = None,
     retry_in: Annotated[
         timedelta | None,
-        typer.Option(parser=option(duration), metavar="DURATION", help="Default: the queue's back-off."),
+        typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="Default: the queue's back-off."),
     ] = None,
     final: Annotated[bool, typer.Option("--final", help="Errored at once, whatever attempts are left.")] = False,
 ) -> None:
@@ -147,9 +149,9 @@ def fail(
 
     It is tried again after the back-off, or is errored where its attempts are used up or the failure is final.
     """
-    with place.open() as tickwheel:
-        state = _one(tickwheel.queue(queue), id, token, exclusive_value).fail(error, retry_in, final=final)
-    _print_state(place, id, state)
+    with target.open() as tickwheel:
+        state = _resume_lease(tickwheel.queue(queue), id, token, exclusive_value).fail(error, retry_in, final=final)
+    _print_state(target, id, state)
 
 
 @command(
@@ -160,7 +162,7 @@ def fail(
     panel="Messages",
 )
 def release(
-    place: Place,
+    target: Target,
     queue: Name,
     id: Annotated[str, typer.Argument(help="The message's id; - reads what dequeue --json printed.", metavar="ID|-")],
     token: Token = None,
@@ -170,15 +172,17 @@ def release(
 
     It is pending at once, and the attempt is not counted.
     """
-    _finish(place, queue, (id, token, exclusive_value), "released", Queue.release_many)
+    _settle(target, queue, (id, token, exclusive_value), "released", Queue.release_many)
 
 
 @command(commands, "extend", "tickwheel extend orders order-17 5m --token 5f3a...", panel="Messages")
 def extend(
-    place: Place,
+    target: Target,
     queue: Name,
     id: Id,
-    by: Annotated[timedelta, typer.Argument(parser=option(duration), metavar="DURATION", help="How long from now.")],
+    by: Annotated[
+        timedelta, typer.Argument(parser=option_parser(parse_duration), metavar="DURATION", help="How long from now.")
+    ],
     token: Token = None,
     exclusive_value: ExclusiveValue = None,
 ) -> None:
@@ -186,86 +190,88 @@ def extend(
 
     It ends so long from now, if that is later than before.
     """
-    with place.open() as tickwheel:
-        until = _one(tickwheel.queue(queue), id, token, exclusive_value).extend(by)
-    if place.json:
+    with target.open() as tickwheel:
+        until = _resume_lease(tickwheel.queue(queue), id, token, exclusive_value).extend(by)
+    if target.json:
         print_json({"id": id, "state": "running", "lease_until": until})
     else:
-        print(f"{printable(id)} is yours until {moment(until)}")
+        print(f"{escape_unprintable(id)} is yours until {format_moment(until)}")
 
 
-def _finish(
-    place: Place,
+def _settle(
+    target: Target,
     name: str,
-    given: tuple[str, str | None, str | None],
-    what: str,
+    lease_args: tuple[str, str | None, str | None],
+    outcome: str,
     call: Callable[[Queue, list[Message]], None],
 ) -> None:
     """Do it with the messages meant, print each, and refuse in the end where a lease is lost."""
-    with place.open() as tickwheel:
+    with target.open() as tickwheel:
         queue = tickwheel.queue(name)
-        found, lost = _leased(queue, *given)
+        messages, lost = _resume_leases(queue, *lease_args)
         try:
-            call(queue, found)
+            call(queue, messages)
         except LeaseLost as error:
             lost += [str(error)]
-            found = [message for message in found if message not in error.lost]
-    for message in found:
-        _print_state(place, message.id, "pending" if what == "released" else what)
+            messages = [message for message in messages if message not in error.lost]
+    for message in messages:
+        _print_state(target, message.id, "pending" if outcome == "released" else outcome)
     if lost:
-        raise Refusal(lost[0] + (f"; {len(found)} others were {what}" if found else ""))
+        raise CommandError(lost[0] + (f"; {len(messages)} others were {outcome}" if messages else ""))
 
 
-def _one(queue: Queue, id: str, token: str | None, exclusive_value: str | None) -> Message:
+def _resume_lease(queue: Queue, id: str, token: str | None, exclusive_value: str | None) -> Message:
     if token is None:
         raise InvalidArgument("--token is missing: it is what dequeue printed with the message")
     return queue.leased(id, parse_token(token), exclusive_value)
 
 
-def _leased(queue: Queue, id: str, token: str | None, exclusive_value: str | None) -> tuple[list[Message], list[str]]:
+def _resume_leases(
+    queue: Queue, id: str, token: str | None, exclusive_value: str | None
+) -> tuple[list[Message], list[str]]:
     """The messages meant, and a sentence for each of which the lease is lost."""
     if id != "-":
-        return [_one(queue, id, token, exclusive_value)], []
+        return [_resume_lease(queue, id, token, exclusive_value)], []
     if token is not None or exclusive_value is not None:
         raise InvalidArgument("with -, tokens and exclusive values are those of the lines: give nothing else")
-    found: list[Message] = []
+    messages: list[Message] = []
     lost: list[str] = []
-    for given in _printed():
+    for lease_args in _read_leases():
         try:
-            found.append(_one(queue, *given))
+            messages.append(_resume_lease(queue, *lease_args))
         except LeaseLost as error:
             lost.append(str(error))
-    return found, lost
+    return messages, lost
 
 
-def _printed() -> Iterator[tuple[str, str, str | None]]:
+def _read_leases() -> Iterator[tuple[str, str, str | None]]:
     """Id, token and exclusive value of each line that `dequeue --json` printed."""
     for number, line in enumerate(standard_input(), 1):
         if not line.strip():
             continue
         try:
-            given = json.loads(line)
-            yield given["id"], given["token"], given.get("exclusive_value")
+            fields = json.loads(line)
+            yield fields["id"], fields["token"], fields.get("exclusive_value")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise Refusal(
+            raise CommandError(
                 f"line {number} of standard input is not what dequeue --json prints: an object with id, token and, of"
                 " an exclusive queue, exclusive_value; nothing was done for any line: put it right and give all again"
             ) from error
 
 
-def _print_state(place: Place, id: str, state: str) -> None:
-    if place.json:
+def _print_state(target: Target, id: str, state: str) -> None:
+    if target.json:
         print_json({"id": id, "state": state})
     else:
-        print(f"{printable(id)} {state}")
+        print(f"{escape_unprintable(id)} {state}")
 
 
-def _print_message(place: Place, message: Message, *, raw: bool, complete: bool) -> None:
+def _print_message(target: Target, message: Message, *, raw: bool, complete: bool) -> None:
     if raw:
         sys.stdout.buffer.write(message.payload + b"\n")
         return
     value = message.exclusive_value
-    if place.json:
+    if target.json:
         fields = {
             "queue": message.queue,
             "id": message.id,
@@ -280,17 +286,17 @@ def _print_message(place: Place, message: Message, *, raw: bool, complete: bool)
         }
         print_json(fields | payload_fields(message.payload))
         return
-    shown: list[tuple[str, object]] = [
+    rows: list[tuple[str, object]] = [
         ("  attempt", message.attempt),
-        ("  due", moment(message.due)),
-        ("  deadline", moment(message.deadline) if message.deadline != message.due else ""),
-        ("  metadata", pairs_text(message.metadata)),
-        ("  payload", payload_text(message.payload)),
+        ("  due", format_moment(message.due)),
+        ("  deadline", format_moment(message.deadline) if message.deadline != message.due else ""),
+        ("  metadata", format_pairs(message.metadata)),
+        ("  payload", format_payload(message.payload)),
     ]
     if not complete:
-        shown += [
+        rows += [
             ("  exclusive value", value),
             ("  token", message.token.hex()),
-            ("  lease until", moment(message.lease_until)),
+            ("  lease until", format_moment(message.lease_until)),
         ]
-    print_fields(shown, title=message.id)
+    print_fields(rows, title=message.id)

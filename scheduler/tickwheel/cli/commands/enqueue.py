@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from tickwheel import InvalidArgument, NewMessage
-from tickwheel.cli import parameter_types as notation
+from tickwheel.cli import parameter_types
 from tickwheel.cli.command import command
 from tickwheel.cli.commands.queue import Name
 from tickwheel.cli.enqueue_file import enqueue_file, print_result
-from tickwheel.cli.parameter_types import duration, moment, option, pairs
+from tickwheel.cli.parameter_types import moment, option_parser, pairs, parse_duration
 from tickwheel.cli.standard_streams import standard_input
-from tickwheel.cli.target import Place
+from tickwheel.cli.target import Target
 
 commands = typer.Typer()
 
@@ -29,7 +29,7 @@ commands = typer.Typer()
     panel="Messages",
 )
 def enqueue(
-    place: Place,
+    target: Target,
     queue: Name,
     payload: Annotated[str, typer.Argument(help="The payload; - reads it from standard input.")] = "",
     id: Annotated[
@@ -37,11 +37,15 @@ def enqueue(
     ] = None,
     delay: Annotated[
         timedelta | None,
-        typer.Option(parser=option(duration), metavar="DURATION", help="Deliver after so long: 15m, 30s, 2h30m."),
+        typer.Option(
+            parser=option_parser(parse_duration), metavar="DURATION", help="Deliver after so long: 15m, 30s, 2h30m."
+        ),
     ] = None,
     due: Annotated[
         datetime | None,
-        typer.Option(parser=option(moment), metavar="TIME", help="Deliver at this ISO time; local without offset."),
+        typer.Option(
+            parser=option_parser(moment), metavar="TIME", help="Deliver at this ISO time; local without offset."
+        ),
     ] = None,
     deadline: Annotated[
         str | None,
@@ -50,7 +54,11 @@ def enqueue(
     meta: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Metadata; may be repeated.")] = None,
     lease: Annotated[
         timedelta | None,
-        typer.Option(parser=option(duration), metavar="DURATION", help="How long a worker has; default: the queue's."),
+        typer.Option(
+            parser=option_parser(parse_duration),
+            metavar="DURATION",
+            help="How long a worker has; default: the queue's.",
+        ),
     ] = None,
     max_attempts: Annotated[int | None, typer.Option(help="Deliveries before Errored; default: the queue's.")] = None,
     source: Annotated[
@@ -68,24 +76,24 @@ def enqueue(
     Prints the id. With --json: id, state, and created, which is false where the same message was there before.
     """
     if source is not None:
-        if payload or any(given is not None for given in (id, delay, due, deadline, meta, lease, max_attempts)):
+        if payload or any(value is not None for value in (id, delay, due, deadline, meta, lease, max_attempts)):
             raise InvalidArgument("with --from, payload and fields are those of the lines: give nothing else")
-        with place.open(makes=True) as tickwheel:
-            enqueue_file(tickwheel.queue(queue), source, json=place.json)
+        with target.open(create=True) as tickwheel:
+            enqueue_file(tickwheel.queue(queue), source, json=target.json)
         return
     new = NewMessage(
         standard_input().read() if payload == "-" else payload.encode(errors="surrogateescape"),
         id,
         delay,
         due,
-        None if deadline is None else notation.deadline(deadline),
+        None if deadline is None else parameter_types.deadline(deadline),
         pairs(meta) if meta else None,
         lease,
         max_attempts,
     )
-    with place.open(makes=True) as tickwheel:
+    with target.open(create=True) as tickwheel:
         [result] = tickwheel.queue(queue).enqueue_many([new])
-    if place.json:
+    if target.json:
         print_result(result)
     else:
         print(result.id)

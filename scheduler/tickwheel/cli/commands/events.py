@@ -11,17 +11,17 @@ import typer
 
 from tickwheel.cli.command import command
 from tickwheel.cli.metrics_option import metrics_address, serving_metrics
-from tickwheel.cli.parameter_types import duration, option
-from tickwheel.cli.target import Place
+from tickwheel.cli.parameter_types import option_parser, parse_duration
+from tickwheel.cli.target import Target
 from tickwheel.election.zookeeper_url import SESSION_TIMEOUT, ZooKeeperUrl
 from tickwheel.embedded import EmbeddedServer
 from tickwheel.errors import InvalidArgument
 from tickwheel.event_process import EventProcess
-from tickwheel.event_process.main import event_process, obey_signals
+from tickwheel.event_process.main import event_process, install_signal_handlers
 from tickwheel.kafka.library import TOPIC
-from tickwheel.kafka.producer import Broker
+from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.operations.server_checks import parse_durability
-from tickwheel.redis.blocking_executor import SyncIO
+from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.url import default_lock
 from tickwheel.runtime.log_format import log_to_stderr
 
@@ -41,7 +41,7 @@ _log = logging.getLogger("tickwheel.events")
     panel="Processes",
 )
 def events(
-    place: Place,
+    target: Target,
     lock: Annotated[
         Path | None,
         typer.Option(
@@ -60,7 +60,7 @@ def events(
     session_timeout: Annotated[
         timedelta | None,
         typer.Option(
-            parser=option(duration),
+            parser=option_parser(parse_duration),
             metavar="DURATION",
             help="With --election: a process that was killed or cut off is followed after so long, 1s to 1m (default"
             " 4s).",
@@ -70,7 +70,7 @@ def events(
     clock_guard: Annotated[
         timedelta | None,
         typer.Option(
-            parser=option(duration),
+            parser=option_parser(parse_duration),
             metavar="DURATION",
             help="By how much a server's clock may step forward before promotion is held, 250ms to 1h: of a new"
             " namespace (default 1s); checked where it exists.",
@@ -122,30 +122,34 @@ def events(
     """
     if election is None and session_timeout is not None:
         raise InvalidArgument("--session-timeout is of the session with ZooKeeper: it needs --election")
-    if election is not None and (lock is not None or place.url is None):
+    if election is not None and (lock is not None or target.url is None):
         raise InvalidArgument("--election needs --url, and not --lock: it is for a server that many hosts share")
     relays = kafka is not None and relay
     if kafka is None and (kafka_setting or not relay):
         raise InvalidArgument(f"{'--kafka-setting' if kafka_setting else '--no-relay'} is of Kafka: it needs --kafka")
-    for name, given in (("--topic", topic), ("--outbox-limit", outbox_limit), ("--outbox-full", outbox_full)):
-        if given is not None and not relays:
+    for name, value in (("--topic", topic), ("--outbox-limit", outbox_limit), ("--outbox-full", outbox_full)):
+        if value is not None and not relays:
             without = "--kafka" if kafka is None else "that --no-relay is left out"
             raise InvalidArgument(f"{name} is of the events that are relayed to Kafka: it needs {without}")
     if lock is not None and not os.access(lock.parent, os.W_OK | os.X_OK):
         raise InvalidArgument(f"--lock {lock}: no file can be made in {lock.parent}")
     listen = None if metrics is None else metrics_address(metrics)
-    ensemble = ZooKeeperUrl.parse(election, session_timeout or SESSION_TIMEOUT) if election is not None else None
-    log_to_stderr(json=place.json, verbose=verbose)
+    zookeeper_url = ZooKeeperUrl.parse(election, session_timeout or SESSION_TIMEOUT) if election is not None else None
+    log_to_stderr(json=target.json, verbose=verbose)
     if not verbose:
         # It tells of each attempt to connect; what comes of them is in our own log.
         logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
     # First: what is wrong here must leave no namespace behind, whose shards and history are fixed.
-    broker = None if kafka is None else Broker(kafka, TOPIC if topic is None else topic, _settings(kafka_setting or []))
+    producers = (
+        None
+        if kafka is None
+        else KafkaProducers(kafka, TOPIC if topic is None else topic, _settings(kafka_setting or []))
+    )
     # Checks the server and opens the namespace as every client does; with an embedded server keeps it running.
     with (
-        nullcontext() if broker is None else closing(broker),
-        place.itself("events").open(
-            makes=True,
+        nullcontext() if producers is None else closing(producers),
+        target.require_redis("events").open(
+            create=True,
             durability=durability,
             shards=shards,
             clock_guard=clock_guard,
@@ -154,9 +158,9 @@ def events(
             outbox_full=outbox_full,
         ),
     ):
-        server = EmbeddedServer(place.data_dir) if place.url is None else None
-        url = server.url if server is not None else place.url or ""
-        namespace = place.namespace or "tw"
+        server = EmbeddedServer(target.data_dir) if target.url is None else None
+        url = server.url if server is not None else target.url or ""
+        namespace = target.namespace or "tw"
         if lock is None:
             lock = (
                 server.data_dir / f"event-process-{namespace}.lock"
@@ -167,39 +171,39 @@ def events(
             server.open()
         try:
             replicas = 0 if durability is None else parse_durability(durability).replicas
-            made = event_process(
+            process_args = event_process(
                 url,
                 namespace,
-                ensemble or lock,
+                zookeeper_url or lock,
                 server.ensure_running if server is not None else None,
-                broker=broker,
+                producers=producers,
                 replicas=replicas,
                 relays=relays,
             )
-            _run(*made, namespace, listen)
+            _run(*process_args, namespace, listen)
         finally:
             if server is not None:
                 server.close()
 
 
-def _settings(given: list[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given]
+def _settings(texts: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
     for name, equals, _ in pairs:
         if not name or not equals:
             raise InvalidArgument(f"a setting of Kafka's client is NAME=VALUE, not {name!r:.80}")
     return {name: value for name, _, value in pairs}
 
 
-def _run(process: EventProcess, io: SyncIO, namespace: str, metrics: tuple[str, int] | None) -> None:
-    obey_signals(process)
+def _run(process: EventProcess, io: RedisExecutor, namespace: str, metrics: tuple[str, int] | None) -> None:
+    install_signal_handlers(process)
     shards = len(process.health())
     _log.info("process %d stands for election: namespace %s, shards 0 to %d", os.getpid(), namespace, shards - 1)
 
-    def figures() -> "Collector":
+    def make_collector() -> "Collector":
         from tickwheel.event_process.metrics import ShardMetrics
 
         return ShardMetrics(namespace, process.health)
 
-    with closing(io), serving_metrics(metrics, figures, _log):
+    with closing(io), serving_metrics(metrics, make_collector, _log):
         process.run()
     _log.info("ended")

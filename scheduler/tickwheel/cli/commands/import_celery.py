@@ -9,12 +9,12 @@ import redis
 import typer
 
 from tickwheel import InvalidArgument, Tickwheel, limits
-from tickwheel.celery.importer import Import, Report
-from tickwheel.celery.source_queue import Broker
+from tickwheel.celery.importer import Importer, Report
+from tickwheel.celery.source_queue import CeleryQueue
 from tickwheel.cli.command import command
-from tickwheel.cli.exit_codes import Refusal
-from tickwheel.cli.output import note, print_json, printable
-from tickwheel.cli.target import Place
+from tickwheel.cli.exit_codes import CommandError
+from tickwheel.cli.output import escape_unprintable, print_json, print_status
+from tickwheel.cli.target import Target
 
 commands = typer.Typer(no_args_is_help=True, help="Bring in what waits elsewhere.")
 _PING_S = 1.0
@@ -27,7 +27,7 @@ _PING_S = 1.0
     "tickwheel import celery --from redis://localhost:6379/0 --queue celery --queue mail --unacked",
 )
 def celery(
-    place: Place,
+    target: Target,
     source: Annotated[
         str | None,
         typer.Option(
@@ -74,25 +74,25 @@ def celery(
     names = list(dict.fromkeys(queue or ["celery"]))
     reports: list[Report] = []
     try:
-        with _client(source) as client, place.open(makes=True) as tickwheel:
+        with _client(source) as client, target.open(create=True) as tickwheel:
             client.ping()
             if unacked:
                 _check_no_worker(source, key_prefix)
             for name in names:
-                broker = Broker(client, name, key_prefix)
+                source_queue = CeleryQueue(client, name, key_prefix)
                 limit = _payload_limit(tickwheel, to or name, dry_run=dry_run)
-                moving = Import(
-                    broker, tickwheel.queue(to or name), zone, max_attempts=max_attempts, payload_limit=limit
+                importer = Importer(
+                    source_queue, tickwheel.queue(to or name), zone, max_attempts=max_attempts, payload_limit=limit
                 )
-                reports.append((moving.look if dry_run else moving.run)(unacked=unacked))
+                reports.append((importer.dry_run if dry_run else importer.run)(unacked=unacked))
     except redis.RedisError as error:
-        raise Refusal(f"Celery's broker: {error}; what was moved is moved: call again to go on") from error
-    _print(place, reports, dry_run=dry_run)
+        raise CommandError(f"Celery's broker: {error}; what was moved is moved: call again to go on") from error
+    _print(target, reports, dry_run=dry_run)
 
 
 def _payload_limit(tickwheel: Tickwheel, name: str, *, dry_run: bool) -> int:
     """That of the queue, which is made here where it is not there."""
-    if name in [each.name for each in tickwheel.queues()]:
+    if name in [item.name for item in tickwheel.queues()]:
         return tickwheel.queue(name).config().payload_limit
     if not dry_run:
         tickwheel.create_queue(name, payload_limit=limits.PAYLOAD_BYTES_MAX)
@@ -123,19 +123,19 @@ def _check_no_worker(url: str, key_prefix: str) -> None:
         app.conf.broker_transport_options = {"global_keyprefix": key_prefix} if key_prefix else {}
         names = sorted(name for reply in app.control.ping(timeout=_PING_S) for name in reply)
     if names:
-        raise Refusal(f"workers of Celery are there, and have messages in hand: stop {', '.join(names)} first")
+        raise CommandError(f"workers of Celery are there, and have messages in hand: stop {', '.join(names)} first")
 
 
-def _print(place: Place, reports: list[Report], *, dry_run: bool) -> None:
+def _print(target: Target, reports: list[Report], *, dry_run: bool) -> None:
     refused = sum(len(report.refused) for report in reports)
-    if place.json:
+    if target.json:
         print_json([asdict(report) for report in reports])
     else:
         for report in reports:
-            what = "would be moved" if dry_run else "moved"
+            outcome = "would be moved" if dry_run else "moved"
             before = f", {report.there_before} of them here before" if report.there_before else ""
-            print(f"{report.queue}: {report.moved + report.there_before} {what}{before}; {len(report.refused)} stay")
-            for each in report.refused:
-                note(printable(f"  {each.id} {each.task}: {each.reason}"))
+            print(f"{report.queue}: {report.moved + report.there_before} {outcome}{before}; {len(report.refused)} stay")
+            for skipped in report.refused:
+                print_status(escape_unprintable(f"  {skipped.id} {skipped.task}: {skipped.reason}"))
     if refused:
-        raise Refusal(f"{refused} messages stay in Celery")
+        raise CommandError(f"{refused} messages stay in Celery")

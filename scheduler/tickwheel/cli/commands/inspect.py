@@ -10,48 +10,48 @@ from tickwheel import Lateness, MessageView, Queue
 from tickwheel.cli.command import command
 from tickwheel.cli.commands.dequeue import ExclusiveValue, Id
 from tickwheel.cli.commands.queue import Name
-from tickwheel.cli.exit_codes import ExitCode, Refusal
+from tickwheel.cli.exit_codes import CommandError, ExitCode
 from tickwheel.cli.output import (
-    moment,
-    note,
-    pairs_text,
+    format_moment,
+    format_pairs,
+    format_payload,
     payload_fields,
-    payload_text,
     print_fields,
     print_json,
+    print_status,
     print_table,
 )
 from tickwheel.cli.parameter_types import pairs
-from tickwheel.cli.target import Place
+from tickwheel.cli.target import Target
 
 commands = typer.Typer()
 _UNTIL = {"invisible": "invisible until", "running": "leased until"}
 
 
 @command(commands, "get", "tickwheel get orders order-17", panel="Looking")
-def get(place: Place, queue: Name, id: Id, exclusive_value: ExclusiveValue = None) -> None:
+def get(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue = None) -> None:
     """Show a message as it stands."""
-    with place.open() as tickwheel:
-        found = tickwheel.queue(queue).get(id, exclusive_value)
-    if place.json:
-        _print_view(found)
+    with target.open() as tickwheel:
+        view = tickwheel.queue(queue).get(id, exclusive_value)
+    if target.json:
+        _print_view(view)
         return
     print_fields(
         [
-            ("  state", found.state),
-            (f"  {_UNTIL.get(found.state, 'kept until')}", moment(found.until) if found.until else ""),
-            ("  due", moment(found.due)),
-            ("  deadline", moment(found.deadline) if found.deadline != found.due else ""),
-            ("  attempt", found.attempt or ""),
-            ("  worker", found.worker),
-            ("  error", found.error),
-            ("  result", found.result),
-            ("  exclusive value", found.exclusive_value),
-            ("  metadata", pairs_text(found.metadata)),
-            ("  payload", payload_text(found.payload) if found.payload else ""),
-            ("  version", found.version),
+            ("  state", view.state),
+            (f"  {_UNTIL.get(view.state, 'kept until')}", format_moment(view.until) if view.until else ""),
+            ("  due", format_moment(view.due)),
+            ("  deadline", format_moment(view.deadline) if view.deadline != view.due else ""),
+            ("  attempt", view.attempt or ""),
+            ("  worker", view.worker),
+            ("  error", view.error),
+            ("  result", view.result),
+            ("  exclusive value", view.exclusive_value),
+            ("  metadata", format_pairs(view.metadata)),
+            ("  payload", format_payload(view.payload) if view.payload else ""),
+            ("  version", view.version),
         ],
-        title=found.id,
+        title=view.id,
     )
 
 
@@ -64,7 +64,7 @@ def get(place: Place, queue: Name, id: Id, exclusive_value: ExclusiveValue = Non
     panel="Looking",
 )
 def messages(
-    place: Place,
+    target: Target,
     queue: Name,
     state: Annotated[
         str | None,
@@ -77,20 +77,20 @@ def messages(
     Reads every message of the namespace: for people and tools, not for workers. With --json a line each, as `get`
     prints it.
     """
-    with place.open() as tickwheel:
-        asked = tickwheel.queue(queue)
-        found = islice(asked.messages(state), limit)
-        if place.json:
-            for view in found:
+    with target.open() as tickwheel:
+        handle = tickwheel.queue(queue)
+        views = islice(handle.messages(state), limit)
+        if target.json:
+            for view in views:
                 _print_view(view)
             return
-        rows = [_row(view) for view in found]
-        exclusive = asked.config().exclusive_key is not None
+        rows = [_row(view) for view in views]
+        exclusive = handle.config().exclusive_key is not None
     if rows:
         columns = ("id", "state", "due", "attempt", "error", *(["exclusive value"] if exclusive else []))
         print_table(columns, (row[: len(columns)] for row in rows), right=("attempt",))
     else:
-        note(f"queue {queue!r} has no {f'{state} ' if state else ''}messages")
+        print_status(f"queue {queue!r} has no {f'{state} ' if state else ''}messages")
 
 
 @command(
@@ -100,19 +100,19 @@ def messages(
     "tickwheel explain encode film-3 --exclusive-value project-9",
     panel="Looking",
 )
-def explain(place: Place, queue: Name, id: Id, exclusive_value: ExclusiveValue = None) -> None:
+def explain(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue = None) -> None:
     """Say why a message is not running, and when it will."""
-    with place.open() as tickwheel:
-        found = tickwheel.queue(queue).explain(id, exclusive_value)
-    if place.json:
-        print_json(asdict(found))
+    with target.open() as tickwheel:
+        explanation = tickwheel.queue(queue).explain(id, exclusive_value)
+    if target.json:
+        print_json(asdict(explanation))
     else:
-        print_fields([(found.state, found.reason)])
+        print_fields([(explanation.state, explanation.reason)])
 
 
 @command(commands, "counts", "tickwheel counts", "tickwheel counts orders --json", panel="Looking")
 def counts(
-    place: Place,
+    target: Target,
     queue: Annotated[str | None, typer.Argument(help="One queue; by default all.", metavar="[QUEUE]")] = None,
 ) -> None:
     """Count messages by state, and how late they were.
@@ -120,23 +120,23 @@ def counts(
     Late: from due to deliverable, of those that waited on the wheel; upper end of the bucket, in ms. Missed: delivered
     after a deadline that was given.
     """
-    with place.open() as tickwheel:
-        asked = tickwheel.queues() if queue is None else [tickwheel.queue(queue)]
-        found = [(each, each.counts(), each.lateness()) for each in asked]
-    if place.json:
-        documents = [_counted(*each) for each in found]
+    with target.open() as tickwheel:
+        queues = tickwheel.queues() if queue is None else [tickwheel.queue(queue)]
+        results = [(item, item.counts(), item.lateness()) for item in queues]
+    if target.json:
+        documents = [_counts_document(*item) for item in results]
         print_json(documents if queue is None else documents[0])
         return
     rows = [
-        (each.name, *n.values(), *_percentiles(late), f"{sum(late.missed.values()):,} of {late.deadlines:,}")
-        for each, n, late in found
+        (item.name, *n.values(), *_percentiles(late), f"{sum(late.missed.values()):,} of {late.deadlines:,}")
+        for item, n, late in results
     ]
     if rows:
-        states = tuple(found[0][1])
+        states = tuple(results[0][1])
         columns = ("queue", *states, "late p50", "late p99", "deadlines missed")
         print_table(columns, rows, right=columns[1:])
     else:
-        note("no queues")
+        print_status("no queues")
 
 
 @command(
@@ -147,7 +147,7 @@ def counts(
     panel="Looking",
 )
 def depth(
-    place: Place,
+    target: Target,
     queue: Name,
     where: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only messages with this pair; may be repeated.")
@@ -155,9 +155,9 @@ def depth(
 ) -> None:
     """Count the messages that wait for a worker."""
     filters = pairs(where or ())
-    with place.open() as tickwheel:
+    with target.open() as tickwheel:
         pending = tickwheel.queue(queue).depth(filters or None)
-    if place.json:
+    if target.json:
         print_json({"queue": queue, "where": filters, "pending": pending})
     else:
         print(pending)
@@ -171,22 +171,22 @@ def depth(
     panel="Looking",
 )
 def forecast(
-    place: Place, queue: Name, minutes: Annotated[int, typer.Option(help="How far ahead, 1 to 1440.")] = 60
+    target: Target, queue: Name, minutes: Annotated[int, typer.Option(help="How far ahead, 1 to 1440.")] = 60
 ) -> None:
     """Show what falls due in each of the coming minutes, of a queue created with --forecast."""
-    with place.open() as tickwheel:
-        asked = tickwheel.queue(queue)
-        if not asked.config().forecast:
-            raise Refusal(
+    with target.open() as tickwheel:
+        handle = tickwheel.queue(queue)
+        if not handle.config().forecast:
+            raise CommandError(
                 f"queue {queue!r} keeps no forecast: create it with `tickwheel queue create --forecast`", ExitCode.USAGE
             )
-        coming = asked.forecast(minutes)
-    if place.json:
+        coming = handle.forecast(minutes)
+    if target.json:
         print_json([asdict(minute) for minute in coming])
         return
-    most = max((minute.due for minute in coming), default=0)
+    maximum = max((minute.due for minute in coming), default=0)
     rows = [
-        (f"{minute.start:%Y-%m-%d %H:%M} UTC", minute.due, "▇" * -(-40 * minute.due // most))
+        (f"{minute.start:%Y-%m-%d %H:%M} UTC", minute.due, "▇" * -(-40 * minute.due // maximum))
         for minute in coming
         if minute.due
     ]
@@ -203,10 +203,10 @@ def _print_view(view: MessageView) -> None:
 
 
 def _row(view: MessageView) -> tuple[object, ...]:
-    return view.id, view.state, moment(view.due), view.attempt, view.error, view.exclusive_value
+    return view.id, view.state, format_moment(view.due), view.attempt, view.error, view.exclusive_value
 
 
-def _counted(queue: Queue, states: dict[str, int], late: Lateness) -> dict[str, object]:
+def _counts_document(queue: Queue, states: dict[str, int], late: Lateness) -> dict[str, object]:
     p50, p99 = (late.percentile(share) for share in (0.5, 0.99))
     return {
         "queue": queue.name,

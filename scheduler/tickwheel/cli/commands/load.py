@@ -18,22 +18,22 @@ import typer
 
 from tickwheel import InvalidArgument, aio
 from tickwheel.cli.command import command
-from tickwheel.cli.exit_codes import ExitCode, Refusal
-from tickwheel.cli.load_progress import View, chosen, print_report
-from tickwheel.cli.output import note, print_json
-from tickwheel.cli.parameter_types import duration, option
+from tickwheel.cli.exit_codes import CommandError, ExitCode
+from tickwheel.cli.load_progress import View, open_view, print_report
+from tickwheel.cli.output import print_json, print_status
+from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.scratch_namespace import delete_scratch
-from tickwheel.cli.target import Place
+from tickwheel.cli.target import Target
 from tickwheel.rpc.url import is_service
 
 if TYPE_CHECKING:
-    from tickwheel.load.capacity.capacity import Target
+    from tickwheel.load.capacity.capacity import CapacityTarget
     from tickwheel.load.run.run import Settings
-    from tickwheel.load.run.run_result import Outcome
+    from tickwheel.load.run.run_result import RunResult
     from tickwheel.load.scenario.source import Source
 
 commands = typer.Typer()
-_NEEDED = ("hdrh", "jinja2", "matplotlib")
+_REQUIRED_MODULES = ("hdrh", "jinja2", "matplotlib")
 
 
 @command(
@@ -45,7 +45,7 @@ _NEEDED = ("hdrh", "jinja2", "matplotlib")
     panel="Processes",
 )
 def load(
-    place: Place,
+    target: Target,
     scenario: Annotated[
         str,
         typer.Argument(
@@ -63,15 +63,19 @@ def load(
     ] = None,
     start: Annotated[
         timedelta | None,
-        typer.Option(parser=option(duration), metavar="DURATION", help="Begin at this time of the day, as 8h."),
+        typer.Option(
+            parser=option_parser(parse_duration), metavar="DURATION", help="Begin at this time of the day, as 8h."
+        ),
     ] = None,
     length: Annotated[
         timedelta | None,
-        typer.Option(parser=option(duration), metavar="DURATION", help="So much of the day, as 2h."),
+        typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="So much of the day, as 2h."),
     ] = None,
     seconds: Annotated[
         timedelta | None,
-        typer.Option("--for", parser=option(duration), metavar="DURATION", help="End after this real time, as 30s."),
+        typer.Option(
+            "--for", parser=option_parser(parse_duration), metavar="DURATION", help="End after this real time, as 30s."
+        ),
     ] = None,
     messages: Annotated[
         int | None, typer.Option(min=1, max=10**9, help="Enqueue at most so many (of the whole, before --scale).")
@@ -82,7 +86,7 @@ def load(
     wait_target: Annotated[
         timedelta | None,
         typer.Option(
-            parser=option(duration),
+            parser=option_parser(parse_duration),
             metavar="DURATION",
             help="Workers needed so that waits are no longer; by default as the scenario says, else 5s.",
         ),
@@ -103,12 +107,12 @@ def load(
     namespace of its own, which is deleted at the end; with --namespace in that one, which an event process must drive.
     Ctrl-C ends it with a report of what ran so far.
     """
-    for name in _NEEDED:
+    for name in _REQUIRED_MODULES:
         if find_spec(name) is None:
             raise InvalidArgument(f"load needs {name}: install tickwheel[load]")
     if report is not None and not report.parent.is_dir():
         raise InvalidArgument(f"--report {report}: there is no folder {report.parent}")
-    from tickwheel.load.capacity.capacity import Target
+    from tickwheel.load.capacity.capacity import CapacityTarget
     from tickwheel.load.scenario.source import Source
 
     source = Source(
@@ -122,51 +126,51 @@ def load(
         messages,
         workers,
     )
-    target = Target(None if wait_target is None else wait_target.total_seconds(), percentile)
+    capacity_target = CapacityTarget(None if wait_target is None else wait_target.total_seconds(), percentile)
     source.scenario()
-    with chosen(json=place.json) as view:
-        outcome = None if simulate_only else _run(place, source, shards, view)
-        found, is_whole = _advised(source, target, outcome, view)
-    if report is None and not simulate_only and not place.json:
+    with open_view(json=target.json) as view:
+        outcome = None if simulate_only else _run(target, source, shards, view)
+        document, is_complete = _build_report(source, capacity_target, outcome, view)
+    if report is None and not simulate_only and not target.json:
         report = Path("load-report.html")
     if report is not None:
-        from tickwheel.load.report.report import page
+        from tickwheel.load.report.report import render_page
 
-        report.write_text(page(found))
-        report.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
-    if place.json:
-        print_json(found)
+        report.write_text(render_page(document))
+        report.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
+    if target.json:
+        print_json(document)
     else:
-        print_report(found)
+        print_report(document)
     if report is not None:
-        note(f"report: {report} and {report.with_suffix('.json')}")
-    if not is_whole or (outcome is not None and outcome.interrupted):
+        print_status(f"report: {report} and {report.with_suffix('.json')}")
+    if not is_complete or (outcome is not None and outcome.interrupted):
         raise typer.Exit(ExitCode.INTERRUPTED)
-    if outcome is not None and outcome.troubles:
-        raise Refusal(f"the load did not run as planned: {'; '.join(outcome.troubles)}")
+    if outcome is not None and outcome.problems:
+        raise CommandError(f"the load did not run as planned: {'; '.join(outcome.problems)}")
 
 
-def _run(place: Place, source: "Source", shards: int, view: View) -> "Outcome":
-    with _settled(place, source) as settings:
+def _run(target: Target, source: "Source", shards: int, view: View) -> "RunResult":
+    with _prepare_run(target, source) as settings:
         try:
             return asyncio.run(_run_in(settings, shards, view))
         except asyncio.CancelledError as error:
             raise KeyboardInterrupt from error
 
 
-async def _run_in(settings: "Settings", shards: int, view: View) -> "Outcome":
-    from tickwheel.load.run.run import cancel_the_rest, run
+async def _run_in(settings: "Settings", shards: int, view: View) -> "RunResult":
+    from tickwheel.load.run.run import cancel_remaining, run
 
     # Of a namespace that is there the event process is somebody else's; of ours it is a child of this program.
     drives = settings.is_ours or settings.url is None
-    made = {"shards": shards} if settings.is_ours else {}
+    namespace_options = {"shards": shards} if settings.is_ours else {}
     tickwheel = aio.Tickwheel(
         settings.url,
         namespace=settings.namespace,
         data_dir=settings.data_dir,
         drive=True if drives else None,
         timeout=settings.timeout,
-        **made,  # type: ignore[arg-type]  # the number of shards alone
+        **namespace_options,  # type: ignore[arg-type]  # the number of shards alone
     )
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
     if (task := asyncio.current_task()) is not None:
@@ -177,8 +181,8 @@ async def _run_in(settings: "Settings", shards: int, view: View) -> "Outcome":
             loop.add_signal_handler(number, stopping.set)
         outcome = await run(settings, tickwheel, stopping, view.show_run)
         if not settings.is_ours:
-            count = await cancel_the_rest(tickwheel, outcome.scenario, settings.prefix)
-            outcome.left = (
+            count = await cancel_remaining(tickwheel, outcome.scenario, settings.prefix)
+            outcome.cleanup = (
                 f"The namespace stays; {count} messages that nobody had finished were cancelled, and what was finished"
                 " goes when its retention is over."
             )
@@ -189,25 +193,27 @@ async def _run_in(settings: "Settings", shards: int, view: View) -> "Outcome":
 
 
 @contextmanager
-def _settled(place: Place, source: "Source") -> Iterator["Settings"]:
+def _prepare_run(target: Target, source: "Source") -> Iterator["Settings"]:
     """Where the load runs; what was made for it is deleted at the end, however that comes."""
     from tickwheel.load.run.run import Settings
 
-    if place.url is not None and is_service(place.url) and place.namespace is None:
+    if target.url is not None and is_service(target.url) and target.namespace is None:
         raise InvalidArgument(
             "over grpc:// name the --namespace: one that an event process drives, and where what is finished may stay"
             " until its retention is over"
         )
     run_id = os.urandom(4).hex()
     # Without a server or a directory of theirs it has a server of its own, in a folder of its own.
-    folder = Path(tempfile.mkdtemp(prefix="tickwheel-load-")) if place.url is None and place.data_dir is None else None
+    folder = (
+        Path(tempfile.mkdtemp(prefix="tickwheel-load-")) if target.url is None and target.data_dir is None else None
+    )
     settings = Settings(
         source,
-        place.namespace or f"load-{run_id}",
-        place.url,
-        place.data_dir if folder is None else folder / "data",
-        is_ours=place.namespace is None,
-        timeout=place.timeout,
+        target.namespace or f"load-{run_id}",
+        target.url,
+        target.data_dir if folder is None else folder / "data",
+        is_ours=target.namespace is None,
+        timeout=target.timeout,
         prefix=f"load-{run_id}",
     )
     try:
@@ -216,20 +222,20 @@ def _settled(place: Place, source: "Source") -> Iterator["Settings"]:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         elif settings.is_ours:
-            delete_scratch(replace(place, namespace=settings.namespace))
+            delete_scratch(replace(target, namespace=settings.namespace))
 
 
-def _advised(
-    source: "Source", target: "Target", outcome: "Outcome | None", view: View
+def _build_report(
+    source: "Source", capacity_target: "CapacityTarget", outcome: "RunResult | None", view: View
 ) -> tuple[dict[str, object], bool]:
     """The report's document, and whether its table is whole: a signal ends it.
 
     The table is for the scenario in full where it was run smaller.
     """
-    from tickwheel.load.capacity.advice import advised
+    from tickwheel.load.capacity.advice import advise
     from tickwheel.load.report import report
 
-    whole = replace(source, scale=max(1.0, source.scale), workers=None).scenario()
+    full_scenario = replace(source, scale=max(1.0, source.scale), workers=None).scenario()
     # Who has wanted the run to end does not wait for the table.
     stopping = outcome is not None and outcome.interrupted
 
@@ -239,8 +245,10 @@ def _advised(
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        found = report.made(outcome, advised(whole, target, outcome, view.show_hour, lambda: stopping))
-        return found, not stopping
+        document = report.build_document(
+            outcome, advise(full_scenario, capacity_target, outcome, view.show_hour, lambda: stopping)
+        )
+        return document, not stopping
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

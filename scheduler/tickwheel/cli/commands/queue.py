@@ -7,10 +7,10 @@ import typer
 
 from tickwheel import Queue, QueueConfigConflict, Tickwheel
 from tickwheel.cli.command import command
-from tickwheel.cli.exit_codes import Refusal
-from tickwheel.cli.output import note, print_fields, print_json, print_table, printable
-from tickwheel.cli.parameter_types import duration, option, written
-from tickwheel.cli.target import Place
+from tickwheel.cli.exit_codes import CommandError
+from tickwheel.cli.output import escape_unprintable, print_fields, print_json, print_status, print_table
+from tickwheel.cli.parameter_types import format_duration, option_parser, parse_duration
+from tickwheel.cli.target import Target
 from tickwheel.model.queue_config import QueueConfig
 
 commands = typer.Typer(no_args_is_help=True, help="Create, list, show, block and unblock queues.")
@@ -20,7 +20,7 @@ _COUNTED = ("invisible", "pending", "running", "completed", "cancelled", "errore
 
 
 def _duration(flag: str, text: str) -> Any:
-    return typer.Option(flag, parser=option(duration), metavar="DURATION", help=text, show_default=False)
+    return typer.Option(flag, parser=option_parser(parse_duration), metavar="DURATION", help=text, show_default=False)
 
 
 @command(
@@ -31,7 +31,7 @@ def _duration(flag: str, text: str) -> Any:
     "tickwheel queue create mail --sink kafka://mail",
 )
 def create(
-    place: Place,
+    target: Target,
     queue: Name,
     exclusive_key: Annotated[
         str | None, typer.Option(help="Metadata key of which at most one message per value is Running.")
@@ -78,34 +78,38 @@ def create(
         "forecast": forecast or None,
         "sink": sink,
     }
-    with place.open(makes=True, shards=shards) as tickwheel:
+    with target.open(create=True, shards=shards) as tickwheel:
         try:
             created = tickwheel.create_queue(queue, update=update, **config)
         except QueueConfigConflict as error:
             # Said as it is done here.
-            raise Refusal(str(error).replace("pass update=True to change it", "give --update to change it")) from error
-        _show(place, created)
+            raise CommandError(
+                str(error).replace("pass update=True to change it", "give --update to change it")
+            ) from error
+        _show(target, created)
 
 
 @command(commands, "list", "tickwheel queue list", "tickwheel queue list --json | jq -r '.[].queue'")
-def list_(place: Place) -> None:
+def list_(target: Target) -> None:
     """List the queues with their messages by state."""
-    with place.open() as tickwheel:
-        found = [(queue, queue.config(), queue.counts()) for queue in tickwheel.queues()]
-    if place.json:
-        print_json([{"queue": queue.name, "blocked": _blocked(config), "counts": n} for queue, config, n in found])
-    elif not found:
-        note("no queues")
+    with target.open() as tickwheel:
+        entries = [(queue, queue.config(), queue.counts()) for queue in tickwheel.queues()]
+    if target.json:
+        print_json(
+            [{"queue": queue.name, "blocked": _blocked_operations(config), "counts": n} for queue, config, n in entries]
+        )
+    elif not entries:
+        print_status("no queues")
     else:
-        rows = [(queue.name, *n.values(), ", ".join(_blocked(config))) for queue, config, n in found]
+        rows = [(queue.name, *n.values(), ", ".join(_blocked_operations(config))) for queue, config, n in entries]
         print_table(("queue", *_COUNTED, "blocked"), rows, right=_COUNTED)
 
 
 @command(commands, "show", "tickwheel queue show orders")
-def show(place: Place, queue: Name) -> None:
+def show(target: Target, queue: Name) -> None:
     """Show a queue's configuration and its messages by state."""
-    with place.open() as tickwheel:
-        _show(place, tickwheel.queue(queue))
+    with target.open() as tickwheel:
+        _show(target, tickwheel.queue(queue))
 
 
 _Enqueue = Annotated[bool, typer.Option("--enqueue", help="Only enqueue.")]
@@ -113,50 +117,50 @@ _Dequeue = Annotated[bool, typer.Option("--dequeue", help="Only dequeue.")]
 
 
 @command(commands, "block", "tickwheel queue block orders --dequeue")
-def block(place: Place, queue: Name, enqueue: _Enqueue = False, dequeue: _Dequeue = False) -> None:
+def block(target: Target, queue: Name, enqueue: _Enqueue = False, dequeue: _Dequeue = False) -> None:
     """Refuse enqueue, dequeue, or without an option both, until `unblock`."""
-    with place.open() as tickwheel:
-        blocked = _existing(tickwheel, queue)
+    with target.open() as tickwheel:
+        blocked = _require_queue(tickwheel, queue)
         blocked.block(enqueue=enqueue or not dequeue, dequeue=dequeue or not enqueue)
-        _show(place, blocked)
+        _show(target, blocked)
 
 
 @command(commands, "unblock", "tickwheel queue unblock orders")
-def unblock(place: Place, queue: Name, enqueue: _Enqueue = False, dequeue: _Dequeue = False) -> None:
+def unblock(target: Target, queue: Name, enqueue: _Enqueue = False, dequeue: _Dequeue = False) -> None:
     """Lift the block of enqueue, dequeue, or without an option both."""
-    with place.open() as tickwheel:
-        blocked = _existing(tickwheel, queue)
+    with target.open() as tickwheel:
+        blocked = _require_queue(tickwheel, queue)
         blocked.unblock(enqueue=enqueue or not dequeue, dequeue=dequeue or not enqueue)
-        _show(place, blocked)
+        _show(target, blocked)
 
 
-def _existing(tickwheel: Tickwheel, name: str) -> Queue:
+def _require_queue(tickwheel: Tickwheel, name: str) -> Queue:
     queue = tickwheel.queue(name)
     queue.config()
     return queue
 
 
-def _blocked(config: QueueConfig) -> list[str]:
+def _blocked_operations(config: QueueConfig) -> list[str]:
     return [name for name in ("enqueue", "dequeue") if getattr(config, f"{name}_blocked")]
 
 
-def _word(value: object) -> object:
+def _yes_or_empty(value: object) -> object:
     return ("yes" if value else "") if isinstance(value, bool) else value
 
 
-def _show(place: Place, queue: Queue) -> None:
+def _show(target: Target, queue: Queue) -> None:
     config, counts = queue.config(), queue.counts()
-    if place.json:
+    if target.json:
         print_json({"queue": queue.name, **config.settings(), "version": config.version, "counts": counts})
         return
-    shown: list[tuple[str, object]] = []
+    rows: list[tuple[str, object]] = []
     for name, value in config.settings().items():
         if name.endswith("_ms"):
-            shown.append((name.removesuffix("_ms").replace("_", " "), written(value)))
+            rows.append((name.removesuffix("_ms").replace("_", " "), format_duration(value)))
         elif name == "indexed":
-            shown.append((name, "all keys" if value is None else ", ".join(value) or "none"))
+            rows.append((name, "all keys" if value is None else ", ".join(value) or "none"))
         elif not name.endswith("_blocked"):
-            shown.append((name.replace("_", " "), _word(value)))
-    shown.append(("blocked for", ", ".join(_blocked(config))))
-    shown += [(state, f"{count:,}") for state, count in counts.items()]
-    print_fields(shown, title=printable(queue.name))
+            rows.append((name.replace("_", " "), _yes_or_empty(value)))
+    rows.append(("blocked for", ", ".join(_blocked_operations(config))))
+    rows += [(state, f"{count:,}") for state, count in counts.items()]
+    print_fields(rows, title=escape_unprintable(queue.name))

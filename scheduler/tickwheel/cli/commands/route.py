@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from tickwheel.cli.command import command
-from tickwheel.cli.output import note, print_json, print_table
-from tickwheel.cli.target import Place
+from tickwheel.cli.output import print_json, print_status, print_table
+from tickwheel.cli.target import Target
 
 commands = typer.Typer(no_args_is_help=True, help="Say where calls of Celery's tasks go while an application moves.")
 
@@ -14,18 +14,20 @@ Task = Annotated[str, typer.Argument(help="The task's name, as Celery has it.", 
 
 
 @command(commands, "list", "tickwheel route list")
-def list_(place: Place) -> None:
+def list_(target: Target) -> None:
     """List the tasks that have a route; all others are Celery's."""
-    from tickwheel.tasks import celery_routes as routes
+    from tickwheel.tasks.celery_routes import list_routes
 
-    with place.open() as tickwheel:
-        found = routes.listed(tickwheel)
-    if place.json:
-        print_json({task: {"to": route.to, "share": route.share} for task, route in found.items()})
-    elif not found:
-        note("no routes: all calls go to Celery")
+    with target.open() as tickwheel:
+        task_routes = list_routes(tickwheel)
+    if target.json:
+        print_json({task: {"to": route.to, "share": route.share} for task, route in task_routes.items()})
+    elif not task_routes:
+        print_status("no routes: all calls go to Celery")
     else:
-        print_table(("task", "to", "share"), [(task, route.to, f"{route.share:g}") for task, route in found.items()])
+        print_table(
+            ("task", "to", "share"), [(task, route.to, f"{route.share:g}") for task, route in task_routes.items()]
+        )
 
 
 @command(
@@ -35,7 +37,7 @@ def list_(place: Place) -> None:
     "tickwheel route set mail.send --to celery",
 )
 def set_(
-    place: Place,
+    target: Target,
     task: Task,
     to: Annotated[str, typer.Option(help="celery or tickwheel.", show_default=False)],
     share: Annotated[
@@ -43,21 +45,21 @@ def set_(
     ] = 1.0,
 ) -> None:
     """Set where the calls of a task go. Producers follow within about a second."""
-    from tickwheel.tasks import celery_routes as routes
+    from tickwheel.tasks.celery_routes import Route, write
 
-    route = routes.Route(to, share)
-    with place.open() as tickwheel:
-        routes.write(tickwheel, task, route)
-    if place.json:
+    route = Route(to, share)
+    with target.open() as tickwheel:
+        write(tickwheel, task, route)
+    if target.json:
         print_json({task: {"to": to, "share": share}})
 
 
 @command(commands, "unset", "tickwheel route unset mail.send")
-def unset(place: Place, task: Task) -> None:
+def unset(target: Target, task: Task) -> None:
     """Remove a task's route: all its calls go to Celery."""
-    from tickwheel.tasks import celery_routes as routes
+    from tickwheel.tasks.celery_routes import write
 
-    with place.open() as tickwheel:
-        routes.write(tickwheel, task, None)
-    if place.json:
+    with target.open() as tickwheel:
+        write(tickwheel, task, None)
+    if target.json:
         print_json({task: None})

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tickwheel.cli.command import command
-from tickwheel.cli.output import moment, note, print_json, print_table
-from tickwheel.cli.target import Place
+from tickwheel.cli.output import format_moment, print_json, print_status, print_table
+from tickwheel.cli.target import Target
 from tickwheel.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ commands = typer.Typer()
     panel="Looking",
 )
 def schedules(
-    place: Place,
+    target: Target,
     app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The TaskApp, from this directory or installed.")],
     times: Annotated[int, typer.Option(min=1, max=1_000, help="How many of the next times of each.")] = 1,
 ) -> None:
@@ -37,25 +37,25 @@ def schedules(
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"schedules need {error.name}: install tickwheel[worker]") from error
     loaded = load_app(app)
-    found = [(schedule, _next(schedule, times)) for schedule in loaded.schedules.values()]
-    if place.json:
-        print_json([_document(*each) for each in found])
-    elif found:
+    entries = [(schedule, _next_times(schedule, times)) for schedule in loaded.schedules.values()]
+    if target.json:
+        print_json([_document(*entry) for entry in entries])
+    elif entries:
         rows = [
-            (schedule.name, schedule.call.task.name, moment(at))
-            for schedule, next_times in sorted(found, key=lambda each: each[1][0])
+            (schedule.name, schedule.call.task.name, format_moment(at))
+            for schedule, next_times in sorted(entries, key=lambda entry: entry[1][0])
             for at in next_times
         ]
         print_table(("schedule", "task", "next"), rows)
     else:
-        note(f"{app} has no schedules")
+        print_status(f"{app} has no schedules")
 
 
-def _next(schedule: "Schedule", count: int) -> list[datetime]:
-    found = [schedule.next()]
-    while len(found) < count:
-        found.append(schedule.next(found[-1]))
-    return found
+def _next_times(schedule: "Schedule", count: int) -> list[datetime]:
+    times = [schedule.next()]
+    while len(times) < count:
+        times.append(schedule.next(times[-1]))
+    return times
 
 
 def _document(schedule: "Schedule", next_times: list[datetime]) -> dict[str, object]:

@@ -18,16 +18,16 @@ import typer
 
 from tickwheel import limits
 from tickwheel.cli.command import command
-from tickwheel.cli.listen_address import is_loopback, joined, parse_address, wait_until_served
+from tickwheel.cli.listen_address import format_address, is_loopback, parse_address, wait_until_served
 from tickwheel.cli.metrics_option import metrics_address, serving_metrics
-from tickwheel.cli.output import note, print_json
-from tickwheel.cli.parameter_types import duration, option
-from tickwheel.cli.target import TIMEOUT, Place
-from tickwheel.client.settings import Opening
+from tickwheel.cli.output import print_json, print_status
+from tickwheel.cli.parameter_types import option_parser, parse_duration
+from tickwheel.cli.target import TIMEOUT, Target
+from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import InvalidArgument
-from tickwheel.runtime.gc_freeze import leave_what_is_there
+from tickwheel.runtime.gc_freeze import freeze_gc
 from tickwheel.runtime.log_format import log_to_stderr
-from tickwheel.runtime.signals import hear
+from tickwheel.runtime.signals import handle_in_thread
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -48,7 +48,7 @@ _log = logging.getLogger("tickwheel.service")
     panel="Processes",
 )
 def serve(
-    place: Place,
+    target: Target,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 is any that is free, which the log names.")
     ] = _LISTEN,
@@ -59,7 +59,7 @@ def serve(
     drain: Annotated[
         timedelta | None,
         typer.Option(
-            parser=option(duration),
+            parser=option_parser(parse_duration),
             metavar="DURATION",
             help="How long calls under way may take to end after SIGTERM (default 10s).",
         ),
@@ -98,7 +98,7 @@ def serve(
     part: Annotated[
         bool, typer.Option("--part", hidden=True, help="One of several, until standard input ends.")
     ] = False,
-    figures: Annotated[
+    metrics_socket: Annotated[
         Path | None, typer.Option("--figures", hidden=True, help="Of a part: the socket where it tells its figures.")
     ] = None,
     insecure: Annotated[
@@ -127,11 +127,11 @@ def serve(
         )
     for name, file in (("--tls-key", tls_key), ("--tokens", tokens)):
         _check_private(name, file)
-    log_to_stderr(json=place.json, verbose=verbose)
+    log_to_stderr(json=target.json, verbose=verbose)
     # Of several processes, too: what is wrong is told here, once.
-    opening = _opening(place, durability)
+    client_settings = _client_settings(target, durability)
     server = _server(
-        opening,
+        client_settings,
         host,
         port,
         tokens,
@@ -142,21 +142,23 @@ def serve(
     )
     drain_s = (_DRAIN if drain is None else drain).total_seconds()
     if processes == 1:
-        with serving_metrics(page, lambda: _figures_of(server), _log):
-            asyncio.run(_serve(server, host, drain_s, until_eof=part, figures=figures))
+        with serving_metrics(page, lambda: _make_collector(server), _log):
+            asyncio.run(_serve(server, host, drain_s, until_eof=part, metrics_socket=metrics_socket))
         return
-    given = {"durability": durability, "tls-cert": tls_cert, "tls-key": tls_key, "tls-client-ca": tls_client_ca}
-    options = [f"--{name}={value}" for name, value in (given | {"tokens": tokens}).items() if value is not None]
+    values = {"durability": durability, "tls-cert": tls_cert, "tls-key": tls_key, "tls-client-ca": tls_client_ca}
+    options = [f"--{name}={value}" for name, value in (values | {"tokens": tokens}).items() if value is not None]
     options += [f"--drain={round(1_000 * drain_s)}ms"]
     options += [f"--max-connections={max_connections}", f"--max-waiting={max_waiting}"]
     options += [
-        f"--{name}" for name, said in (("insecure", insecure), ("verbose", verbose), ("json", place.json)) if said
+        f"--{name}"
+        for name, enabled in (("insecure", insecure), ("verbose", verbose), ("json", target.json))
+        if enabled
     ]
-    _serve_by_several(place, server.scheme, host, port, processes, options, drain_s, page)
+    _serve_with_processes(target, server.scheme, host, port, processes, options, drain_s, page)
 
 
-def _serve_by_several(
-    place: Place,
+def _serve_with_processes(
+    target: Target,
     scheme: str,
     host: str,
     port: int,
@@ -165,20 +167,29 @@ def _serve_by_several(
     drain_s: float,
     page: tuple[str, int] | None,
 ) -> None:
-    from tickwheel.service.multiprocess import reserved, running
+    from tickwheel.service.multiprocess import reserve_port, run_processes
 
     stopping = threading.Event()
-    hear((signal.SIGTERM, signal.SIGINT), stopping.set)
+    handle_in_thread((signal.SIGTERM, signal.SIGINT), stopping.set)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with reserved(host, port) as shared, TemporaryDirectory(prefix="tickwheel-") as folder:
-        command = [sys.executable, "-m", "tickwheel", "serve", "--part", "--listen", joined(host, shared), *options]
+    with reserve_port(host, port) as shared_port, TemporaryDirectory(prefix="tickwheel-") as folder:
+        command = [
+            sys.executable,
+            "-m",
+            "tickwheel",
+            "serve",
+            "--part",
+            "--listen",
+            format_address(host, shared_port),
+            *options,
+        ]
         sockets = [Path(folder, str(n)) for n in range(processes)] if page is not None else None
         with (
-            running(command, place.environment(), processes, drain_s, sockets),
-            serving_metrics(page, lambda: _figures_together(sockets or []), _log),
+            run_processes(command, target.environment(), processes, drain_s, sockets),
+            serving_metrics(page, lambda: _make_multiprocess_collector(sockets or []), _log),
         ):
-            wait_until_served(host, shared, stopping)
-            note(f"serving {scheme}://{host}:{shared}")
+            wait_until_served(host, shared_port, stopping)
+            print_status(f"serving {scheme}://{host}:{shared_port}")
             stopping.wait()
             _log_ending(drain_s)
     _log_ended()
@@ -186,7 +197,7 @@ def _serve_by_several(
 
 @command(commands, "dev", "tickwheel dev", "tickwheel dev --data-dir ./data --listen 127.0.0.1:7401", panel="Processes")
 def dev(
-    place: Place,
+    target: Target,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the service listens.")] = _LISTEN,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log what is of use to debug.")] = False,
 ) -> None:
@@ -194,14 +205,14 @@ def dev(
 
     Messages stay in the data directory when it ends.
     """
-    if place.url is not None:
+    if target.url is not None:
         raise InvalidArgument("dev has a server of its own, which it starts: leave --url out")
     host, port = _address(listen)
     if not is_loopback(host):
         raise InvalidArgument(f"dev is for this machine alone, and --listen {listen} is reached from others")
-    log_to_stderr(json=place.json, verbose=verbose)
-    server = _server(_opening(place, None), host, port)
-    with place.open(makes=True, drives=True):
+    log_to_stderr(json=target.json, verbose=verbose)
+    server = _server(_client_settings(target, None), host, port)
+    with target.open(create=True, drive=True):
         asyncio.run(_serve(server, host, _DRAIN.total_seconds()))
 
 
@@ -210,16 +221,16 @@ def _address(listen: str, *, shared: bool = False) -> tuple[str, int]:
     return parse_address(listen, use, cannot, shared=shared)
 
 
-def _opening(place: Place, durability: str | None) -> Opening:
-    timeout = TIMEOUT if place.timeout is None else place.timeout
-    opening = Opening(place.url, place.namespace or "tw", place.data_dir, durability, False, timeout)
-    if opening.is_service:
+def _client_settings(target: Target, durability: str | None) -> ClientSettings:
+    timeout = TIMEOUT if target.timeout is None else target.timeout
+    client_settings = ClientSettings(target.url, target.namespace or "tw", target.data_dir, durability, False, timeout)
+    if client_settings.is_service:
         raise InvalidArgument("--url is where messages are kept, not another server of this product")
-    return opening
+    return client_settings
 
 
 def _server(
-    opening: Opening,
+    client_settings: ClientSettings,
     host: str,
     port: int,
     tokens: Path | None = None,
@@ -231,32 +242,32 @@ def _server(
 ) -> "Server":
     try:
         from tickwheel.service.server import Server
-        from tickwheel.service.server_options import allow_files
+        from tickwheel.service.server_options import raise_fd_limit
         from tickwheel.service.tls import credentials
         from tickwheel.service.token_file import TokenFile
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"the service needs {error.name}: install tickwheel[grpc]") from error
     return Server(
-        opening,
-        joined(host, port),
+        client_settings,
+        format_address(host, port),
         tokens=None if tokens is None else TokenFile(tokens),
         credentials=credentials(*tls),
         shares_port=shares_port,
-        connections=allow_files(connections),
+        connections=raise_fd_limit(connections),
         waiting=waiting,
     )
 
 
-def _figures_of(server: "Server") -> "Collector":
+def _make_collector(server: "Server") -> "Collector":
     from tickwheel.service.metrics import ServiceMetrics
 
     return ServiceMetrics(server)
 
 
-def _figures_together(sockets: list[Path]) -> "Collector":
-    from tickwheel.service.multiprocess_metrics import Together
+def _make_multiprocess_collector(sockets: list[Path]) -> "Collector":
+    from tickwheel.service.multiprocess_metrics import MultiprocessCollector
 
-    return Together(sockets)
+    return MultiprocessCollector(sockets)
 
 
 def _check_private(name: str, path: Path | None) -> None:
@@ -267,7 +278,7 @@ def _check_private(name: str, path: Path | None) -> None:
 
 
 async def _serve(
-    server: "Server", host: str, drain_s: float, *, until_eof: bool = False, figures: Path | None = None
+    server: "Server", host: str, drain_s: float, *, until_eof: bool = False, metrics_socket: Path | None = None
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -278,15 +289,15 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     await server.start()
-    leave_what_is_there()
+    freeze_gc()
     if not until_eof:
-        note(f"serving {server.scheme}://{host}:{server.port}")
+        print_status(f"serving {server.scheme}://{host}:{server.port}")
     try:
-        async with AsyncExitStack() as telling_figures:
-            if figures is not None:
-                from tickwheel.service.multiprocess_metrics import telling
+        async with AsyncExitStack() as stack:
+            if metrics_socket is not None:
+                from tickwheel.service.multiprocess_metrics import serve_counters
 
-                await telling_figures.enter_async_context(telling(figures, _figures_of(server)))
+                await stack.enter_async_context(serve_counters(metrics_socket, _make_collector(server)))
             await stopping.wait()
             _log_ending(drain_s)
     finally:
@@ -313,17 +324,17 @@ def _stop_at_eof(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> No
 
 @command(commands, "token", "tickwheel token shop", panel="Processes")
 def token(
-    place: Place,
+    target: Target,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, for the log.")],
 ) -> None:
     """Make a token, and print it with what the file of `serve --tokens` is to say of it."""
     from tickwheel.service.authorization import digest_of, new_token
 
-    made = new_token()
-    if place.json:
-        print_json({"token": made, "name": name, "sha256": digest_of(made).hex()})
+    created = new_token()
+    if target.json:
+        print_json({"token": created, "name": name, "sha256": digest_of(created).hex()})
         return
     print(
-        f'{made}\n\n[[token]]\nname = {json.dumps(name)}\nsha256 = "{digest_of(made).hex()}"\n'
+        f'{created}\n\n[[token]]\nname = {json.dumps(name)}\nsha256 = "{digest_of(created).hex()}"\n'
         'roles = ["produce", "consume"]\nqueues = ["*"]'
     )

@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from tickwheel.cli.command import command
-from tickwheel.cli.exit_codes import ExitCode, Refusal
-from tickwheel.cli.output import note, print_json, print_table, printable
-from tickwheel.cli.target import Place
+from tickwheel.cli.exit_codes import CommandError, ExitCode
+from tickwheel.cli.output import escape_unprintable, print_json, print_status, print_table
+from tickwheel.cli.target import Target
 
 commands = typer.Typer(no_args_is_help=True, help="Read and change the settings of the namespace.")
 
@@ -15,48 +15,48 @@ Name = Annotated[str, typer.Argument(help="The setting's name.", metavar="NAME",
 
 
 @command(commands, "list", "tickwheel setting list", "tickwheel setting list --json | jq -r keys[]")
-def list_(place: Place) -> None:
+def list_(target: Target) -> None:
     """List the settings by name."""
-    with place.open() as tickwheel:
-        found = tickwheel.settings()
-    if place.json:
-        print_json(found)
-    elif not found:
-        note("no settings")
+    with target.open() as tickwheel:
+        values = tickwheel.settings()
+    if target.json:
+        print_json(values)
+    elif not values:
+        print_status("no settings")
     else:
-        print_table(("setting", "value"), found.items())
+        print_table(("setting", "value"), values.items())
 
 
 @command(commands, "get", "tickwheel setting get mail.sender")
-def get(place: Place, name: Name) -> None:
+def get(target: Target, name: Name) -> None:
     """Print a setting's value. Exit code 4 where it is not set."""
-    with place.open() as tickwheel:
+    with target.open() as tickwheel:
         value = tickwheel.setting(name)
     if value is None:
-        raise Refusal(f"setting {name!r} is not set", ExitCode.NOT_FOUND)
-    if place.json:
+        raise CommandError(f"setting {name!r} is not set", ExitCode.NOT_FOUND)
+    if target.json:
         print_json({name: value})
     else:
-        print(printable(value))
+        print(escape_unprintable(value))
 
 
 @command(commands, "set", "tickwheel setting set mail.sender shop@example.com")
 def set_(
-    place: Place,
+    target: Target,
     name: Name,
     value: Annotated[str, typer.Argument(help="Up to 1 KiB.", metavar="VALUE", show_default=False)],
 ) -> None:
     """Set it; programs see it when they read it next."""
-    with place.open() as tickwheel:
+    with target.open() as tickwheel:
         tickwheel.set_setting(name, value)
-    if place.json:
+    if target.json:
         print_json({name: value})
 
 
 @command(commands, "unset", "tickwheel setting unset mail.sender")
-def unset(place: Place, name: Name) -> None:
+def unset(target: Target, name: Name) -> None:
     """Remove it. One that is not set is fine."""
-    with place.open() as tickwheel:
+    with target.open() as tickwheel:
         tickwheel.set_setting(name, None)
-    if place.json:
+    if target.json:
         print_json({name: None})

@@ -5,35 +5,35 @@ from typing import Annotated
 import typer
 
 from tickwheel import Forbidden, Tickwheel
-from tickwheel.cli.command import alone, command
-from tickwheel.cli.exit_codes import Refusal
-from tickwheel.cli.output import note, print_json, print_table
-from tickwheel.cli.parameter_types import written
-from tickwheel.cli.target import Place
-from tickwheel.operations.shard_status import ShardView, followed, reset_epoch, views
+from tickwheel.cli.command import command, default_command
+from tickwheel.cli.exit_codes import CommandError
+from tickwheel.cli.output import print_json, print_status, print_table
+from tickwheel.cli.parameter_types import format_duration
+from tickwheel.cli.target import Target
+from tickwheel.operations.shard_status import ShardStatus, followed_shards, reset_epoch, shard_statuses
 
 commands = typer.Typer()
 
 
-@alone(commands, "tickwheel shards", "tickwheel shards --json | jq '.[] | select(.oldest_ms > 5000)'")
-def shards(place: Place) -> None:
+@default_command(commands, "tickwheel shards", "tickwheel shards --json | jq '.[] | select(.oldest_ms > 5000)'")
+def shards(target: Target) -> None:
     """Show who drives each shard, its inbox of new timers, and how late messages were there.
 
     The owner is who claimed the shard last. Where it drives, new timers are filed within seconds: an inbox whose oldest
     timer gets older and older is not driven. Late: from due to deliverable, upper end of the bucket, in ms.
     """
-    with place.itself("shards").open() as tickwheel:
-        found = tickwheel._run(views(tickwheel._core))
-    if place.json:
-        print_json([_document(view) for view in found])
+    with target.require_redis("shards").open() as tickwheel:
+        statuses = tickwheel._run(shard_statuses(tickwheel._context))
+    if target.json:
+        print_json([_document(view) for view in statuses])
         return
     columns = ("shard", "owner", "epoch", "election", "inbox", "oldest", "late p50", "late p99")
-    print_table(columns, map(_row, found), right=("shard", "epoch", *columns[4:]))
+    print_table(columns, map(_row, statuses), right=("shard", "epoch", *columns[4:]))
 
 
 @command(commands, "reset-epoch", "tickwheel shards reset-epoch --url redis://redis:6379")
 def reset(
-    place: Place,
+    target: Target,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Let the shards forget who drove them: for when ZooKeeper's data was lost, or the kind of election changes.
@@ -41,31 +41,33 @@ def reset(
     Epochs start anew then, and the shards refuse them because they have obeyed higher ones. End every event process
     that still has the old epochs first: one that comes back later would drive beside the new ones, in turns.
     """
-    with place.itself("shards").open() as tickwheel:
-        core = tickwheel._core
-        for shard in range(core.shards):
+    with target.require_redis("shards").open() as tickwheel:
+        context = tickwheel._context
+        for shard in range(context.shards):
             _refuse_if_driven(tickwheel, shard)
-        what = f"the epochs of {core.shards} shards of namespace {core.namespace!r}"
-        if not yes and not typer.confirm(f"Forget {what}?", err=True):
-            raise Refusal("nothing was changed")
-        forgotten = [shard for shard in range(core.shards) if tickwheel._run(reset_epoch(core, shard))]
-    if place.json:
+        label = f"the epochs of {context.shards} shards of namespace {context.namespace!r}"
+        if not yes and not typer.confirm(f"Forget {label}?", err=True):
+            raise CommandError("nothing was changed")
+        forgotten = [shard for shard in range(context.shards) if tickwheel._run(reset_epoch(context, shard))]
+    if target.json:
         print_json({"forgotten": forgotten})
     else:
-        print(f"{len(forgotten)} of {core.shards} shards have forgotten who drove them")
+        print(f"{len(forgotten)} of {context.shards} shards have forgotten who drove them")
 
 
 def _refuse_if_driven(tickwheel: Tickwheel, shard: int) -> None:
     try:
-        found = tickwheel._run(followed(tickwheel._core, shard))[shard]
+        followers = tickwheel._run(followed_shards(tickwheel._context, shard))[shard]
     except Forbidden:
-        note(f"whether shard {shard} is driven cannot be told: this user may not call CLIENT LIST")
+        print_status(f"whether shard {shard} is driven cannot be told: this user may not call CLIENT LIST")
         return
-    if found:
-        raise Refusal(f"shard {shard} is driven at this moment: `tickwheel shards` names the process; end it first")
+    if followers:
+        raise CommandError(
+            f"shard {shard} is driven at this moment: `tickwheel shards` names the process; end it first"
+        )
 
 
-def _document(view: ShardView) -> dict[str, object]:
+def _document(view: ShardStatus) -> dict[str, object]:
     p50, p99 = (view.lateness.percentile(share) for share in (0.5, 0.99))
     return {
         "shard": view.shard,
@@ -78,7 +80,7 @@ def _document(view: ShardView) -> dict[str, object]:
     }
 
 
-def _row(view: ShardView) -> tuple[object, ...]:
-    age = "" if view.oldest_ms is None else written(view.oldest_ms)
+def _row(view: ShardStatus) -> tuple[object, ...]:
+    age = "" if view.oldest_ms is None else format_duration(view.oldest_ms)
     late = (f"{view.lateness.percentile(share):,} ms" if view.lateness.promoted else "" for share in (0.5, 0.99))
     return view.shard, view.owner, view.epoch, view.election, view.inbox, age, *late

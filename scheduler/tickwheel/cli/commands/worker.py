@@ -10,11 +10,11 @@ import typer
 
 from tickwheel.cli.command import command
 from tickwheel.cli.metrics_option import metrics_address, serving_metrics
-from tickwheel.cli.parameter_types import duration, option
-from tickwheel.cli.target import Place
+from tickwheel.cli.parameter_types import option_parser, parse_duration
+from tickwheel.cli.target import Target
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.log_format import log_to_stderr
-from tickwheel.runtime.signals import hear
+from tickwheel.runtime.signals import handle_in_thread
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -27,12 +27,12 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _SIZE = re.compile(r"([0-9]+)(?:([KMG])i?B?|B)?")
 
 
-def size(text: str) -> int:
+def parse_size(text: str) -> int:
     """``512MiB`` and the like, in bytes."""
-    found = _SIZE.fullmatch(text)
-    if found is None or int(found[1]) == 0:
+    matched = _SIZE.fullmatch(text)
+    if matched is None or int(matched[1]) == 0:
         raise InvalidArgument(f"a size is written like 512MiB or 2GiB, not {text!r:.80}")
-    return int(found[1]) * _UNITS[found[2] or ""]
+    return int(matched[1]) * _UNITS[matched[2] or ""]
 
 
 @command(
@@ -43,7 +43,7 @@ def size(text: str) -> int:
     panel="Processes",
 )
 def worker(
-    place: Place,
+    target: Target,
     app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The TaskApp, from this directory or installed.")],
     processes: Annotated[int, typer.Option(min=1, max=1024, help="How many processes, each independent.")] = 1,
     threads: Annotated[
@@ -62,13 +62,17 @@ def worker(
     drain: Annotated[
         timedelta | None,
         typer.Option(
-            parser=option(duration), metavar="DURATION", help="How long a task may run on after SIGTERM (default 25s)."
+            parser=option_parser(parse_duration),
+            metavar="DURATION",
+            help="How long a task may run on after SIGTERM (default 25s).",
         ),
     ] = None,
     memory_limit: Annotated[
         int | None,
         typer.Option(
-            parser=option(size), metavar="SIZE", help="A process that has more, as 512MiB, makes place for a new one."
+            parser=option_parser(parse_size),
+            metavar="SIZE",
+            help="A process that has more, as 512MiB, makes place for a new one.",
         ),
     ] = None,
     metrics: Annotated[
@@ -82,42 +86,42 @@ def worker(
     back; a second one ends all at once. The log goes to stderr.
     """
     try:
-        from tickwheel.worker.process import Orders
+        from tickwheel.worker.process import ProcessConfig
         from tickwheel.worker.stats import Stats
         from tickwheel.worker.supervisor import Supervisor
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"the worker needs {error.name}: install tickwheel[worker]") from error
     page = None if metrics is None else metrics_address(metrics)
-    log_to_stderr(json=place.json, verbose=verbose)
+    log_to_stderr(json=target.json, verbose=verbose)
     # What the environment says is for the app to heed, where it does not say better itself.
-    said, default = place.environment(), Place.of_environment().environment()
-    given = {
-        name: said[variable]
+    variables, default = target.environment(), Target.from_environment().environment()
+    overrides = {
+        name: variables[variable]
         for name in ("url", "namespace", "data_dir")
-        if said[variable := f"TICKWHEEL_{name.upper()}"] and said[variable] != default[variable]
+        if variables[variable := f"TICKWHEEL_{name.upper()}"] and variables[variable] != default[variable]
     }
-    orders = Orders(
+    config = ProcessConfig(
         app=app,
-        board_fd=-1,
-        notes_fd=-1,
-        lanes=threads,
+        shared_state_fd=-1,
+        report_fd=-1,
+        consumers=threads,
         selector=selector,
         queues=queue or None,
-        where=given,
+        client_options=overrides,
         memory_limit=memory_limit,
         drain_s=(_DRAIN if drain is None else drain).total_seconds(),
-        json=place.json,
+        json=target.json,
         verbose=verbose,
     )
     stats = Stats()
-    supervisor = Supervisor(orders, processes, stats)
-    hear((signal.SIGTERM, signal.SIGINT), supervisor.stop)
+    supervisor = Supervisor(config, processes, stats)
+    handle_in_thread((signal.SIGTERM, signal.SIGINT), supervisor.stop)
 
-    def figures() -> "Collector":
-        from tickwheel.worker.metrics import figures
+    def make_collector() -> "Collector":
+        from tickwheel.worker.metrics import metrics_collector
 
-        return figures(stats)
+        return metrics_collector(stats)
 
-    with serving_metrics(page, figures, _log):
+    with serving_metrics(page, make_collector, _log):
         code = supervisor.run()
     raise typer.Exit(code)

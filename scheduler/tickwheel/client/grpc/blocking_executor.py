@@ -6,37 +6,42 @@ from typing import Any, TypeVar
 import grpc
 
 from tickwheel import tracing
-from tickwheel.client.grpc.call_retry import Calling, of_the_server_itself
-from tickwheel.client.grpc.handshake_probe import Handshake
-from tickwheel.plan import Ask, Plan
+from tickwheel.client.grpc.call_retry import CallRetry, not_supported_error
+from tickwheel.client.grpc.handshake_probe import HandshakeProbe
+from tickwheel.plan import Plan, RpcCall
 from tickwheel.rpc.methods import METHODS
-from tickwheel.runtime.log_throttle import Seldom
-from tickwheel.runtime.process_guard import Gate
+from tickwheel.runtime.log_throttle import LogThrottle
+from tickwheel.runtime.process_guard import ProcessGuard
 
 T = TypeVar("T")
 Metadata = tuple[tuple[str, str], ...]
 
 
-class BlockingChannelIO:
+class GrpcExecutor:
     """Runs plans on one channel."""
 
     def __init__(
-        self, channel: grpc.Channel, where: str, seconds: float, handshake: Handshake, metadata: Metadata = ()
+        self,
+        channel: grpc.Channel,
+        display_url: str,
+        seconds: float,
+        handshake: HandshakeProbe,
+        metadata: Metadata = (),
     ) -> None:
         """``seconds`` is how long a call is tried; ``metadata`` goes with each."""
         self._channel = channel
-        self._where = where
+        self._display_url = display_url
         self._seconds = seconds
         self._metadata = metadata
         self._handshake = handshake
-        self._gate = Gate(where)
-        self._seldom = Seldom()
+        self._process_guard = ProcessGuard(display_url)
+        self._log_throttle = LogThrottle()
         self._calls = {
             method.path: channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             for method in METHODS.values()
-            if not (method.asks_many or method.answers_many)
+            if not (method.client_streaming or method.server_streaming)
         }
-        self._under_way: set[Any] = set()
+        self._in_flight: set[Any] = set()
         self._lock = threading.Lock()
         self._closing = threading.Event()
 
@@ -52,48 +57,48 @@ class BlockingChannelIO:
                 return result
             answer = error = None
             try:
-                if not isinstance(step, Ask):
-                    raise of_the_server_itself(self._where)
-                answer = self._ask(step)
+                if not isinstance(step, RpcCall):
+                    raise not_supported_error(self._display_url)
+                answer = self._call(step)
             except BaseException as raised:
                 error = raised
 
-    def _ask(self, step: Ask) -> Any:
-        calling = Calling(step, self._where, self._seconds, self._seldom, self._handshake)
-        self._gate.check()
+    def _call(self, step: RpcCall) -> Any:
+        retry = CallRetry(step, self._display_url, self._seconds, self._log_throttle, self._handshake)
+        self._process_guard.check()
         while True:
-            under_way = self._calls[calling.path].future(
-                step.request, timeout=calling.attempt_s(), metadata=self._metadata + tracing.carried()
+            call = self._calls[retry.path].future(
+                step.request, timeout=retry.attempt_s(), metadata=self._metadata + tracing.carried()
             )
             with self._lock:
-                self._under_way.add(under_way)
+                self._in_flight.add(call)
             try:
                 if self._closing.is_set():
-                    under_way.cancel()
-                answer = under_way.result()
-                calling.answered()
+                    call.cancel()
+                answer = call.result()
+                retry.record_success()
                 return answer
             except grpc.FutureCancelledError:
                 pause = 0.0
             except grpc.RpcError as failed:
-                if calling.is_to_ask(failed) and (for_good := self._handshake.ask()):
-                    raise for_good from None
-                pause = calling.pause(failed)
+                if retry.should_probe(failed) and (permanent_error := self._handshake.probe_tls()):
+                    raise permanent_error from None
+                pause = retry.backoff_or_raise(failed)
             finally:
-                under_way.cancel()
+                call.cancel()
                 with self._lock:
-                    self._under_way.discard(under_way)
+                    self._in_flight.discard(call)
             self._closing.wait(pause)
-            self._gate.check(sent=True)
+            self._process_guard.check(sent=True)
 
     def close(self) -> None:
         """Close the channel, and end every call."""
-        self._gate.close()
-        if not self._gate.is_ours:
+        self._process_guard.close()
+        if not self._process_guard.owned_by_this_process:
             return
         self._closing.set()
         with self._lock:
-            under_way = list(self._under_way)
-        for each in under_way:
-            each.cancel()
+            calls = list(self._in_flight)
+        for call in calls:
+            call.cancel()
         self._channel.close()

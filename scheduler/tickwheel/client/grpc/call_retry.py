@@ -7,17 +7,17 @@ from typing import Any, Final
 
 import grpc
 
-from tickwheel.client.grpc.handshake_probe import Handshake
+from tickwheel.client.grpc.handshake_probe import HandshakeProbe
 from tickwheel.errors import LimitExceeded, TickwheelError, Unavailable
-from tickwheel.plan import Ask
-from tickwheel.redis import url as urls
-from tickwheel.redis.replies import Attempts, log
+from tickwheel.plan import RpcCall
+from tickwheel.redis.replies import RetryBudget, log
+from tickwheel.redis.url import first_node_only
 from tickwheel.rpc.methods import METHODS
-from tickwheel.rpc.status import error_of
-from tickwheel.runtime.log_throttle import Seldom
+from tickwheel.rpc.status import error_from_status
+from tickwheel.runtime.log_throttle import LogThrottle
 
 # What a server, or what stands before it, says of a call that may be sent again as it is: it did not come through.
-_AGAIN: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+_RETRYABLE: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 # What the client library says where there was no connection to send anything on. Whatever else it says, the call may
 # have been sent.
@@ -28,97 +28,97 @@ _TOO_MANY: Final = "Concurrent RPC limit exceeded"
 _TOO_MANY_MS: Final = 1_000
 
 # An attempt that is made has this long at least.
-_LEAST_S: Final = 0.01
+_MIN_ATTEMPT_S: Final = 0.01
 
 
-class NotAnswered(Exception):
+class AttemptFailed(Exception):
     """An attempt that came to nothing; the text says why."""
 
 
 @dataclass(slots=True)
-class Calling:
+class CallRetry:
     """The attempts of one call. ``seconds`` is how long it is tried beyond what it waits for by itself."""
 
-    asked: Ask
-    where: str
+    call: RpcCall
+    display_url: str
     seconds: float
-    seldom: Seldom
-    handshake: Handshake
-    _attempts: Attempts = field(init=False)
+    log_throttle: LogThrottle
+    handshake: HandshakeProbe
+    _attempts: RetryBudget = field(init=False)
     _until: float = field(init=False)
     _sent: bool = False
     _refusals: int = 0
 
     def __post_init__(self) -> None:
         now = time.monotonic()
-        seconds = self.seconds + (0 if self.asked.until is None else max(self.asked.until - now, 0))
+        seconds = self.seconds + (0 if self.call.until is None else max(self.call.until - now, 0))
         self._until = now + seconds
-        self._attempts = Attempts(self.where, seconds, self.seldom)
+        self._attempts = RetryBudget(self.display_url, seconds, self.log_throttle)
 
     @property
     def path(self) -> str:
-        return METHODS[self.asked.method].path
+        return METHODS[self.call.method].path
 
     def attempt_s(self) -> float:
         """How long the next attempt may take. One that waits is shortened to what is left of its time."""
         now = time.monotonic()
-        if self.asked.until is not None:
-            self.asked.request.wait_ms = round(1000 * max(self.asked.until - now, 0))
-        return max(self._until - now, _LEAST_S)
+        if self.call.until is not None:
+            self.call.request.wait_ms = round(1000 * max(self.call.until - now, 0))
+        return max(self._until - now, _MIN_ATTEMPT_S)
 
-    def pause(self, failed: Any) -> float:
+    def backoff_or_raise(self, failed: Any) -> float:
         """Seconds before the next attempt. Raises what the service refused the call with, or Unavailable at the end."""
-        if self.asked.method == "Dequeue":
-            self.asked.request.first_attempt = False
-        refused = error_of(failed)
-        if isinstance(refused, Unavailable):
+        if self.call.method == "Dequeue":
+            self.call.request.first_attempt = False
+        error = error_from_status(failed)
+        if isinstance(error, Unavailable):
             # The server has tried for as long as it does, and this client's time is its own.
-            self._sent = self._sent or refused.may_have_happened
-            return self._attempts.pause(refused, self._sent)
-        code, said = failed.code(), failed.details()
-        if refused is None and code is grpc.StatusCode.RESOURCE_EXHAUSTED and str(said).startswith(_TOO_MANY):
-            refused = LimitExceeded(f"{self.where} has all the calls that it takes: {said}", _TOO_MANY_MS)
-        if isinstance(refused, LimitExceeded):
-            return self._put_off(refused)
-        if refused is not None:
-            raise refused from None
-        if code not in _AGAIN:
-            raise not_of_the_service(self.where, code, said) from None
-        for_good = self.handshake.failed(str(said))
-        if for_good is not None and not self._sent:
-            raise for_good from None
-        self._sent = self._sent or not str(said).startswith(_NOT_SENT)
-        return self._attempts.pause(NotAnswered(f"{code.name}: {said}"), self._sent)
+            self._sent = self._sent or error.may_have_happened
+            return self._attempts.backoff_or_raise(error, self._sent)
+        code, details = failed.code(), failed.details()
+        if error is None and code is grpc.StatusCode.RESOURCE_EXHAUSTED and str(details).startswith(_TOO_MANY):
+            error = LimitExceeded(f"{self.display_url} has all the calls that it takes: {details}", _TOO_MANY_MS)
+        if isinstance(error, LimitExceeded):
+            return self._postpone(error)
+        if error is not None:
+            raise error from None
+        if code not in _RETRYABLE:
+            raise foreign_status_error(self.display_url, code, details) from None
+        permanent_error = self.handshake.permanent_error(str(details))
+        if permanent_error is not None and not self._sent:
+            raise permanent_error from None
+        self._sent = self._sent or not str(details).startswith(_NOT_SENT)
+        return self._attempts.backoff_or_raise(AttemptFailed(f"{code.name}: {details}"), self._sent)
 
-    def is_to_ask(self, failed: Any) -> bool:
+    def should_probe(self, failed: Any) -> bool:
         """Whether `Handshake.ask` may tell why the attempt failed."""
-        return not self._sent and self.handshake.is_to_ask(str(failed.details()))
+        return not self._sent and self.handshake.should_probe(str(failed.details()))
 
-    def answered(self) -> None:
-        self._attempts.answered()
-        self.handshake.answered()
+    def record_success(self) -> None:
+        self._attempts.on_answer()
+        self.handshake.record_success()
 
-    def _put_off(self, refused: LimitExceeded) -> float:
+    def _postpone(self, error: LimitExceeded) -> float:
         """Seconds until the service may take the call. Raises what it said where that is too late for this one.
 
         Of many calls that are put off, each comes at a time of its own, and later each time.
         """
         self._refusals += 1
-        pause = refused.retry_after_ms / 1000 + random.uniform(0, min(1.0, 0.01 * 2 ** min(self._refusals, 10)))
+        pause = error.retry_after_ms / 1000 + random.uniform(0, min(1.0, 0.01 * 2 ** min(self._refusals, 10)))
         if time.monotonic() + pause >= self._until:
-            raise refused from None
-        level = self.seldom.level(f"put off: {refused}")
-        log.log(level, "put off by %s: %s; again in %.3f s", urls.abridged(self.where), refused, pause)
+            raise error from None
+        level = self.log_throttle.level(f"put off: {error}")
+        log.log(level, "put off by %s: %s; again in %.3f s", first_node_only(self.display_url), error, pause)
         return pause
 
 
-def not_of_the_service(where: str, code: grpc.StatusCode, said: str | None) -> TickwheelError:
+def foreign_status_error(display_url: str, code: grpc.StatusCode, details: str | None) -> TickwheelError:
     """The error of a status that this product does not give: another service is there, or something in between."""
-    return TickwheelError(f"{where} answers {code.name}: {said}")
+    return TickwheelError(f"{display_url} answers {code.name}: {details}")
 
 
-def of_the_server_itself(where: str) -> TickwheelError:
+def not_supported_error(display_url: str) -> TickwheelError:
     """The error of what is no operation of the service: it looks at keys, or deletes them."""
     return TickwheelError(
-        f"{where} does not do that for its clients: it needs the url of the server that keeps messages"
+        f"{display_url} does not do that for its clients: it needs the url of the server that keeps messages"
     )

@@ -2,16 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tickwheel.client.backend import Operations
-from tickwheel.client.grpc.handshake_probe import Handshake
-from tickwheel.client.settings import Opening
+from tickwheel.client.backend import Backend
+from tickwheel.client.grpc.handshake_probe import HandshakeProbe
+from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import InvalidArgument
-from tickwheel.operations.context import Core
-from tickwheel.rpc.url import ServiceUrl
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.rpc.url import GrpcUrl
 
 if TYPE_CHECKING:
-    from tickwheel.client.grpc.asyncio_executor import AsyncChannelIO
-    from tickwheel.client.grpc.blocking_executor import BlockingChannelIO
+    from tickwheel.client.grpc.asyncio_executor import AsyncGrpcExecutor
+    from tickwheel.client.grpc.blocking_executor import GrpcExecutor
 
 # An answer may hold 1,000 payloads; a connection that is dead is noticed while a call waits. `Calling` tries again, and
 # says so in the request: the library does not. A service that is back is found within a second or so, and at another
@@ -28,49 +28,61 @@ _OPTIONS = [
 ]
 
 
-def blocking(opening: Opening) -> "BlockingChannelIO":
+def blocking_executor(client_settings: ClientSettings) -> "GrpcExecutor":
     """A channel for any threads. Raises InvalidArgument where a file of the URL cannot be read."""
-    grpc = _library()
-    from tickwheel.client.grpc.blocking_executor import BlockingChannelIO
+    grpc = _import_grpc()
+    from tickwheel.client.grpc.blocking_executor import GrpcExecutor
 
-    url = ServiceUrl.parse(opening.url or "")
+    url = GrpcUrl.parse(client_settings.url or "")
     if url.encrypted:
-        channel = grpc.secure_channel(url.target, _credentials(grpc, url), options=_OPTIONS)
+        channel = grpc.secure_channel(url.target, _channel_credentials(grpc, url), options=_OPTIONS)
     else:
         channel = grpc.insecure_channel(url.target, options=_OPTIONS)
-    return BlockingChannelIO(channel, opening.shown, opening.seconds, Handshake(url, opening.shown), _metadata(url))
+    return GrpcExecutor(
+        channel,
+        client_settings.display_url,
+        client_settings.timeout_s,
+        HandshakeProbe(url, client_settings.display_url),
+        _metadata(url),
+    )
 
 
-def on_this_loop(opening: Opening) -> "AsyncChannelIO":
+def asyncio_executor(client_settings: ClientSettings) -> "AsyncGrpcExecutor":
     """A channel for the tasks of the running event loop. Raises as `blocking`."""
-    grpc = _library()
-    from tickwheel.client.grpc.asyncio_executor import AsyncChannelIO
+    grpc = _import_grpc()
+    from tickwheel.client.grpc.asyncio_executor import AsyncGrpcExecutor
 
-    url = ServiceUrl.parse(opening.url or "")
+    url = GrpcUrl.parse(client_settings.url or "")
     if url.encrypted:
-        channel = grpc.aio.secure_channel(url.target, _credentials(grpc, url), options=_OPTIONS)
+        channel = grpc.aio.secure_channel(url.target, _channel_credentials(grpc, url), options=_OPTIONS)
     else:
         channel = grpc.aio.insecure_channel(url.target, options=_OPTIONS)
-    return AsyncChannelIO(channel, opening.shown, opening.seconds, Handshake(url, opening.shown), _metadata(url))
+    return AsyncGrpcExecutor(
+        channel,
+        client_settings.display_url,
+        client_settings.timeout_s,
+        HandshakeProbe(url, client_settings.display_url),
+        _metadata(url),
+    )
 
 
-def operations(core: Core) -> Operations:
+def create_backend(context: NamespaceContext) -> Backend:
     """What is asked of the server."""
-    _library()
-    from tickwheel.client.grpc.grpc_backend import Remote
+    _import_grpc()
+    from tickwheel.client.grpc.grpc_backend import GrpcBackend
 
-    return Remote(core)
+    return GrpcBackend(context)
 
 
-def _credentials(grpc: Any, url: ServiceUrl) -> Any:
+def _channel_credentials(grpc: Any, url: GrpcUrl) -> Any:
     return grpc.ssl_channel_credentials(url.read("tls_ca"), url.read("tls_key"), url.read("tls_cert"))
 
 
-def _metadata(url: ServiceUrl) -> tuple[tuple[str, str], ...]:
+def _metadata(url: GrpcUrl) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {url.token}"),) if url.token else ()
 
 
-def _library() -> Any:
+def _import_grpc() -> Any:
     try:
         import grpc
         import grpc.aio

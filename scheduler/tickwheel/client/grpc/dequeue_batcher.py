@@ -12,14 +12,14 @@ import grpc
 import grpc.aio
 
 from tickwheel import limits, tracing
-from tickwheel.plan import Ask
+from tickwheel.plan import RpcCall
 from tickwheel.rpc.methods import METHODS
 from tickwheel.v1 import message_service_pb2 as calls
 
 _Poll = tuple[calls.DequeueRequest, "asyncio.Future[calls.DequeueResponse | None]"]
 
 
-class Polls:
+class DequeueBatcher:
     """Of one channel and its event loop."""
 
     def __init__(self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]) -> None:
@@ -32,100 +32,100 @@ class Polls:
             release.path, release.request.SerializeToString, release.response.FromString
         )
         self._metadata = metadata
-        self._gathered: list[_Poll] = []
+        self._pending: list[_Poll] = []
         self._waiting: set[asyncio.Future[calls.DequeueResponse | None]] = set()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._in_flight: set[asyncio.Task[None]] = set()
         # An older service is asked one by one.
-        self._is_known = True
+        self._is_supported = True
 
-    def takes(self, step: Ask) -> bool:
+    def can_batch(self, step: RpcCall) -> bool:
         """Whether the call may be one of many. Where there are spans, each call has its own."""
         return (
             step.method == "Dequeue"
             and step.until is None
             and step.request.first_attempt
-            and self._is_known
+            and self._is_supported
             and not tracing.is_on()
         )
 
-    async def ask(self, request: calls.DequeueRequest, seconds: float) -> calls.DequeueResponse | None:
+    async def submit(self, request: calls.DequeueRequest, seconds: float) -> calls.DequeueResponse | None:
         """Its answer; None where it is to be sent by itself. Raises as a call of the channel does.
 
         A request that was sent in vain is no first attempt any more, and says so.
         """
         loop = asyncio.get_running_loop()
-        if not self._gathered:
+        if not self._pending:
             # After the other tasks that are ready now.
-            loop.call_soon(self._send, seconds)
+            loop.call_soon(self._flush, seconds)
         answer: asyncio.Future[calls.DequeueResponse | None] = loop.create_future()
-        self._gathered.append((request, answer))
+        self._pending.append((request, answer))
         self._waiting.add(answer)
         try:
             return await answer
         except asyncio.CancelledError:
             if not answer.cancelled() and answer.exception() is None and (response := answer.result()) is not None:
                 # Cancelled between the answer and its turn.
-                self._abandoned(request, response, seconds)
+                self._release_unclaimed(request, response, seconds)
             raise
         finally:
             self._waiting.discard(answer)
 
     @property
-    def are_under_way(self) -> bool:
+    def has_calls_in_flight(self) -> bool:
         """Whether a call has not ended."""
-        return bool(self._under_way)
+        return bool(self._in_flight)
 
     async def close(self, seconds: float) -> None:
         """Cancel who waits, and wait, so long at most, for the end of their calls: what they bring is given back."""
         for answer in self._waiting:
             answer.cancel()
         until = asyncio.get_running_loop().time() + seconds
-        while self._under_way and (left := until - asyncio.get_running_loop().time()) > 0:
-            await asyncio.wait(self._under_way, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        while self._in_flight and (remaining_s := until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait(self._in_flight, timeout=remaining_s, return_when=asyncio.FIRST_COMPLETED)
 
-    def _send(self, seconds: float) -> None:
-        gathered = [(request, answer) for request, answer in self._gathered if not answer.done()]
-        self._gathered = []
-        for polls in _parts(gathered):
+    def _flush(self, seconds: float) -> None:
+        pending = [(request, answer) for request, answer in self._pending if not answer.done()]
+        self._pending = []
+        for polls in _chunks(pending):
             if len(polls) == 1:
                 polls[0][1].set_result(None)
             else:
-                self._begin(self._ask(polls, seconds))
+                self._start(self._send_batch(polls, seconds))
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
 
-    async def _ask(self, polls: list[_Poll], seconds: float) -> None:
-        asked = calls.DequeueBatchRequest(requests=[request for request, _ in polls])
+    async def _send_batch(self, polls: list[_Poll], seconds: float) -> None:
+        batch_request = calls.DequeueBatchRequest(requests=[request for request, _ in polls])
         for request, _ in polls:
             request.first_attempt = False
-        left = dict(enumerate(polls))
+        remaining = dict(enumerate(polls))
         try:
-            async for response in self._batch(asked, timeout=seconds, metadata=self._metadata):
-                for each in response.answers:
-                    self._answered(*left.pop(each.place), each.response, seconds)
+            async for response in self._batch(batch_request, timeout=seconds, metadata=self._metadata):
+                for item in response.answers:
+                    self._deliver(*remaining.pop(item.place), item.response, seconds)
         except Exception as failed:
             # Whatever it is, those who wait hear of it.
             code = failed.code() if isinstance(failed, grpc.aio.AioRpcError) else None
             if code is grpc.StatusCode.UNIMPLEMENTED:
-                self._is_known = False
+                self._is_supported = False
             # All others have been answered: those whom it is about ask by themselves, and are told.
             elif code is not grpc.StatusCode.PERMISSION_DENIED:
-                for _, answer in left.values():
+                for _, answer in remaining.values():
                     if not answer.done():
                         answer.set_exception(failed)
         except asyncio.CancelledError:
             # The channel is closed, or the event loop ends.
-            for _, answer in left.values():
+            for _, answer in remaining.values():
                 answer.cancel()
             raise
-        for _, answer in left.values():
+        for _, answer in remaining.values():
             if not answer.done():
                 answer.set_result(None)
 
-    def _answered(
+    def _deliver(
         self,
         request: calls.DequeueRequest,
         answer: "asyncio.Future[calls.DequeueResponse | None]",
@@ -133,32 +133,36 @@ class Polls:
         seconds: float,
     ) -> None:
         if answer.done():
-            self._abandoned(request, response, seconds)
+            self._release_unclaimed(request, response, seconds)
         else:
             answer.set_result(response)
 
-    def _abandoned(self, request: calls.DequeueRequest, response: calls.DequeueResponse, seconds: float) -> None:
+    def _release_unclaimed(
+        self, request: calls.DequeueRequest, response: calls.DequeueResponse, seconds: float
+    ) -> None:
         """Who asked was cancelled meanwhile."""
         if response.deliveries:
-            self._begin(self._give_back(request, response, seconds))
+            self._start(self._release_messages(request, response, seconds))
 
-    async def _give_back(self, request: calls.DequeueRequest, response: calls.DequeueResponse, seconds: float) -> None:
-        leases = [each.lease for each in response.deliveries]
-        back = calls.ReleaseRequest(namespace=request.namespace, queue=request.queue, leases=leases)
+    async def _release_messages(
+        self, request: calls.DequeueRequest, response: calls.DequeueResponse, seconds: float
+    ) -> None:
+        leases = [delivery.lease for delivery in response.deliveries]
+        release_request = calls.ReleaseRequest(namespace=request.namespace, queue=request.queue, leases=leases)
         # Else they come back when their leases end.
         with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
-            await self._release(back, timeout=seconds, metadata=self._metadata)
+            await self._release(release_request, timeout=seconds, metadata=self._metadata)
 
 
-def _parts(polls: list[_Poll]) -> Iterator[list[_Poll]]:
+def _chunks(polls: list[_Poll]) -> Iterator[list[_Poll]]:
     """As many as may go in one call."""
-    part: list[_Poll] = []
+    chunk: list[_Poll] = []
     wanted = 0
     for poll in polls:
         wanted += poll[0].limit
-        if part and (len(part) == limits.DEQUEUE_REQUESTS or wanted > limits.DEQUEUE_MESSAGES):
-            yield part
-            part, wanted = [], poll[0].limit
-        part.append(poll)
-    if part:
-        yield part
+        if chunk and (len(chunk) == limits.DEQUEUE_REQUESTS or wanted > limits.DEQUEUE_MESSAGES):
+            yield chunk
+            chunk, wanted = [], poll[0].limit
+        chunk.append(poll)
+    if chunk:
+        yield chunk

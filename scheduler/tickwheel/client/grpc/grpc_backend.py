@@ -9,16 +9,16 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from tickwheel import limits
-from tickwheel.client import tracing_backend as traced
-from tickwheel.client.grpc.pages import Pages
-from tickwheel.client.grpc.request_chunks import BATCH_MESSAGES, batches, of_one_queue
+from tickwheel.client import tracing_backend
+from tickwheel.client.grpc.pages import MessagePager
+from tickwheel.client.grpc.request_chunks import BATCH_MESSAGES, chunk_leases, chunk_new_messages
 from tickwheel.errors import InvalidArgument
-from tickwheel.model import validation as arguments
+from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.cancel import check_ids, check_new_times
-from tickwheel.operations.context import Core
-from tickwheel.operations.enqueue import Refused, check_refused
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.enqueue import RefusedMessage, check_refused
 from tickwheel.operations.explain import Explanation
 from tickwheel.operations.inspect import ForecastMinute, Lateness
 from tickwheel.operations.namespace import HISTORIES, OUTBOX_FULL
@@ -26,11 +26,17 @@ from tickwheel.operations.results import Change
 from tickwheel.operations.resume_lease import check_token
 from tickwheel.operations.sessions import parse_request_id
 from tickwheel.operations.settings import setting_name, setting_value
-from tickwheel.operations.settle import check_final, check_leased, error_text, extended, raise_lost, result_texts
-from tickwheel.plan import Ask, Plan
-from tickwheel.rpc import message_conversion as conversion
-from tickwheel.rpc import queue_conversion
-from tickwheel.rpc.status import refusal
+from tickwheel.operations.settle import (
+    apply_lease_ends,
+    check_final,
+    check_leased,
+    error_text,
+    raise_lease_lost,
+    result_texts,
+)
+from tickwheel.plan import Plan, RpcCall
+from tickwheel.rpc import message_conversion, queue_conversion
+from tickwheel.rpc.status import error_from_proto
 from tickwheel.storage.record import State
 from tickwheel.v1 import message_pb2 as messages
 from tickwheel.v1 import message_service_pb2 as calls
@@ -44,11 +50,11 @@ _CONSISTENCIES = {
 }
 
 
-class Remote:
+class GrpcBackend:
     """See `operations.surface.Operations`. Of the core only the namespace and the slots are used."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, context: NamespaceContext) -> None:
+        self._context = context
 
     def open(
         self,
@@ -60,44 +66,46 @@ class Remote:
         outbox_full: str | None,
         existing: bool,
     ) -> Plan[None]:
-        asked = admin.OpenNamespaceRequest(
-            namespace=self._core.namespace, existing=arguments.boolean("existing", existing)
+        request = admin.OpenNamespaceRequest(
+            namespace=self._context.namespace, existing=validation.boolean("existing", existing)
         )
         if shards is not None:
-            asked.shards = arguments.integer("shards", shards, 1, limits.SHARDS_MAX)
+            request.shards = validation.integer("shards", shards, 1, limits.SHARDS_MAX)
         if history is not None:
-            asked.history = arguments.one_of("history", history, HISTORIES)
+            request.history = validation.one_of("history", history, HISTORIES)
         if auto_create is not None:
-            asked.auto_create = arguments.boolean("auto_create", auto_create)
+            request.auto_create = validation.boolean("auto_create", auto_create)
         if clock_guard is not None:
-            asked.clock_guard_ms = arguments.duration_ms(
+            request.clock_guard_ms = validation.duration_ms(
                 "clock_guard", clock_guard, limits.CLOCK_GUARD_MS_MIN, limits.CLOCK_GUARD_MS_MAX
             )
         if outbox_limit is not None:
-            asked.outbox_limit_bytes = arguments.integer(
+            request.outbox_limit_bytes = validation.integer(
                 "outbox_limit", outbox_limit, limits.OUTBOX_BYTES_MIN, limits.OUTBOX_BYTES_MAX
             )
         if outbox_full is not None:
-            asked.outbox_full = arguments.one_of("outbox_full", outbox_full, OUTBOX_FULL)
-        found = yield Ask("OpenNamespace", asked)
-        self._core.shards = found.shards
+            request.outbox_full = validation.one_of("outbox_full", outbox_full, OUTBOX_FULL)
+        reply = yield RpcCall("OpenNamespace", request)
+        self._context.shards = reply.shards
 
-    @traced.sending
-    def enqueue_many(self, queue: str, given: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
-        if not isinstance(given, Iterable):
-            raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {arguments.shown(given)}")
-        results: list[EnqueueResult | Refused] = []
-        for part in batches(given):
-            request = calls.EnqueueBatchRequest(namespace=self._core.namespace, queue=queue, messages=part)
-            reply = yield Ask("EnqueueBatch", request)
-            for found in reply.results:
-                if found.HasField("refusal"):
-                    results.append(Refused(found.id, conflicts=found.refusal.reason == "ID_CONFLICT"))
+    @tracing_backend.trace_enqueue
+    def enqueue_many(self, queue: str, new_messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
+        if not isinstance(new_messages, Iterable):
+            raise InvalidArgument(
+                f"enqueue_many takes an iterable of NewMessage, not {validation.preview(new_messages)}"
+            )
+        results: list[EnqueueResult | RefusedMessage] = []
+        for chunk in chunk_new_messages(new_messages):
+            request = calls.EnqueueBatchRequest(namespace=self._context.namespace, queue=queue, messages=chunk)
+            reply = yield RpcCall("EnqueueBatch", request)
+            for result in reply.results:
+                if result.HasField("refusal"):
+                    results.append(RefusedMessage(result.id, conflicts=result.refusal.reason == "ID_CONFLICT"))
                 else:
-                    results.append(conversion.result(found))
+                    results.append(message_conversion.result_from_proto(result))
         return check_refused(queue, results)
 
-    @traced.receiving
+    @tracing_backend.trace_dequeue
     def dequeue(
         self,
         queue: str,
@@ -111,16 +119,16 @@ class Remote:
         kind: type[M],
     ) -> Plan[list[M]]:
         request = calls.DequeueRequest(
-            namespace=self._core.namespace,
+            namespace=self._context.namespace,
             queue=queue,
-            limit=arguments.integer("limit", limit, 1, limits.DEQUEUE_MESSAGES),
-            where=None if where is None else arguments.filters(where),
-            wait_ms=0 if wait is None else arguments.duration_ms("wait", wait, 0, limits.WAIT_MS_MAX),
-            consistency=_CONSISTENCIES[arguments.one_of("consistency", consistency, _CONSISTENCIES)],
+            limit=validation.integer("limit", limit, 1, limits.DEQUEUE_MESSAGES),
+            where=None if where is None else validation.filters(where),
+            wait_ms=0 if wait is None else validation.duration_ms("wait", wait, 0, limits.WAIT_MS_MAX),
+            consistency=_CONSISTENCIES[validation.one_of("consistency", consistency, _CONSISTENCIES)],
         )
         if lease is not None:
-            request.lease_ms = arguments.duration_ms("lease", lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
-        arguments.text("worker", "" if worker is None else worker, limits.WORKER_BYTES)
+            request.lease_ms = validation.duration_ms("lease", lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+        validation.text("worker", "" if worker is None else worker, limits.WORKER_BYTES)
         request.worker = worker or ""
         if request_id is not None:
             parse_request_id(request_id, queue)
@@ -129,84 +137,90 @@ class Remote:
 
     def _dequeue(self, request: calls.DequeueRequest, kind: type[M]) -> Plan[list[M]]:
         until = time.monotonic() + request.wait_ms / 1000 if request.wait_ms else None
-        reply = yield from self._once("Dequeue", request, until)
-        return [conversion.delivered(kind, request.queue, each) for each in reply.deliveries]
+        reply = yield from self._call_once("Dequeue", request, until)
+        return [message_conversion.delivery_from_proto(kind, request.queue, delivery) for delivery in reply.deliveries]
 
-    def leased(self, queue: str, id_: str, token: bytes, exclusive_value: str | None, kind: type[M]) -> Plan[M]:
+    def resume_lease(self, queue: str, id_: str, token: bytes, exclusive_value: str | None, kind: type[M]) -> Plan[M]:
         check_token(token)
-        found = yield Ask("GetLease", calls.GetLeaseRequest(**self._one(queue, id_, exclusive_value), token=token))
-        return conversion.delivered(kind, queue, found.delivery)
+        reply = yield RpcCall(
+            "GetLease", calls.GetLeaseRequest(**self._message_fields(queue, id_, exclusive_value), token=token)
+        )
+        return message_conversion.delivery_from_proto(kind, queue, reply.delivery)
 
-    @traced.settling("complete")
-    def complete(self, given: Sequence[LeasedMessage], results: Sequence[str | None] | None = None) -> Plan[None]:
-        check_leased("complete_many", given)
+    @tracing_backend.trace_settle("complete")
+    def complete(
+        self, leased_messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None
+    ) -> Plan[None]:
+        check_leased("complete_many", leased_messages)
         lost: list[LeasedMessage] = []
-        for queue, part in of_one_queue(given, result_texts(given, results)):
+        for queue, chunk in chunk_leases(leased_messages, result_texts(leased_messages, results)):
             request = calls.CompleteRequest(
-                **self._queue(queue),
-                leases=[conversion.lease_of(message) for message, _ in part],
-                results={n: result.decode() for n, (_, result) in enumerate(part) if result is not None},
+                **self._queue_fields(queue),
+                leases=[message_conversion.lease_to_proto(message) for message, _ in chunk],
+                results={n: result.decode() for n, (_, result) in enumerate(chunk) if result is not None},
             )
-            reply = yield Ask("Complete", request)
-            lost += (part[n][0] for n in reply.lost)
-        raise_lost(lost)
+            reply = yield RpcCall("Complete", request)
+            lost += (chunk[n][0] for n in reply.lost)
+        raise_lease_lost(lost)
 
-    @traced.settling("release")
-    def release(self, given: Sequence[LeasedMessage]) -> Plan[None]:
-        check_leased("release_many", given)
+    @tracing_backend.trace_settle("release")
+    def release(self, leased_messages: Sequence[LeasedMessage]) -> Plan[None]:
+        check_leased("release_many", leased_messages)
         lost: list[LeasedMessage] = []
-        for queue, part in of_one_queue(given):
-            leases = [conversion.lease_of(message) for message, _ in part]
-            reply = yield from self._once("Release", calls.ReleaseRequest(**self._queue(queue), leases=leases))
-            lost += (part[n][0] for n in reply.lost)
-        raise_lost(lost)
+        for queue, chunk in chunk_leases(leased_messages):
+            leases = [message_conversion.lease_to_proto(message) for message, _ in chunk]
+            reply = yield from self._call_once(
+                "Release", calls.ReleaseRequest(**self._queue_fields(queue), leases=leases)
+            )
+            lost += (chunk[n][0] for n in reply.lost)
+        raise_lease_lost(lost)
 
-    @traced.settling("fail")
+    @tracing_backend.trace_settle("fail")
     def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None, final: bool) -> Plan[str]:
         text = error_text(error).decode()
         check_final(final, retry_in)
-        item = calls.FailRequest.Item(lease=conversion.lease_of(message), error=text, final=final)
+        item = calls.FailRequest.Item(lease=message_conversion.lease_to_proto(message), error=text, final=final)
         if retry_in is not None:
-            item.retry_in_ms = arguments.duration_ms("retry_in", retry_in, 0, limits.DELAY_MS_MAX)
-        request = calls.FailRequest(namespace=self._core.namespace, queue=message.queue, items=[item])
-        reply = yield from self._once("Fail", request)
-        raise_lost([message] if reply.states[0] == messages.STATE_UNSPECIFIED else [])
-        return conversion.label(reply.states[0])
+            item.retry_in_ms = validation.duration_ms("retry_in", retry_in, 0, limits.DELAY_MS_MAX)
+        request = calls.FailRequest(namespace=self._context.namespace, queue=message.queue, items=[item])
+        reply = yield from self._call_once("Fail", request)
+        raise_lease_lost([message] if reply.states[0] == messages.STATE_UNSPECIFIED else [])
+        return message_conversion.state_from_proto(reply.states[0])
 
-    def extend(self, given: Sequence[LeasedMessage], duration: timedelta) -> Plan[None]:
-        check_leased("extend_many", given)
-        ms = arguments.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+    def extend(self, leased_messages: Sequence[LeasedMessage], duration: timedelta) -> Plan[None]:
+        check_leased("extend_many", leased_messages)
+        ms = validation.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
         lost: list[LeasedMessage] = []
-        for queue, part in of_one_queue(given):
-            held = [message for message, _ in part]
-            leases = map(conversion.lease_of, held)
-            request = calls.ExtendRequest(**self._queue(queue), leases=leases, duration_ms=ms)
-            reply = yield from self._once("Extend", request)
-            lost += extended(held, reply.lease_until_ms)
-        raise_lost(lost)
+        for queue, chunk in chunk_leases(leased_messages):
+            leased = [message for message, _ in chunk]
+            leases = map(message_conversion.lease_to_proto, leased)
+            request = calls.ExtendRequest(**self._queue_fields(queue), leases=leases, duration_ms=ms)
+            reply = yield from self._call_once("Extend", request)
+            lost += apply_lease_ends(leased, reply.lease_until_ms)
+        raise_lease_lost(lost)
 
     def cancel_many(
         self, queue: str, ids: Sequence[str], exclusive_value: str | None, release: bool
     ) -> Plan[list[Change]]:
         check_ids(ids)
-        arguments.boolean("release", release)
+        validation.boolean("release", release)
         for id_ in ids:
-            arguments.message_id(id_)
-        found: list[messages.Change] = []
+            validation.message_id(id_)
+        changes: list[messages.Change] = []
         for first in range(0, len(ids), BATCH_MESSAGES):
             request = calls.CancelRequest(
-                namespace=self._core.namespace,
+                namespace=self._context.namespace,
                 queue=queue,
                 ids=ids[first : first + BATCH_MESSAGES],
-                exclusive_value=_value(exclusive_value),
+                exclusive_value=_encode_exclusive_value(exclusive_value),
                 release=release,
             )
-            reply = yield from self._once("Cancel", request)
-            found += reply.changes
-        for each in found:
-            if each.HasField("refusal"):
-                raise refusal(each.refusal)
-        return [conversion.change(each) for each in found]
+            reply = yield from self._call_once("Cancel", request)
+            changes += reply.changes
+        for change in changes:
+            if change.HasField("refusal"):
+                raise error_from_proto(change.refusal)
+        return [message_conversion.change_from_proto(change) for change in changes]
 
     def reschedule(
         self,
@@ -218,109 +232,113 @@ class Remote:
         deadline: datetime | timedelta | None,
     ) -> Plan[Change]:
         check_new_times(delay, due, deadline)
-        request = calls.RescheduleRequest(**self._one(queue, id_, exclusive_value))
-        conversion.set_times(request, delay, due, deadline)
-        reply = yield from self._once("Reschedule", request)
-        return conversion.change(reply.change)
+        request = calls.RescheduleRequest(**self._message_fields(queue, id_, exclusive_value))
+        message_conversion.set_times(request, delay, due, deadline)
+        reply = yield from self._call_once("Reschedule", request)
+        return message_conversion.change_from_proto(reply.change)
 
     def redrive(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Change]:
-        reply = yield from self._once("Redrive", calls.RedriveRequest(**self._one(queue, id_, exclusive_value)))
-        return conversion.change(reply.change)
+        reply = yield from self._call_once(
+            "Redrive", calls.RedriveRequest(**self._message_fields(queue, id_, exclusive_value))
+        )
+        return message_conversion.change_from_proto(reply.change)
 
     def get(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
-        found = yield Ask("GetMessage", calls.GetMessageRequest(**self._one(queue, id_, exclusive_value)))
-        return conversion.view(found.message)
+        reply = yield RpcCall(
+            "GetMessage", calls.GetMessageRequest(**self._message_fields(queue, id_, exclusive_value))
+        )
+        return message_conversion.message_from_proto(reply.message)
 
     def explain(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Explanation]:
-        told = yield Ask("Explain", calls.ExplainRequest(**self._one(queue, id_, exclusive_value)))
-        return conversion.explanation(told)
+        reply = yield RpcCall("Explain", calls.ExplainRequest(**self._message_fields(queue, id_, exclusive_value)))
+        return message_conversion.explanation_from_proto(reply)
 
-    def pages(self, queue: str, state: str | None) -> Pages:
-        return Pages(self._core.namespace, queue, state)
+    def pages(self, queue: str, state: str | None) -> MessagePager:
+        return MessagePager(self._context.namespace, queue, state)
 
     def counts(self, queue: str) -> Plan[dict[str, int]]:
-        found = yield Ask("GetCounts", admin.GetCountsRequest(**self._queue(queue)))
-        return {state.label: found.counts[state.label] for state in State}
+        reply = yield RpcCall("GetCounts", admin.GetCountsRequest(**self._queue_fields(queue)))
+        return {state.label: reply.counts[state.label] for state in State}
 
     def lateness(self, queue: str) -> Plan[Lateness]:
-        found = yield Ask("GetCounts", admin.GetCountsRequest(**self._queue(queue)))
-        return queue_conversion.lateness(found)
+        reply = yield RpcCall("GetCounts", admin.GetCountsRequest(**self._queue_fields(queue)))
+        return queue_conversion.lateness_from_proto(reply)
 
     def depth(self, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
-        pairs = {} if where is None else arguments.filters(where)
-        found = yield Ask("GetDepth", admin.GetDepthRequest(**self._queue(queue), where=pairs))
-        return int(found.pending)
+        pairs = {} if where is None else validation.filters(where)
+        reply = yield RpcCall("GetDepth", admin.GetDepthRequest(**self._queue_fields(queue), where=pairs))
+        return int(reply.pending)
 
     def forecast(self, queue: str, minutes: int) -> Plan[list[ForecastMinute]]:
-        minutes = arguments.integer("minutes", minutes, 1, limits.FORECAST_MINUTES_MAX)
-        found = yield Ask("GetForecast", admin.GetForecastRequest(**self._queue(queue), minutes=minutes))
-        return queue_conversion.forecast(found)
+        minutes = validation.integer("minutes", minutes, 1, limits.FORECAST_MINUTES_MAX)
+        reply = yield RpcCall("GetForecast", admin.GetForecastRequest(**self._queue_fields(queue), minutes=minutes))
+        return queue_conversion.forecast_from_proto(reply)
 
-    def create(self, queue: str, given: Mapping[str, Any], *, update: bool) -> Plan[QueueConfig]:
-        arguments.boolean("update", update)
-        settings = queue_conversion.settings(given)
-        request = admin.CreateQueueRequest(**self._queue(queue), settings=settings, update=update)
-        found = yield Ask("CreateQueue", request)
-        return queue_conversion.config(found.queue)
+    def create(self, queue: str, options: Mapping[str, Any], *, update: bool) -> Plan[QueueConfig]:
+        validation.boolean("update", update)
+        settings = queue_conversion.partial_settings_to_proto(options)
+        request = admin.CreateQueueRequest(**self._queue_fields(queue), settings=settings, update=update)
+        reply = yield RpcCall("CreateQueue", request)
+        return queue_conversion.queue_from_proto(reply.queue)
 
     def block(self, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]:
-        request = admin.BlockQueueRequest(**self._queue(queue))
-        if arguments.boolean("enqueue", enqueue):
+        request = admin.BlockQueueRequest(**self._queue_fields(queue))
+        if validation.boolean("enqueue", enqueue):
             request.enqueue_blocked = blocked
-        if arguments.boolean("dequeue", dequeue):
+        if validation.boolean("dequeue", dequeue):
             request.dequeue_blocked = blocked
-        found = yield Ask("BlockQueue", request)
-        return queue_conversion.config(found.queue)
+        reply = yield RpcCall("BlockQueue", request)
+        return queue_conversion.queue_from_proto(reply.queue)
 
     def config(self, queue: str) -> Plan[QueueConfig]:
-        found = yield Ask("GetQueue", admin.GetQueueRequest(**self._queue(queue)))
-        return queue_conversion.config(found.queue)
+        reply = yield RpcCall("GetQueue", admin.GetQueueRequest(**self._queue_fields(queue)))
+        return queue_conversion.queue_from_proto(reply.queue)
 
     def queues(self) -> Plan[dict[str, QueueConfig]]:
-        found = yield Ask("ListQueues", admin.ListQueuesRequest(namespace=self._core.namespace))
-        return {each.name: queue_conversion.config(each) for each in found.queues}
+        reply = yield RpcCall("ListQueues", admin.ListQueuesRequest(namespace=self._context.namespace))
+        return {queue.name: queue_conversion.queue_from_proto(queue) for queue in reply.queues}
 
     def settings(self) -> Plan[dict[str, str]]:
-        found = yield Ask("ListSettings", admin.ListSettingsRequest(namespace=self._core.namespace))
-        return dict(sorted(found.settings.items()))
+        reply = yield RpcCall("ListSettings", admin.ListSettingsRequest(namespace=self._context.namespace))
+        return dict(sorted(reply.settings.items()))
 
     def setting(self, name: str) -> Plan[str | None]:
-        request = admin.GetSettingRequest(namespace=self._core.namespace, name=setting_name(name))
-        found = yield Ask("GetSetting", request)
-        value: str | None = conversion.given(found, "value")
+        request = admin.GetSettingRequest(namespace=self._context.namespace, name=setting_name(name))
+        reply = yield RpcCall("GetSetting", request)
+        value: str | None = message_conversion.optional_field(reply, "value")
         return value
 
     def set_setting(self, name: str, value: str | None) -> Plan[None]:
-        request = admin.SetSettingRequest(namespace=self._core.namespace, name=setting_name(name))
+        request = admin.SetSettingRequest(namespace=self._context.namespace, name=setting_name(name))
         for raw in setting_value(value):
             request.value = raw.decode()
-        yield Ask("SetSetting", request)
+        yield RpcCall("SetSetting", request)
 
-    def _queue(self, queue: str) -> dict[str, Any]:
-        return {"namespace": self._core.namespace, "queue": queue}
+    def _queue_fields(self, queue: str) -> dict[str, Any]:
+        return {"namespace": self._context.namespace, "queue": queue}
 
-    def _one(self, queue: str, id_: object, exclusive_value: object) -> dict[str, Any]:
-        arguments.message_id(id_)
-        return {**self._queue(queue), "id": id_, "exclusive_value": _value(exclusive_value)}
+    def _message_fields(self, queue: str, id_: object, exclusive_value: object) -> dict[str, Any]:
+        validation.message_id(id_)
+        return {**self._queue_fields(queue), "id": id_, "exclusive_value": _encode_exclusive_value(exclusive_value)}
 
-    def _once(self, method: str, request: Any, until: float | None = None) -> Plan[Any]:
+    def _call_once(self, method: str, request: Any, until: float | None = None) -> Plan[Any]:
         """A call that is done once however often it is sent: under the next sequence of a slot, if it names none."""
         if request.request_id:
-            return (yield Ask(method, request, until))
-        slot = self._core.slots.take()
+            return (yield RpcCall(method, request, until))
+        session = self._context.sessions.acquire()
         try:
-            all_answered = slot.next_of(request.queue)
+            all_answered = session.begin_rpc(request.queue)
             if method == "Dequeue":
                 request.first_attempt = all_answered
-            request.request_id = f"{slot.name}:{slot.sequence}"
-            answer = yield Ask(method, request, until)
-            slot.answered_of(request.queue)
+            request.request_id = f"{session.name}:{session.sequence}"
+            answer = yield RpcCall(method, request, until)
+            session.rpc_answered(request.queue)
             return answer
         finally:
-            self._core.slots.give(slot)
+            self._context.sessions.release(session)
 
 
-def _value(exclusive_value: object) -> str | None:
+def _encode_exclusive_value(exclusive_value: object) -> str | None:
     if exclusive_value is None:
         return None
-    return arguments.text("exclusive_value", exclusive_value, limits.PAIR_VALUE_BYTES).decode()
+    return validation.text("exclusive_value", exclusive_value, limits.PAIR_VALUE_BYTES).decode()

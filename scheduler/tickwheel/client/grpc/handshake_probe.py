@@ -10,15 +10,15 @@ import time
 from typing import Final
 
 from tickwheel.errors import HandshakeFailed
-from tickwheel.rpc.url import ServiceUrl
+from tickwheel.rpc.url import GrpcUrl
 
-_ASK_S: Final = 2.0
+_PROBE_TIMEOUT_S: Final = 2.0
 # Before it is asked again.
 _PAUSE_S: Final = 2.0
-_UP: Final = "failed to connect to all addresses"
+_CONNECT_FAILED: Final = "failed to connect to all addresses"
 _HUNG_UP: Final = ("Socket closed", "reset by peer")
 # What the library says, and what is to do.
-_SAID: Final = (
+_TLS_FAILURES: Final = (
     (
         "CERTIFICATE_VERIFY_FAILED: ",
         "this client does not trust the certificate that is shown there ({0}): tls_ca in the url names the file of the"
@@ -36,39 +36,39 @@ _SAID: Final = (
 )
 
 
-class Handshake:
+class HandshakeProbe:
     """Of one client."""
 
-    def __init__(self, url: ServiceUrl, where: str) -> None:
+    def __init__(self, url: GrpcUrl, display_url: str) -> None:
         self._url = url
-        self._where = where
+        self._display_url = display_url
         self._answered = False
-        self._asked_at = -_PAUSE_S
+        self._probed_at = -_PAUSE_S
 
-    def is_to_ask(self, said: str) -> bool:
+    def should_probe(self, details: str) -> bool:
         """Whether `ask` may find out more than the library says. Now and then: it takes a connection."""
-        hung_up = said.startswith(_UP) and any(part in said for part in _HUNG_UP)
-        if self._answered or not hung_up or time.monotonic() - self._asked_at < _PAUSE_S:
+        hung_up = details.startswith(_CONNECT_FAILED) and any(part in details for part in _HUNG_UP)
+        if self._answered or not hung_up or time.monotonic() - self._probed_at < _PAUSE_S:
             return False
-        self._asked_at = time.monotonic()
+        self._probed_at = time.monotonic()
         return True
 
-    def answered(self) -> None:
+    def record_success(self) -> None:
         """A call was: from now on whoever hangs up is a server that ends."""
         self._answered = True
 
-    def failed(self, said: str) -> HandshakeFailed | None:
+    def permanent_error(self, details: str) -> HandshakeFailed | None:
         """The error of what the library says of an attempt, where it can be known to be for good."""
-        if not said.startswith(_UP):
+        if not details.startswith(_CONNECT_FAILED):
             return None
-        for part, means in _SAID:
-            _, found, rest = said.partition(part)
-            if found:
+        for part, means in _TLS_FAILURES:
+            _, matched, rest = details.partition(part)
+            if matched:
                 host = self._url.target.rpartition(":")[0]
                 return self._error(means.format(rest.partition(":")[0], host=host))
         return None
 
-    def ask(self) -> HandshakeFailed | None:
+    def probe_tls(self) -> HandshakeFailed | None:
         """Whether it is about TLS that the other side hangs up. Blocks, for up to 2 s."""
         host, _, port = self._url.target.rpartition(":")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -79,12 +79,12 @@ class Handshake:
             if self._url.tls_cert is not None:
                 context.load_cert_chain(self._url.tls_cert, self._url.tls_key)
             with (
-                socket.create_connection((host.strip("[]"), int(port)), _ASK_S) as plain,
+                socket.create_connection((host.strip("[]"), int(port)), _PROBE_TIMEOUT_S) as plain,
                 context.wrap_socket(plain, server_hostname=host.strip("[]")) as encrypted,
             ):
                 if not self._url.encrypted:
                     return self._error("TLS is spoken there: the url is grpcs://, not grpc://")
-                hung_up = _hangs_up(encrypted)
+                hung_up = _is_closed_by_peer(encrypted)
         except (OSError, ValueError):
             return None
         if not hung_up:
@@ -95,10 +95,10 @@ class Handshake:
         )
 
     def _error(self, text: str) -> HandshakeFailed:
-        return HandshakeFailed(f"{self._where} cannot be talked to: {text}; nothing was sent")
+        return HandshakeFailed(f"{self._display_url} cannot be talked to: {text}; nothing was sent")
 
 
-def _hangs_up(encrypted: ssl.SSLSocket) -> bool:
+def _is_closed_by_peer(encrypted: ssl.SSLSocket) -> bool:
     try:
         # A server speaks first: its settings.
         return encrypted.recv(1) == b""

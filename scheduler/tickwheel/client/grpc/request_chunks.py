@@ -6,7 +6,7 @@ from typing import Final
 
 from tickwheel.model.message import LeasedMessage, NewMessage
 from tickwheel.operations.enqueue import check_new
-from tickwheel.rpc import message_conversion as conversion
+from tickwheel.rpc import message_conversion
 from tickwheel.v1 import message_pb2 as messages
 
 # Of messages to enqueue, of their bytes, and of leases or ids; a server takes no request beyond 4 MiB.
@@ -14,29 +14,29 @@ BATCH_MESSAGES: Final = 1_000
 _BATCH_BYTES: Final = 3 * 1024 * 1024
 
 
-def batches(given: Iterable[NewMessage]) -> Iterator[list[messages.NewMessage]]:
+def chunk_new_messages(new_messages: Iterable[NewMessage]) -> Iterator[list[messages.NewMessage]]:
     """As many as fit into one call. Raises InvalidArgument for one that is wrong, before its part is there."""
-    part: list[messages.NewMessage] = []
+    chunk: list[messages.NewMessage] = []
     size = 0
-    for new in given:
+    for new in new_messages:
         check_new(new)
-        made = conversion.new_message(new)
-        bytes_ = made.ByteSize()
-        if part and (len(part) == BATCH_MESSAGES or size + bytes_ > _BATCH_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(made)
+        proto = message_conversion.new_message_to_proto(new)
+        bytes_ = proto.ByteSize()
+        if chunk and (len(chunk) == BATCH_MESSAGES or size + bytes_ > _BATCH_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(proto)
         size += bytes_
-    if part:
-        yield part
+    if chunk:
+        yield chunk
 
 
-def of_one_queue(
-    given: Sequence[LeasedMessage], results: Sequence[bytes | None] | None = None
+def chunk_leases(
+    leased_messages: Sequence[LeasedMessage], results: Sequence[bytes | None] | None = None
 ) -> Iterator[tuple[str, list[tuple[LeasedMessage, bytes | None]]]]:
     """A queue, and as many of its messages, each with its result, as fit into one call."""
-    each = zip(given, repeat(None) if results is None else results, strict=False)
-    for queue, of_queue in groupby(each, lambda item: item[0].queue):
-        part = list(of_queue)
-        for first in range(0, len(part), BATCH_MESSAGES):
-            yield queue, part[first : first + BATCH_MESSAGES]
+    pairs = zip(leased_messages, repeat(None) if results is None else results, strict=False)
+    for queue, group in groupby(pairs, lambda item: item[0].queue):
+        items = list(group)
+        for first in range(0, len(items), BATCH_MESSAGES):
+            yield queue, items[first : first + BATCH_MESSAGES]

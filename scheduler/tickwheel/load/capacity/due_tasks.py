@@ -8,30 +8,30 @@ from collections.abc import Iterable, Iterator
 from random import Random
 
 from tickwheel.load.capacity.ready_queue import Task
-from tickwheel.load.scenario.arrivals import Arrival, drawn, planned
+from tickwheel.load.scenario.arrivals import Arrival, draw_arrival, plan_arrivals
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario
 
 _DRAWS = 64
 
 
-def of_run(scenario: Scenario) -> list[Task]:
+def tasks_of_run(scenario: Scenario) -> list[Task]:
     """The tasks of a run as its producer plans them, from its start."""
-    count = scenario.most_messages
-    found = []
-    for n, arrival in enumerate(planned(scenario)):
+    count = scenario.max_messages
+    tasks = []
+    for n, arrival in enumerate(plan_arrivals(scenario)):
         if n == count:
             break
         if not arrival.is_cancelled:
-            found.append(_task(scenario.queue(arrival.queue), arrival, arrival.due_s))
-    return sorted(found, key=lambda task: task.due_s)
+            tasks.append(_task(scenario.queue(arrival.queue), arrival, arrival.due_s))
+    return sorted(tasks, key=lambda task: task.due_s)
 
 
-def of_stretch(scenario: Scenario, since_s: float, until_s: float, seed: object) -> list[Task]:
+def tasks_of_period(scenario: Scenario, since_s: float, until_s: float, seed: object) -> list[Task]:
     """Tasks that are due between two times of the day."""
-    found: list[Task] = []
+    tasks: list[Task] = []
     for queue in scenario.queues:
-        found += _of_queue(scenario, queue, since_s, until_s, Random(f"{seed}/{queue.name}"))
-    return sorted(found, key=lambda task: task.due_s)
+        tasks += _tasks_of_queue(scenario, queue, since_s, until_s, Random(f"{seed}/{queue.name}"))
+    return sorted(tasks, key=lambda task: task.due_s)
 
 
 def rate(scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float) -> float:
@@ -43,28 +43,30 @@ def rate(scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float) -
         return 0.0
     random, total = Random(f"{scenario.seed}/{queue.name}/rate"), 0.0
     for n in range(_DRAWS):
-        arrival = drawn(queue, 0.0, random)
+        arrival = draw_arrival(queue, 0.0, random)
         if not arrival.is_cancelled:
             # Evenly over the time, and at random within each part, so that no burst falls in step with it.
             time_s = since_s + (n + random.random()) * (until_s - since_s) / _DRAWS
-            total += queue.arrivals.at(time_s - arrival.delay_s)
+            total += queue.arrivals.rate_at(time_s - arrival.delay_s)
     return total / _DRAWS
 
 
-def _of_queue(scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float, random: Random) -> Iterator[Task]:
+def _tasks_of_queue(
+    scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float, random: Random
+) -> Iterator[Task]:
     if scenario.recording:
-        yield from (_recorded(scenario, queue, since_s, until_s))
+        yield from (_recorded_tasks(scenario, queue, since_s, until_s))
         return
     if queue.arrivals is None:
         return
-    most, time_s = queue.arrivals.most, since_s
-    while most and (time_s := time_s + random.expovariate(most)) < until_s:
-        arrival = drawn(queue, time_s, random)
-        if not arrival.is_cancelled and random.random() * most <= queue.arrivals.at(time_s - arrival.delay_s):
+    max_rate, time_s = queue.arrivals.max_rate, since_s
+    while max_rate and (time_s := time_s + random.expovariate(max_rate)) < until_s:
+        arrival = draw_arrival(queue, time_s, random)
+        if not arrival.is_cancelled and random.random() * max_rate <= queue.arrivals.rate_at(time_s - arrival.delay_s):
             yield _task(queue, arrival, time_s)
 
 
-def _recorded(scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float) -> Iterable[Task]:
+def _recorded_tasks(scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float) -> Iterable[Task]:
     for row in scenario.recording:
         if row.queue == queue.name and since_s <= row.arrival_s < until_s:
             yield Task(row.arrival_s, row.queue, row.run_s, row.arrival_s)

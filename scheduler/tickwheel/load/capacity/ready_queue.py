@@ -26,7 +26,7 @@ class Task:
 _Entry = tuple[float, int, Task]
 
 
-class Pending:
+class ReadyQueue:
     """``filters`` are those that workers ask by; each is known by its place among them."""
 
     def __init__(self, filters: Sequence[Mapping[str, str]]) -> None:
@@ -35,7 +35,7 @@ class Pending:
         self._heaps: list[list[_Entry]] = [[] for _ in filters]
         self._running: set[str] = set()
         # Behind a running one of their value, by the filters that they match: only the first of each comes back.
-        self._behind: dict[str, dict[tuple[int, ...], list[_Entry]]] = {}
+        self._blocked: dict[str, dict[tuple[int, ...], list[_Entry]]] = {}
         self._number = 0
 
     def add(self, task: Task) -> tuple[int, ...]:
@@ -47,14 +47,14 @@ class Pending:
 
     def take(self, number: int, limit: int) -> list[Task]:
         """The most urgent ones that match a filter."""
-        found: list[Task] = []
-        while len(found) < limit and self.has(number):
+        tasks: list[Task] = []
+        while len(tasks) < limit and self.has(number):
             _, _, task = heapq.heappop(self._heaps[number])
             task.is_pending = False
             if task.value is not None:
                 self._running.add(task.value)
-            found.append(task)
-        return found
+            tasks.append(task)
+        return tasks
 
     def has(self, number: int) -> bool:
         """Whether a filter would find something."""
@@ -64,7 +64,7 @@ class Pending:
             if not task.is_pending:
                 heapq.heappop(heap)
             elif task.value is not None and task.value in self._running:
-                self._put_behind(heapq.heappop(heap))
+                self._block(heapq.heappop(heap))
             else:
                 return True
         return False
@@ -74,28 +74,28 @@ class Pending:
         if task.value is None:
             return ()
         self._running.discard(task.value)
-        back: set[int] = set()
-        waiting = self._behind.get(task.value, {})
+        unblocked: set[int] = set()
+        waiting = self._blocked.get(task.value, {})
         for matched in list(waiting):
             self._push(heapq.heappop(waiting[matched]), matched)
-            back.update(matched)
+            unblocked.update(matched)
             if not waiting[matched]:
                 del waiting[matched]
         if not waiting:
-            self._behind.pop(task.value, None)
-        return tuple(back)
+            self._blocked.pop(task.value, None)
+        return tuple(unblocked)
 
     def _push(self, entry: _Entry, matched: Sequence[int]) -> None:
         entry[2].is_pending = True
         for n in matched:
             heapq.heappush(self._heaps[n], entry)
 
-    def _put_behind(self, entry: _Entry) -> None:
+    def _block(self, entry: _Entry) -> None:
         task = entry[2]
         task.is_pending = False
         assert task.value is not None
         matched = tuple(n for n, where in enumerate(self._filters) if _matches(where, task.metadata))
-        heapq.heappush(self._behind.setdefault(task.value, {}).setdefault(matched, []), entry)
+        heapq.heappush(self._blocked.setdefault(task.value, {}).setdefault(matched, []), entry)
 
 
 def _matches(where: Mapping[str, str], metadata: Mapping[str, str] | None) -> bool:

@@ -8,7 +8,9 @@ from tickwheel.load.scenario.scenario import QueueLoad, WorkerGroup
 from tickwheel.tasks.queue_selectors import SELECTORS, QueueSelector
 
 
-def selector(group: WorkerGroup, queues: Iterable[QueueLoad], random: Random | None = None) -> QueueSelector[QueueLoad]:
+def make_selector(
+    group: WorkerGroup, queues: Iterable[QueueLoad], random: Random | None = None
+) -> QueueSelector[QueueLoad]:
     """A selector of the group's kind over its queues."""
-    chosen = cast(type[QueueSelector[QueueLoad]], SELECTORS[group.selector])
-    return chosen([queue for queue in queues if queue.name in group.queues], random)
+    selector_class = cast(type[QueueSelector[QueueLoad]], SELECTORS[group.selector])
+    return selector_class([queue for queue in queues if queue.name in group.queues], random)

@@ -10,10 +10,10 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from tickwheel.load.capacity.ready_queue import Pending, Task
-from tickwheel.load.capacity.selector import selector
+from tickwheel.load.capacity.ready_queue import ReadyQueue, Task
+from tickwheel.load.capacity.selector import make_selector
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario, WorkerGroup
-from tickwheel.tasks.queue_selectors import QueueSelector, selected
+from tickwheel.tasks.queue_selectors import QueueSelector, select
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +24,18 @@ class Overheads:
     """A call that fetches a batch, or hears that there is none."""
     finish_s: float = 0.002
     """A call that finishes a batch."""
-    each_s: float = 0.0
+    per_message_s: float = 0.0
     """With each message: how much longer than planned a worker of a run sleeps."""
 
     def times(self, factor: float) -> "Overheads":
-        return Overheads(self.fetch_s * factor, self.finish_s * factor, self.each_s * factor)
+        return Overheads(self.fetch_s * factor, self.finish_s * factor, self.per_message_s * factor)
 
 
 _DEFAULT = Overheads()
 
 
 @dataclass(slots=True)
-class Simulated:
+class SimulationResult:
     """What became of the tasks that were due from ``since_s`` on, by queue."""
 
     waits: dict[str, list[float]] = field(default_factory=dict)
@@ -59,14 +59,14 @@ class _Wait:
     queue: QueueLoad
 
 
-_Life = Generator["float | _Wait", list[Task], None]
+_WorkerSteps = Generator["float | _Wait", list[Task], None]
 
 
 @dataclass(slots=True, eq=False)
 class _Worker:
     group: WorkerGroup
     filter: int
-    life: _Life
+    steps: _WorkerSteps
     waits: int = 0
     """How often it has begun to wait: tells the end of one wait from that of an older one."""
     waiting: QueueLoad | None = None
@@ -79,7 +79,7 @@ def simulate(
     since_s: float = 0.0,
     overheads: Overheads = _DEFAULT,
     seed: int = 1,
-) -> Simulated:
+) -> SimulationResult:
     """Let the groups' workers run all tasks, which come in order of their due times."""
     return _Simulation(scenario, groups, since_s, overheads, seed).run(tasks)
 
@@ -90,12 +90,12 @@ class _Simulation:
     ) -> None:
         self._overheads = overheads
         self._since_s = self._until_s = since_s
-        self._found = Simulated(
+        self._result = SimulationResult(
             {queue.name: [] for queue in scenario.queues}, {queue.name: [] for queue in scenario.queues}
         )
         filters = list({tuple(sorted(group.where.items())): group.where for group in groups}.values())
         self._queues = {queue.name: queue for queue in scenario.queues}
-        self._pending = {queue.name: Pending(filters) for queue in scenario.queues}
+        self._pending = {queue.name: ReadyQueue(filters) for queue in scenario.queues}
         self._waiting: dict[tuple[str, int], deque[tuple[_Worker, int]]] = {}
         self._events: list[tuple[float, int, _Worker | Task, int]] = []
         self._sequence = 0
@@ -104,49 +104,49 @@ class _Simulation:
         self._workers = []
         for group in groups:
             # One generator of a group's lots, as if its workers drew one after the other.
-            lots = selector(group, scenario.queues, Random(f"{seed}/{group.name}"))
+            group_selector = make_selector(group, scenario.queues, Random(f"{seed}/{group.name}"))
             for _ in range(group.count):
                 worker = _Worker(group, filters.index(group.where), None)  # type: ignore[arg-type]  # the next line
-                worker.life = self._life(worker, lots)
+                worker.steps = self._worker_steps(worker, group_selector)
                 self._workers.append(worker)
 
-    def run(self, tasks: Sequence[Task]) -> Simulated:
-        coming = iter(tasks)
-        task = next(coming, None)
+    def run(self, tasks: Sequence[Task]) -> SimulationResult:
+        upcoming = iter(tasks)
+        task = next(upcoming, None)
         if task is None:
-            return self._found
+            return self._result
         self._now_s, self._until_s = task.due_s, tasks[-1].due_s
         for worker in self._workers:
-            self._go_on(worker, None)
+            self._resume(worker, None)
         # Tasks are ahead of events of the same moment: who waits is there for them.
         while task is not None or self._left:
             if task is not None and (not self._events or task.due_s <= self._events[0][0]):
                 self._now_s = task.due_s
                 self._left += 1
-                self._ready(task)
-                task = next(coming, None)
+                self._add_ready(task)
+                task = next(upcoming, None)
                 continue
-            self._now_s, _, who, waits = heapq.heappop(self._events)
-            if isinstance(who, Task):
-                self._ready(who)
+            self._now_s, _, subject, waits = heapq.heappop(self._events)
+            if isinstance(subject, Task):
+                self._add_ready(subject)
             elif not waits:
-                self._go_on(who, [])
-            elif who.waiting is not None and who.waits == waits:
+                self._resume(subject, [])
+            elif subject.waiting is not None and subject.waits == waits:
                 # Its long poll is over.
-                who.waiting = None
-                self._go_on(who, [])
-        self._found.worker_s = max(0.0, self._until_s - self._since_s) * len(self._workers)
-        return self._found
+                subject.waiting = None
+                self._resume(subject, [])
+        self._result.worker_s = max(0.0, self._until_s - self._since_s) * len(self._workers)
+        return self._result
 
-    def _life(self, worker: _Worker, lots: QueueSelector[QueueLoad]) -> _Life:
+    def _worker_steps(self, worker: _Worker, group_selector: QueueSelector[QueueLoad]) -> _WorkerSteps:
         """As `worker.Worker` does it."""
         while True:
-            queue, batch = yield from self._select(worker, lots)
+            queue, batch = yield from self._select(worker, group_selector)
             if not batch:
                 batch = yield _Wait(queue)
             while not batch and self._is_idle(worker):
                 # It would ask every queue and hear of nothing: in one step, as that is most of what a night is.
-                queue = selected(lots, lambda asked: False)
+                queue = select(group_selector, lambda candidate: False)
                 batch = yield _Wait(queue)
             for left in range(queue.iterations, 0, -1):
                 if not batch:
@@ -158,51 +158,51 @@ class _Simulation:
         return not any(self._pending[name].has(worker.filter) for name in worker.group.queues)
 
     def _select(
-        self, worker: _Worker, lots: QueueSelector[QueueLoad]
+        self, worker: _Worker, group_selector: QueueSelector[QueueLoad]
     ) -> Generator[float, list[Task], tuple[QueueLoad, list[Task]]]:
-        selection = lots.select_queue()
+        selection = group_selector.select_queue()
         if not isinstance(selection, Generator):
             return selection, (yield from self._fetch(worker, selection))
         batch: list[Task] = []
         try:
-            asked = next(selection)
+            candidate = next(selection)
             while True:
-                batch = yield from self._fetch(worker, asked)
-                asked = selection.send(bool(batch))
+                batch = yield from self._fetch(worker, candidate)
+                candidate = selection.send(bool(batch))
         except StopIteration as chosen:
             return chosen.value, batch
 
     def _fetch(self, worker: _Worker, queue: QueueLoad) -> Generator[float, list[Task], list[Task]]:
         if self._overheads.fetch_s:
             yield self._overheads.fetch_s
-        return self._taken(worker, queue)
+        return self._take(worker, queue)
 
-    def _taken(self, worker: _Worker, queue: QueueLoad) -> list[Task]:
+    def _take(self, worker: _Worker, queue: QueueLoad) -> list[Task]:
         batch = self._pending[queue.name].take(worker.filter, queue.batch)
         for task in batch:
             task.attempts += 1
             if task.attempts == 1 and task.due_s >= self._since_s:
-                self._found.waits[queue.name].append(self._now_s - task.due_s)
+                self._result.waits[queue.name].append(self._now_s - task.due_s)
         return batch
 
     def _work(self, queue: QueueLoad, batch: list[Task]) -> Generator[float, list[Task], None]:
         for task in batch:
             if task.attempts == 1 and task.due_s >= self._since_s:
-                self._found.starts[queue.name].append(self._now_s - task.due_s)
+                self._result.starts[queue.name].append(self._now_s - task.due_s)
             began_s = max(self._now_s, self._since_s)
-            yield task.run_s + self._overheads.each_s
-            self._found.busy_s += max(0.0, min(self._now_s, self._until_s) - began_s)
+            yield task.run_s + self._overheads.per_message_s
+            self._result.busy_s += max(0.0, min(self._now_s, self._until_s) - began_s)
             self._wake(queue, self._pending[queue.name].release(task))
             if task.attempts > task.failures or task.attempts >= queue.max_attempts:
                 self._left -= 1
             else:
-                self._at(self._now_s + queue.backoff_s * 2 ** (task.attempts - 1) / 2, task, 0)
+                self._schedule(self._now_s + queue.backoff_s * 2 ** (task.attempts - 1) / 2, task, 0)
         if self._overheads.finish_s:
             yield self._overheads.finish_s
 
-    def _go_on(self, worker: _Worker, batch: list[Task] | None) -> None:
+    def _resume(self, worker: _Worker, batch: list[Task] | None) -> None:
         """Let a worker do what it does next."""
-        step = worker.life.send(batch) if batch is not None else next(worker.life)
+        step = worker.steps.send(batch) if batch is not None else next(worker.steps)
         if isinstance(step, _Wait):
             worker.waits += 1
             worker.waiting = step.queue
@@ -210,11 +210,11 @@ class _Simulation:
             line.append((worker, worker.waits))
             # Where there is but one queue, whoever has waited long enough waits there again.
             if len(worker.group.queues) > 1:
-                self._at(self._now_s + step.queue.long_poll_s, worker, worker.waits)
+                self._schedule(self._now_s + step.queue.long_poll_s, worker, worker.waits)
         else:
-            self._at(self._now_s + step, worker, 0)
+            self._schedule(self._now_s + step, worker, 0)
 
-    def _ready(self, task: Task) -> None:
+    def _add_ready(self, task: Task) -> None:
         queue = self._queues[task.queue]
         self._wake(queue, self._pending[task.queue].add(task))
 
@@ -226,8 +226,8 @@ class _Simulation:
                 worker, waits = line.popleft()
                 if worker.waiting is queue and worker.waits == waits:
                     worker.waiting = None
-                    self._go_on(worker, self._taken(worker, queue))
+                    self._resume(worker, self._take(worker, queue))
 
-    def _at(self, time_s: float, who: "_Worker | Task", waits: int) -> None:
+    def _schedule(self, time_s: float, subject: "_Worker | Task", waits: int) -> None:
         self._sequence += 1
-        heapq.heappush(self._events, (time_s, self._sequence, who, waits))
+        heapq.heappush(self._events, (time_s, self._sequence, subject, waits))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tickwheel.load.capacity.advice import Advice
-from tickwheel.load.run.run_result import Outcome
+from tickwheel.load.run.run_result import RunResult
 from tickwheel.load.scenario.scenario import Scenario
 
 # Of what is measured of calls, in the order of a message's life.
@@ -13,7 +13,7 @@ HARNESS = ("lag", "poll lag", "overrun")
 SHARES = (0.5, 0.9, 0.95, 0.99)
 
 
-def of_scenario(scenario: Scenario) -> dict[str, Any]:
+def scenario_document(scenario: Scenario) -> dict[str, Any]:
     """What was asked for."""
     return {
         "name": scenario.name,
@@ -28,17 +28,17 @@ def of_scenario(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def of_run(outcome: Outcome) -> dict[str, Any]:
+def run_document(outcome: RunResult) -> dict[str, Any]:
     """What came of it."""
-    meter = outcome.meter
+    measurements = outcome.measurements
     return {
-        "server": outcome.where,
+        "server": outcome.server,
         "namespace": outcome.namespace,
         "ended": outcome.ended,
         "interrupted": outcome.interrupted,
         "seconds": round(outcome.seconds, 3),
         "planned": outcome.planned,
-        "counts": {name: n for name, n in sorted(meter.counts.items()) if "/" not in name},
+        "counts": {name: n for name, n in sorted(measurements.counts.items()) if "/" not in name},
         "calls": _summaries(outcome, CALLS),
         "queues": {queue.name: _queue(outcome, queue.name) for queue in outcome.scenario.queues},
         "harness": {
@@ -47,25 +47,31 @@ def of_run(outcome: Outcome) -> dict[str, Any]:
             "was_the_bottleneck": bool(outcome.bottlenecks),
             "why": outcome.bottlenecks,
         },
-        "errors": {kind: {"count": n, "first": meter.error_texts.get(kind, "")} for kind, n in meter.errors.items()},
-        "troubles": outcome.troubles,
-        "left": outcome.left,
+        "errors": {
+            kind: {"count": n, "first": measurements.error_texts.get(kind, "")}
+            for kind, n in measurements.errors.items()
+        },
+        "troubles": outcome.problems,
+        "left": outcome.cleanup,
         "over_time": _over_time(outcome),
     }
 
 
-def _summaries(outcome: Outcome, names: Sequence[str]) -> dict[str, Any]:
-    found = {name: outcome.meter.summary(name) for name in names}
-    return {name: summary for name, summary in found.items() if summary is not None}
+def _summaries(outcome: RunResult, names: Sequence[str]) -> dict[str, Any]:
+    summaries = {name: outcome.measurements.summary(name) for name in names}
+    return {name: summary for name, summary in summaries.items() if summary is not None}
 
 
-def _queue(outcome: Outcome, name: str) -> dict[str, Any]:
+def _queue(outcome: RunResult, name: str) -> dict[str, Any]:
     lateness = outcome.lateness(name)
     return {
         # Of the scenario's own time: what was measured, times the speed-up.
         "wait_s": {f"p{100 * share:g}": outcome.waits_s("wait", name, share) for share in SHARES},
         "start_s": {f"p{100 * share:g}": outcome.waits_s("start", name, share) for share in SHARES},
-        "measured": {"wait": outcome.meter.summary(f"wait/{name}"), "start": outcome.meter.summary(f"start/{name}")},
+        "measured": {
+            "wait": outcome.measurements.summary(f"wait/{name}"),
+            "start": outcome.measurements.summary(f"start/{name}"),
+        },
         "lateness_ms": {
             "p50": lateness.percentile(0.5),
             "p99": lateness.percentile(0.99),
@@ -77,28 +83,28 @@ def _queue(outcome: Outcome, name: str) -> dict[str, Any]:
     }
 
 
-def _over_time(outcome: Outcome) -> dict[str, Any]:
+def _over_time(outcome: RunResult) -> dict[str, Any]:
     """Lists of [real seconds since the start, value]."""
-    meter, scenario = outcome.meter, outcome.scenario
-    found: dict[str, Any] = {"enqueued_per_s": meter.rate("enqueued")}
+    measurements, scenario = outcome.measurements, outcome.scenario
+    series: dict[str, Any] = {"enqueued_per_s": measurements.rate("enqueued")}
     for queue in scenario.queues:
-        found[f"backlog/{queue.name}"] = [(s.moment_s, s.counts[queue.name]["pending"]) for s in outcome.samples]
-        found[f"wait_p95_s/{queue.name}"] = [
-            (moment, seconds * scenario.speed_up) for moment, seconds in meter.series(f"wait/{queue.name}", 0.95)
+        series[f"backlog/{queue.name}"] = [(s.moment_s, s.counts[queue.name]["pending"]) for s in outcome.samples]
+        series[f"wait_p95_s/{queue.name}"] = [
+            (moment, seconds * scenario.speed_up) for moment, seconds in measurements.series(f"wait/{queue.name}", 0.95)
         ]
-        found[f"lateness_p99_ms/{queue.name}"] = outcome.lateness_over_time(queue.name, 0.99)
+        series[f"lateness_p99_ms/{queue.name}"] = outcome.lateness_over_time(queue.name, 0.99)
     for group in scenario.workers:
-        found[f"utilisation/{group.name}"] = [
-            (moment, busy / group.count) for moment, busy in meter.rate(f"busy/{group.name}")
+        series[f"utilisation/{group.name}"] = [
+            (moment, busy / group.count) for moment, busy in measurements.rate(f"busy/{group.name}")
         ]
-    return found
+    return series
 
 
-def of_advice(advice: Advice) -> dict[str, Any]:
+def advice_document(advice: Advice) -> dict[str, Any]:
     """The capacity table, and how far it can be believed."""
     return {
         "scale": advice.scenario.scale,
-        "wait_targets_s": {queue.name: advice.target.of(queue) for queue in advice.scenario.queues},
+        "wait_targets_s": {queue.name: advice.target.max_wait_s(queue) for queue in advice.scenario.queues},
         "share": advice.target.share,
         "overheads": {
             "fetch_ms": round(1e3 * advice.overheads.fetch_s, 3),
@@ -108,24 +114,24 @@ def of_advice(advice: Advice) -> dict[str, Any]:
         "workers_now": advice.scenario.worker_count,
         "hours": [
             {
-                "hour": each.hour,
-                "due_per_s": round(each.due_per_s, 4),
-                "busy": round(each.busy, 3),
-                "workers": each.workers,
-                "utilisation": round(each.utilisation, 4),
-                "waits_s": {name: round(wait, 4) for name, wait in each.waits_s.items()},
+                "hour": item.hour,
+                "due_per_s": round(item.due_per_s, 4),
+                "busy": round(item.busy, 3),
+                "workers": item.workers,
+                "utilisation": round(item.utilisation, 4),
+                "waits_s": {name: round(wait, 4) for name, wait in item.waits_s.items()},
             }
-            for each in advice.needs
+            for item in advice.needs
         ],
         "agreement": [
             {
-                "queue": each.queue,
-                "share": each.share,
-                "measured_s": round(each.measured_s, 4),
-                "simulated_s": round(each.simulated_s, 4),
-                "apart_s": round(each.apart_s, 4),
+                "queue": item.queue,
+                "share": item.share,
+                "measured_s": round(item.measured_s, 4),
+                "simulated_s": round(item.simulated_s, 4),
+                "apart_s": round(item.difference_s, 4),
             }
-            for each in advice.agreement
+            for item in advice.agreement
         ],
         "not_compared": advice.not_compared,
     }

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 _SIZE = (8.0, 2.6)
 
 
-def drawn(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def draw_plots(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Title and image of each plot that there is something for; an image is a data URI, so a page needs no files."""
     if (run := document.get("run")) is not None:
         over_time = run["over_time"]
@@ -31,7 +31,7 @@ def drawn(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         )
     needs = document["capacity"]["hours"]
     if needs:
-        yield "Workers needed, hour by hour", _image(lambda axes: _needed(axes, needs))
+        yield "Workers needed, hour by hour", _image(lambda axes: _plot_needs(axes, needs))
 
 
 def _over_time(
@@ -51,10 +51,10 @@ def _over_time(
     return plot
 
 
-def _needed(axes: Axes, needs: list[dict[str, Any]]) -> None:
-    hours = [each["hour"] for each in needs]
-    axes.bar(hours, [each["workers"] or 0 for each in needs], width=0.95, align="edge", label="needed")
-    busy = [each["busy"] for each in needs]
+def _plot_needs(axes: Axes, needs: list[dict[str, Any]]) -> None:
+    hours = [hour["hour"] for hour in needs]
+    axes.bar(hours, [hour["workers"] or 0 for hour in needs], width=0.95, align="edge", label="needed")
+    busy = [hour["busy"] for hour in needs]
     axes.step([*hours, hours[-1] + 1], [*busy, busy[-1]], where="post", color="tab:orange", label="busy in the mean")
     axes.set_xlabel("hour of the day")
     axes.set_ylabel("workers")

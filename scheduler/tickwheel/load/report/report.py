@@ -8,29 +8,29 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 import tickwheel
 from tickwheel.load.capacity.advice import Advice
 from tickwheel.load.report import document
-from tickwheel.load.report.plots import drawn
-from tickwheel.load.run.run_result import Outcome
+from tickwheel.load.report.plots import draw_plots
+from tickwheel.load.run.run_result import RunResult
 
 _PAGE = "report.html.jinja"
 
 
-def made(outcome: Outcome | None, advice: Advice) -> dict[str, Any]:
+def build_document(outcome: RunResult | None, advice: Advice) -> dict[str, Any]:
     """The document."""
     scenario = advice.scenario if outcome is None else outcome.scenario
     return {
         "tickwheel": tickwheel.__version__,
-        "scenario": document.of_scenario(scenario),
-        "run": None if outcome is None else document.of_run(outcome),
-        "capacity": document.of_advice(advice),
+        "scenario": document.scenario_document(scenario),
+        "run": None if outcome is None else document.run_document(outcome),
+        "capacity": document.advice_document(advice),
     }
 
 
-def page(found: Mapping[str, Any]) -> str:
+def render_page(report_document: Mapping[str, Any]) -> str:
     """The document as HTML."""
-    return template().render(**found, plots=list(drawn(dict(found))))
+    return load_template().render(**report_document, plots=list(draw_plots(dict(report_document))))
 
 
-def template() -> Template:
+def load_template() -> Template:
     """Everything that is put into it is text, and is escaped."""
     environment = Environment(
         loader=PackageLoader(__package__ or "", "."),

@@ -11,12 +11,12 @@ from typing import Any
 from hdrh.histogram import HdrHistogram
 
 # One hour, three digits.
-_MOST_US, _DIGITS = 3_600_000_000, 3
+_MAX_US, _DIGITS = 3_600_000_000, 3
 # A finer logarithm than any eye sees in a plot: eight steps for each doubling.
 _STEPS = 8
 
 
-class Meter:
+class Measurements:
     """Records until it is read. ``moment_s`` is real time since the run began; latencies count once it is warm."""
 
     def __init__(self, bucket_s: float, warm_up_s: float = 0.0) -> None:
@@ -36,8 +36,8 @@ class Meter:
         """One more of a kind."""
         histogram = self.histograms.get(name)
         if histogram is None:
-            histogram = self.histograms[name] = HdrHistogram(1, _MOST_US, _DIGITS)
-        histogram.record_value(min(max(round(seconds * 1e6), 0), _MOST_US))
+            histogram = self.histograms[name] = HdrHistogram(1, _MAX_US, _DIGITS)
+        histogram.record_value(min(max(round(seconds * 1e6), 0), _MAX_US))
 
     def latency_at(self, name: str, seconds: float, moment_s: float) -> None:
         """The same, and it is part of what is shown over time."""
@@ -82,10 +82,10 @@ class Meter:
             "error_texts": self.error_texts,
         }
 
-    def take(self, document: Mapping[str, Any]) -> None:
+    def merge(self, document: Mapping[str, Any]) -> None:
         """Add what another process measured."""
         for name, encoded in document["histograms"].items():
-            self.histograms.setdefault(name, HdrHistogram(1, _MOST_US, _DIGITS)).decode_and_add(encoded)
+            self.histograms.setdefault(name, HdrHistogram(1, _MAX_US, _DIGITS)).decode_and_add(encoded)
         self.counts.update(document["counts"])
         self.errors.update(document["errors"])
         self.error_texts = document["error_texts"] | self.error_texts
@@ -102,13 +102,13 @@ class Meter:
             return None
         return float(histogram.get_value_at_percentile(share * 100)) / 1e6
 
-    def together(self, names: Sequence[str]) -> HdrHistogram:
+    def combined(self, names: Sequence[str]) -> HdrHistogram:
         """The latencies of several kinds, in microseconds."""
-        found = HdrHistogram(1, _MOST_US, _DIGITS)
+        histogram = HdrHistogram(1, _MAX_US, _DIGITS)
         for name in names:
             if name in self.histograms:
-                found.add(self.histograms[name])
-        return found
+                histogram.add(self.histograms[name])
+        return histogram
 
     def mean(self, name: str) -> float | None:
         histogram = self.histograms.get(name)
@@ -122,24 +122,24 @@ class Meter:
         if histogram is None or not histogram.get_total_count():
             return None
         shares = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "p99.9": 99.9}
-        found: dict[str, float | int] = {"count": int(histogram.get_total_count())}
-        found |= {f"{key}_ms": histogram.get_value_at_percentile(share) / 1e3 for key, share in shares.items()}
-        return found | {
+        summary: dict[str, float | int] = {"count": int(histogram.get_total_count())}
+        summary |= {f"{key}_ms": histogram.get_value_at_percentile(share) / 1e3 for key, share in shares.items()}
+        return summary | {
             "max_ms": histogram.get_max_value() / 1e3,
             "mean_ms": round(histogram.get_mean_value() / 1e3, 3),
         }
 
     def series(self, name: str, share: float) -> list[tuple[float, float]]:
         """A percentile over time: (moment, seconds)."""
-        found = []
+        points = []
         for bucket, steps in sorted(self.spread.get(name, {}).items()):
             wanted, passed = share * steps.total(), 0
             for step, count in sorted(steps.items()):
                 passed += count
                 if passed >= wanted:
-                    found.append(((bucket + 0.5) * self.bucket_s, 2 ** (step / _STEPS) / 1e6))
+                    points.append(((bucket + 0.5) * self.bucket_s, 2 ** (step / _STEPS) / 1e6))
                     break
-        return found
+        return points
 
     def rate(self, name: str) -> list[tuple[float, float]]:
         """What was added, for each second of the run: (moment, amount)."""

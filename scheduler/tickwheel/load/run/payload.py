@@ -4,14 +4,14 @@ from struct import Struct
 
 # Seconds of the run since its start, by the clock that all its processes share; seconds that the work takes.
 _CONTENT = Struct(">ddI")
-LEAST_BYTES = _CONTENT.size
+MIN_BYTES = _CONTENT.size
 
 
-def packed(due_s: float, run_s: float, failures: int, size: int) -> bytes:
+def pack(due_s: float, run_s: float, failures: int, size: int) -> bytes:
     return _CONTENT.pack(due_s, run_s, failures).ljust(size, b".")
 
 
-def unpacked(payload: bytes) -> tuple[float, float, int]:
+def unpack(payload: bytes) -> tuple[float, float, int]:
     """Due, run time, failures."""
     due_s, run_s, failures = _CONTENT.unpack_from(payload)
     return due_s, run_s, failures

@@ -19,28 +19,28 @@ from time import monotonic, process_time
 from typing import Any
 
 from tickwheel import aio
-from tickwheel.load.run.measurements import Meter
+from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.run.poller import Poller
 from tickwheel.load.run.producer import Producer
 from tickwheel.load.run.worker import Worker
 from tickwheel.load.scenario.scenario import Scenario, WorkerGroup
 from tickwheel.load.scenario.source import Source
-from tickwheel.redis import url as urls
-from tickwheel.runtime.gc_freeze import leave_what_is_there
+from tickwheel.redis.url import VARIABLE
+from tickwheel.runtime.gc_freeze import freeze_gc
 
-_TELL_S = 0.5
+_PROGRESS_INTERVAL_S = 0.5
 # What is under way when it is told to stop may take so long to be answered.
 _STOP_S = 5.0
 
 
-class Child:
+class LoadProcess:
     """Carries out a job."""
 
     def __init__(self, job: dict[str, Any], tickwheel: aio.Tickwheel) -> None:
         self._job = job
         self._scenario: Scenario = Source(**job["source"]).scenario()
         self._tickwheel = tickwheel
-        self._meter = Meter(job["bucket_s"], self._scenario.warm_up_s)
+        self._measurements = Measurements(job["bucket_s"], self._scenario.warm_up_s)
         self._stopping = asyncio.Event()
         self._producer: Producer | None = None
 
@@ -51,23 +51,23 @@ class Child:
         """From ``start`` until it is told to stop; then it says what it measured."""
         await asyncio.sleep(max(0.0, start - monotonic()))
         used, began = process_time(), monotonic()
-        tasks = [asyncio.create_task(_to_its_end(each)) for each in self._duties(start)]
-        telling = asyncio.create_task(self._tell())
+        tasks = [asyncio.create_task(_await_duty(duty)) for duty in self._duties(start)]
+        reporter = asyncio.create_task(self._report_progress())
         await self._stopping.wait()
-        self._meter.counts[f"cpu_us/{self._job['name']}"] = round(1e6 * (process_time() - used))
-        self._meter.counts[f"real_us/{self._job['name']}"] = round(1e6 * (monotonic() - began))
+        self._measurements.counts[f"cpu_us/{self._job['name']}"] = round(1e6 * (process_time() - used))
+        self._measurements.counts[f"real_us/{self._job['name']}"] = round(1e6 * (monotonic() - began))
         if self._producer is None:
             for task in tasks:
                 task.cancel()
-        _, late = await asyncio.wait([*tasks, asyncio.create_task(asyncio.sleep(0))], timeout=_STOP_S)
-        for task in (*late, telling):
+        _, unfinished = await asyncio.wait([*tasks, asyncio.create_task(asyncio.sleep(0))], timeout=_STOP_S)
+        for task in (*unfinished, reporter):
             task.cancel()
-        _say({"result": self._meter.document()})
+        _write_message({"result": self._measurements.document()})
 
     def _duties(self, start: float) -> list[Awaitable[None]]:
         scenario, part, parts = self._scenario, self._job["part"], self._job["parts"]
         if self._job["role"] == "producer":
-            self._producer = Producer(scenario, self._tickwheel, self._meter, start, self._job["prefix"])
+            self._producer = Producer(scenario, self._tickwheel, self._measurements, start, self._job["prefix"])
             return [self._producer.run(self._stopping)]
         duties: list[Awaitable[None]] = []
         number = 0
@@ -75,24 +75,26 @@ class Child:
             for n in range(group.count):
                 if number % parts == part:
                     name = f"{group.name[:40]}-{n + 1}"
-                    duties.append(Worker(scenario, group, name, self._tickwheel, self._meter, start).run())
+                    duties.append(Worker(scenario, group, name, self._tickwheel, self._measurements, start).run())
                 number += 1
         for queue in scenario.queues:
             if queue.polls is not None:
                 group = WorkerGroup("polls", [queue.name])
-                worker = Worker(scenario, group, f"polls-{part + 1}", self._tickwheel, self._meter, start)
+                worker = Worker(scenario, group, f"polls-{part + 1}", self._tickwheel, self._measurements, start)
                 duties.append(Poller(scenario, queue, worker, part, parts).run())
         return duties
 
-    async def _tell(self) -> None:
+    async def _report_progress(self) -> None:
         while True:
-            counts = {key: value for key, value in self._meter.counts.items() if "/" not in key}
+            counts = {key: value for key, value in self._measurements.counts.items() if "/" not in key}
             sent = None if self._producer is None else self._producer.sent
-            _say({"counts": counts, "sent": sent, "is_done": self._producer is not None and self._producer.is_done})
-            await asyncio.sleep(_TELL_S)
+            _write_message(
+                {"counts": counts, "sent": sent, "is_done": self._producer is not None and self._producer.is_done}
+            )
+            await asyncio.sleep(_PROGRESS_INTERVAL_S)
 
 
-async def _to_its_end(duty: Awaitable[None]) -> None:
+async def _await_duty(duty: Awaitable[None]) -> None:
     await duty
 
 
@@ -102,20 +104,20 @@ async def _work() -> None:
     job = json.loads(await lines.get() or b"null")
     if job is None:
         return
-    where = os.environ.get(urls.VARIABLE) or None
+    where = os.environ.get(VARIABLE) or None
     data_dir = None if job["data_dir"] is None else Path(job["data_dir"])
     async with aio.Tickwheel(where, namespace=job["namespace"], data_dir=data_dir, drive=False) as tickwheel:
-        child = Child(job, tickwheel)
-        leave_what_is_there()
-        _say({"ready": True})
+        process = LoadProcess(job, tickwheel)
+        freeze_gc()
+        _write_message({"ready": True})
         start = await lines.get()
         if not start:
             return
-        running = asyncio.create_task(child.run(float(start)))
-        told = asyncio.create_task(lines.get())
-        await asyncio.wait([running, told], return_when=asyncio.FIRST_COMPLETED)
-        if not told.done() or told.result():
-            child.stop()
+        running = asyncio.create_task(process.run(float(start)))
+        next_line = asyncio.create_task(lines.get())
+        await asyncio.wait([running, next_line], return_when=asyncio.FIRST_COMPLETED)
+        if not next_line.done() or next_line.result():
+            process.stop()
             await running
         else:
             running.cancel()
@@ -133,7 +135,7 @@ def _read(loop: asyncio.AbstractEventLoop, lines: "asyncio.Queue[bytes]") -> Non
                 return
 
 
-def _say(document: dict[str, Any]) -> None:
+def _write_message(document: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(document) + "\n")
     sys.stdout.flush()
 

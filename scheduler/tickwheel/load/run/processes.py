@@ -18,20 +18,20 @@ _READY_S, _STOP_S = 60.0, 30.0
 _LINE_BYTES = 256 * 1024 * 1024
 
 
-class Children:
+class LoadProcesses:
     """Use it in an ``async with`` statement: at its end all have ended, however that came."""
 
     def __init__(self, jobs: list[dict[str, Any]], environment: Mapping[str, str]) -> None:
         self._jobs = jobs
         self._environment = os.environ | dict(environment)
         self._processes: list[asyncio.subprocess.Process] = []
-        self._hearing: list[asyncio.Task[None]] = []
+        self._readers: list[asyncio.Task[None]] = []
         self._ready = 0
         self._all_ready = asyncio.Event()
-        self.told: dict[str, dict[str, Any]] = {}
+        self.progress: dict[str, dict[str, Any]] = {}
         """What each said last of how far it is, by its name."""
         self.results: dict[str, dict[str, Any]] = {}
-        self.troubles: list[str] = []
+        self.problems: list[str] = []
 
     async def __aenter__(self) -> Self:
         for job in self._jobs:
@@ -46,17 +46,17 @@ class Children:
             )
             self._processes.append(process)
             self._write(process, json.dumps(job))
-            self._hearing.append(asyncio.create_task(self._hear(process, job["name"])))
+            self._readers.append(asyncio.create_task(self._read_output(process, job["name"])))
         try:
             await asyncio.wait_for(self._all_ready.wait(), _READY_S)
         except TimeoutError as error:
-            self.troubles.append(f"not ready within {_READY_S:.0f} s")
-            raise TickwheelError(f"the processes of the load: {'; '.join(self.troubles)}") from error
+            self.problems.append(f"not ready within {_READY_S:.0f} s")
+            raise TickwheelError(f"the processes of the load: {'; '.join(self.problems)}") from error
         finally:
-            if self.troubles:
+            if self.problems:
                 await self._end()
-        if self.troubles:
-            raise TickwheelError(f"the processes of the load: {'; '.join(self.troubles)}")
+        if self.problems:
+            raise TickwheelError(f"the processes of the load: {'; '.join(self.problems)}")
         return self
 
     def begin(self, start: float) -> None:
@@ -64,19 +64,19 @@ class Children:
         for process in self._processes:
             self._write(process, repr(start))
 
-    async def results_of_all(self) -> None:
+    async def stop_and_collect(self) -> None:
         """Tell all to stop, and wait for what they measured; who does not answer is given up."""
         for process in self._processes:
             self._write(process, "stop")
         until = monotonic() + _STOP_S
-        await asyncio.wait(self._hearing, timeout=max(0.0, until - monotonic()))
+        await asyncio.wait(self._readers, timeout=max(0.0, until - monotonic()))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._end()
 
-    async def _hear(self, process: asyncio.subprocess.Process, name: str) -> None:
+    async def _read_output(self, process: asyncio.subprocess.Process, name: str) -> None:
         assert process.stdout is not None
         while line := await process.stdout.readline():
             document = json.loads(line)
@@ -87,10 +87,10 @@ class Children:
             elif "result" in document:
                 self.results[name] = document["result"]
             else:
-                self.told[name] = document
+                self.progress[name] = document
         code = await process.wait()
         if name not in self.results:
-            self.troubles.append(f"{name} ended with {_exit(code)} before it told what it measured")
+            self.problems.append(f"{name} ended with {_exit(code)} before it told what it measured")
             self._all_ready.set()
 
     @staticmethod
@@ -104,13 +104,13 @@ class Children:
         for process in self._processes:
             assert process.stdin is not None
             process.stdin.close()
-        if self._hearing:
-            await asyncio.wait(self._hearing, timeout=_STOP_S)
+        if self._readers:
+            await asyncio.wait(self._readers, timeout=_STOP_S)
         for process in self._processes:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        await asyncio.gather(*self._hearing, return_exceptions=True)
+        await asyncio.gather(*self._readers, return_exceptions=True)
 
 
 def _exit(code: int) -> str:

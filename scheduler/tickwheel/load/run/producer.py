@@ -15,12 +15,12 @@ from time import monotonic
 from tickwheel import InvalidTransition, NewMessage, TickwheelError, aio
 from tickwheel.load.run import payload
 from tickwheel.load.run.batches import Batches
-from tickwheel.load.run.measurements import Meter
-from tickwheel.load.scenario.arrivals import Arrival, planned
+from tickwheel.load.run.measurements import Measurements
+from tickwheel.load.scenario.arrivals import Arrival, plan_arrivals
 from tickwheel.load.scenario.scenario import Scenario
 
 # Calls that wait for their answers. Beyond it the loop waits too, which is told as lag.
-_CALLS_MOST = 64
+_CALLS_MAX = 64
 # The loop looks again this often though nothing is planned, to hear that it is to stop.
 _IDLE_S = 0.1
 
@@ -28,22 +28,24 @@ _IDLE_S = 0.1
 class Producer:
     """Sends what is planned. ``start`` is when the run begins, by this host's monotonic clock."""
 
-    def __init__(self, scenario: Scenario, tickwheel: aio.Tickwheel, meter: Meter, start: float, prefix: str) -> None:
+    def __init__(
+        self, scenario: Scenario, tickwheel: aio.Tickwheel, measurements: Measurements, start: float, prefix: str
+    ) -> None:
         self._scenario = scenario
         self._tickwheel = tickwheel
-        self._meter = meter
+        self._measurements = measurements
         self._start = start
         self._prefix = prefix
         self._exclusive = {queue.name: queue.exclusive.key for queue in scenario.queues if queue.exclusive}
         self._sizes = {queue.name: queue.payload_bytes for queue in scenario.queues}
-        self._plan = planned(scenario)
+        self._plan = plan_arrivals(scenario)
         self._upcoming = next(self._plan, None)
         self._cancels: list[tuple[float, str, str, str]] = []
         """When, id, queue, exclusive value: a heap."""
         self._enqueues: Batches[str, tuple[str, Arrival]] = Batches(scenario.producer_batch, scenario.linger_s)
         self._cancelling: Batches[tuple[str, str], str] = Batches(scenario.producer_batch, scenario.linger_s)
-        self._calls = asyncio.Semaphore(_CALLS_MOST)
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._permits = asyncio.Semaphore(_CALLS_MAX)
+        self._in_flight: set[asyncio.Task[None]] = set()
         self.sent = 0
         self.is_done = False
 
@@ -60,97 +62,97 @@ class Producer:
             if self._is_over():
                 break
             await asyncio.sleep(max(0.0, min(self._next_s(), moment + _IDLE_S) - self._now()))
-        if self._under_way:
-            await asyncio.wait(self._under_way)
+        if self._in_flight:
+            await asyncio.wait(self._in_flight)
         self.is_done = True
 
     def _now(self) -> float:
         return monotonic() - self._start
 
     def _is_over(self) -> bool:
-        return not (self._upcoming or self._cancels or self._enqueues or self._cancelling or self._under_way)
+        return not (self._upcoming or self._cancels or self._enqueues or self._cancelling or self._in_flight)
 
     def _next_s(self) -> float:
         """When there is something to do next."""
-        upcoming_s = self._scenario.real(self._upcoming.at_s) if self._upcoming else math.inf
+        upcoming_s = self._scenario.to_real_s(self._upcoming.at_s) if self._upcoming else math.inf
         cancel_s = self._cancels[0][0] if self._cancels else math.inf
         return min(upcoming_s, cancel_s, self._enqueues.next_s, self._cancelling.next_s)
 
     def _take_arrivals(self, moment: float) -> None:
         scenario = self._scenario
-        while self._upcoming is not None and (at_s := scenario.real(self._upcoming.at_s)) <= moment:
-            if self.sent == scenario.most_messages:
+        while self._upcoming is not None and (at_s := scenario.to_real_s(self._upcoming.at_s)) <= moment:
+            if self.sent == scenario.max_messages:
                 self._upcoming = None
                 return
             self.sent += 1
             self._enqueues.add(self._upcoming.queue, at_s, (f"{self._prefix}-{self.sent}", self._upcoming))
-            self._meter.latency_at("lag", moment - at_s, at_s)
+            self._measurements.latency_at("lag", moment - at_s, at_s)
             self._upcoming = next(self._plan, None)
 
     def _take_cancels(self, moment: float) -> None:
         while self._cancels and self._cancels[0][0] <= moment:
             planned_s, id_, queue, value = heapq.heappop(self._cancels)
             self._cancelling.add((queue, value), planned_s, id_)
-            self._meter.latency_at("lag", moment - planned_s, planned_s)
+            self._measurements.latency_at("lag", moment - planned_s, planned_s)
 
     async def _begin(self, call: Coroutine[object, object, None]) -> None:
         """Start a call, once there is room for one more."""
-        await self._calls.acquire()
+        await self._permits.acquire()
         task = asyncio.create_task(call)
-        self._under_way.add(task)
-        task.add_done_callback(self._ended)
+        self._in_flight.add(task)
+        task.add_done_callback(self._on_call_end)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
-        self._calls.release()
+    def _on_call_end(self, task: asyncio.Task[None]) -> None:
+        self._in_flight.discard(task)
+        self._permits.release()
 
     async def _enqueue(self, queue: str, batch: list[tuple[float, tuple[str, Arrival]]]) -> None:
         messages = [self._message(at_s, id_, arrival) for at_s, (id_, arrival) in batch]
-        self._meter.counts["enqueue calls"] += 1
+        self._measurements.counts["enqueue calls"] += 1
         try:
             await self._tickwheel.queue(queue).enqueue_many(messages)
         except TickwheelError as error:
-            self._meter.error(error)
-            self._meter.counts["enqueue errors"] += len(batch)
+            self._measurements.error(error)
+            self._measurements.counts["enqueue errors"] += len(batch)
             return
         finally:
-            self._answered("enqueue", [at_s for at_s, _ in batch])
+            self._record_answer("enqueue", [at_s for at_s, _ in batch])
         moment = self._now()
-        self._meter.counts["enqueued"] += len(batch)
+        self._measurements.counts["enqueued"] += len(batch)
         for at_s, (id_, arrival) in batch:
-            self._meter.add("enqueued", moment)
+            self._measurements.add("enqueued", moment)
             if arrival.cancel_s is not None:
                 value = (arrival.metadata or {})[self._exclusive[queue]] if queue in self._exclusive else ""
-                heapq.heappush(self._cancels, (at_s + self._scenario.real(arrival.cancel_s), id_, queue, value))
+                heapq.heappush(self._cancels, (at_s + self._scenario.to_real_s(arrival.cancel_s), id_, queue, value))
 
     async def _cancel(self, name: str, value: str, batch: list[tuple[float, str]]) -> None:
         queue, ids, too_late = self._tickwheel.queue(name), [id_ for _, id_ in batch], 0
-        self._meter.counts["cancel calls"] += 1
+        self._measurements.counts["cancel calls"] += 1
         try:
             try:
                 await queue.cancel_many(ids, value or None)
             finally:
-                self._answered("cancel", [planned_s for planned_s, _ in batch])
+                self._record_answer("cancel", [planned_s for planned_s, _ in batch])
         except InvalidTransition:
             # One at least was too late; the others of the batch are cancelled.
             too_late = sum([await _is_too_late(queue, id_, value or None) for id_ in ids])
         except TickwheelError as error:
-            self._meter.error(error)
-            self._meter.counts["cancel errors"] += len(batch)
+            self._measurements.error(error)
+            self._measurements.counts["cancel errors"] += len(batch)
             return
-        self._meter.counts["cancelled"] += len(batch) - too_late
-        self._meter.counts["cancels too late"] += too_late
+        self._measurements.counts["cancelled"] += len(batch) - too_late
+        self._measurements.counts["cancels too late"] += too_late
 
-    def _answered(self, name: str, planned: list[float]) -> None:
+    def _record_answer(self, name: str, planned: list[float]) -> None:
         """A call has ended, or failed: left out, failed ones would make a server look fastest when it is worst."""
         moment = self._now()
         for planned_s in planned:
-            self._meter.latency_at(name, moment - planned_s, moment)
+            self._measurements.latency_at(name, moment - planned_s, moment)
 
     def _message(self, at_s: float, id_: str, arrival: Arrival) -> NewMessage:
-        real = self._scenario.real
+        real = self._scenario.to_real_s
         due_s = real(arrival.due_s)
-        content = payload.packed(due_s, real(arrival.run_s), arrival.failures, self._sizes[arrival.queue])
+        content = payload.pack(due_s, real(arrival.run_s), arrival.failures, self._sizes[arrival.queue])
         # A message that is late already is not to be later still: it is due when it was planned to be.
         delay = timedelta(seconds=due_s - self._now()) if arrival.delay_s else None
         ahead = None

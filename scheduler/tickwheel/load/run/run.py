@@ -10,23 +10,23 @@ from time import monotonic
 from typing import Any
 
 from tickwheel import InvalidArgument, TickwheelError, aio
-from tickwheel.load.run.measurements import Meter
-from tickwheel.load.run.processes import Children
-from tickwheel.load.run.run_result import Outcome, Sample
+from tickwheel.load.run.measurements import Measurements
+from tickwheel.load.run.processes import LoadProcesses
+from tickwheel.load.run.run_result import RunResult, Sample
 from tickwheel.load.scenario import arrivals
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario
 from tickwheel.load.scenario.source import Source
-from tickwheel.redis import url as urls
+from tickwheel.redis.url import VARIABLE, redact
 
 # From when all are ready to the first message; how often the run is looked at; how many points a plot has.
 _LEAD_S = 0.3
-_LOOK_S = 0.2
+_CHECK_S = 0.2
 _POINTS = 150
 _SAMPLE_S = (0.5, 10.0)
 # A server that is away keeps a run no longer than this, whatever the client would.
-_SAMPLE_MOST_S = 2.0
+_SAMPLE_TIMEOUT_S = 2.0
 # What is under way when the last message is sent has this long at least, whatever the speed.
-_DRAIN_LEAST_S = 5.0
+_DRAIN_MIN_S = 5.0
 _CANCELS = 500
 
 
@@ -60,28 +60,28 @@ async def run(
     tickwheel: aio.Tickwheel,
     stopping: asyncio.Event,
     show: Callable[[Progress], None] = lambda progress: None,
-) -> Outcome:
+) -> RunResult:
     """Run it, until all is done, a bound is reached, or ``stopping`` is set; what it came to, in each case."""
     scenario = settings.source.scenario()
     bucket_s = _bucket_s(scenario)
-    outcome = Outcome(
+    outcome = RunResult(
         scenario,
-        Meter(bucket_s),
-        "the embedded server" if settings.url is None else urls.without_password(settings.url),
+        Measurements(bucket_s),
+        "the embedded server" if settings.url is None else redact(settings.url),
         settings.namespace,
-        planned=arrivals.expected(scenario),
+        planned=arrivals.expected_count(scenario),
     )
     for queue in scenario.queues:
-        await _create(tickwheel, scenario, queue)
+        await _create_queue(tickwheel, scenario, queue)
     jobs = _jobs(settings, scenario, bucket_s)
-    async with Children(jobs, {urls.VARIABLE: settings.url or ""}) as children:
-        watch = _Watch(settings, scenario, tickwheel, children, outcome, bucket_s)
+    async with LoadProcesses(jobs, {VARIABLE: settings.url or ""}) as processes:
+        watch = _RunMonitor(settings, scenario, tickwheel, processes, outcome, bucket_s)
         await watch.run(stopping, show)
-        await children.results_of_all()
-        for result in children.results.values():
-            outcome.meter.take(result)
-        outcome.troubles += children.troubles
-    counts = outcome.meter.counts
+        await processes.stop_and_collect()
+        for result in processes.results.values():
+            outcome.measurements.merge(result)
+        outcome.problems += processes.problems
+    counts = outcome.measurements.counts
     outcome.cpu = {
         name: counts[f"cpu_us/{name}"] / counts[f"real_us/{name}"]
         for name in (job["name"] for job in jobs)
@@ -90,16 +90,16 @@ async def run(
     return outcome
 
 
-async def cancel_the_rest(tickwheel: aio.Tickwheel, scenario: Scenario, prefix: str) -> int:
+async def cancel_remaining(tickwheel: aio.Tickwheel, scenario: Scenario, prefix: str) -> int:
     """In a namespace that stays: what the run enqueued and nobody finished is cancelled; how many that were."""
     count = 0
     for queue in scenario.queues:
         for state in ("invisible", "pending", "running"):
-            found: dict[str | None, list[str]] = {}
+            ids_by_value: dict[str | None, list[str]] = {}
             async for message in tickwheel.queue(queue.name).messages(state):
                 if message.id.startswith(prefix):
-                    found.setdefault(message.exclusive_value, []).append(message.id)
-            for value, ids in found.items():
+                    ids_by_value.setdefault(message.exclusive_value, []).append(message.id)
+            for value, ids in ids_by_value.items():
                 for first in range(0, len(ids), _CANCELS):
                     part = ids[first : first + _CANCELS]
                     await tickwheel.queue(queue.name).cancel_many(part, value)
@@ -107,7 +107,7 @@ async def cancel_the_rest(tickwheel: aio.Tickwheel, scenario: Scenario, prefix: 
     return count
 
 
-class _Watch:
+class _RunMonitor:
     """Looks at the run while it goes on, and sees when it is over."""
 
     def __init__(
@@ -115,13 +115,13 @@ class _Watch:
         settings: Settings,
         scenario: Scenario,
         tickwheel: aio.Tickwheel,
-        children: Children,
-        outcome: Outcome,
+        processes: LoadProcesses,
+        outcome: RunResult,
         bucket_s: float,
     ) -> None:
         self._scenario = scenario
         self._tickwheel = tickwheel
-        self._children = children
+        self._processes = processes
         self._outcome = outcome
         self._bucket_s = bucket_s
         self._samples: list[Sample] = []
@@ -129,9 +129,9 @@ class _Watch:
         self._sent_at: float | None = None
 
     async def run(self, stopping: asyncio.Event, show: Callable[[Progress], None]) -> None:
-        self._samples.append(await self._looked(0.0))
+        self._samples.append(await self._take_sample(0.0))
         start = monotonic() + _LEAD_S
-        self._children.begin(start)
+        self._processes.begin(start)
         while True:
             moment = monotonic() - start
             if moment >= self._samples[-1].moment_s + self._bucket_s:
@@ -140,7 +140,7 @@ class _Watch:
             if await self._is_over(moment, stopping):
                 break
             try:
-                await asyncio.wait_for(stopping.wait(), _LOOK_S)
+                await asyncio.wait_for(stopping.wait(), _CHECK_S)
             except TimeoutError:
                 continue
         self._outcome.seconds = monotonic() - start
@@ -152,19 +152,19 @@ class _Watch:
         if stopping.is_set():
             outcome.ended, outcome.interrupted = "it was interrupted", True
             return True
-        if self._children.troubles:
+        if self._processes.problems:
             outcome.ended = "a process of the load ended"
             return True
-        if scenario.most_seconds is not None and moment >= scenario.most_seconds:
-            outcome.ended = f"its {scenario.most_seconds:g} s were over"
+        if scenario.max_seconds is not None and moment >= scenario.max_seconds:
+            outcome.ended = f"its {scenario.max_seconds:g} s were over"
             return True
-        if not self._children.told.get("producer", {}).get("is_done"):
+        if not self._processes.progress.get("producer", {}).get("is_done"):
             return False
         if self._sent_at is None:
             self._sent_at = moment
         if await self._sample(moment, stopping) and not self._samples[-1].live:
             return True
-        longest = max(_DRAIN_LEAST_S, scenario.real(scenario.drain_s))
+        longest = max(_DRAIN_MIN_S, scenario.to_real_s(scenario.drain_s))
         if moment >= self._sent_at + longest:
             outcome.ended = f"{longest:g} s after the last message there was still work"
             return True
@@ -172,24 +172,26 @@ class _Watch:
 
     async def _sample(self, moment: float, stopping: asyncio.Event) -> bool:
         """How the queues stand, and whether that was to be had soon: if not it is told, and they stand as they did."""
-        looking, stopped = asyncio.create_task(self._looked(moment)), asyncio.create_task(stopping.wait())
+        sampling, stopped = asyncio.create_task(self._take_sample(moment)), asyncio.create_task(stopping.wait())
         try:
-            await asyncio.wait({looking, stopped}, timeout=_SAMPLE_MOST_S, return_when=asyncio.FIRST_COMPLETED)
-            if looking.done():
-                self._samples.append(looking.result())
+            await asyncio.wait({sampling, stopped}, timeout=_SAMPLE_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+            if sampling.done():
+                self._samples.append(sampling.result())
                 return True
             if not stopping.is_set():
-                self._outcome.meter.error(TimeoutError(f"how the queues stand was not told within {_SAMPLE_MOST_S} s"))
+                self._outcome.measurements.error(
+                    TimeoutError(f"how the queues stand was not told within {_SAMPLE_TIMEOUT_S} s")
+                )
         except TickwheelError as error:
-            self._outcome.meter.error(error)
+            self._outcome.measurements.error(error)
         finally:
-            looking.cancel()
+            sampling.cancel()
             stopped.cancel()
-            await asyncio.gather(looking, stopped, return_exceptions=True)
+            await asyncio.gather(sampling, stopped, return_exceptions=True)
         self._samples.append(replace(self._samples[-1], moment_s=moment))
         return False
 
-    async def _looked(self, moment: float) -> Sample:
+    async def _take_sample(self, moment: float) -> Sample:
         queues = [self._tickwheel.queue(queue.name) for queue in self._scenario.queues]
         counts = {queue.name: await queue.counts() for queue in queues}
         lateness = {queue.name: await queue.lateness() for queue in queues}
@@ -197,21 +199,23 @@ class _Watch:
 
     def _progress(self, moment: float) -> Progress:
         counts: dict[str, int] = {}
-        for told in self._children.told.values():
-            for name, count in told["counts"].items():
+        for progress in self._processes.progress.values():
+            for name, count in progress["counts"].items():
                 counts[name] = counts.get(name, 0) + count
-        return Progress(self._outcome.planned, self._children.told.get("producer", {}).get("sent") or 0, counts, moment)
+        return Progress(
+            self._outcome.planned, self._processes.progress.get("producer", {}).get("sent") or 0, counts, moment
+        )
 
 
-async def _create(tickwheel: aio.Tickwheel, scenario: Scenario, load: QueueLoad) -> None:
+async def _create_queue(tickwheel: aio.Tickwheel, scenario: Scenario, load: QueueLoad) -> None:
     config: dict[str, Any] = {
         "lease": timedelta(seconds=load.lease_s),
         "max_attempts": load.max_attempts,
-        "backoff": timedelta(seconds=scenario.real(load.backoff_s)),
-        "backoff_max": timedelta(seconds=max(scenario.real(load.backoff_s), 1) * 600),
+        "backoff": timedelta(seconds=scenario.to_real_s(load.backoff_s)),
+        "backoff_max": timedelta(seconds=max(scenario.to_real_s(load.backoff_s), 1) * 600),
     }
     if load.exclusive is not None:
-        config |= {"exclusive_key": load.exclusive.key, "indexed": [each.key for each in load.metadata]}
+        config |= {"exclusive_key": load.exclusive.key, "indexed": [item.key for item in load.metadata]}
     queue = await tickwheel.create_queue(load.name, **config)
     counts = await queue.counts()
     if any(counts[state] for state in ("invisible", "pending", "running")):
@@ -240,8 +244,8 @@ def _jobs(settings: Settings, scenario: Scenario, bucket_s: float) -> list[dict[
 
 def _bucket_s(scenario: Scenario) -> float:
     """How long one point of the plots is."""
-    length = scenario.real(scenario.length_s)
-    if scenario.most_seconds is not None:
-        length = min(length, scenario.most_seconds)
-    least, most = _SAMPLE_S
-    return min(max(length / _POINTS, least), most)
+    length = scenario.to_real_s(scenario.length_s)
+    if scenario.max_seconds is not None:
+        length = min(length, scenario.max_seconds)
+    minimum, maximum = _SAMPLE_S
+    return min(max(length / _POINTS, minimum), maximum)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from tickwheel.load.run.measurements import Meter
+from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.scenario.scenario import Scenario
 from tickwheel.operations.inspect import Lateness
 
@@ -32,12 +32,12 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunResult:
     """One run."""
 
     scenario: Scenario
-    meter: Meter
-    where: str
+    measurements: Measurements
+    server: str
     namespace: str
     seconds: float = 0.0
     planned: int = 0
@@ -47,49 +47,49 @@ class Outcome:
     samples: Sequence[Sample] = ()
     cpu: dict[str, float] = field(default_factory=dict)
     """Of each process of the harness, how much of a core it used."""
-    troubles: list[str] = field(default_factory=list)
-    left: str = ""
+    problems: list[str] = field(default_factory=list)
+    cleanup: str = ""
     """What became of what the run had made."""
 
     @property
     def bottlenecks(self) -> list[str]:
         """Where the harness itself, and not the system, was what set the pace."""
-        found = [
+        reasons = [
             f"process '{name}' used {100 * used:.0f} % of a core"
             for name, used in sorted(self.cpu.items())
             if used > _BUSY
         ]
-        for name, what in (("lag", "the producer was"), ("poll lag", "polls were"), ("overrun", "work ended")):
-            late = self.meter.percentile(name, 0.99)
+        for name, label in (("lag", "the producer was"), ("poll lag", "polls were"), ("overrun", "work ended")):
+            late = self.measurements.percentile(name, 0.99)
             if late is not None and late > _LAG_S:
-                found.append(f"{what} {1_000 * late:.0f} ms late (p99)")
-        if found and self.cpu and max(self.cpu.values()) < _IDLE:
-            found.append(
+                reasons.append(f"{label} {1_000 * late:.0f} ms late (p99)")
+        if reasons and self.cpu and max(self.cpu.values()) < _IDLE:
+            reasons.append(
                 f"no process of it had more than {100 * max(self.cpu.values()):.0f} % of a core: others had them"
             )
-        return found
+        return reasons
 
     def lateness(self, queue: str) -> Lateness:
         """Of this run alone: a queue that was there before has a history."""
-        found = [sample.lateness[queue] for sample in self.samples if queue in sample.lateness]
-        return less(found[-1], found[0]) if found else Lateness({}, {}, 0)
+        samples = [sample.lateness[queue] for sample in self.samples if queue in sample.lateness]
+        return subtract(samples[-1], samples[0]) if samples else Lateness({}, {}, 0)
 
     def lateness_over_time(self, queue: str, share: float) -> list[tuple[float, int]]:
         """A percentile, in ms, of what became deliverable between each two looks, where anything did."""
-        found = []
+        points = []
         for before, after in pairwise(self.samples):
-            between = less(after.lateness[queue], before.lateness[queue])
+            between = subtract(after.lateness[queue], before.lateness[queue])
             if between.promoted:
-                found.append((after.moment_s, between.percentile(share)))
-        return found
+                points.append((after.moment_s, between.percentile(share)))
+        return points
 
     def waits_s(self, kind: str, queue: str, share: float) -> float | None:
         """A percentile of ``wait`` or ``start`` in the scenario's own time."""
-        found = self.meter.percentile(f"{kind}/{queue}", share)
-        return None if found is None else found * self.scenario.speed_up
+        wait_s = self.measurements.percentile(f"{kind}/{queue}", share)
+        return None if wait_s is None else wait_s * self.scenario.speed_up
 
 
-def less(after: Lateness, before: Lateness) -> Lateness:
+def subtract(after: Lateness, before: Lateness) -> Lateness:
     """What came in between."""
     return Lateness(
         {end: n - before.promoted.get(end, 0) for end, n in after.promoted.items() if n > before.promoted.get(end, 0)},

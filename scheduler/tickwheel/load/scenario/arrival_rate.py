@@ -10,10 +10,10 @@ from itertools import pairwise
 from random import Random
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.load.scenario.toml_fields import Table, items, number
+from tickwheel.load.scenario.toml_fields import TomlTable, items, number
 
 HOUR_S, DAY_S = 3_600.0, 86_400.0
-RATE_MOST = 1e6
+RATE_MAX = 1e6
 # For the mean over a time. A prime, so that no burst falls in step with it.
 _STEPS = 10_007
 
@@ -28,7 +28,7 @@ class Burst:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class ArrivalRate:
     """``times_s`` are of the day, and ascend; ``rates`` are messages a second."""
 
     times_s: tuple[float, ...]
@@ -36,11 +36,11 @@ class Curve:
     burst: Burst | None = None
 
     @property
-    def most(self) -> float:
+    def max_rate(self) -> float:
         """The highest rate there is."""
         return max(*self.rates, 0.0 if self.burst is None else self.burst.rate)
 
-    def at(self, time_s: float) -> float:
+    def rate_at(self, time_s: float) -> float:
         """The rate at a time."""
         if self.burst is not None and time_s % self.burst.every_s < self.burst.length_s:
             return self.burst.rate
@@ -49,19 +49,19 @@ class Curve:
     def count(self, since_s: float, until_s: float) -> float:
         """How many are to be expected in a time."""
         step = (until_s - since_s) / _STEPS
-        return sum(self.at(since_s + (n + 0.5) * step) for n in range(_STEPS)) * step
+        return sum(self.rate_at(since_s + (n + 0.5) * step) for n in range(_STEPS)) * step
 
     def draw(self, since_s: float, until_s: float, random: Random) -> Iterator[float]:
         """The times of arrivals, in order: of those at the highest rate, each kept by its chance (thinning)."""
-        most, time_s = self.most, since_s
-        while most and (time_s := time_s + random.expovariate(most)) < until_s:
-            if random.random() * most <= self.at(time_s):
+        max_rate, time_s = self.max_rate, since_s
+        while max_rate and (time_s := time_s + random.expovariate(max_rate)) < until_s:
+            if random.random() * max_rate <= self.rate_at(time_s):
                 yield time_s
 
-    def scaled(self, scale: float) -> "Curve":
+    def scaled(self, scale: float) -> "ArrivalRate":
         """The same day with more or fewer messages."""
         burst = None if self.burst is None else replace(self.burst, rate=self.burst.rate * scale)
-        return Curve(self.times_s, tuple(rate * scale for rate in self.rates), burst)
+        return ArrivalRate(self.times_s, tuple(rate * scale for rate in self.rates), burst)
 
     def _steady(self, time_s: float) -> float:
         # From the last point of the day the line goes on to the first of the next.
@@ -75,24 +75,24 @@ class Curve:
         return rate + (next_rate - rate) * ((time_s - self.times_s[begin]) % DAY_S) / length
 
 
-def parse(table: Table) -> Curve:
+def parse(table: TomlTable) -> ArrivalRate:
     """``arrivals`` and ``bursts`` of a queue: a rate, or points [hour, rate]."""
-    what, given = table.path("arrivals"), table.take("arrivals")
-    if isinstance(given, int | float):
-        times, rates = [0.0], [number(what, given, 0, RATE_MOST)]
+    label, value = table.path("arrivals"), table.take("arrivals")
+    if isinstance(value, int | float):
+        times, rates = [0.0], [number(label, value, 0, RATE_MAX)]
     else:
-        points = [items(f"{what}[{n}]", each, 2) for n, each in enumerate(items(what, given), 1)]
-        times = [number(f"{what}[{n}][1]", each[0], 0, 24) * HOUR_S for n, each in enumerate(points, 1)]
-        rates = [number(f"{what}[{n}][2]", each[1], 0, RATE_MOST) for n, each in enumerate(points, 1)]
+        points = [items(f"{label}[{n}]", item, 2) for n, item in enumerate(items(label, value), 1)]
+        times = [number(f"{label}[{n}][1]", item[0], 0, 24) * HOUR_S for n, item in enumerate(points, 1)]
+        rates = [number(f"{label}[{n}][2]", item[1], 0, RATE_MAX) for n, item in enumerate(points, 1)]
         if any(later <= earlier for earlier, later in pairwise(times)):
-            raise InvalidArgument(f"{what} must be points [hour, messages a second] of ascending hours, not {given}")
-    return Curve(tuple(times), tuple(rates), _burst(table.table("bursts")))
+            raise InvalidArgument(f"{label} must be points [hour, messages a second] of ascending hours, not {value}")
+    return ArrivalRate(tuple(times), tuple(rates), _burst(table.table("bursts")))
 
 
-def _burst(table: Table | None) -> Burst | None:
+def _burst(table: TomlTable | None) -> Burst | None:
     if table is None:
         return None
     every_s = table.seconds("every", 1, DAY_S)
-    found = Burst(every_s, table.seconds("length", 0.001, every_s), table.number("rate", 0, RATE_MOST))
-    table.done()
-    return found
+    burst = Burst(every_s, table.seconds("length", 0.001, every_s), table.number("rate", 0, RATE_MAX))
+    table.reject_unknown()
+    return burst

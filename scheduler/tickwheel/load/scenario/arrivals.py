@@ -34,50 +34,50 @@ class Arrival:
         return self.cancel_s is not None and self.cancel_s < self.delay_s
 
 
-def planned(scenario: Scenario) -> Iterator[Arrival]:
+def plan_arrivals(scenario: Scenario) -> Iterator[Arrival]:
     """All arrivals of the run, in order of time."""
     if scenario.recording:
-        return _recorded(scenario)
-    streams = [_of_queue(scenario, queue) for queue in scenario.queues]
+        return _recorded_arrivals(scenario)
+    streams = [_queue_arrivals(scenario, queue) for queue in scenario.queues]
     return heapq.merge(*streams, key=lambda arrival: arrival.at_s)
 
 
-def expected(scenario: Scenario) -> int:
+def expected_count(scenario: Scenario) -> int:
     """How many arrivals are to be expected, bounds included."""
     if scenario.recording:
         count = sum(_is_in(scenario, row.arrival_s) for row in scenario.recording)
     else:
         until_s = scenario.start_s + scenario.length_s
         count = round(sum(q.arrivals.count(scenario.start_s, until_s) for q in scenario.queues if q.arrivals))
-    return count if scenario.most_messages is None else min(count, scenario.most_messages)
+    return count if scenario.max_messages is None else min(count, scenario.max_messages)
 
 
-def drawn(queue: QueueLoad, at_s: float, random: Random) -> Arrival:
+def draw_arrival(queue: QueueLoad, at_s: float, random: Random) -> Arrival:
     """What arrives in a queue at a time."""
     delay_s = queue.delay.draw(random)
-    found = Arrival(at_s, queue.name, delay_s, queue.run.draw(random), _failures(queue, random))
+    arrival = Arrival(at_s, queue.name, delay_s, queue.run.draw(random), _failures(queue, random))
     if queue.cancel is not None and random.random() < queue.cancel.share:
-        found.cancel_s = queue.cancel.after.draw(random)
+        arrival.cancel_s = queue.cancel.after.draw(random)
     if queue.urgency:
-        found.deadline_s = random.choices(queue.urgency, [each.share for each in queue.urgency])[0].offset_s
+        arrival.deadline_s = random.choices(queue.urgency, [item.share for item in queue.urgency])[0].offset_s
     if queue.exclusive is not None or queue.metadata:
-        found.metadata = {each.key: each.draw(random) for each in queue.metadata}
+        arrival.metadata = {item.key: item.draw(random) for item in queue.metadata}
         if queue.exclusive is not None:
-            found.metadata[queue.exclusive.key] = queue.exclusive.draw(random)
-    return found
+            arrival.metadata[queue.exclusive.key] = queue.exclusive.draw(random)
+    return arrival
 
 
-def _of_queue(scenario: Scenario, queue: QueueLoad) -> Iterator[Arrival]:
+def _queue_arrivals(scenario: Scenario, queue: QueueLoad) -> Iterator[Arrival]:
     if queue.arrivals is None:
         return
     # Two streams, so that what arrives is the same however often a curve of another height draws.
     times, contents = Random(f"{scenario.seed}/{queue.name}/times"), Random(f"{scenario.seed}/{queue.name}")
     until_s = scenario.start_s + scenario.length_s
     for time_s in queue.arrivals.draw(scenario.start_s, until_s, times):
-        yield drawn(queue, time_s - scenario.start_s, contents)
+        yield draw_arrival(queue, time_s - scenario.start_s, contents)
 
 
-def _recorded(scenario: Scenario) -> Iterator[Arrival]:
+def _recorded_arrivals(scenario: Scenario) -> Iterator[Arrival]:
     random = {queue.name: Random(f"{scenario.seed}/{queue.name}") for queue in scenario.queues}
     for row in scenario.recording:
         if _is_in(scenario, row.arrival_s):

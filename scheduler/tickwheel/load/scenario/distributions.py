@@ -17,10 +17,10 @@ from random import Random
 from typing import Protocol
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.load.scenario.toml_fields import Table, items, number, seconds
+from tickwheel.load.scenario.toml_fields import TomlTable, items, number, seconds
 
 KINDS = ("uniform", "exponential", "lognormal", "list", "mix")
-_SIGMA_MOST = 5.0
+_SIGMA_MAX = 5.0
 
 
 class Distribution(Protocol):
@@ -42,15 +42,15 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    least: float
-    most: float
+    low: float
+    high: float
 
     @property
     def mean(self) -> float:
-        return (self.least + self.most) / 2
+        return (self.low + self.high) / 2
 
     def draw(self, random: Random) -> float:
-        return random.uniform(self.least, self.most)
+        return random.uniform(self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,40 +102,40 @@ class Mix:
 ZERO = Constant(0.0)
 
 
-def parse(what: str, value: object) -> Distribution:
+def parse(label: str, value: object) -> Distribution:
     """A distribution as a scenario writes it. Raises InvalidArgument, which names the field."""
     if not isinstance(value, dict):
-        return Constant(seconds(what, value))
-    table = Table(what, value)
+        return Constant(seconds(label, value))
+    table = TomlTable(label, value)
     if len(value) != 1 or next(iter(value)) not in KINDS:
         raise InvalidArgument(
-            f"{what} must be a duration like '15m', or a table with one of {', '.join(KINDS)}, not {value}"
+            f"{label} must be a duration like '15m', or a table with one of {', '.join(KINDS)}, not {value}"
         )
-    return _parsed(table, next(iter(value)))
+    return _parse_table(table, next(iter(value)))
 
 
-def _parsed(table: Table, kind: str) -> Distribution:
-    what = table.path(kind)
+def _parse_table(table: TomlTable, kind: str) -> Distribution:
+    label = table.path(kind)
     if kind == "lognormal":
         inner = table.table(kind)
         assert inner is not None
-        found = Lognormal(seconds(inner.path("median"), inner.take("median")), inner.number("sigma", 0, _SIGMA_MOST))
-        inner.done()
-        return found
-    given = table.take(kind)
+        lognormal = Lognormal(seconds(inner.path("median"), inner.take("median")), inner.number("sigma", 0, _SIGMA_MAX))
+        inner.reject_unknown()
+        return lognormal
+    value = table.take(kind)
     if kind == "exponential":
-        return Exponential(seconds(what, given))
+        return Exponential(seconds(label, value))
     if kind == "list":
-        return Empirical(tuple(seconds(f"{what}[{n}]", each) for n, each in enumerate(items(what, given), 1)))
+        return Empirical(tuple(seconds(f"{label}[{n}]", item) for n, item in enumerate(items(label, value), 1)))
     if kind == "uniform":
-        ends = items(what, given, 2)
-        least, most = (seconds(f"{what}[{n}]", each) for n, each in enumerate(ends[:2], 1))
-        if len(ends) != 2 or least > most:
-            raise InvalidArgument(f"{what} must be two durations, the shorter one first, not {given}")
-        return Uniform(least, most)
+        ends = items(label, value, 2)
+        low, high = (seconds(f"{label}[{n}]", item) for n, item in enumerate(ends[:2], 1))
+        if len(ends) != 2 or low > high:
+            raise InvalidArgument(f"{label} must be two durations, the shorter one first, not {value}")
+        return Uniform(low, high)
     weights, parts = [], []
-    for n, each in enumerate(items(what, given), 1):
-        pair = items(f"{what}[{n}]", each, 2)
-        weights.append(number(f"{what}[{n}][1]", pair[0], 1e-9, 1e9))
-        parts.append(parse(f"{what}[{n}][2]", pair[1]))
+    for n, item in enumerate(items(label, value), 1):
+        pair = items(f"{label}[{n}]", item, 2)
+        weights.append(number(f"{label}[{n}][1]", pair[0], 1e-9, 1e9))
+        parts.append(parse(f"{label}[{n}][2]", pair[1]))
     return Mix(tuple(weights), tuple(parts))

@@ -15,17 +15,17 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.load.scenario.arrival_rate import DAY_S
 from tickwheel.load.scenario.distributions import Empirical
 from tickwheel.load.scenario.scenario import QueueLoad, Row, Scenario, default_workers
-from tickwheel.model.validation import plain_name, shown
+from tickwheel.model.validation import plain_name, preview
 
 COLUMNS = ("queue", "arrival", "run seconds")
-_RUN_MOST_S = 86_400.0
-_LENGTH_MOST_S = 7 * DAY_S
+_RUN_MAX_S = 86_400.0
+_LENGTH_MAX_S = 7 * DAY_S
 
 
-def scenario(file: Traversable) -> Scenario:
+def read_scenario(file: Traversable) -> Scenario:
     """A recording by itself, with the settings that queues have by default, and one worker."""
     rows = read(file)
-    queues = completed([], rows)
+    queues = complete_queues([], rows)
     return Scenario(
         name=file.name.rpartition(".")[0] or file.name,
         queues=queues,
@@ -58,7 +58,7 @@ def read(file: Traversable) -> list[Row]:
     rows.sort(key=lambda row: row.arrival_s)
     # Of times of day the hour is kept; of a long count of seconds, too.
     first = rows[0].arrival_s // DAY_S * DAY_S
-    if rows[-1].arrival_s - rows[0].arrival_s > _LENGTH_MOST_S:
+    if rows[-1].arrival_s - rows[0].arrival_s > _LENGTH_MAX_S:
         raise InvalidArgument(f"{file.name} goes over more than 7 days, from its first arrival to its last")
     return [Row(row.queue, row.arrival_s - first, row.run_s) for row in rows]
 
@@ -68,7 +68,7 @@ def length_s(rows: Sequence[Row]) -> float:
     return rows[-1].arrival_s - rows[0].arrival_s + 0.001
 
 
-def completed(queues: Iterable[QueueLoad], rows: Iterable[Row]) -> list[QueueLoad]:
+def complete_queues(queues: Iterable[QueueLoad], rows: Iterable[Row]) -> list[QueueLoad]:
     """A queue for each name that was recorded: as the scenario has it, or by default, with the run times recorded."""
     runs: dict[str, list[float]] = {}
     for row in rows:
@@ -87,10 +87,10 @@ def _with_runs(queue: QueueLoad, seen: list[float]) -> QueueLoad:
 def _lines(text: str, name: str) -> Iterable[tuple[int, list[str]]]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        header = tuple(each.strip().lower().replace("_", " ") for each in next(reader, []))
+        header = tuple(column.strip().lower().replace("_", " ") for column in next(reader, []))
         if header != COLUMNS:
             raise InvalidArgument(
-                f"{name} line 1: the header must be {','.join(COLUMNS)}, not {shown(','.join(header))}"
+                f"{name} line 1: the header must be {','.join(COLUMNS)}, not {preview(','.join(header))}"
             )
         for row in reader:
             if len(row) != len(COLUMNS):
@@ -103,8 +103,8 @@ def _lines(text: str, name: str) -> Iterable[tuple[int, list[str]]]:
 def _row(row: list[str]) -> Row:
     queue, arrival, run = row
     run_s = float(run) if _is_number(run) else math.nan
-    if not 0 <= run_s <= _RUN_MOST_S:
-        raise InvalidArgument(f"run seconds must be a number from 0 to {_RUN_MOST_S:,.0f}, not {shown(run)}")
+    if not 0 <= run_s <= _RUN_MAX_S:
+        raise InvalidArgument(f"run seconds must be a number from 0 to {_RUN_MAX_S:,.0f}, not {preview(run)}")
     return Row(plain_name("queue", queue), _arrival(arrival), run_s)
 
 
@@ -115,7 +115,7 @@ def _arrival(text: str) -> float:
         at = datetime.fromisoformat(text)
     except ValueError as error:
         raise InvalidArgument(
-            f"arrival must be seconds, 0 or more, or a time like 2026-05-17T18:00:00Z, not {shown(text)}"
+            f"arrival must be seconds, 0 or more, or a time like 2026-05-17T18:00:00Z, not {preview(text)}"
         ) from error
     # The hour is that of the clock on the wall there, which is what a day's load goes by.
     return at.replace(tzinfo=UTC).timestamp()

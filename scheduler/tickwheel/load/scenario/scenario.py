@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from tickwheel import limits
-from tickwheel.load.scenario.arrival_rate import Curve
+from tickwheel.load.scenario.arrival_rate import ArrivalRate
 from tickwheel.load.scenario.distributions import ZERO, Distribution
 from tickwheel.load.scenario.metadata_values import Values
 
 # Of a server that answers in its own time, however fast the day goes by.
-_LONG_POLL_LEAST_S = 0.05
+_LONG_POLL_MIN_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class QueueLoad:
 
     name: str
     weight: int = 40
-    arrivals: Curve | None = None
+    arrivals: ArrivalRate | None = None
     delay: Distribution = ZERO
     run: Distribution = ZERO
     batch: int = 10
@@ -113,8 +113,8 @@ class Scenario:
     producer_batch: int = 1
     linger_s: float = 0.0
     """Of the real time, as are the bounds that follow."""
-    most_seconds: float | None = None
-    most_messages: int | None = None
+    max_seconds: float | None = None
+    max_messages: int | None = None
     warm_up_s: float = 0.0
     """Latencies count from then on: a start is not what a day is like."""
     recording: Sequence[Row] = ()
@@ -126,17 +126,17 @@ class Scenario:
     def queue(self, name: str) -> QueueLoad:
         return next(queue for queue in self.queues if queue.name == name)
 
-    def of_queue(self, name: str) -> "list[WorkerGroup]":
+    def groups_of_queue(self, name: str) -> "list[WorkerGroup]":
         """The groups of workers that take from a queue."""
         return [group for group in self.workers if name in group.queues]
 
-    def real(self, seconds: float) -> float:
+    def to_real_s(self, seconds: float) -> float:
         """A time of the scenario as the run has it."""
         return seconds / self.speed_up
 
     def long_poll(self, queue: QueueLoad) -> float:
         """How long a worker of the run waits at an empty queue, in real seconds."""
-        return max(_LONG_POLL_LEAST_S, self.real(queue.long_poll_s))
+        return max(_LONG_POLL_MIN_S, self.to_real_s(queue.long_poll_s))
 
     def scaled(self, scale: float) -> "Scenario":
         """The same with so many times the messages, workers, exclusive values and calls, as one day is like another."""
@@ -147,7 +147,7 @@ class Scenario:
             scale=self.scale * scale,
             queues=[_scaled(queue, scale) for queue in self.queues],
             workers=[replace(group, scale=group.scale * scale) for group in self.workers],
-            most_messages=None if self.most_messages is None else max(1, round(self.most_messages * scale)),
+            max_messages=None if self.max_messages is None else max(1, round(self.max_messages * scale)),
         )
 
 
@@ -168,10 +168,10 @@ def default_workers(queues: Sequence[QueueLoad]) -> list[WorkerGroup]:
 
 def with_workers(groups: Sequence[WorkerGroup], count: int) -> list[WorkerGroup]:
     """So many workers in all, each group with its share of them, and one at least."""
-    total, found, left = sum(group.count for group in groups), [], count
+    total, resized, left = sum(group.count for group in groups), [], count
     for n, group in enumerate(groups):
         others = len(groups) - n - 1
         share = left if not others else max(1, min(left - others, round(count * group.count / total)))
-        found.append(replace(group, hosts=1, processes=share, scale=1.0))
+        resized.append(replace(group, hosts=1, processes=share, scale=1.0))
         left -= share
-    return found
+    return resized

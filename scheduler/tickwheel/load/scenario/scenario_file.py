@@ -7,9 +7,7 @@ from pathlib import Path
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
-from tickwheel.load.scenario import arrival_rate as curve
-from tickwheel.load.scenario import distributions, recording
-from tickwheel.load.scenario import metadata_values as values
+from tickwheel.load.scenario import arrival_rate, distributions, metadata_values, recording
 from tickwheel.load.scenario.scenario import (
     Cancel,
     Polls,
@@ -20,17 +18,17 @@ from tickwheel.load.scenario.scenario import (
     WorkerGroup,
     default_workers,
 )
-from tickwheel.load.scenario.toml_fields import Table, items, seconds
-from tickwheel.model import validation as arguments
-from tickwheel.model.validation import shown
-from tickwheel.tasks.queue_selectors import MOST_WEIGHT, SELECTORS
+from tickwheel.load.scenario.toml_fields import TomlTable, items, seconds
+from tickwheel.model import validation
+from tickwheel.model.validation import preview
+from tickwheel.tasks.queue_selectors import MAX_WEIGHT, SELECTORS
 
 _DAY_S, _YEAR_S = 86_400.0, 365 * 86_400.0
 _WEEK_S = 7 * _DAY_S
-_OFFSET_MOST_S = 100 * _YEAR_S
-_WORKERS_MOST = 100_000
-_POLLS_MOST = 1e6
-_TOGETHER_MOST = 1_000
+_OFFSET_MAX_S = 100 * _YEAR_S
+_WORKERS_MAX = 100_000
+_POLLS_MAX = 1e6
+_TOGETHER_MAX = 1_000
 
 
 def read(file: Traversable) -> Scenario:
@@ -44,47 +42,47 @@ def read(file: Traversable) -> Scenario:
         raise InvalidArgument(f"{file.name} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"{file.name} is no TOML: {error}") from error
-    return _scenario(Table(f"{file.name}: ", document), file)
+    return _scenario(TomlTable(f"{file.name}: ", document), file)
 
 
-def _scenario(table: Table, file: Traversable) -> Scenario:
+def _scenario(table: TomlTable, file: Traversable) -> Scenario:
     rows = _recording(table, file)
-    queues = [_queue(each, recorded=bool(rows)) for each in table.tables("queue")]
+    queues = [_queue(item, recorded=bool(rows)) for item in table.tables("queue")]
     names = [queue.name for queue in queues]
     if not queues and not rows:
         raise InvalidArgument(f"{table.path('queue')} is missing: a scenario has one [[queue]] or more")
     if len(set(names)) < len(names):
         raise InvalidArgument(f"{table.path('queue')} names a queue twice: {', '.join(names)}")
     if rows:
-        queues = recording.completed(queues, rows)
+        queues = recording.complete_queues(queues, rows)
         names = [queue.name for queue in queues]
-    workers = [_workers(each, n, names) for n, each in enumerate(table.tables("workers"), 1)]
-    producers = table.table("producers") or Table(table.path("producers"), {})
-    bounds = table.table("bounds") or Table(table.path("bounds"), {})
-    found = Scenario(
+    workers = [_workers(item, n, names) for n, item in enumerate(table.tables("workers"), 1)]
+    producers = table.table("producers") or TomlTable(table.path("producers"), {})
+    bounds = table.table("bounds") or TomlTable(table.path("bounds"), {})
+    scenario = Scenario(
         name=Path(file.name).stem,
         about=table.text("about", ""),
         queues=queues,
         workers=workers or default_workers(queues),
-        seed=table.whole("seed", 0, 2**63 - 1, 1),
+        seed=table.integer("seed", 0, 2**63 - 1, 1),
         start_s=table.seconds("start", 0, _DAY_S, rows[0].arrival_s if rows else 0.0),
         length_s=table.seconds("length", 0.001, _WEEK_S, recording.length_s(rows) if rows else _DAY_S),
         drain_s=table.seconds("drain", 0, _YEAR_S, 3_600.0),
         speed_up=table.number("speed_up", 0.001, 1e6, 1.0),
-        producer_batch=producers.whole("batch", 1, 10_000, 1),
+        producer_batch=producers.integer("batch", 1, 10_000, 1),
         linger_s=producers.seconds("linger", 0, 60, 0.0),
-        most_seconds=bounds.seconds("seconds", 0.001, _WEEK_S) if "seconds" in bounds else None,
-        most_messages=bounds.whole("messages", 1, 10**9) if "messages" in bounds else None,
+        max_seconds=bounds.seconds("seconds", 0.001, _WEEK_S) if "seconds" in bounds else None,
+        max_messages=bounds.integer("messages", 1, 10**9) if "messages" in bounds else None,
         warm_up_s=table.seconds("warm_up", 0, _DAY_S, 0.0),
         recording=rows,
     )
     for part in (producers, bounds, table):
-        part.done()
-    _check_served(table, found)
-    return found
+        part.reject_unknown()
+    _check_served(table, scenario)
+    return scenario
 
 
-def _recording(table: Table, file: Traversable) -> list[Row]:
+def _recording(table: TomlTable, file: Traversable) -> list[Row]:
     if "recording" not in table:
         return []
     name = table.text("recording")
@@ -93,106 +91,106 @@ def _recording(table: Table, file: Traversable) -> list[Row]:
     return recording.read(file.parent / name)
 
 
-def _queue(table: Table, *, recorded: bool) -> QueueLoad:
-    found = QueueLoad(
+def _queue(table: TomlTable, *, recorded: bool) -> QueueLoad:
+    queue = QueueLoad(
         name=table.plain_name("name"),
-        weight=table.whole("weight", 1, MOST_WEIGHT, 40),
-        batch=table.whole("batch", 1, limits.DEQUEUE_MESSAGES, 10),
-        iterations=table.whole("iterations", 1, 1_000, 5),
+        weight=table.integer("weight", 1, MAX_WEIGHT, 40),
+        batch=table.integer("batch", 1, limits.DEQUEUE_MESSAGES, 10),
+        iterations=table.integer("iterations", 1, 1_000, 5),
         lease_s=table.seconds("lease", limits.LEASE_MS_MIN / 1e3, limits.LEASE_MS_MAX / 1e3, limits.LEASE_MS / 1e3),
         long_poll_s=table.seconds("long_poll", 0, limits.WAIT_MS_MAX / 1e3, 1.0),
         failures=table.number("failures", 0, 1, 0.0),
-        max_attempts=table.whole("max_attempts", 1, limits.MAX_ATTEMPTS_MAX, limits.MAX_ATTEMPTS),
+        max_attempts=table.integer("max_attempts", 1, limits.MAX_ATTEMPTS_MAX, limits.MAX_ATTEMPTS),
         backoff_s=table.seconds("backoff", 0, limits.RETENTION_MS_MAX / 1e3, limits.BACKOFF_MS / 1e3),
-        payload_bytes=table.whole("payload_bytes", 32, limits.PAYLOAD_BYTES, 200),
+        payload_bytes=table.integer("payload_bytes", 32, limits.PAYLOAD_BYTES, 200),
         polls=_polls(table.table("polls")),
         wait_target_s=table.seconds("wait_target", 0, _WEEK_S, 5.0),
     )
     if recorded:
-        table.done()
-        return found
+        table.reject_unknown()
+        return queue
     exclusive = table.table("exclusive")
-    metadata = values.parse_metadata(table.path("metadata"), table.take("metadata", {}))
-    found = replace(
-        found,
-        arrivals=curve.parse(table),
+    metadata = metadata_values.parse_metadata(table.path("metadata"), table.take("metadata", {}))
+    queue = replace(
+        queue,
+        arrivals=arrival_rate.parse(table),
         delay=distributions.parse(table.path("delay"), table.take("delay", "0s")),
         run=distributions.parse(table.path("run"), table.take("run")),
         cancel=_cancel(table.table("cancel")),
-        exclusive=None if exclusive is None else values.parse_exclusive(exclusive),
+        exclusive=None if exclusive is None else metadata_values.parse_exclusive(exclusive),
         metadata=metadata,
         urgency=_urgency(table),
     )
-    table.done()
-    return found
+    table.reject_unknown()
+    return queue
 
 
-def _polls(table: Table | None) -> Polls | None:
+def _polls(table: TomlTable | None) -> Polls | None:
     if table is None:
         return None
-    found = Polls(
-        table.number("per_second", 0.001, _POLLS_MOST),
-        table.whole("batch", 1, limits.DEQUEUE_MESSAGES, 1),
-        table.whole("together", 1, _TOGETHER_MOST, 1),
+    polls = Polls(
+        table.number("per_second", 0.001, _POLLS_MAX),
+        table.integer("batch", 1, limits.DEQUEUE_MESSAGES, 1),
+        table.integer("together", 1, _TOGETHER_MAX, 1),
     )
-    table.done()
-    return found
+    table.reject_unknown()
+    return polls
 
 
-def _cancel(table: Table | None) -> Cancel | None:
+def _cancel(table: TomlTable | None) -> Cancel | None:
     if table is None:
         return None
-    found = Cancel(table.number("share", 0, 1), distributions.parse(table.path("after"), table.take("after")))
-    table.done()
-    return found
+    cancel = Cancel(table.number("share", 0, 1), distributions.parse(table.path("after"), table.take("after")))
+    table.reject_unknown()
+    return cancel
 
 
-def _urgency(table: Table) -> list[Urgency]:
-    found = []
-    for each in table.tables("urgency"):
-        offset = each.text("offset")
-        length = seconds(each.path("offset"), offset.removeprefix("-"))
-        if length > _OFFSET_MOST_S:
-            raise InvalidArgument(f"{each.path('offset')} must be at most 100 years (36500d), not {shown(offset)}")
-        found.append(Urgency(each.number("share", 0, 1), -length if offset.startswith("-") else length))
-        each.done()
-    if found and abs(sum(each.share for each in found) - 1) > 1e-6:
-        total = sum(each.share for each in found)
+def _urgency(table: TomlTable) -> list[Urgency]:
+    urgencies = []
+    for item in table.tables("urgency"):
+        offset = item.text("offset")
+        length = seconds(item.path("offset"), offset.removeprefix("-"))
+        if length > _OFFSET_MAX_S:
+            raise InvalidArgument(f"{item.path('offset')} must be at most 100 years (36500d), not {preview(offset)}")
+        urgencies.append(Urgency(item.number("share", 0, 1), -length if offset.startswith("-") else length))
+        item.reject_unknown()
+    if urgencies and abs(sum(item.share for item in urgencies) - 1) > 1e-6:
+        total = sum(item.share for item in urgencies)
         raise InvalidArgument(f"the shares of {table.path('urgency')} must be 1 together, not {total:g}")
-    return found
+    return urgencies
 
 
-def _workers(table: Table, number: int, names: list[str]) -> WorkerGroup:
+def _workers(table: TomlTable, number: int, names: list[str]) -> WorkerGroup:
     queues = items(table.path("queues"), table.take("queues", names))
     for name in queues:
         if name not in names:
-            raise InvalidArgument(f"{table.path('queues')} must be of {', '.join(names)}, not {shown(name)}")
-    found = WorkerGroup(
+            raise InvalidArgument(f"{table.path('queues')} must be of {', '.join(names)}, not {preview(name)}")
+    group = WorkerGroup(
         name=table.text("name", f"workers {number}"),
         queues=queues,
-        hosts=table.whole("hosts", 1, _WORKERS_MOST, 1),
-        processes=table.whole("processes", 1, _WORKERS_MOST, 1),
+        hosts=table.integer("hosts", 1, _WORKERS_MAX, 1),
+        processes=table.integer("processes", 1, _WORKERS_MAX, 1),
         where=_where(table),
         selector=table.one_of("selector", list(SELECTORS), "reduced-lottery"),
     )
-    table.done()
-    return found
+    table.reject_unknown()
+    return group
 
 
-def _where(table: Table) -> dict[str, str]:
+def _where(table: TomlTable) -> dict[str, str]:
     try:
-        return arguments.filters(table.take("where", {}))
+        return validation.filters(table.take("where", {}))
     except InvalidArgument as error:
         raise InvalidArgument(f"{table.path('where')}: {error}") from error
 
 
-def _check_served(table: Table, scenario: Scenario) -> None:
+def _check_served(table: TomlTable, scenario: Scenario) -> None:
     """Raises InvalidArgument where nobody takes from a queue, or a filter asks for what no message has."""
     for queue in scenario.queues:
-        groups = scenario.of_queue(queue.name)
+        groups = scenario.groups_of_queue(queue.name)
         if not groups and queue.polls is None:
             raise InvalidArgument(f"{table.path('workers')}: nobody takes from queue {queue.name!r}")
-        known = {each.key for each in queue.metadata} | ({queue.exclusive.key} if queue.exclusive else set())
+        known = {item.key for item in queue.metadata} | ({queue.exclusive.key} if queue.exclusive else set())
         for group in groups:
             for key in group.where:
                 if key not in known:

@@ -23,40 +23,40 @@ class Source:
     seed: int | None = None
     start_s: float | None = None
     length_s: float | None = None
-    most_seconds: float | None = None
-    most_messages: int | None = None
+    max_seconds: float | None = None
+    max_messages: int | None = None
     workers: int | None = None
 
     def scenario(self) -> Scenario:
         """Read it. Raises InvalidArgument."""
-        found = _read(self.name)
+        scenario = _read(self.name)
         changes: dict[str, Any] = {
             name: value
             for name, value in asdict(self).items()
             if value is not None and name not in ("name", "scale", "workers")
         }
-        if self.start_s is not None and self.start_s > _DAY_S and not found.recording:
+        if self.start_s is not None and self.start_s > _DAY_S and not scenario.recording:
             raise InvalidArgument(f"--start is a time of the day, up to 24h, not {self.start_s / 3600:g}h")
         # How many messages is said of the whole, as the scenario says it.
-        found = replace(found, **changes).scaled(self.scale)
-        return found if self.workers is None else _with_workers(found, self.workers)
+        scenario = replace(scenario, **changes).scaled(self.scale)
+        return scenario if self.workers is None else _with_workers(scenario, self.workers)
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def shipped() -> dict[str, Traversable]:
+def shipped_scenarios() -> dict[str, Traversable]:
     """The scenarios that come with the package, by name."""
     folder = files("tickwheel.load") / "scenarios"
-    return {Path(each.name).stem: each for each in folder.iterdir() if each.name.endswith(".toml")}
+    return {Path(entry.name).stem: entry for entry in folder.iterdir() if entry.name.endswith(".toml")}
 
 
 def _read(name: str) -> Scenario:
-    if name in (known := shipped()):
+    if name in (known := shipped_scenarios()):
         return scenario_file.read(known[name])
     path = Path(name)
     if path.suffix == ".csv":
-        return recording.scenario(path)
+        return recording.read_scenario(path)
     if path.suffix == ".toml":
         return scenario_file.read(path)
     raise InvalidArgument(
