@@ -1,5 +1,5 @@
 -- Gathers what a call changes, and writes it at the end in as few commands as there are keys.
--- Needs: _words, _clock, and a caller's queue_number, history, options, exclusive.
+-- Needs: _constants, _clock, and a caller's queue_number, history, options, exclusive.
 local RESULT = '>BBI4I6'
 -- `history` from RELAYED on keeps all until it is relayed; what is over is the outbox's limit in KiB, and DROPS where
 -- events beyond it are dropped.

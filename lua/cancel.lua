@@ -2,8 +2,8 @@
 -- Invisible, Pending or Running -> Cancelled. A Running one of an exclusive queue holds its value until its worker's next
 -- call or the end of the lease, unless it is to be released at once.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _current _session _transition _pending _change
--- ARGV[1]  context (_context)
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay
+-- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention in ms I6, release at once B
 -- ARGV[4]… fields

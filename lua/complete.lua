@@ -2,12 +2,12 @@
 -- Running -> Completed, by the holder of the lease. The payload and metadata go; the header is kept for the retention,
 -- with the result where there is one.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _current _transition _pending _lease
--- ARGV[1]  context (_context)
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _transition _ready_indexes _held_leases
+-- ARGV[1]  context (_queue_context)
 -- ARGV[2]  not used (a complete is told apart by token and state)
 -- ARGV[3]  retention in ms I6, then, where any message has a result, of each the ERROR section that holds it I2c0 (empty:
 --          it has none)
--- ARGV[4]… tokens and fields of the messages (_lease)
+-- ARGV[4]… tokens and fields of the messages (_held_leases)
 -- Reply    one string: a code B for each message: DONE, ALREADY, LOST or NOT_FOUND
 -- Errors   STALECONFIG
 -- Cost     O(1) for each message of a plain queue, O(log N) of an exclusive one

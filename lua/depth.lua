@@ -1,8 +1,8 @@
 #!lua flags=no-writes
 -- Counts the Pending messages that carry every pair asked for, a bounded number of index entries a call.
 -- KEYS: config messages pairs vpairs
--- INCLUDE: _words _record _context _current _match
--- ARGV[1]  context (_context)
+-- INCLUDE: _constants _record _queue_context _require_current_config _filter_match
+-- ARGV[1]  context (_queue_context)
 -- ARGV[2]  signature c8 and the pairs asked for, each I2c0
 -- ARGV[3]  entries to walk
 -- ARGV[4]  cursor, or empty at the start

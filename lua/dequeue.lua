@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Leases the most urgent Pending messages: earliest deadline first, all of them or those that carry every pair asked for.
 -- KEYS: clock config session messages bodies inbox events counts lateness ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _context _idle _session _record _clock _transition _pending _match _walk
--- ARGV[1]  context (_context); option HEADS asks for the next deadline too
+-- INCLUDE: _constants _queue_context _empty_queue_exit _session _record _clock _transition _ready_indexes _filter_match _filter_walk
+-- ARGV[1]  context (_queue_context); option HEADS asks for the next deadline too
 -- ARGV[2]  session (_session)
 -- ARGV[3]  limit I2, lease of the call I4 (0: the message's, else the queue's), lease of the queue I4, bytes to answer I4,
 --          bytes of payloads that are in `bodies` I4, entries to walk I4, token c16, worker (the rest)

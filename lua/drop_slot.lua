@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Deletes a slot of the wheel's level 2, all of whose timers have been answered, unless it has grown meanwhile.
 -- KEYS: clock slots slot
--- INCLUDE: _fence
--- ARGV[1]  fence I8 I8 (_fence)
+-- INCLUDE: _require_fence
+-- ARGV[1]  fence I8 I8 (_require_fence)
 -- ARGV[2]  the slot's name `2:number`
 -- ARGV[3]  how many chunks the caller has read and answered
 -- Reply    0: the slot is gone; otherwise its length in chunks, and nothing was changed

@@ -1,13 +1,13 @@
 #!lua
 -- Adds messages to a queue; each is Invisible until its due time, or Pending at once.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _staged _clock _context _transition _pending
--- ARGV[1]  context (_context)
+-- INCLUDE: _constants _record _staged_bodies _clock _queue_context _transition _ready_indexes
+-- ARGV[1]  context (_queue_context)
 -- ARGV[2]  clock guard in ms I4, longest delay in ms I6
 -- ARGV[3]  for each message: record flags B, input B, when I6. Input 1: `when` is the due time, not a delay; 2: the
 --          deadline is relative
 -- ARGV[4]… two for each message: field, and its record from the digest on, where the nonce is one that no other call
---          has: a call sent again is known by it. With BODY the payload is not there (_staged)
+--          has: a call sent again is known by it. With BODY the payload is not there (_staged_bodies)
 -- Reply    one string: code B and state B for each message; DONE, ALREADY, CONFLICT, or INVALID: due later than may be
 -- Errors   STALECONFIG, BLOCKED, OUTBOXFULL (bytes in it, limit); out of memory, refused before it starts
 -- Cost     O(log N) for each Pending message and pair, O(1) for each Invisible one

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
 -- Says where a message stands: its record, who holds its exclusive value, and how many are ahead of it.
 -- KEYS: clock config messages bodies ready waiting locks
--- INCLUDE: _words _record _clock _context _current
--- ARGV[1]  context (_context)
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config
+-- ARGV[1]  context (_queue_context)
 -- ARGV[2]  name
 -- Reply    {now I6 and ahead in `ready` I6 and ahead in its value I6 (2^48-1: does not apply), record, name of the holder, record of the holder}
 -- Errors   STALECONFIG

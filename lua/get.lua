@@ -1,8 +1,8 @@
 #!lua flags=no-writes
 -- Reads one message.
 -- KEYS: clock config messages bodies
--- INCLUDE: _words _record _clock _context _current
--- ARGV[1]  context (_context)
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config
+-- ARGV[1]  context (_queue_context)
 -- ARGV[2]  name
 -- Reply    {now I6, record, body}; an empty record where there is none
 -- Errors   STALECONFIG

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Errored -> Pending, with its attempts counted from zero.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _current _session _transition _pending _change _room
--- ARGV[1]  context (_context)
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _require_outbox_room
+-- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]… fields
 -- Reply    one string: a result (code B, state B, version I4, now I6) for each: DONE, INVALID or NOT_FOUND

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- Running -> Pending at once, by the holder of the lease, as if it had not been delivered: the attempt is not counted.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _current _session _transition _pending _change _lease
--- ARGV[1]  context (_context)
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _held_leases
+-- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention of cancelled I6
--- ARGV[4]… tokens and fields of the messages (_lease)
+-- ARGV[4]… tokens and fields of the messages (_held_leases)
 -- Reply    one string: a result (code B, state B, version I4, now I6) for each: DONE, LOST or NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message and pair

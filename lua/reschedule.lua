@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Gives an Invisible or Pending message a new due time, a new deadline, or both.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _current _session _transition _pending _change _room
--- ARGV[1]  context (_context)
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _require_outbox_room
+-- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  clock guard in ms I4, longest delay in ms I6
 -- ARGV[4]… for each message: input B, when I6, deadline I8, field. Input 1: `when` is the due time, not a delay; 2: the

@@ -103,7 +103,7 @@ def clock_cost_us(shard: ManualTimeShard, calls: int) -> float:
     shard.tickwheel.create_queue(QUEUE)
     for _ in range(5):
         for clock, samples in costs.items():
-            script = load("claim", clock)
+            script = load("claim_shard", clock)
             sha = shard.server.redis.script_load(script.source)
             with shard.server.redis.pipeline(transaction=False) as pipe:
                 for _ in range(calls):

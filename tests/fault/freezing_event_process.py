@@ -43,7 +43,7 @@ def raise_epoch(ensemble: ZooKeeperSession, node: str, candidate: str, who: byte
 
 
 def execute(link: ShardConnection, command: Any) -> Any:
-    if not (isinstance(command, Call) and command.script.name == "claim"):
+    if not (isinstance(command, Call) and command.script.name == "claim_shard"):
         return _execute(link, command)
     stop()
     try:

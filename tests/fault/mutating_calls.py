@@ -86,10 +86,10 @@ CALLS: dict[str, Call] = {
     "cancel many": Call("cancel", lambda on: on.work.cancel_many(MANY), 12),
     "cancel many, some twice": Call("cancel", lambda on: on.work.cancel_many([*MANY, "later1", "held"]), 13),
     "cancel many, one of which is not there": Call("cancel", lambda on: on.work.cancel_many([*MANY, "no"]), 12),
-    "create a queue": Call("create", lambda on: on.tickwheel.create_queue("new", lease=HOUR), 0),
-    "change a queue": Call("configure", lambda on: on.tickwheel.create_queue("work", update=True, lease=HOUR), 0),
+    "create a queue": Call("create_queue", lambda on: on.tickwheel.create_queue("new", lease=HOUR), 0),
+    "change a queue": Call("update_queue", lambda on: on.tickwheel.create_queue("work", update=True, lease=HOUR), 0),
     "set a setting": Call("set_setting", lambda on: on.tickwheel.set_setting("a", "b"), 0),
-    "block": Call("configure", lambda on: on.work.block(enqueue=False), 0),
+    "block": Call("update_queue", lambda on: on.work.block(enqueue=False), 0),
 }
 
 

@@ -94,7 +94,7 @@ def test_a_cascade_moves_as_many_timers_as_it_may_in_chunks_of_their_size(
     # In bursts of the same time, and scattered: neighbours go to the same child, or each to another.
     delays = [timedelta(hours=3, milliseconds=n // 40 * 4_000 + n % 2 * n * 50) for n in range(MESSAGES)]
     queue.enqueue_many(NewMessage(delay=delay) for delay in delays)
-    with calls_of("cascade", look):
+    with calls_of("cascade_slot", look):
         clock.advance(timedelta(hours=4))
     assert enough <= max(moved) < enough + chunk
     assert max(chunks) == chunk

@@ -169,7 +169,7 @@ def test_a_namespace_that_is_made_anew_with_other_shards_ends_who_drives_those_o
 SWAPPED: dict[str, dict[str, Any]] = {"first": {}, "second": {"exclusive_key": "of"}}
 STAMP_IGNORED = Mutant(
     "a stamp is ignored",
-    "_leader",
+    "_driver_context",
     "if call('HGET', config, 'version') ~= sub(ARGV[3], 1, 8) then",
     "if sub(call('HGET', config, 'version') or '', 1, 4) ~= sub(ARGV[3], 1, 4) then",
 )

@@ -28,7 +28,9 @@ CLAIMS = [
 def claim(client: Any, wanted: Claim) -> None:
     shard = FencedShard(NAMESPACE, wanted.shard)
     call = scripts.bind(
-        shard.script("claim"), shard.keys | {"slot": ""}, [pack_fence(*wanted.fence), wanted.election, "", wanted.owner]
+        shard.script("claim_shard"),
+        shard.keys | {"slot": ""},
+        [pack_fence(*wanted.fence), wanted.election, "", wanted.owner],
     )
     client.eval(call.script.source, len(call.keys), *call.keys, *call.args)
 

@@ -25,7 +25,7 @@ from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.integration
 
-SCRIPTS = {"file", "cascade", "drop_slot", "promote", "expire", "retire"}
+SCRIPTS = {"file_timers", "cascade_slot", "drop_slot", "promote", "expire", "retire"}
 DEPOSED = bytes(16)
 
 
@@ -64,7 +64,7 @@ def test_a_deposed_process_is_refused_before_every_call_of_its_successor(
 
 def test_no_claim_goes_below_the_fence_that_holds_the_shard(tw: Tickwheel, server: Any) -> None:
     """A late claim, of an earlier epoch or of the connection before this one, changes nothing."""
-    script = load("claim", FRAGMENT)
+    script = load("claim_shard", FRAGMENT)
     key = shard_key("claimed", 0, "clock")
     server.hset(key, "now", 1)
 
@@ -94,7 +94,7 @@ def test_who_is_refused_at_its_claim_gives_its_leadership_up_and_drives_once_it_
     ):
         epoch = eventually(lambda: process.health()[0].epoch, "it drives")
         newer = pack_fence(epoch + 1, 0)
-        server.eval(load("claim").source, 1, shard_key(namespace, 0, "clock"), newer, "zookeeper", "", "host:1")
+        server.eval(load("claim_shard").source, 1, shard_key(namespace, 0, "clock"), newer, "zookeeper", "", "host:1")
         queue = tickwheel.queue("jobs")
         queue.enqueue(delay=timedelta(milliseconds=1))
         assert len(queue.dequeue(wait=timedelta(seconds=20))) == 1

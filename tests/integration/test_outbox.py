@@ -63,7 +63,7 @@ def trim(tickwheel: Tickwheel, server: Any, count: int, *, first: bytes | None =
     keys = [shard_key(tickwheel._context.namespace, 0, name) for name in ("clock", "events")]
     server.hset(keys[0], "fence", pack_fence(1, 1))
     size = sum(len(entry) for _, entry in there[:count])
-    script = server.register_script(load("trim").source)
+    script = server.register_script(load("trim_outbox").source)
     cut, left, size, *_ = script(keys, [pack_fence(1, 1), first or there[0][0], there[count][0], size])
     assert (left, size) == (len(entries(tickwheel, server)), clock_of(tickwheel, server, "outbox"))
     return int(cut)

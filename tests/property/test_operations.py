@@ -42,7 +42,7 @@ IN_CI = settings(
 
 # Groups of pairs are parked while their value is leased: here so few of a value that there are always some too many.
 FEW_PARKED = Mutant(
-    "few are parked", "_pending", "PARKED_AT_ENTER, PARKED_MAX = 16, 64", "PARKED_AT_ENTER, PARKED_MAX = 1, 2"
+    "few are parked", "_ready_indexes", "PARKED_AT_ENTER, PARKED_MAX = 16, 64", "PARKED_AT_ENTER, PARKED_MAX = 1, 2"
 )
 
 

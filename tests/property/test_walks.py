@@ -23,7 +23,7 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 # Every entry that a walk reads is told to whoever monitors the server.
 TOLD = Mutant(
     "entries are counted",
-    "_words",
+    "_constants",
     "local BIAS",
     """call = function(command, ...)
     local answer = redis.call(command, ...)
@@ -153,10 +153,10 @@ def test_over_shards_the_exact_order_is_that_of_a_plain_sort(
 @pytest.mark.parametrize(
     "mutant",
     [
-        Mutant("a match by signature is a match", "_match", "if not carried[asked[n]] then", "if false then"),
+        Mutant("a match by signature is a match", "_filter_match", "if not carried[asked[n]] then", "if false then"),
         Mutant("a value is passed over", "depth", "while budget > 1 do", "while budget > 0 do"),
-        Mutant("the uncertain is certain", "_walk", "if best[n][1] < deadline or", "if true or"),
-        Mutant("the rest of a value is forgotten", "_walk", "inner or ''", "''"),
+        Mutant("the uncertain is certain", "_filter_walk", "if best[n][1] < deadline or", "if true or"),
+        Mutant("the rest of a value is forgotten", "_filter_walk", "inner or ''", "''"),
     ],
     ids=lambda mutant: mutant.name.replace(" ", "-"),
 )

@@ -127,7 +127,9 @@ def test_no_duty_waits_until_promotion_has_caught_up(world: World, in_memory: bo
             scripts.append(command.script.name)
     assert scripts.count("promote") >= 100
     # A slot is dropped when all of it is answered, so that comes last. What is in memory is cascaded already.
-    for duty in ("file", "expire", "retire") if in_memory else ("file", "cascade", "expire", "retire"):
+    for duty in (
+        ("file_timers", "expire", "retire") if in_memory else ("file_timers", "cascade_slot", "expire", "retire")
+    ):
         assert scripts[: scripts.index(duty)].count("promote") <= most, duty
 
 

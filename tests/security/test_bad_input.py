@@ -106,7 +106,7 @@ def test_every_argument_of_every_call_is_in_the_table() -> None:
         ("durability", "replica:٣"), ("durability", 1), ("durability", True),
         ("drive", 1), ("drive", "yes"), ("history", "none"), ("history", 1), ("auto_create", 1),
         ("clock_guard", 1), ("clock_guard", timedelta(milliseconds=249)), ("clock_guard", timedelta(hours=2)),
-        ("clock", 5), ("clock", None), ("clock", "_words"), ("clock", ["_clock"]), ("clock", "a\0"),
+        ("clock", 5), ("clock", None), ("clock", "_constants"), ("clock", ["_clock"]), ("clock", "a\0"),
         ("timeout", 1), ("timeout", timedelta(0)), ("timeout", -timedelta(seconds=1)), ("timeout", timedelta.max),
     ],
 )  # fmt: skip

@@ -183,13 +183,15 @@ def watched(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> 
         everything(tw, clock)
         # The client sends it where there are replicas to wait for.
         tw._run(
-            send_request(Request(0, call=Call(scripts.load("barrier"), [tw._context.keys(0, "plain")["clock"]], [])))
+            send_request(
+                Request(0, call=Call(scripts.load("replication_barrier"), [tw._context.keys(0, "plain")["clock"]], []))
+            )
         )
         # The relay sends it when Kafka has acknowledged what it cuts.
         keys = [tw._context.keys(0, "plain")[name] for name in ("clock", "events")]
         (first, _), (second, _) = server.xrange(keys[1], count=2)
         args = [server.hget(keys[0], "fence"), first, second, 1]
-        tw._run(send_request(Request(0, call=Call(scripts.load("trim", "_clock_test"), keys, args))))
+        tw._run(send_request(Request(0, call=Call(scripts.load("trim_outbox", "_clock_test"), keys, args))))
         # An operator's.
         tw._run(reset_epoch(tw._context, 0))
         return list(calls(monitor.lines(), names))
@@ -198,7 +200,7 @@ def watched(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> 
 def test_every_script_is_used_by_python(watched: list[Watched]) -> None:
     several = any(b"{1}" in key for call in watched for key in call.declared)
     # Only the orders of several shards are compared before.
-    assert {call.name for call in watched} == set(scripts.names()) - (set() if several else {"peek"})
+    assert {call.name for call in watched} == set(scripts.names()) - (set() if several else {"peek_orders"})
 
 
 def test_a_script_touches_no_key_that_it_did_not_declare(watched: list[Watched], server: Any) -> None:
@@ -223,7 +225,7 @@ def test_all_keys_of_a_call_are_of_one_shard(watched: list[Watched]) -> None:
 
 def test_scripts_that_only_read_write_nothing(watched: list[Watched], server: Any) -> None:
     reading = {name for name in scripts.names() if "no-writes" in scripts.load(name).source.splitlines()[0]}
-    assert reading == {"counts", "depth", "explain", "forecast", "get", "rights"}
+    assert reading == {"counts", "depth", "explain", "forecast", "get", "check_permissions"}
     used = {command[0].decode().lower() for call in watched if call.name in reading for command in call.commands}
     flags = {name: about["flags"] for name, about in server.command().items() if name in used}
     assert flags.keys() == used

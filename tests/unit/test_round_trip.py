@@ -30,7 +30,7 @@ pytestmark = pytest.mark.unit
 A, B = "a:1", "b:2"
 # Shard 3 is at A, shard 63 at B.
 HALVES = [[0, 8_191, [b"a", 1]], [8_192, HASH_SLOTS - 1, [b"b", 2]]]
-BARRIER = load("barrier")
+BARRIER = load("replication_barrier")
 
 
 def cluster() -> Topology:

@@ -1,4 +1,4 @@
-"""What one record implies: the entries that scripts keep for it in each index (`lua/_pending.lua`)."""
+"""What one record implies: the entries that scripts keep for it in each index (`lua/_ready_indexes.lua`)."""
 
 from dataclasses import dataclass
 from struct import Struct

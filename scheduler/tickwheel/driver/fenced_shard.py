@@ -8,7 +8,7 @@ from tickwheel.driver.commands import Command, ScriptError
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.storage import keys, scripts
 
-# As `claim.lua` says it.
+# As `claim_shard.lua` says it.
 _HOLDER_EPOCH = re.compile(r"by epoch ([0-9]+)$")
 
 

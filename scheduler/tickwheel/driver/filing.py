@@ -1,4 +1,4 @@
-"""Which timers go into which slots: the content of one call of `file.lua`."""
+"""Which timers go into which slots: the content of one call of `file_timers.lua`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class Filing:
                     timers.append(timer)
 
     def arguments(self) -> list[bytes | int | str]:
-        """What `file.lua` wants to know of each slot, in the order of `slots`."""
+        """What `file_timers.lua` wants to know of each slot, in the order of `slots`."""
         args: list[bytes | int | str] = []
         for (level, slot_number), timers in self.slots.items():
             chunks = [b"".join(timers[first : first + CHUNK_TIMERS]) for first in range(0, len(timers), CHUNK_TIMERS)]

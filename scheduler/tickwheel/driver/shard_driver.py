@@ -72,7 +72,7 @@ class ShardDriver:
         self._stats = stats
         self._shard = FencedShard(namespace, shard, clock_fragment)
         self._file, self._cascade, self._drop_slot, self._claim = map(
-            self._shard.script, ("file", "cascade", "drop_slot", "claim")
+            self._shard.script, ("file_timers", "cascade_slot", "drop_slot", "claim_shard")
         )
         self._inbox_batch_size = AdaptiveBatchSize(READ_TIMERS)
         self._more_in_inbox = False

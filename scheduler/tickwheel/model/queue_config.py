@@ -58,11 +58,11 @@ class QueueConfig:
         return _VERSION.pack(self.version, self.uid)
 
     def context(self, history: int, options: int = 0) -> bytes:
-        """What a client's script call says of the queue (`lua/_context.lua`)."""
+        """What a client's script call says of the queue (`lua/_queue_context.lua`)."""
         return _CONTEXT.pack(self.version, self.uid, self.number, self._options() | options, history)
 
     def leader_context(self, history: int) -> bytes:
-        """What an event process's script call says of the queue (`lua/_leader.lua`)."""
+        """What an event process's script call says of the queue (`lua/_driver_context.lua`)."""
         return self.context(history) + _LEADER.pack(
             self.max_attempts, *divmod(self.retention_ms, 2**32), *divmod(self.errored_retention_ms, 2**32)
         )

@@ -156,7 +156,7 @@ class NamespaceContext:
 
     def push_config_version(self, queue: str, config: QueueConfig, shards: Sequence[int]) -> Plan[None]:
         """Give shards their copy of a configuration's version."""
-        yield Round([Request(s, self.call("adopt", s, queue, [config.packed_version])) for s in shards])
+        yield Round([Request(s, self.call("sync_queue_version", s, queue, [config.packed_version])) for s in shards])
 
     def call_in_session(
         self,

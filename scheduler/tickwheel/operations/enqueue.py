@@ -28,7 +28,7 @@ _DEADLINE = Struct(">Q")
 _OVERRIDES = Struct(">IH")
 _CALL = Struct(">IHI")
 _ABSOLUTE, _RELATIVE_DEADLINE = 1, 2
-# What an entry counts for in the budget of a call, as in `lua/_pending.lua`.
+# What an entry counts for in the budget of a call, as in `lua/_ready_indexes.lua`.
 _WEIGHT, _EXCLUSIVE_WEIGHT = 4, 16
 
 

@@ -28,7 +28,7 @@ def shares_per_shard(
         def build(config: QueueConfig, shard: int) -> Request:
             bounds = _BOUNDS.pack(limit, limits.CALL_ENTRIES)
             args = [config.context(context.history), bounds, cursors[shard], where]
-            return Request(shard, context.call("peek", shard, queue, args))
+            return Request(shard, context.call("peek_orders", shard, queue, args))
 
         shards = list(cursors)
         replies = yield from context.call_shards(queue, shards, build)

@@ -101,7 +101,7 @@ def publish_config(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
 def _create(context: NamespaceContext, queue: str, config: QueueConfig) -> Plan[bool]:
     return (
         yield from _call_on_metadata_shard(
-            context, "create", [queue, config.to_bytes(), limits.QUEUES_MAX, os.urandom(4), context.shards]
+            context, "create_queue", [queue, config.to_bytes(), limits.QUEUES_MAX, os.urandom(4), context.shards]
         )
     )
 
@@ -109,7 +109,7 @@ def _create(context: NamespaceContext, queue: str, config: QueueConfig) -> Plan[
 def _configure(context: NamespaceContext, queue: str, config: QueueConfig, expected_version: int) -> Plan[bool]:
     return (
         yield from _call_on_metadata_shard(
-            context, "configure", [queue, expected_version, config.to_bytes(), context.shards]
+            context, "update_queue", [queue, expected_version, config.to_bytes(), context.shards]
         )
     )
 

@@ -59,7 +59,7 @@ def _check(durability: Durability, namespace: str, shard: int) -> Plan[None]:
             " set it to noeviction"
         )
     keys = [shard_key(namespace, shard, "clock"), queue_key(namespace, shard, "", "wake")]
-    reply = yield from send_request(Request(shard, Call(load("rights"), keys, [])))
+    reply = yield from send_request(Request(shard, Call(load("check_permissions"), keys, [])))
     if reply.value:
         denied = ", ".join(name.decode() for name in reply.value)
         raise Forbidden(

@@ -90,7 +90,7 @@ def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
     sent: list[Command] = [evalsha] if request.prelude is None else [("MULTI",), request.prelude, evalsha, ("EXEC",)]
     if not request.durable or not replicas:
         return sent
-    barrier = load("barrier")
+    barrier = load("replication_barrier")
     # The first key of every durable script is a hash that the shard always has.
     return [*sent, ("EVALSHA", barrier.sha, 1, call.keys[0]), ("WAIT", replicas, _WAIT_MS)]
 
@@ -103,7 +103,9 @@ def prefix_asking(request: Request, plain: list[Command]) -> list[Command]:
 
 def script_sources(requests: Sequence[Request], replicas: int) -> list[str]:
     """The scripts that these requests need, for a server that does not have one of them."""
-    scripts = [request.call.script for request in requests if request.call] + ([load("barrier")] if replicas else [])
+    scripts = [request.call.script for request in requests if request.call] + (
+        [load("replication_barrier")] if replicas else []
+    )
     return list({script.sha: script.source for script in scripts}.values())
 
 

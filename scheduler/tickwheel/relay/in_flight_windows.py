@@ -18,7 +18,7 @@ WINDOWS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class TrimRange:
-    """A beginning of the outbox whose every transition the broker has: what `lua/trim.lua` is told."""
+    """A beginning of the outbox whose every transition the broker has: what `lua/trim_outbox.lua` is told."""
 
     first: bytes
     rest: bytes

@@ -66,7 +66,7 @@ class Relay:
         self._replicas = replicas
         self._level = OutboxLevel.LOW
         self._wake = WakePipe()
-        self._trim_script = shard.script("trim")
+        self._trim_script = shard.script("trim_outbox")
         self._stats_at = self._trimmed_at = self._read_at = -STATS_INTERVAL_MS
 
     def wake(self) -> None:
@@ -167,7 +167,7 @@ class Relay:
     def _wait_until_durable(self, connection: ShardConnection) -> None:
         """What was read just now is on as many replicas as asked for: a reader of Kafka never knows more than them."""
         if self._replicas:
-            self._execute(connection, bind(load("barrier"), {"hash": self._shard.keys["clock"]}, []))
+            self._execute(connection, bind(load("replication_barrier"), {"hash": self._shard.keys["clock"]}, []))
             reached = self._execute(connection, WaitForReplicas(self._replicas, _REPLICAS_MS))
             if reached < self._replicas:
                 raise NotDurable(

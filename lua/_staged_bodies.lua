@@ -1,6 +1,6 @@
 -- Large payloads never pass through Lua, which would hash them whole: they come in the same transaction, before the call,
 -- and wait in `bodies` under field .. digest. Those that no message has when the call ends, or is refused, go again.
--- Needs: _words, _record; ARGV as in enqueue.
+-- Needs: _constants, _record; ARGV as in enqueue.
 local function unstage()
     for n = 1, #ARGV[3] / 8 do
         if band(byte(ARGV[3], n * 8 - 7), BODY) ~= 0 then

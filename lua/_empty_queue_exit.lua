@@ -1,5 +1,5 @@
 -- Ends an ordinary dequeue that can find nothing before anything else is set up: it is the call made most often.
--- A call that may have been answered before is not ordinary. Needs: _words, _context; reads ARGV[2] (_session).
+-- A call that may have been answered before is not ordinary. Needs: _constants, _queue_context; reads ARGV[2] (_session).
 if band(byte(ARGV[2], 13), 5) == 0 and not ARGV[5] and band(options, HEADS) == 0 then
     -- With no head ready, nothing is deliverable, under no filter either.
     if call('EXISTS', ready) == 0 then

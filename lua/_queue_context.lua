@@ -8,7 +8,7 @@ local function is_stale()
 end
 -- The refusal of a caller whose configuration is not the shard's, or of what the queue is blocked for; nil: it is welcome.
 -- A call that was answered before has its answer all the same, so scripts that know such calls look for them first; others
--- take _current.
+-- take _require_current_config.
 local STALECONFIG, QUEUE_BLOCKED = 'STALECONFIG the queue has another configuration here', 'BLOCKED the queue is blocked for this operation'
 local function refusal_of_caller()
     return is_stale() and refuse(STALECONFIG) or is_blocked and refuse(QUEUE_BLOCKED) or nil

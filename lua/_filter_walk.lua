@@ -2,7 +2,7 @@
 -- Gives walk(where, cursor, limit, budget) -> fields; where the budget was spent, a cursor if nothing certain was found,
 -- and whether there may be more.
 -- A split walk is exact from its cursor on: what arrives behind it is not seen by that walk.
--- Needs: _record, _pending, _match.
+-- Needs: _record, _ready_indexes, _filter_match.
 local walk
 if not exclusive then
     walk = function(where, cursor, limit, budget)

@@ -1,6 +1,6 @@
 -- What the calls of a worker share: ARGV[4] has the tokens, each with how many messages it leases (c16 I2), as those of
 -- one dequeue have the same; the items of ARGV from the fifth on are the fields, in that order.
--- Needs: _record, _context, _transition, _pending.
+-- Needs: _record, _queue_context, _transition, _ready_indexes.
 local fields, tokens = { unpack(ARGV, 5) }, {}
 for at = 1, #ARGV[4], 18 do
     local token, leased = read('>c16I2', ARGV[4], at)

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- Says the orders of the most urgent Pending messages, all of them or those that carry every pair asked for. Leases nothing;
--- what its walk parks (_pending) is out of the way of the dequeue that follows.
+-- what its walk parks (_ready_indexes) is out of the way of the dequeue that follows.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _words _record _clock _context _current _transition _pending _match _walk
--- ARGV[1]  context (_context)
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _transition _ready_indexes _filter_match _filter_walk
+-- ARGV[1]  context (_queue_context)
 -- ARGV[2]  limit I2, entries to walk I4
 -- ARGV[3]  cursor of a split walk, else empty
 -- ARGV[4]  empty, or signature c8 and the pairs asked for, each I2c0

@@ -1,5 +1,5 @@
 -- The timers that fired, in ARGV[4]: time I6, generation I4, kind and length I2, field; one after the other.
--- Needs: _record, _leader, _transition.
+-- Needs: _record, _driver_context, _transition.
 local FINAL, EARLY, UNHANDLED = '\0', '\1', '\2'
 local fields, records, times, generations, answered = {}, nil, {}, {}, {}
 do

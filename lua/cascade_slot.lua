@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Moves timers of a slot to its children, one level down; a slot that is empty then is gone.
 -- KEYS: clock slots slot children...
--- INCLUDE: _fence
--- ARGV[1]  fence I8 I8 (_fence)
+-- INCLUDE: _require_fence
+-- ARGV[1]  fence I8 I8 (_require_fence)
 -- ARGV[2]  the slot's level, ARGV[3] its number; `children` are its 64 in order
 -- ARGV[4]  after how many timers to stop, at the end of a chunk
 -- ARGV[5]  how many timers a chunk of a child holds at most

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Files timers into slots of the wheel and cuts the inbox, both or neither. Without either it only tells the time.
 -- KEYS: clock inbox slots lists...
--- INCLUDE: _clock _fence
--- ARGV[1]  fence I8 I8 (_fence)
+-- INCLUDE: _clock _require_fence
+-- ARGV[1]  fence I8 I8 (_require_fence)
 -- ARGV[2]  the inbox keeps its entries from this id on; empty: it keeps all
 -- ARGV[3]… for each of `lists`: its slot `level:number`, the slot's start in ms, how many chunks, the chunks of packed timers
 -- Reply    now, then the length of each of `lists`

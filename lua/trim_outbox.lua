@@ -2,8 +2,8 @@
 -- Cuts the beginning of the outbox, entries that the broker has acknowledged, and tells what is left. Nothing is cut where
 -- it begins elsewhere: so a call that comes late or twice takes nothing off what is counted.
 -- KEYS: clock events
--- INCLUDE: _clock _fence
--- ARGV[1]  fence I8 I8 (_fence)
+-- INCLUDE: _clock _require_fence
+-- ARGV[1]  fence I8 I8 (_require_fence)
 -- ARGV[2]  id of the first entry; empty only tells what is there
 -- ARGV[3]  id from which on entries stay
 -- ARGV[4]  bytes of the entries before it
