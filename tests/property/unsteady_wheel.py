@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from tickwheel.driver.clock import ManualClock
 from tickwheel.driver.commands import Command
 from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.operations.context import NamespaceContext
@@ -11,6 +10,7 @@ from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
+from tickwheel.testing.manual_clock import ManualClock
 from tickwheel.testing.manual_wheel import ManualWheel
 from tickwheel.testing.virtual_clock import FRAGMENT
 

@@ -1,10 +1,10 @@
 """A shard's clock in production: its server's, as far as the clock guard believes it."""
 
-import time
 from collections.abc import Callable, Sequence
 
 from tickwheel.driver.clock_guard import ClockGuard
 from tickwheel.limits import CLOCK_GUARD_MS
+from tickwheel.runtime.time import monotonic_ms, wall_ms
 
 # The server is asked the time after so long: while held; while timers in memory wait; and in any case, so that slow
 # drift is followed.
@@ -13,19 +13,6 @@ PROBE_WAITING_MS = 5_000
 PROBE_IDLE_MS = 60_000
 # An idle shard is looked at within LOOK_MS, and answers.
 _SIMILAR_STEPS_MS = 2 * PROBE_IDLE_MS
-
-# A clock that counts the time a machine sleeps, or its waking up would look like a step of the server's clock.
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def monotonic_ms() -> float:
-    """Time that only passes, in ms."""
-    return time.clock_gettime_ns(_CLOCK) / 1e6
-
-
-def wall_ms() -> float:
-    """This host's idea of the time, in ms since 1970: a witness, never more."""
-    return time.time_ns() / 1e6
 
 
 class ServerClock:

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from tickwheel.driver.commands import ReadStream
-from tickwheel.driver.server_clock import monotonic_ms
+from tickwheel.runtime.time import monotonic_ms
 
 # The server ends a blocking read after so long; one that is not answered by the second is dead.
 BLOCK_MS: Final = 2_500

@@ -17,7 +17,6 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from tickwheel.driver.fenced_shard import FencedShard
-from tickwheel.driver.server_clock import monotonic_ms
 from tickwheel.driver.stats import WheelStats
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.embedded import EmbeddedServer
@@ -35,6 +34,7 @@ from tickwheel.redis.pools import ConnectionPools
 from tickwheel.redis.url import VARIABLE, redact
 from tickwheel.relay.relay import Relay
 from tickwheel.runtime.signals import handle_in_thread
+from tickwheel.runtime.time import monotonic_ms
 from tickwheel.sinks.forwarder import SinkForwarder
 from tickwheel.sinks.registry import SinkRegistry
 from tickwheel.storage.keys import shard_key

@@ -5,13 +5,13 @@ import threading
 from math import inf
 
 from tickwheel.driver.queue_lookup import NamespaceRecreated
-from tickwheel.driver.server_clock import monotonic_ms
 from tickwheel.event_process import QueueRef
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations import queues
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import fetch_shard_count
 from tickwheel.redis.blocking_executor import RedisExecutor
+from tickwheel.runtime.time import monotonic_ms
 
 _log = logging.getLogger("tickwheel.driving")
 

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 from tickwheel.driver.commands import ReadFence, ScriptError, Steps
 from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.queue_lookup import NamespaceRecreated, QueueLookup
-from tickwheel.driver.server_clock import ServerClock, monotonic_ms
+from tickwheel.driver.server_clock import ServerClock
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.stats import WheelStats
@@ -21,6 +21,7 @@ from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.sidecar import Sidecar, StartSidecar
 from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_throttle import LogThrottle
+from tickwheel.runtime.time import monotonic_ms
 from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.storage import keys
 from tickwheel.storage.fence import client_name, pack_fence

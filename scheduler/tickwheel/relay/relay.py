@@ -14,7 +14,6 @@ from redis import Redis
 from tickwheel.driver.commands import Command, ReadStream, ScriptError, WaitForReplicas
 from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.queue_lookup import QueueLookup
-from tickwheel.driver.server_clock import monotonic_ms
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import NotDurable, TickwheelError
@@ -23,6 +22,7 @@ from tickwheel.kafka.producer import KafkaProducers, PolledProducer
 from tickwheel.operations.context import outbox_of
 from tickwheel.relay.in_flight_windows import InFlightWindows
 from tickwheel.relay.outbox_level import OutboxLevel, next_level
+from tickwheel.runtime.time import monotonic_ms
 from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.storage import transition
 from tickwheel.storage.scripts import bind, load

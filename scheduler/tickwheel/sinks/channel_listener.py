@@ -7,8 +7,8 @@ from typing import Any, Final
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from tickwheel.driver.server_clock import monotonic_ms
 from tickwheel.driver.shard_connection import make_connection
+from tickwheel.runtime.time import monotonic_ms
 
 # A subscription that is not confirmed by then is lost with its connection.
 _CONFIRMED_MS: Final = 5_000.0

@@ -15,7 +15,6 @@ from typing import Final, Protocol
 from redis import Redis
 
 from tickwheel.driver.fenced_shard import FencedShard
-from tickwheel.driver.server_clock import monotonic_ms
 from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import LeaseLost, QueueBlocked, QueueConfigConflict, QueueNotFound
 from tickwheel.limits import CALL_MESSAGES
@@ -24,6 +23,7 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.settle import complete, extend_many, fail
 from tickwheel.redis.blocking_executor import RedisExecutor
+from tickwheel.runtime.time import monotonic_ms
 from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.sinks.channel_listener import ChannelListener
 from tickwheel.sinks.in_flight_messages import InFlightMessages

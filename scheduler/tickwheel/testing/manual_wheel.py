@@ -3,7 +3,6 @@
 import os
 from typing import Any
 
-from tickwheel.driver.clock import ManualClock
 from tickwheel.driver.commands import Command, ReadStream, ScriptError
 from tickwheel.driver.queue_lookup import QueueLookup
 from tickwheel.driver.shard_connection import ShardConnection
@@ -11,6 +10,7 @@ from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.shard_loop import Connect
+from tickwheel.testing.manual_clock import ManualClock
 
 ELECTION = "testing"
 # What the driver deals with by itself. Every other refusal is a bug, and the test should hear of it.

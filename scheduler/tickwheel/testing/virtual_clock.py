@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 
 from tickwheel import limits
-from tickwheel.driver.clock import ManualClock
 from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.model import validation
 from tickwheel.operations.context import NamespaceContext
@@ -14,6 +13,7 @@ from tickwheel.plan import Request
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.storage.keys import shard_key
+from tickwheel.testing.manual_clock import ManualClock
 from tickwheel.testing.manual_wheel import ManualWheel
 
 FRAGMENT = "_clock_test"

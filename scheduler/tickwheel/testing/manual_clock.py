@@ -1,0 +1,31 @@
+"""A clock for the driver of a shard that a test advances."""
+
+
+class ManualClock:
+    """A clock that somebody turns by hand: for tests, together with servers that run on the test clock."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+
+    def now(self) -> int:
+        return self.now_ms
+
+    def monotonic(self) -> float:
+        return self.now_ms
+
+    def monotonic_at(self, time_ms: int) -> float:
+        return time_ms
+
+    unsaved_offset = None
+
+    def on_claimed(self, server_ms: int, high_ms: int | None, accepted_ms: int) -> None:
+        pass
+
+    def observe(self, server_ms: int) -> None:
+        pass
+
+    def needs_probe(self, waiting: bool) -> bool:
+        return False
+
+    def next_probe(self, waiting: bool) -> float | None:
+        return None
