@@ -11,8 +11,8 @@ from typing import Final
 
 from tickwheel.model import validation
 
-# The commands that scripts call. Every process needs all of them (`lua/check_permissions.lua`): a script that is refused
-# halfway has done half of its work. So processes differ by their keys.
+# The commands that scripts call. Every process needs all of them (`lua/check_permissions.lua`): a script that is
+# refused halfway has done half of its work. So processes differ by their keys.
 _SCRIPTS: Final = (
     "exists get set unlink",
     "hget hmget hgetall hvals hlen hstrlen hset hdel hincrby",
