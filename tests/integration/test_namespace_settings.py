@@ -62,8 +62,9 @@ def test_a_namespace_has_at_most_1000_of_them_and_those_can_still_be_changed(
     tw: Tickwheel, inside: Tickwheel, server: Any
 ) -> None:
     server.hset(settings_key(inside._context.namespace), mapping={f"s{n}": "v" for n in range(1_000)})
-    with pytest.raises(TickwheelError, match="at most 1000 settings: remove one of them"):
+    with pytest.raises(TickwheelError) as refusal:
         tw.set_setting("another", "v")
+    assert str(refusal.value) == "a namespace has at most 1000 settings: remove one of them"
     tw.set_setting("s7", "changed")
     tw.set_setting("s8", None)
     tw.set_setting("another", "v")

@@ -47,6 +47,7 @@ _CODES = frozenset(
         "SESSIONOLD",
         "TOOFAR",
         "TOOMANYQUEUES",
+        "TOOMANYSETTINGS",
         "FENCED",
         "ELECTION",
         "NAMESPACEGONE",
