@@ -12,14 +12,20 @@ from tickwheel.cli.commands import (
     acl,
     bench,
     cancel,
+    complete,
     demo,
     dequeue,
     doctor,
     enqueue,
     events,
+    extend,
+    fail,
     import_celery,
     load,
     queue,
+    redrive,
+    release,
+    reschedule,
     route,
     schedules,
     serve,
@@ -67,7 +73,27 @@ _top.__signature__ = top_signature(  # type: ignore[attr-defined]  # that is how
 
 app = typer.Typer(name="tickwheel", no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.callback(help=_HELP)(_top)
-for group in (enqueue, dequeue, cancel, look, schedules, doctor, demo, events, serve, worker, acl, load, bench):
+for group in (
+    enqueue,
+    dequeue,
+    complete,
+    fail,
+    release,
+    extend,
+    cancel,
+    reschedule,
+    redrive,
+    look,
+    schedules,
+    doctor,
+    demo,
+    events,
+    serve,
+    worker,
+    acl,
+    load,
+    bench,
+):
     app.add_typer(group.commands)
 app.add_typer(queue.commands, name="queue", rich_help_panel="Queues")
 app.add_typer(setting.commands, name="setting", rich_help_panel="Queues")

@@ -8,8 +8,8 @@ import typer
 
 from tickwheel import InvalidArgument, NewMessage
 from tickwheel.cli import parameter_types
+from tickwheel.cli.arguments import Name
 from tickwheel.cli.command import command
-from tickwheel.cli.commands.queue import Name
 from tickwheel.cli.enqueue_file import enqueue_file, print_result
 from tickwheel.cli.parameter_types import moment, option_parser, pairs, parse_duration
 from tickwheel.cli.standard_streams import standard_input

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from tickwheel import Lateness, MessageView, Queue
+from tickwheel.cli.arguments import ExclusiveValue, Id, Name
 from tickwheel.cli.command import command
-from tickwheel.cli.commands.dequeue import ExclusiveValue, Id
-from tickwheel.cli.commands.queue import Name
 from tickwheel.cli.exit_codes import CommandError, ExitCode
 from tickwheel.cli.output import (
     format_moment,

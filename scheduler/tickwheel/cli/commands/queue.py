@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from tickwheel import Queue, QueueConfigConflict, Tickwheel
+from tickwheel.cli.arguments import Name
 from tickwheel.cli.command import command
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import escape_unprintable, print_fields, print_json, print_status, print_table
@@ -15,7 +16,6 @@ from tickwheel.model.queue_config import QueueConfig
 
 commands = typer.Typer(no_args_is_help=True, help="Create, list, show, block and unblock queues.")
 
-Name = Annotated[str, typer.Argument(help="The queue's name.", metavar="QUEUE", show_default=False)]
 _COUNTED = ("invisible", "pending", "running", "completed", "cancelled", "errored")
 
 

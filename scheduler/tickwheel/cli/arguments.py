@@ -1,0 +1,13 @@
+"""The arguments and options by which commands name a queue, a message and its lease."""
+
+from typing import Annotated
+
+import typer
+
+Name = Annotated[str, typer.Argument(help="The queue's name.", metavar="QUEUE", show_default=False)]
+Id = Annotated[str, typer.Argument(help="The message's id.", metavar="ID", show_default=False)]
+ExclusiveValue = Annotated[
+    str | None,
+    typer.Option("--exclusive-value", metavar="VALUE", help="The message's value of the queue's exclusive key."),
+]
+Token = Annotated[str | None, typer.Option("--token", metavar="HEX", help="The lease's token, as dequeue printed it.")]

@@ -1,0 +1,38 @@
+"""`tickwheel extend`: a worker keeps a message for longer."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from tickwheel.cli.arguments import ExclusiveValue, Id, Name, Token
+from tickwheel.cli.command import command
+from tickwheel.cli.leased_messages import resume_lease
+from tickwheel.cli.output import escape_unprintable, format_moment, print_json
+from tickwheel.cli.parameter_types import option_parser, parse_duration
+from tickwheel.cli.target import Target
+
+commands = typer.Typer()
+
+
+@command(commands, "extend", "tickwheel extend orders order-17 5m --token 5f3a...", panel="Messages")
+def extend(
+    target: Target,
+    queue: Name,
+    id: Id,
+    by: Annotated[
+        timedelta, typer.Argument(parser=option_parser(parse_duration), metavar="DURATION", help="How long from now.")
+    ],
+    token: Token = None,
+    exclusive_value: ExclusiveValue = None,
+) -> None:
+    """Hold a lease longer, and print when it ends.
+
+    It ends so long from now, if that is later than before.
+    """
+    with target.open() as tickwheel:
+        until = resume_lease(tickwheel.queue(queue), id, token, exclusive_value).extend(by)
+    if target.json:
+        print_json({"id": id, "state": "running", "lease_until": until})
+    else:
+        print(f"{escape_unprintable(id)} is yours until {format_moment(until)}")

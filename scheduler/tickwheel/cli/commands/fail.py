@@ -1,0 +1,44 @@
+"""`tickwheel fail`: a worker could not do what a message asks for."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from tickwheel.cli.arguments import ExclusiveValue, Id, Name, Token
+from tickwheel.cli.command import command
+from tickwheel.cli.leased_messages import resume_lease
+from tickwheel.cli.message_output import print_state
+from tickwheel.cli.parameter_types import option_parser, parse_duration
+from tickwheel.cli.target import Target
+
+commands = typer.Typer()
+
+
+@command(
+    commands,
+    "fail",
+    "tickwheel fail orders order-17 --token 5f3a... --error 'card declined' --retry-in 40s",
+    "tickwheel fail orders order-17 --token 5f3a... --error 'no such card' --final",
+    panel="Messages",
+)
+def fail(
+    target: Target,
+    queue: Name,
+    id: Id,
+    token: Token = None,
+    exclusive_value: ExclusiveValue = None,
+    error: Annotated[str | None, typer.Option(help="Why; kept with the message, up to 1 KiB.")] = None,
+    retry_in: Annotated[
+        timedelta | None,
+        typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="Default: the queue's back-off."),
+    ] = None,
+    final: Annotated[bool, typer.Option("--final", help="Errored at once, whatever attempts are left.")] = False,
+) -> None:
+    """Give a message back, and print its new state.
+
+    It is tried again after the back-off, or is errored where its attempts are used up or the failure is final.
+    """
+    with target.open() as tickwheel:
+        state = resume_lease(tickwheel.queue(queue), id, token, exclusive_value).fail(error, retry_in, final=final)
+    print_state(target, id, state)

@@ -1,0 +1,49 @@
+"""`tickwheel redrive`: errored messages, tried again."""
+
+from typing import Annotated
+
+import typer
+
+from tickwheel import InvalidArgument, InvalidTransition, MessageNotFound
+from tickwheel.cli.arguments import ExclusiveValue, Name
+from tickwheel.cli.command import command
+from tickwheel.cli.message_output import print_change
+from tickwheel.cli.target import Target
+
+commands = typer.Typer()
+
+
+@command(
+    commands,
+    "redrive",
+    "tickwheel redrive orders order-17",
+    "tickwheel redrive orders --all",
+    panel="Messages",
+)
+def redrive(
+    target: Target,
+    queue: Name,
+    id: Annotated[str | None, typer.Argument(help="The message's id.", metavar="[ID]")] = None,
+    exclusive_value: ExclusiveValue = None,
+    all: Annotated[bool, typer.Option("--all", help="Every errored message of the queue.")] = False,
+) -> None:
+    """Try an errored message again, with its attempts from zero."""
+    if all == (id is not None):
+        raise InvalidArgument("give the id of a message, or --all")
+    with target.open() as tickwheel:
+        handle = tickwheel.queue(queue)
+        if id is not None:
+            print_change(target, handle.redrive(id, exclusive_value))
+            return
+        redriven = 0
+        for message in handle.messages("errored"):
+            try:
+                change = handle.redrive(message.id, message.exclusive_value)
+            except (MessageNotFound, InvalidTransition):
+                # Somebody else was faster.
+                continue
+            redriven += 1
+            if target.json:
+                print_change(target, change)
+    if not target.json:
+        print(f"{redriven:,} redriven")

@@ -1,0 +1,34 @@
+"""`tickwheel release`: a worker gives a message back without an attempt."""
+
+from typing import Annotated
+
+import typer
+
+from tickwheel import Queue
+from tickwheel.cli.arguments import ExclusiveValue, Name, Token
+from tickwheel.cli.command import command
+from tickwheel.cli.leased_messages import settle
+from tickwheel.cli.target import Target
+
+commands = typer.Typer()
+
+
+@command(
+    commands,
+    "release",
+    "tickwheel release orders order-17 --token 5f3a... --exclusive-value 42",
+    "tickwheel release orders - < batch.jsonl",
+    panel="Messages",
+)
+def release(
+    target: Target,
+    queue: Name,
+    id: Annotated[str, typer.Argument(help="The message's id; - reads what dequeue --json printed.", metavar="ID|-")],
+    token: Token = None,
+    exclusive_value: ExclusiveValue = None,
+) -> None:
+    """Give a message back as if it had not been delivered.
+
+    It is pending at once, and the attempt is not counted.
+    """
+    settle(target, queue, (id, token, exclusive_value), "released", Queue.release_many)

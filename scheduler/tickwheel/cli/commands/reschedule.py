@@ -1,0 +1,46 @@
+"""`tickwheel reschedule`: a new due time or deadline."""
+
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from tickwheel.cli import parameter_types
+from tickwheel.cli.arguments import ExclusiveValue, Id, Name
+from tickwheel.cli.command import command
+from tickwheel.cli.message_output import print_change
+from tickwheel.cli.parameter_types import moment, option_parser, parse_duration
+from tickwheel.cli.target import Target
+
+commands = typer.Typer()
+
+
+@command(
+    commands,
+    "reschedule",
+    "tickwheel reschedule orders order-17 --delay 30m",
+    "tickwheel reschedule reports r-1 --due 2026-05-18T06:00:00Z --deadline 15m",
+    panel="Messages",
+)
+def reschedule(
+    target: Target,
+    queue: Name,
+    id: Id,
+    exclusive_value: ExclusiveValue = None,
+    delay: Annotated[
+        timedelta | None,
+        typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="Due so long from now."),
+    ] = None,
+    due: Annotated[
+        datetime | None,
+        typer.Option(parser=option_parser(moment), metavar="TIME", help="Due at this ISO time; local without offset."),
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option(metavar="TIME|DURATION", help="Its new urgency; -10d is ten days ago.")
+    ] = None,
+) -> None:
+    """Give a message that is not delivered yet a new due time, a new deadline, or both."""
+    until = None if deadline is None else parameter_types.deadline(deadline)
+    with target.open() as tickwheel:
+        change = tickwheel.queue(queue).reschedule(id, exclusive_value, delay=delay, due=due, deadline=until)
+    print_change(target, change)
