@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 from tickwheel.client.settings import ClientSettings
 from tickwheel.operations.dequeue import Dequeue
-from tickwheel.redis.asyncio_executor import run_in_thread
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
+from tickwheel.runtime.event_loop import run_in_thread
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.testing import PrivateServer
 

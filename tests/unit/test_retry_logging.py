@@ -17,7 +17,8 @@ from tickwheel.plan import Command, Request, Round
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.redis.blocking_executor import RedisExecutor
-from tickwheel.redis.replies import RetryBudget, TemporaryError
+from tickwheel.redis.replies import TemporaryError
+from tickwheel.redis.retry_budget import RetryBudget
 from tickwheel.redis.topology import HASH_SLOTS, Topology
 from tickwheel.runtime.log_throttle import PAUSE_S, LogThrottle
 

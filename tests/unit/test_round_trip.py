@@ -19,7 +19,8 @@ from redis.exceptions import (
 
 from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError, Unavailable
 from tickwheel.plan import Request
-from tickwheel.redis.replies import ASKING, RetryBudget, TemporaryError
+from tickwheel.redis.replies import ASKING, TemporaryError
+from tickwheel.redis.retry_budget import RetryBudget
 from tickwheel.redis.round_trip import RoundTrip, ServerBatch
 from tickwheel.redis.topology import HASH_SLOTS, Topology, hash_slot
 from tickwheel.runtime.log_throttle import LogThrottle

@@ -21,7 +21,7 @@ from tickwheel.operations import explain, inspect
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.results import Change
 from tickwheel.plan import Plan
-from tickwheel.redis.asyncio_executor import finish_despite_cancel, run_in_thread, wrong_loop_error
+from tickwheel.runtime.event_loop import finish_despite_cancel, run_in_thread, wrong_loop_error
 
 T = TypeVar("T")
 

@@ -19,7 +19,8 @@ from tickwheel.plan import (
     Unsubscribe,
 )
 from tickwheel.redis.pools import ConnectionPools, read_answer
-from tickwheel.redis.replies import CONNECTION_ERRORS, LOST_CONNECTION, RetryBudget, TemporaryError
+from tickwheel.redis.replies import CONNECTION_ERRORS, LOST_CONNECTION, TemporaryError
+from tickwheel.redis.retry_budget import RetryBudget
 from tickwheel.redis.round_trip import RoundTrip, ServerBatch, had_effect
 from tickwheel.redis.wakeup_thread import WakeupThread
 from tickwheel.runtime.log_throttle import LogThrottle

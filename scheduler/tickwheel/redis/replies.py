@@ -4,11 +4,7 @@ Every call may be sent again: it is idempotent by id, by token or by its session
 because they would repeat a call without telling anybody.
 """
 
-import logging
-import random
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 from redis.exceptions import (
@@ -29,13 +25,9 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError, Unavailable
+from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError
 from tickwheel.plan import Command, Reply, Request
-from tickwheel.redis.url import first_node_only
-from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.scripts import load
-
-log = logging.getLogger("tickwheel")
 
 # A script's own refusals, which plans deal with; everything else that a server refuses is an error for the caller.
 _CODES = frozenset(
@@ -192,56 +184,15 @@ def raise_if_permanent(error: BaseException | None) -> None:
         raise final from error
 
 
-@dataclass(slots=True)
-class RetryBudget:
-    """When a round that got no answer is sent again: exponential back-off with full jitter, until the time is up.
-
-    ``seldom`` is one for all rounds of a client: a server that is away for long fills no log.
-    """
-
-    display_url: str
-    seconds: float
-    log_throttle: LogThrottle
-    _started: float = field(default_factory=time.monotonic)
-    _count: int = 0
-
-    def backoff_or_raise(self, error: Exception, sent: bool) -> float:
-        """Seconds to wait before the next attempt; Unavailable where the time is up. What was ``sent`` may be done."""
-        self._count += 1
-        spent = time.monotonic() - self._started
-        raise_if_permanent(error)
-        cause = "put off by" if isinstance(error, TemporaryError) else "no answer from"
-        if spent >= self.seconds:
-            raise Unavailable(
-                f"{cause} {self.display_url} in {spent:.1f} s and {self._count} attempts:"
-                f" {str(error) or type(error).__name__}"
-                + ("; the call may have been done, and can be sent again" if sent else "; nothing was done"),
-                may_have_happened=sent,
-            ) from error
-        pause = random.uniform(0, min(0.5, 0.01 * 2 ** min(self._count, 10)))
-        level = self.log_throttle.level(f"{cause}: {error}")
-        short_url = first_node_only(self.display_url)
-        log.log(level, "%s %s (attempt %d): %s; again in %.3f s", cause, short_url, self._count, error, pause)
-        return min(pause, max(self.seconds - spent, 0))
-
-    def on_answer(self) -> None:
-        """The whole round was: after an attempt that was not, that is told where such trouble was."""
-        if self._count and self.log_throttle.has_logged:
-            self.log_throttle.has_logged = False
-            log.info("answered again by %s (attempt %d)", first_node_only(self.display_url), self._count + 1)
-
-
 __all__ = [
     "ASKING",
     "CONNECTION_ERRORS",
     "LOST_CONNECTION",
     "REPLICA_ANSWER_S",
-    "RetryBudget",
     "ScriptMissing",
     "TemporaryError",
     "commands",
     "interpret",
-    "log",
     "permanent_error",
     "prefix_asking",
     "raise_for_reply",

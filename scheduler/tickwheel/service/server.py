@@ -19,10 +19,10 @@ from grpc_reflection.v1alpha import reflection
 from tickwheel import limits
 from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import InvalidArgument, TickwheelError
-from tickwheel.redis.asyncio_executor import run_in_thread
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.rpc.methods import METHODS, SERVICES, Method
 from tickwheel.rpc.status import DETAILS, error_to_status
+from tickwheel.runtime.event_loop import run_in_thread
 from tickwheel.service import server_options
 from tickwheel.service.authentication import AuthenticatingHandler
 from tickwheel.service.authorization import CALL, TokenStore

@@ -12,8 +12,8 @@ from tickwheel.client.grpc.call_retry import CallRetry, not_supported_error
 from tickwheel.client.grpc.dequeue_batcher import DequeueBatcher
 from tickwheel.client.grpc.handshake_probe import HandshakeProbe
 from tickwheel.plan import Plan, RpcCall
-from tickwheel.redis.asyncio_executor import run_in_thread, wrong_loop_error
 from tickwheel.rpc.methods import METHODS
+from tickwheel.runtime.event_loop import run_in_thread, wrong_loop_error
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.process_guard import ProcessGuard
 

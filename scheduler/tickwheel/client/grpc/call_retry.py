@@ -10,7 +10,7 @@ import grpc
 from tickwheel.client.grpc.handshake_probe import HandshakeProbe
 from tickwheel.errors import LimitExceeded, TickwheelError, Unavailable
 from tickwheel.plan import RpcCall
-from tickwheel.redis.replies import RetryBudget, log
+from tickwheel.redis.retry_budget import RetryBudget, log
 from tickwheel.redis.url import first_node_only
 from tickwheel.rpc.methods import METHODS
 from tickwheel.rpc.status import error_from_status

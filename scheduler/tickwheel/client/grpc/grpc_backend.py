@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from tickwheel import limits
 from tickwheel.client import tracing_backend
-from tickwheel.client.grpc.pages import MessagePager
 from tickwheel.client.grpc.request_chunks import BATCH_MESSAGES, chunk_leases, chunk_new_messages
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
@@ -48,6 +47,25 @@ _CONSISTENCIES = {
     "heads": calls.DequeueRequest.CONSISTENCY_HEADS,
     "exact": calls.DequeueRequest.CONSISTENCY_EXACT,
 }
+
+
+class MessagePager:
+    """See `operations.surface.Pages`."""
+
+    def __init__(self, namespace: str, queue: str, state: str | None) -> None:
+        labels = [item.label for item in State]
+        label = None if state is None else validation.one_of("state", state, labels)
+        self._request = calls.ListMessagesRequest(
+            namespace=namespace, queue=queue, state=message_conversion.state_to_proto(label)
+        )
+        self.ended = False
+
+    def next(self) -> Plan[list[MessageView]]:
+        """The next page; it may be empty before the end."""
+        page = yield RpcCall("ListMessages", self._request)
+        self._request.page_token = page.next_page_token
+        self.ended = not page.next_page_token
+        return [message_conversion.message_from_proto(message) for message in page.messages]
 
 
 class GrpcBackend:
