@@ -9,7 +9,8 @@ from typing import Any
 import grpc
 
 from tickwheel.errors import TickwheelError
-from tickwheel.service.authorization import CALL, ROLES, UNKNOWN_CALLER, Role, TokenStore
+from tickwheel.service.authorization import CALL, UNKNOWN_CALLER, Role, TokenStore
+from tickwheel.service.method_table import METHOD_TABLE
 
 
 class AuthenticatingHandler(grpc.GenericRpcHandler):
@@ -38,5 +39,5 @@ class AuthenticatingHandler(grpc.GenericRpcHandler):
             # Or it would be told as of whoever called before it.
             CALL.set((UNKNOWN_CALLER, Role.READ))
             return self._make_error_handler(name, error)
-        CALL.set((caller, ROLES.get(name, Role.READ)))
+        CALL.set((caller, METHOD_TABLE[name].role))
         return method

@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -26,15 +26,6 @@ class Role(StrEnum):
     CONSUME = "consume"
     ADMIN = "admin"
     READ = "look"
-
-
-# What is not named is to look.
-ROLES: Final[Mapping[str, Role]] = {
-    **dict.fromkeys(("Enqueue", "EnqueueBatch", "EnqueueStream", "Cancel", "Reschedule"), Role.PRODUCE),
-    **dict.fromkeys(("Dequeue", "DequeueBatch", "DequeueStream"), Role.CONSUME),
-    **dict.fromkeys(("Complete", "Fail", "Release", "Extend", "GetLease"), Role.CONSUME),
-    **dict.fromkeys(("CreateQueue", "BlockQueue", "Redrive", "SetSetting"), Role.ADMIN),
-}
 
 
 @dataclass(frozen=True, slots=True)

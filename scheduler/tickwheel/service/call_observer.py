@@ -12,7 +12,8 @@ import grpc
 from tickwheel import tracing
 from tickwheel.rpc.methods import Method
 from tickwheel.service.authorization import CALL
-from tickwheel.service.counters import MESSAGE_METRICS, Counters
+from tickwheel.service.counters import Counters
+from tickwheel.service.method_table import METHOD_TABLE
 from tickwheel.storage.trace_context import TRACEPARENT
 from tickwheel.v1.message_service_pb2 import EnqueueRequest
 
@@ -55,48 +56,48 @@ class CallObserver:
         return handler
 
     def _wrap_unary(self, method: Method, answer: Any) -> Any:
-        name, counters, metric = method.name, self._counters.messages, MESSAGE_METRICS.get(method.name)
+        row, counters = METHOD_TABLE[method.name], self._counters.messages
 
         async def handler(request: Any, context: Any) -> Any:
             if method.client_streaming:
                 request = _RequestStream(request)
-            response = await self._observe(name, context, answer(request, context))
-            if metric is not None:
-                action, count = metric
+            response = await self._observe(row.name, context, answer(request, context))
+            if row.action:
                 first = request.first if method.client_streaming else request
                 # A stream without a request is of no queue.
                 if first is not None:
-                    counters[action].add(first.namespace, first.queue, count(request, response))
+                    counters[row.action].add(first.namespace, first.queue, row.count(request, response))
             return response
 
         return handler
 
     def _wrap_server_stream(self, method: Method, answer: Any) -> Any:
-        counter = self._counters.messages["delivered"]
+        row = METHOD_TABLE[method.name]
+        counter = self._counters.messages[row.action]
 
         async def handler(request: Any, context: Any) -> None:
             async def write(response: Any) -> None:
                 for item in response.answers:
                     poll = request.requests[item.place]
-                    counter.add(poll.namespace, poll.queue, len(item.response.deliveries))
+                    counter.add(poll.namespace, poll.queue, row.count(poll, item.response))
                 await context.write(response)
 
-            await self._observe(method.name, context, answer(request, context, write))
+            await self._observe(row.name, context, answer(request, context, write))
 
         return handler
 
     def _wrap_bidirectional(self, method: Method, answer: Any) -> Any:
-        name, (action, count) = method.name, MESSAGE_METRICS[method.name]
-        counter = self._counters.messages[action]
+        row = METHOD_TABLE[method.name]
+        counter = self._counters.messages[row.action]
 
         async def handler(requests: Any, context: Any) -> None:
             stream = _RequestStream(requests)
 
             async def write(response: Any) -> None:
-                counter.add(stream.first.namespace, stream.first.queue, count(stream, response))
+                counter.add(stream.first.namespace, stream.first.queue, row.count(stream, response))
                 await context.write(response)
 
-            await self._observe(name, context, answer(stream, context, write))
+            await self._observe(row.name, context, answer(stream, context, write))
 
         return handler
 

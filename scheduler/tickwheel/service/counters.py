@@ -2,12 +2,11 @@
 them. All of it happens on one event loop.
 """
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from tickwheel.rpc.methods import METHODS
+from tickwheel.service.method_table import METHOD_ROWS
 from tickwheel.telemetry.histogram import SECONDS, Histogram
-from tickwheel.v1 import message_pb2 as messages
 
 # Upper bounds of how many messages one script call enqueued.
 GROUP_SIZE_BUCKETS: Final = (1, 2, 5, 10, 20, 50, 100, 250, 1_000)
@@ -47,24 +46,10 @@ class MessageCounter:
         self.counts[key] = self.counts.get(key, 0) + count
 
 
-# Of the methods that move messages: what they do, and to how many, by what was asked and answered.
-MESSAGE_METRICS: Final[dict[str, tuple[str, Callable[[Any, Any], int]]]] = {
-    "Enqueue": ("enqueued", lambda _, answer: answer.result.created),
-    "EnqueueBatch": ("enqueued", lambda _, answer: sum(result.created for result in answer.results)),
-    "EnqueueStream": ("enqueued", lambda _, answer: answer.created),
-    "Dequeue": ("delivered", lambda _, answer: len(answer.deliveries)),
-    "DequeueStream": ("delivered", lambda _, answer: len(answer.deliveries)),
-    "Complete": ("completed", lambda request, answer: len(request.leases) - len(answer.lost)),
-    "Fail": ("failed", lambda _, answer: sum(state != messages.STATE_UNSPECIFIED for state in answer.states)),
-    "Release": ("released", lambda request, answer: len(request.leases) - len(answer.lost)),
-    "Cancel": ("cancelled", lambda _, answer: sum(change.changed for change in answer.changes)),
-}
-
-
 class Counters:
     """Since the process was started."""
 
     def __init__(self) -> None:
         self.methods = {name: MethodCounters() for name in METHODS}
-        self.messages = {action: MessageCounter() for action, _ in MESSAGE_METRICS.values()}
+        self.messages = {row.action: MessageCounter() for row in METHOD_ROWS if row.action}
         self.group_sizes = Histogram(GROUP_SIZE_BUCKETS)

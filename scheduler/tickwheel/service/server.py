@@ -26,10 +26,10 @@ from tickwheel.runtime.event_loop import run_in_thread
 from tickwheel.service import server_options
 from tickwheel.service.authentication import AuthenticatingHandler
 from tickwheel.service.authorization import CALL, TokenStore
-from tickwheel.service.call_cost import Cost, cost_of
 from tickwheel.service.call_observer import CallObserver
 from tickwheel.service.counters import Counters
 from tickwheel.service.message_handlers import MessageHandlers
+from tickwheel.service.method_table import METHOD_TABLE, Cost
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.queue_handlers import QueueHandlers
 from tickwheel.service.token_file import TokenFile
@@ -163,7 +163,7 @@ class Server:
             "request_deserializer": _deserializer(method.request),
             "response_serializer": method.response.SerializeToString,
         }
-        cost = cost_of(method.name)
+        cost = METHOD_TABLE[method.name].cost
         wrap = self._observer.wrap
         if method.client_streaming and method.server_streaming:
             return grpc.stream_stream_rpc_method_handler(

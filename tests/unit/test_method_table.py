@@ -1,0 +1,30 @@
+"""The table of RPCs: who may call each, what a call costs, and what it counts for."""
+
+import pytest
+
+from tickwheel.rpc.methods import SERVICES
+from tickwheel.service.method_table import METHOD_ROWS, METHOD_TABLE
+from tickwheel.v1 import message_service_pb2 as calls
+
+pytestmark = pytest.mark.unit
+
+
+def test_every_rpc_has_exactly_one_row_and_every_row_is_an_rpc() -> None:
+    rpcs = [method.name for service in SERVICES for method in service.methods]
+    assert sorted(row.name for row in METHOD_ROWS) == sorted(rpcs)
+
+
+@pytest.mark.parametrize(
+    ("name", "request_", "cost"),
+    [
+        ("Enqueue", calls.EnqueueRequest(), 1),
+        ("EnqueueBatch", calls.EnqueueBatchRequest(), 1),
+        ("EnqueueBatch", calls.EnqueueBatchRequest(messages=[{}, {}]), 2),
+        ("Cancel", calls.CancelRequest(ids=["a", "b", "c"]), 3),
+        ("Complete", calls.CompleteRequest(leases=[{}, {}]), 0),
+    ],
+)
+def test_a_call_costs_its_messages_and_at_least_one_unless_the_enqueue_paid_for_it(
+    name: str, request_: object, cost: int
+) -> None:
+    assert METHOD_TABLE[name].cost(request_) == cost
