@@ -116,7 +116,7 @@ def _measure_takeover(
 
 
 def _start(zookeeper: ZooKeeper, server: PrivateServer, namespace: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tickwheel.driving", "--namespace", namespace]
+    command = [sys.executable, "-m", "tickwheel.event_process", "--namespace", namespace]
     return subprocess.Popen(
         [*command, "--election", f"zk://{zookeeper.hosts}"],
         env=os.environ | {VARIABLE: server.url},

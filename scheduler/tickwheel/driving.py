@@ -1,4 +1,4 @@
-"""`python -m tickwheel.driving` runs an event process; the program is `tickwheel.event_process.main`."""
+"""`python -m tickwheel.driving` runs an event process, as `python -m tickwheel.event_process` does."""
 
 from tickwheel.event_process.main import main
 

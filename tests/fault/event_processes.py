@@ -15,13 +15,13 @@ from tickwheel.storage.keys import shard_key
 
 
 class EventProcessChild:
-    """`python -m tickwheel.driving`; it ends with the tests, however they end."""
+    """`python -m tickwheel.event_process`; it ends with the tests, however they end."""
 
     def __init__(
         self, url: str, namespace: str, lock: Path, *options: str, election: ZooKeeperUrl | None = None
     ) -> None:
         """With ``election`` the lock only names its log."""
-        command = [sys.executable, "-m", "tickwheel.driving", "--until-eof", "--namespace", namespace]
+        command = [sys.executable, "-m", "tickwheel.event_process", "--until-eof", "--namespace", namespace]
         command += ["--lock", str(lock)] if election is None else ["--election", str(election)]
         self._log = lock.with_suffix(".log")
         with self._log.open("ab") as log:

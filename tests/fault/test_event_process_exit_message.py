@@ -14,7 +14,7 @@ pytestmark = pytest.mark.fault
 
 def ended(url: str, lock: Path, *more: str) -> tuple[int, list[str]]:
     """Exit code and log of an event process that ends by itself."""
-    command = [sys.executable, "-m", "tickwheel.driving", "--namespace", "ends", "--lock", str(lock), *more]
+    command = [sys.executable, "-m", "tickwheel.event_process", "--namespace", "ends", "--lock", str(lock), *more]
     environment = os.environ | {"TICKWHEEL_URL": url}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == ""

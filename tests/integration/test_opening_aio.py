@@ -26,7 +26,7 @@ def event_processes(data_dir: Path) -> list[str]:
             words = file.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"tickwheel.driving" in words and str(data_dir).encode() in words:
+        if b"tickwheel.event_process" in words and str(data_dir).encode() in words:
             found.append(file.parent.name)
     return found
 

@@ -103,7 +103,7 @@ class ClientSettings:
         """
         if not self.drives:
             return
-        command = [sys.executable, "-m", "tickwheel.driving", "--until-eof", "--namespace", context.namespace]
+        command = [sys.executable, "-m", "tickwheel.event_process", "--until-eof", "--namespace", context.namespace]
         if self.server is not None:
             lock = self.server.data_dir / f"event-process-{context.namespace}.lock"
             command += ["--data-dir", str(self.server.data_dir)]

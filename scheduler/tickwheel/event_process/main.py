@@ -1,6 +1,6 @@
 """An event process for a namespace, with its queues looked up at home; alone or as a program's child.
 
-TICKWHEEL_URL=… python -m tickwheel.driving --namespace NAME (--lock FILE | --election zk://…) [--data-dir DIR]
+TICKWHEEL_URL=… python -m tickwheel.event_process --namespace NAME (--lock FILE | --election zk://…) [--data-dir DIR]
     [--until-eof] [--kafka HOST:PORT [--topic TOPIC]]
 """
 
@@ -197,7 +197,7 @@ def _stop_at_eof(process: EventProcess) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser("python -m tickwheel.event_process", description=__doc__.splitlines()[0])
     parser.add_argument("--namespace", required=True)
     election = parser.add_mutually_exclusive_group(required=True)
     election.add_argument("--lock", type=Path, dest="election")
@@ -224,7 +224,3 @@ def main() -> None:
 def _should_log(record: logging.LogRecord) -> bool:
     """Not what ended a shard's loop from outside: it ends the process, and is told then, in one line."""
     return not (record.exc_info and isinstance(record.exc_info[1], OPERATIONAL_ERRORS))
-
-
-if __name__ == "__main__":
-    main()
