@@ -13,13 +13,14 @@ from redis import Redis
 
 from bench.harness.bench_server import BenchServer
 from tickwheel import Tickwheel
-from tickwheel.driver.commands import ReadStream, ScriptError
+from tickwheel.driver.commands import ReadStream
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.stats import WheelStats
 from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.storage.keys import shard_key
+from tickwheel.storage.script_errors import ScriptError
 from tickwheel.testing.manual_clock import ManualClock
 
 START_MS = 1_700_000_000_000

@@ -15,11 +15,11 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from tests.support.wait_until import eventually
-from tickwheel.driver.commands import ScriptError
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.election.zookeeper_session import ZooKeeperSession
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.event_process.main import run
+from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import Call
 
 _make, _raise_epoch, _execute = ZooKeeperSession.__init__, ZooKeeperSession.raise_epoch, ShardConnection.execute

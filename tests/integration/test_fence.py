@@ -14,11 +14,12 @@ from tests.conftest import Dump
 from tests.support.event_process_thread import run_event_process
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.driver.commands import Command, ScriptError
+from tickwheel.driver.commands import Command
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.storage.fence import pack_fence
 from tickwheel.storage.keys import shard_key
+from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import Call, load
 from tickwheel.testing import PrivateServer, VirtualClock
 from tickwheel.testing.virtual_clock import FRAGMENT

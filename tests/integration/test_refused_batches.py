@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.driver.commands import Command, ScriptError
+from tickwheel.driver.commands import Command
 from tickwheel.driver.firing import POSTPONE_MS
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.limits import STALE_CONFIG_RETRIES
+from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import Call
 from tickwheel.testing import VirtualClock, manual_wheel
 

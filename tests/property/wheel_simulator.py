@@ -9,12 +9,13 @@ from math import inf
 from typing import Any
 
 from tests.property.wheel_world import CLOCK, World
-from tickwheel.driver.commands import Command, ReadStream, ScriptError
+from tickwheel.driver.commands import Command, ReadStream
 from tickwheel.driver.inbox_buffer import ROTATE_MS
 from tickwheel.driver.server_clock import ServerClock
 from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import Fenced
+from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import Call
 
 LONGEST_HEALING = 12_000

@@ -64,11 +64,3 @@ Command = Call | ReadFence | ReadStream | ReadSlots | ReadSlot | WaitForReplicas
 Steps = Generator[Command, Any, None]
 DutySteps = Generator[Command, Any, bool]
 MoveSteps = Generator[Command, Any, int]
-
-
-class ScriptError(Exception):
-    """The server answered a script with an error. ``code`` is its first word."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.code = text.partition(" ")[0]

@@ -4,9 +4,10 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from tickwheel.driver.commands import Command, ScriptError
+from tickwheel.driver.commands import Command
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.storage import keys, scripts
+from tickwheel.storage.script_errors import ScriptError
 
 # As `claim_shard.lua` says it.
 _HOLDER_EPOCH = re.compile(r"by epoch ([0-9]+)$")

@@ -10,13 +10,14 @@ from struct import Struct
 from typing import Final
 
 from tickwheel.driver.clock import Clock
-from tickwheel.driver.commands import DutySteps, ScriptError, Steps
+from tickwheel.driver.commands import DutySteps, Steps
 from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.inbox_buffer import InboxBuffer
 from tickwheel.driver.loaded_timers import LoadedTimers, time_of
 from tickwheel.driver.queue_lookup import QueueLookup
 from tickwheel.driver.stats import WheelStats
 from tickwheel.limits import CALL_ENTRIES, STALE_CONFIG_RETRIES
+from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import bind
 from tickwheel.storage.timer import Kind
 

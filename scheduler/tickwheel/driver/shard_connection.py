@@ -22,8 +22,9 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
-from tickwheel.driver.commands import Command, ReadFence, ReadSlot, ReadSlots, ReadStream, ScriptError, WaitForReplicas
+from tickwheel.driver.commands import Command, ReadFence, ReadSlot, ReadSlots, ReadStream, WaitForReplicas
 from tickwheel.driver.stream_tail import Entries, RawConnection, StreamTail, parse_entries
+from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import Call
 
 # Answers that say nothing of the call, but that this server cannot be driven now.

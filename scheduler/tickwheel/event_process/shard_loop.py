@@ -9,7 +9,7 @@ from typing import Final
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tickwheel.driver.commands import ReadFence, ScriptError, Steps
+from tickwheel.driver.commands import ReadFence, Steps
 from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.queue_lookup import NamespaceRecreated, QueueLookup
 from tickwheel.driver.server_clock import ServerClock
@@ -25,6 +25,7 @@ from tickwheel.runtime.time import monotonic_ms
 from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.storage import keys
 from tickwheel.storage.fence import client_name, pack_fence
+from tickwheel.storage.script_errors import ScriptError
 
 # Who cannot reach a shard for so long resigns, where another can.
 RESIGN_AFTER_MS: Final = 3_000

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from redis import Redis
 
-from tickwheel.driver.commands import Command, ReadStream, ScriptError, WaitForReplicas
+from tickwheel.driver.commands import Command, ReadStream, WaitForReplicas
 from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.queue_lookup import QueueLookup
 from tickwheel.driver.shard_connection import ShardConnection
@@ -25,6 +25,7 @@ from tickwheel.relay.outbox_level import OutboxLevel, next_level
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.storage import transition
+from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import bind, load
 from tickwheel.storage.transition import OutboxTransition
 

@@ -3,13 +3,14 @@
 import os
 from typing import Any
 
-from tickwheel.driver.commands import Command, ReadStream, ScriptError
+from tickwheel.driver.commands import Command, ReadStream
 from tickwheel.driver.queue_lookup import QueueLookup
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.shard_loop import Connect
+from tickwheel.storage.script_errors import ScriptError
 from tickwheel.testing.manual_clock import ManualClock
 
 ELECTION = "testing"
