@@ -22,7 +22,7 @@ ROWS = {
     "shards": f"{limits.SHARDS_MAX:,}",
     "`limit` of a dequeue": f"1 to {limits.DEQUEUE_MESSAGES:,}",
     "one script call": f"{limits.CALL_MESSAGES:,} messages, {limits.CALL_BYTES // 2**20} MiB, "
-    f"{limits.CALL_ENTRIES:,} index entries, {limits.OUT_OF_BAND_BYTES // 2**20} MiB of large payloads beside it;"
+    f"{limits.CALL_ENTRIES:,} index entries, and {limits.OUT_OF_BAND_BYTES // 2**20} MiB of large payloads;"
     " the client splits",
     "all calls of one round": f"{limits.ROUND_BYTES // 2**20} MiB over all shards; the client splits",
     "delay": f"{limits.DELAY_MS_MAX // (365 * _DAY)} years",
@@ -30,7 +30,7 @@ ROWS = {
     "wait of a dequeue": f"{limits.WAIT_MS_MAX // 3_600_000} h",
     "minutes of a forecast": f"{limits.FORECAST_MINUTES_MAX:,}",
     "max_attempts": f"1 to {limits.MAX_ATTEMPTS_MAX:,}",
-    "error text kept": f"{limits.ERROR_BYTES // 1024} KiB, longer is cut",
+    "error text kept": f"{limits.ERROR_BYTES // 1024} KiB, longer text is truncated",
     "result kept": f"{limits.RESULT_BYTES // 1024} KiB",
     "worker name": f"{limits.WORKER_BYTES} B",
     "outbox of a shard (history `relay`)": "whole KiB, from"
@@ -48,24 +48,24 @@ DEFAULTS = {
     "clock guard": f"{limits.CLOCK_GUARD_MS // 1000} s",
     "outbox of a shard (history `relay`)": f"{limits.OUTBOX_BYTES // 2**20} MiB, `block`",
     "history (events)": f"the last {limits.HISTORY_ENTRIES:,} calls",
-    "a call is repeated for": f"{limits.RETRY_MS // 1000} s",
+    "a call is retried for": f"{limits.RETRY_MS // 1000} s",
 }
 
 
 # Of a process of the service, in a table of its own.
 SERVICE_ROWS = {
-    "a request": f"{limits.REQUEST_BYTES // 2**20} MiB; answers have as many messages as were asked for",
+    "a request": f"{limits.REQUEST_BYTES // 2**20} MiB; an answer has up to the number of messages requested",
     "a batch": f"1,000 messages, leases or ids; 100 of `Fail`; {limits.DEQUEUE_REQUESTS} requests for"
-    f" {limits.DEQUEUE_MESSAGES:,} messages in all of `DequeueBatch`",
+    f" {limits.DEQUEUE_MESSAGES:,} messages in total of `DequeueBatch`",
     "calls that wait (dequeues with a wait, streams)": "`--max-waiting`; of a token `waiting`",
-    "messages on credit of a stream": f"{limits.STREAM_CREDIT:,}, delivered by 100",
-    "a client that is gone without a word": (
-        f"let go after {(server_options.PING_MS + server_options.PONG_MS) // 1000} s"
+    "messages on credit of a stream": f"{limits.STREAM_CREDIT:,}, delivered 100 at a time",
+    "a client that vanishes without closing its connection": (
+        f"disconnected after {(server_options.PING_MS + server_options.PONG_MS) // 1000} s"
     ),
 }
 SERVICE_DEFAULTS = {
     "calls that wait (dequeues with a wait, streams)": f"{limits.WAITING_CALLS:,}",
-    "calls under way": f"{limits.OTHER_CALLS:,} beside those that wait",
+    "calls in flight": f"{limits.OTHER_CALLS:,}, without those that wait",
     "connections": f"{limits.CONNECTIONS:,}",
 }
 
