@@ -8,7 +8,7 @@ from tickwheel.client import tracing_backend
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations import cancel, explain, inspect, queues, settings, settle
+from tickwheel.operations import cancel, explain, inspect, queues, redrive, reschedule, settings, settle
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.enqueue import enqueue_many
@@ -97,10 +97,10 @@ class RedisBackend:
         due: datetime | None,
         deadline: datetime | timedelta | None,
     ) -> Plan[Change]:
-        return cancel.reschedule(self._context, queue, id_, exclusive_value, delay, due, deadline)
+        return reschedule.reschedule(self._context, queue, id_, exclusive_value, delay, due, deadline)
 
     def redrive(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Change]:
-        return cancel.redrive(self._context, queue, id_, exclusive_value)
+        return redrive.redrive(self._context, queue, id_, exclusive_value)
 
     def get(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
         return inspect.get(self._context, queue, id_, exclusive_value)

@@ -6,9 +6,9 @@ from struct import Struct
 
 from tickwheel.errors import MessageNotFound
 from tickwheel.model import validation
-from tickwheel.operations.cancel import locate
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.inspect import decode_record
+from tickwheel.operations.locate import locate
 from tickwheel.plan import Plan, Request, Round
 from tickwheel.storage import record
 from tickwheel.storage.record import State

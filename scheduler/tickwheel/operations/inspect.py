@@ -12,8 +12,8 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument, MessageNotFound, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.message import MessageView
-from tickwheel.operations.cancel import locate
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.locate import locate
 from tickwheel.plan import Plan, Request, Round, pairs_from_flat
 from tickwheel.storage import record
 from tickwheel.storage.record import State

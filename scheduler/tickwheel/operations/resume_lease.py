@@ -2,10 +2,10 @@
 
 from tickwheel.errors import InvalidArgument, LeaseLost, MessageNotFound
 from tickwheel.model import validation
-from tickwheel.operations.cancel import locate
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import M, MessageFactory
 from tickwheel.operations.inspect import decode_record
+from tickwheel.operations.locate import locate
 from tickwheel.plan import Plan
 from tickwheel.storage import record
 

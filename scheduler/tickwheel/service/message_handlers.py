@@ -11,8 +11,7 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument, LeaseLost, TickwheelError, Unavailable
 from tickwheel.model.message import EnqueueResult, LeasedMessage
 from tickwheel.model.validation import check_max_items, integer, message_id
-from tickwheel.operations import cancel as change
-from tickwheel.operations import explain, inspect, settle
+from tickwheel.operations import cancel, explain, inspect, redrive, reschedule, settle
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.enqueue import RefusedMessage, enqueue_messages, to_error
 from tickwheel.operations.resume_lease import check_token, resume_lease
@@ -192,7 +191,7 @@ class MessageHandlers:
     async def cancel(self, request: calls.CancelRequest) -> calls.CancelResponse:
         namespace, queue = await resolve_queue(self._namespaces, request)
         check_max_items("ids", request.ids, _MAX_LEASES)
-        plan = change.cancel_messages(
+        plan = cancel.cancel_messages(
             namespace.context,
             queue,
             request.ids,
@@ -212,14 +211,14 @@ class MessageHandlers:
     async def reschedule(self, request: calls.RescheduleRequest) -> calls.RescheduleResponse:
         namespace, queue = await resolve_queue(self._namespaces, request)
         times = message_conversion.times_from_proto(request)
-        plan = change.reschedule(
+        plan = reschedule.reschedule(
             namespace.context, queue, request.id, _exclusive_value(request), *times, _request_sessions(request)
         )
         return calls.RescheduleResponse(change=message_conversion.change_to_proto(await namespace.run(plan)))
 
     async def redrive(self, request: calls.RedriveRequest) -> calls.RedriveResponse:
         namespace, queue = await resolve_queue(self._namespaces, request)
-        plan = change.redrive(
+        plan = redrive.redrive(
             namespace.context, queue, request.id, _exclusive_value(request), _request_sessions(request)
         )
         return calls.RedriveResponse(change=message_conversion.change_to_proto(await namespace.run(plan)))

@@ -1,0 +1,58 @@
+"""Locate a message by its id: its shard and its name there, and a call on it."""
+
+from tickwheel import limits
+from tickwheel.errors import InvalidArgument
+from tickwheel.model import validation
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.results import Change, changes, raise_first_error
+from tickwheel.operations.sessions import RequestSessions, SessionPool
+from tickwheel.plan import Plan
+from tickwheel.storage.record import name
+from tickwheel.storage.sharding import shard_of
+
+
+def locate(context: NamespaceContext, queue: str, id_: object, exclusive_value: object) -> Plan[tuple[int, bytes]]:
+    """The shard and the name of a message; InvalidArgument where the value is missing, or given without need."""
+    config = yield from context.config(queue)
+    raw = validation.message_id(id_)
+    if config.exclusive_key is None:
+        if exclusive_value is not None:
+            raise InvalidArgument(
+                f"queue {queue!r} is not exclusive: leave out exclusive_value, {validation.preview(exclusive_value)}"
+            )
+        return shard_of(queue, raw, context.shards), raw
+    if exclusive_value is None:
+        raise InvalidArgument(
+            f"queue {queue!r} is exclusive by {config.exclusive_key!r}: say exclusive_value, the message's"
+            f" {config.exclusive_key!r}, since an id is known only together with it"
+        )
+    value = validation.text("exclusive_value", exclusive_value, limits.PAIR_VALUE_BYTES)
+    return shard_of(queue, value, context.shards), name(raw, value)
+
+
+def _call_by_id(
+    context: NamespaceContext,
+    script: str,
+    queue: str,
+    shard: int,
+    id_: str,
+    args: list[bytes],
+    item_prefix: bytes,
+    raw: bytes,
+    starts_from: str,
+    sessions: SessionPool | RequestSessions | None,
+) -> Plan[Change]:
+    sessions = sessions or context.sessions
+    client_session = sessions.acquire()
+    try:
+
+        def build(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
+            item = item_prefix + config.number.to_bytes(2) + raw
+            return script, [config.context(context.history), session, *args, item]
+
+        reply = yield from context.call_in_session(queue, shard, client_session, build)
+        client_session.call_answered(shard, stored=True)
+    finally:
+        sessions.release(client_session)
+    return raise_first_error(changes(queue, [id_], reply.value, starts_from))[0]

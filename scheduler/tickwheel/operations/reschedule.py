@@ -1,0 +1,55 @@
+"""Reschedule: new times for a message that is not delivered yet."""
+
+from datetime import datetime, timedelta
+from struct import Struct
+
+from tickwheel import limits
+from tickwheel.errors import InvalidArgument
+from tickwheel.model import validation
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.locate import _call_by_id, locate
+from tickwheel.operations.results import Change
+from tickwheel.operations.sessions import RequestSessions, SessionPool
+from tickwheel.plan import Plan
+from tickwheel.storage.record import BIAS
+
+_RESCHEDULE = Struct(">IHI")
+_NEW_TIMES = Struct(">BHIQ")
+_ABSOLUTE, _RELATIVE_DEADLINE, _DUE, _DEADLINE = 1, 2, 4, 8
+
+
+def reschedule(
+    context: NamespaceContext,
+    queue: str,
+    id_: str,
+    exclusive_value: str | None,
+    delay: timedelta | None,
+    due: datetime | None,
+    deadline: datetime | timedelta | None,
+    sessions: SessionPool | RequestSessions | None = None,
+) -> Plan[Change]:
+    """Give a message that is not delivered yet a new due time, a new deadline, or both."""
+    kind = when = deadline_ms = 0
+    check_new_times(delay, due, deadline)
+    if delay is not None:
+        kind, when = _DUE, validation.duration_ms("delay", delay, 0, limits.DELAY_MS_MAX)
+    elif due is not None:
+        kind, when = _DUE | _ABSOLUTE, validation.due_ms(due)
+    if deadline is not None:
+        deadline_ms, relative = validation.deadline_ms(deadline)
+        kind |= _DEADLINE | (_RELATIVE_DEADLINE if relative else 0)
+    shard, raw = yield from locate(context, queue, id_, exclusive_value)
+    limit = _RESCHEDULE.pack(context.clock_guard_ms, *divmod(limits.DELAY_MS_MAX, 2**32))
+    times = _NEW_TIMES.pack(kind, *divmod(when, 2**32), deadline_ms + BIAS)
+    starts_from = "invisible or pending"
+    return (
+        yield from _call_by_id(context, "reschedule", queue, shard, id_, [limit], times, raw, starts_from, sessions)
+    )
+
+
+def check_new_times(delay: object, due: object, deadline: object) -> None:
+    """Raises InvalidArgument where there is none, or where two contradict each other."""
+    if delay is not None and due is not None:
+        raise InvalidArgument("give a delay or a due time, not both")
+    if delay is None and due is None and deadline is None:
+        raise InvalidArgument("give a new delay or due time, a new deadline, or both")
