@@ -17,6 +17,7 @@ from tickwheel import (
     QueueNotFound,
     Tickwheel,
 )
+from tickwheel.operations.dispatch import push_config_version
 from tickwheel.testing import PrivateServer, VirtualClock
 
 pytestmark = pytest.mark.integration
@@ -200,7 +201,7 @@ def test_a_shard_does_not_go_back_to_an_older_configuration(tw: Tickwheel, serve
     config = old._run(old._context.load_config("q"))
     tw.create_queue("q", lease=10 * SECOND, update=True)
     assert config is not None
-    old._run(old._context.push_config_version("q", config, range(old._context.shards)))
+    old._run(push_config_version(old._context, "q", config, range(old._context.shards)))
     for shard in range(tw._context.shards):
         assert server.hget(f"{tw._context.namespace}:{{{shard}}}:q:q:config", "version")[:4] == b"\0\0\0\2"
 

@@ -97,7 +97,7 @@ def test_shards_that_were_empty_a_moment_ago_are_not_looked_at_where_another_has
 def test_a_shard_to_which_this_client_may_have_given_something_more_urgent_is_looked_at(script: str) -> None:
     known = shards_of_which(2)
     requests = [Request(3, known.call(script, 3, "q", []))]
-    known._forget_heads("q", known.configs["q"], requests)
+    known.forget_heads("q", known.configs["q"], requests)
     assert first(asked(known)) == ["ZRANGE"] * 4 + ["HGET"]
 
 
@@ -108,5 +108,5 @@ def test_the_end_of_a_message_makes_another_ready_in_exclusive_queues_only(
 ) -> None:
     known = shards_of_which(2)
     known.configs["q"] = replace(known.configs["q"], exclusive_key=key)
-    known._forget_heads("q", known.configs["q"], [Request(3, known.call(script, 3, "q", []))])
+    known.forget_heads("q", known.configs["q"], [Request(3, known.call(script, 3, "q", []))])
     assert (first(asked(known)) == ["dequeue"]) is not looks

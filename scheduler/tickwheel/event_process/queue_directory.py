@@ -9,6 +9,7 @@ from tickwheel.event_process import QueueRef
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations import queues
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dispatch import push_config_version
 from tickwheel.operations.namespace import fetch_shard_count
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.runtime.time import monotonic_ms
@@ -45,7 +46,7 @@ class QueueDirectory:
         if entry is None:
             return None
         name, config = entry
-        self._io.run(self._context.push_config_version(name, config, [shard]))
+        self._io.run(push_config_version(self._context, name, config, [shard]))
         return self._refs[number]
 
     def queues_with_sinks(self, since_ms: float) -> dict[str, QueueConfig]:

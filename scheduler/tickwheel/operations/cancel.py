@@ -8,6 +8,7 @@ from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dispatch import call_shards_in_session
 from tickwheel.operations.locate import locate
 from tickwheel.operations.results import Change, changes, chunks_by_shard, raise_first_error
 from tickwheel.operations.sessions import RequestSessions, SessionPool
@@ -58,7 +59,7 @@ def cancel_messages(
         client_session = sessions.acquire()
         try:
             # To cancel again changes nothing, so one whose session is forgotten is done as if it were the first.
-            replies = yield from context.call_shards_in_session(queue, list(part), client_session, build, reopens=True)
+            replies = yield from call_shards_in_session(context, queue, list(part), client_session, build, reopens=True)
             for (shard, items), reply in zip(part.items(), replies, strict=True):
                 client_session.call_answered(shard, stored=True)
                 indexes = [n for _, n, _ in items]

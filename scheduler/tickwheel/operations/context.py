@@ -1,27 +1,24 @@
 """What a client knows, apart from its connections: namespace, shards, configurations, sessions, heads.
 
-Its methods are plans (`plan.py`); the operations on messages build on `on_shards`, which takes care of stale
-configurations and forgotten sessions.
+Those of its methods that ask a server are plans (`plan.py`). `dispatch.py` sends the calls of the scripts.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 from math import inf
 
 from tickwheel import limits
-from tickwheel.errors import InvalidArgument, OutboxFull, QueueBlocked, QueueNotFound, SessionExpired, TickwheelError
+from tickwheel.errors import QueueNotFound, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.queue_config import BLOCKED, HEADS, QueueConfig
-from tickwheel.operations.sessions import ClientSession, SessionPool
-from tickwheel.plan import Heads, Plan, Reply, Request, Round
+from tickwheel.operations.sessions import SessionPool
+from tickwheel.plan import Heads, Plan, Request, Round
 from tickwheel.storage.keys import QUEUE_KEYS, SHARD_KEYS, namespace_key, queue_key, queues_key, shard_key
 from tickwheel.storage.scripts import Call, load
 
 # The scripts that may make a message ready, and those that in an exclusive queue free a value for the next.
 _READY = frozenset({"enqueue", "fail", "release", "reschedule", "redrive"})
 _READY_EXCLUSIVE = _READY | {"complete", "cancel"}
-_SESSION_ERRORS = ("SESSIONEXPIRED", "SESSIONOLD")
 # `history` from here on keeps all until it is relayed: over it the outbox's limit in KiB, and DROPS where events beyond
 # the limit are dropped (`lua/_transition.lua`).
 RELAYED, DROPS = 2**31, 2**30
@@ -112,116 +109,12 @@ class NamespaceContext:
             raise QueueNotFound(f"there is no queue {queue!r} in namespace {self.namespace!r}")
         return config
 
-    def call_shards(
-        self, queue: str, shards: Sequence[int], build: Callable[[QueueConfig, int], Request]
-    ) -> Plan[list[Reply]]:
-        """Send one call to each of the shards, in one round; again to those that had another configuration."""
-        replies = yield from self._call_until_config_current(queue, shards, build)
-        return [self._reply_or_raise(queue, reply) for reply in replies]
-
-    def _call_until_config_current(
-        self, queue: str, shards: Sequence[int], build: Callable[[QueueConfig, int], Request]
-    ) -> Plan[list[Reply]]:
-        """The replies of `on_shards`, of which refusals are values here."""
-        config = yield from self.config(queue)
-        replies: dict[int, Reply] = {}
-        waiting = list(dict.fromkeys(shards))
-        for _ in range(limits.STALE_CONFIG_RETRIES):
-            requests = [build(config, shard) for shard in waiting]
-            self._forget_heads(queue, config, requests)
-            answers = yield Round(requests)
-            replies.update(zip(waiting, answers, strict=True))
-            waiting = [s for s in waiting if _code(replies[s]) == "STALECONFIG"]
-            if not waiting:
-                return [replies[shard] for shard in shards]
-            config = yield from self._refetch_config(queue, config)
-            yield from self.push_config_version(queue, config, waiting)
-        raise TickwheelError(f"the configuration of queue {queue!r} changes faster than calls can follow")
-
-    def _refetch_config(self, queue: str, previous: QueueConfig) -> Plan[QueueConfig]:
-        """The configuration as home has it now; QueueNotFound where that is another queue than the call is for."""
-        config = yield from self.load_config(queue)
-        if config is None:
-            raise QueueNotFound(f"there is no queue {queue!r} in namespace {self.namespace!r} any more")
-        if config.uid != previous.uid:
-            raise self.queue_recreated_error(queue, config)
-        return config
-
     def queue_recreated_error(self, queue: str, config: QueueConfig) -> QueueNotFound:
         """Why a call is refused that was packed for an earlier queue of this name, whose state is lost."""
         return QueueNotFound(
             f"queue {queue!r} of namespace {self.namespace!r} is gone, and another of its name is there, number"
             f" {config.number}: the call was for the one before"
         )
-
-    def push_config_version(self, queue: str, config: QueueConfig, shards: Sequence[int]) -> Plan[None]:
-        """Give shards their copy of a configuration's version."""
-        yield Round([Request(s, self.call("sync_queue_version", s, queue, [config.packed_version])) for s in shards])
-
-    def call_in_session(
-        self,
-        queue: str,
-        shard: int,
-        client_session: ClientSession,
-        build: Callable[[QueueConfig, bytes], tuple[str, Sequence[bytes | int | str]]],
-    ) -> Plan[Reply]:
-        """Send one call under the slot's next sequence; ``build`` makes its script's name and arguments."""
-        replies = yield from self.call_shards_in_session(
-            queue, [shard], client_session, lambda config, _, session: build(config, session)
-        )
-        return replies[0]
-
-    def call_shards_in_session(
-        self,
-        queue: str,
-        shards: Sequence[int],
-        client_session: ClientSession,
-        build: Callable[[QueueConfig, int, bytes], tuple[str, Sequence[bytes | int | str]]],
-        *,
-        reopens: bool = False,
-    ) -> Plan[list[Reply]]:
-        """Send one call to each of the shards, in one round, under the slot's next sequence.
-
-        ``reopens`` is for calls that do no harm when they are done again: they are, where the session was forgotten.
-        """
-        sequence = client_session.sequence
-
-        def request(config: QueueConfig, shard: int) -> Request:
-            # Built again for another configuration it is the same call, which may have been done and its answer lost.
-            client_session.sequence = sequence
-            key, first, retry_session = client_session.begin_call(self.namespace, shard, reopens)
-            name, args = build(config, shard, first)
-            retry_args = [args[0], retry_session, *args[2:]]
-            return Request(shard, self.call(name, shard, queue, args, key), retry_args=retry_args, durable=True)
-
-        replies: dict[int, Reply] = {}
-        waiting = shards
-        while waiting:
-            answers = yield from self._call_until_config_current(queue, waiting, request)
-            replies.update(zip(waiting, answers, strict=True))
-            waiting = [shard for shard in waiting if _code(replies[shard]) in _SESSION_ERRORS]
-            for shard in waiting:
-                if _code(replies[shard]) == "SESSIONOLD":
-                    raise SessionExpired(
-                        f"call {client_session.sequence} of slot {client_session.name} is refused: a newer one of"
-                        " its slot was answered"
-                    )
-                if replies[shard].resent:
-                    raise SessionExpired(
-                        "the call was repeated after its session had expired: whether the first one took effect is not"
-                        " known; look at the message before you go on"
-                    )
-                client_session.forget(shard)
-        return [self._reply_or_raise(queue, replies[shard]) for shard in shards]
-
-    def read(self, queue: str, shard: int, name: str, args: Sequence[bytes | int | str]) -> Plan[Reply]:
-        """Send one call that only reads; its first argument, the context, is put before ``args``."""
-
-        def build(config: QueueConfig, shard: int) -> Request:
-            context = config.context(self.history)
-            return Request(shard, self.call(name, shard, queue, [context, *args]))
-
-        return (yield from self.call_shards(queue, [shard], build))[0]
 
     def options(self, blocked: bool) -> int:
         """The options of a dequeue or enqueue call."""
@@ -240,36 +133,10 @@ class NamespaceContext:
         recorded = self.heads[queue].deadlines.copy()
         return {shard: deadline for shard, (deadline, when) in recorded.items() if when >= since}
 
-    def _forget_heads(self, queue: str, config: QueueConfig, requests: Sequence[Request]) -> None:
+    def forget_heads(self, queue: str, config: QueueConfig, requests: Sequence[Request]) -> None:
         """Where this client itself may make another message the most urgent."""
         if queue in self.heads:
             scripts = _READY if config.exclusive_key is None else _READY_EXCLUSIVE
             for request in requests:
                 if request.call is not None and request.call.script.name in scripts:
                     self.heads[queue].deadlines[request.shard] = (None, -inf)
-
-    def _reply_or_raise(self, queue: str, reply: Reply) -> Reply:
-        if reply.error is None:
-            return reply
-        code, text = reply.error
-        if code == "BLOCKED":
-            raise QueueBlocked(f"queue {queue!r}: {text}; `unblock` it to go on")
-        if code == "OUTBOXFULL":
-            size, limit = map(int, text.split())
-            raise OutboxFull(
-                f"queue {queue!r}: enqueue, reschedule and redrive are refused: {size:,} bytes of events wait to be"
-                f" relayed to Kafka, and the outbox's limit is {limit:,} a shard; once the relay has caught up, the"
-                " same call will do",
-                size,
-                limit,
-            )
-        if code == "TOOFAR":
-            maximum = timedelta(milliseconds=limits.DELAY_MS_MAX)
-            raise InvalidArgument(
-                f"due must be within {maximum.days} days from now, by the clock of the shard's server"
-            )
-        raise TickwheelError(f"{code} {text}")
-
-
-def _code(reply: Reply) -> str:
-    return reply.error[0] if reply.error else ""

@@ -21,6 +21,7 @@ from tickwheel.model import validation
 from tickwheel.model.message import LeasedMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dispatch import call_in_session
 from tickwheel.operations.exact_order import shares_per_shard
 from tickwheel.operations.head_cache import ReadyShards
 from tickwheel.operations.sessions import ClientSession, parse_request_id
@@ -299,7 +300,7 @@ class Dequeue:
             if self._request is not None:
                 # One request stands for one sequence, on every shard and however often it is sent.
                 client_session.pin_sequence(self._sequence, final, is_first=not self._is_recorded)
-            reply = yield from context.call_in_session(self._queue, shard, client_session, build)
+            reply = yield from call_in_session(context, self._queue, shard, client_session, build)
             status, now_ms, entries = self._parse_reply(shard, reply)
             client_session.call_answered(shard, stored=bool(entries) or reply.resent)
             if status != _MORE:

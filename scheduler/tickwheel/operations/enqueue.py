@@ -14,6 +14,7 @@ from tickwheel.model.message import EnqueueResult, NewMessage, label
 from tickwheel.model.message_id import new_message_id
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dispatch import call_shards
 from tickwheel.operations.queues import ensure
 from tickwheel.operations.results import CONFLICT, DONE, INVALID
 from tickwheel.plan import Command, Plan, Request
@@ -311,7 +312,7 @@ def send(
         return Request(shard, context.call("enqueue", shard, queue, args), prelude=before, durable=True)
 
     shards = list(by_shard)
-    replies = yield from context.call_shards(queue, shards, build)
+    replies = yield from call_shards(context, queue, shards, build)
     results: dict[int, EnqueueResult | RefusedMessage] = {}
     for shard, reply in zip(shards, replies, strict=True):
         for n, code, state in zip(by_shard[shard], reply.value[::2], reply.value[1::2], strict=True):

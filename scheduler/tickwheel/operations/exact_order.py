@@ -6,6 +6,7 @@ from struct import Struct
 from tickwheel import limits
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dispatch import call_shards
 from tickwheel.plan import Plan, Request
 
 _BOUNDS = Struct(">HI")
@@ -31,7 +32,7 @@ def shares_per_shard(
             return Request(shard, context.call("peek_orders", shard, queue, args))
 
         shards = list(cursors)
-        replies = yield from context.call_shards(queue, shards, build)
+        replies = yield from call_shards(context, queue, shards, build)
         for shard, reply in zip(shards, replies, strict=True):
             packed_orders, cursors[shard], short = reply.value
             if cursors[shard]:

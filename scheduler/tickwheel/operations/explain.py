@@ -7,6 +7,7 @@ from struct import Struct
 from tickwheel.errors import MessageNotFound
 from tickwheel.model import validation
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dispatch import read_shard
 from tickwheel.operations.inspect import decode_record
 from tickwheel.operations.locate import locate
 from tickwheel.plan import Plan, Request, Round
@@ -46,7 +47,7 @@ class Explanation:
 def explain(context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None) -> Plan[Explanation]:
     """Why a message is not running, and when it will."""
     shard, raw = yield from locate(context, queue, id_, exclusive_value)
-    reply = yield from context.read(queue, shard, "explain", [raw])
+    reply = yield from read_shard(context, queue, shard, "explain", [raw])
     position, stored, holder_name, holder_record = reply.value
     if not stored:
         raise MessageNotFound(

@@ -13,6 +13,7 @@ from tickwheel.errors import InvalidArgument, MessageNotFound, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.message import MessageView
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dispatch import read_shard
 from tickwheel.operations.locate import locate
 from tickwheel.plan import Plan, Request, Round, pairs_from_flat
 from tickwheel.storage import record
@@ -62,7 +63,7 @@ class ForecastMinute:
 def get(context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
     """One message as it stands."""
     shard, raw = yield from locate(context, queue, id_, exclusive_value)
-    reply = yield from context.read(queue, shard, "get", [raw])
+    reply = yield from read_shard(context, queue, shard, "get", [raw])
     _, stored, body = reply.value
     if not stored:
         raise MessageNotFound(
@@ -152,7 +153,7 @@ def depth(context: NamespaceContext, queue: str, where: Mapping[str, str] | None
     for shard in range(context.shards):
         cursor = b""
         while True:
-            reply = yield from context.read(queue, shard, "depth", [packed_filters, limits.CALL_ENTRIES, cursor])
+            reply = yield from read_shard(context, queue, shard, "depth", [packed_filters, limits.CALL_ENTRIES, cursor])
             part, cursor = reply.value
             total += part
             if not cursor:

@@ -5,6 +5,7 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dispatch import call_in_session
 from tickwheel.operations.results import Change, changes, raise_first_error
 from tickwheel.operations.sessions import RequestSessions, SessionPool
 from tickwheel.plan import Plan
@@ -51,7 +52,7 @@ def _call_by_id(
             item = item_prefix + config.number.to_bytes(2) + raw
             return script, [config.context(context.history), session, *args, item]
 
-        reply = yield from context.call_in_session(queue, shard, client_session, build)
+        reply = yield from call_in_session(context, queue, shard, client_session, build)
         client_session.call_answered(shard, stored=True)
     finally:
         sessions.release(client_session)

@@ -10,6 +10,7 @@ from tickwheel.errors import QueueConfigConflict, QueueNotFound, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig, differences, parse
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dispatch import push_config_version
 from tickwheel.plan import Plan, Request, pairs_from_flat, send_request
 from tickwheel.storage.keys import namespace_key, queues_key
 from tickwheel.storage.scripts import Call, load
@@ -94,7 +95,7 @@ def list_queues(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
 def publish_config(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
     """Read the configuration from home and give every shard its copy."""
     config = yield from context.fetch_config(queue)
-    yield from context.push_config_version(queue, config, range(context.shards))
+    yield from push_config_version(context, queue, config, range(context.shards))
     return config
 
 

@@ -4,6 +4,7 @@ from tickwheel.errors import InvalidArgument, LeaseLost, MessageNotFound
 from tickwheel.model import validation
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import M, MessageFactory
+from tickwheel.operations.dispatch import read_shard
 from tickwheel.operations.inspect import decode_record
 from tickwheel.operations.locate import locate
 from tickwheel.plan import Plan
@@ -27,7 +28,7 @@ def resume_lease(
     """
     check_token(token)
     shard, raw = yield from locate(context, queue, id_, exclusive_value)
-    reply = yield from context.read(queue, shard, "get", [raw])
+    reply = yield from read_shard(context, queue, shard, "get", [raw])
     _, stored, body = reply.value
     if not stored:
         raise MessageNotFound(

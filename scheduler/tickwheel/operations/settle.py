@@ -13,6 +13,7 @@ from tickwheel.model import validation
 from tickwheel.model.message import LeasedMessage, label
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dispatch import call_shards, call_shards_in_session
 from tickwheel.operations.results import LOST, NOT_FOUND, chunks_by_shard, unpack_results
 from tickwheel.operations.sessions import RequestSessions, SessionPool
 from tickwheel.plan import Plan, Request
@@ -57,7 +58,7 @@ def complete(
                 ]
                 return Request(shard, context.call("complete", shard, queue, args), durable=True)
 
-            replies = yield from context.call_shards(queue, list(part), build)
+            replies = yield from call_shards(context, queue, list(part), build)
             for shard_messages, reply in zip(messages_by_shard.values(), replies, strict=True):
                 lost += _select_lost(shard_messages, reply.value)
     raise_lease_lost(lost)
@@ -241,7 +242,7 @@ def _leased_calls(
     sessions = sessions or context.sessions
     client_session = sessions.acquire()
     try:
-        replies = yield from context.call_shards_in_session(queue, list(part), client_session, build_call)
+        replies = yield from call_shards_in_session(context, queue, list(part), client_session, build_call)
         for shard in part:
             client_session.call_answered(shard, stored=True)
     finally:

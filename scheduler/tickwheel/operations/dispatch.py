@@ -1,0 +1,156 @@
+"""Dispatch: script calls to the shards of a queue, in sessions if they are repeatable, and the errors they stand for.
+
+A shard that has another version of the queue's configuration refuses a call; the call is sent again under the current
+one. A call whose session the shard has forgotten is sent again in a new session, if the call was not sent before.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from tickwheel import limits
+from tickwheel.errors import InvalidArgument, OutboxFull, QueueBlocked, QueueNotFound, SessionExpired, TickwheelError
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.sessions import ClientSession
+from tickwheel.plan import Plan, Reply, Request, Round
+
+_SESSION_ERRORS = ("SESSIONEXPIRED", "SESSIONOLD")
+
+
+def call_shards(
+    context: NamespaceContext, queue: str, shards: Sequence[int], build: Callable[[QueueConfig, int], Request]
+) -> Plan[list[Reply]]:
+    """Send one call to each of the shards, in one round; again to those that had another configuration."""
+    replies = yield from _call_until_config_current(context, queue, shards, build)
+    return [_reply_or_raise(queue, reply) for reply in replies]
+
+
+def _call_until_config_current(
+    context: NamespaceContext, queue: str, shards: Sequence[int], build: Callable[[QueueConfig, int], Request]
+) -> Plan[list[Reply]]:
+    """The replies of `call_shards`, of which refusals are values here."""
+    config = yield from context.config(queue)
+    replies: dict[int, Reply] = {}
+    waiting = list(dict.fromkeys(shards))
+    for _ in range(limits.STALE_CONFIG_RETRIES):
+        requests = [build(config, shard) for shard in waiting]
+        context.forget_heads(queue, config, requests)
+        answers = yield Round(requests)
+        replies.update(zip(waiting, answers, strict=True))
+        waiting = [s for s in waiting if _code(replies[s]) == "STALECONFIG"]
+        if not waiting:
+            return [replies[shard] for shard in shards]
+        config = yield from _refetch_config(context, queue, config)
+        yield from push_config_version(context, queue, config, waiting)
+    raise TickwheelError(f"the configuration of queue {queue!r} changes faster than calls can follow")
+
+
+def _refetch_config(context: NamespaceContext, queue: str, previous: QueueConfig) -> Plan[QueueConfig]:
+    """The configuration as home has it now; QueueNotFound where that is another queue than the call is for."""
+    config = yield from context.load_config(queue)
+    if config is None:
+        raise QueueNotFound(f"there is no queue {queue!r} in namespace {context.namespace!r} any more")
+    if config.uid != previous.uid:
+        raise context.queue_recreated_error(queue, config)
+    return config
+
+
+def push_config_version(
+    context: NamespaceContext, queue: str, config: QueueConfig, shards: Sequence[int]
+) -> Plan[None]:
+    """Give shards their copy of a configuration's version."""
+    yield Round([Request(s, context.call("sync_queue_version", s, queue, [config.packed_version])) for s in shards])
+
+
+def call_in_session(
+    context: NamespaceContext,
+    queue: str,
+    shard: int,
+    client_session: ClientSession,
+    build: Callable[[QueueConfig, bytes], tuple[str, Sequence[bytes | int | str]]],
+) -> Plan[Reply]:
+    """Send one call under the slot's next sequence; ``build`` makes its script's name and arguments."""
+    replies = yield from call_shards_in_session(
+        context, queue, [shard], client_session, lambda config, _, session: build(config, session)
+    )
+    return replies[0]
+
+
+def call_shards_in_session(
+    context: NamespaceContext,
+    queue: str,
+    shards: Sequence[int],
+    client_session: ClientSession,
+    build: Callable[[QueueConfig, int, bytes], tuple[str, Sequence[bytes | int | str]]],
+    *,
+    reopens: bool = False,
+) -> Plan[list[Reply]]:
+    """Send one call to each of the shards, in one round, under the slot's next sequence.
+
+    ``reopens`` is for calls that do no harm when they are done again: they are, where the session was forgotten.
+    """
+    sequence = client_session.sequence
+
+    def request(config: QueueConfig, shard: int) -> Request:
+        # Built again for another configuration it is the same call, which may have been done and its answer lost.
+        client_session.sequence = sequence
+        key, first, retry_session = client_session.begin_call(context.namespace, shard, reopens)
+        name, args = build(config, shard, first)
+        retry_args = [args[0], retry_session, *args[2:]]
+        return Request(shard, context.call(name, shard, queue, args, key), retry_args=retry_args, durable=True)
+
+    replies: dict[int, Reply] = {}
+    waiting = shards
+    while waiting:
+        answers = yield from _call_until_config_current(context, queue, waiting, request)
+        replies.update(zip(waiting, answers, strict=True))
+        waiting = [shard for shard in waiting if _code(replies[shard]) in _SESSION_ERRORS]
+        for shard in waiting:
+            if _code(replies[shard]) == "SESSIONOLD":
+                raise SessionExpired(
+                    f"call {client_session.sequence} of slot {client_session.name} is refused: a newer one of"
+                    " its slot was answered"
+                )
+            if replies[shard].resent:
+                raise SessionExpired(
+                    "the call was repeated after its session had expired: whether the first one took effect is not"
+                    " known; look at the message before you go on"
+                )
+            client_session.forget(shard)
+    return [_reply_or_raise(queue, replies[shard]) for shard in shards]
+
+
+def read_shard(
+    context: NamespaceContext, queue: str, shard: int, name: str, args: Sequence[bytes | int | str]
+) -> Plan[Reply]:
+    """Send one call that only reads; its first argument, the context, is put before ``args``."""
+
+    def build(config: QueueConfig, shard: int) -> Request:
+        return Request(shard, context.call(name, shard, queue, [config.context(context.history), *args]))
+
+    return (yield from call_shards(context, queue, [shard], build))[0]
+
+
+def _reply_or_raise(queue: str, reply: Reply) -> Reply:
+    if reply.error is None:
+        return reply
+    code, text = reply.error
+    if code == "BLOCKED":
+        raise QueueBlocked(f"queue {queue!r}: {text}; `unblock` it to go on")
+    if code == "OUTBOXFULL":
+        size, limit = map(int, text.split())
+        raise OutboxFull(
+            f"queue {queue!r}: enqueue, reschedule and redrive are refused: {size:,} bytes of events wait to be"
+            f" relayed to Kafka, and the outbox's limit is {limit:,} a shard; once the relay has caught up, the"
+            " same call will do",
+            size,
+            limit,
+        )
+    if code == "TOOFAR":
+        maximum = timedelta(milliseconds=limits.DELAY_MS_MAX)
+        raise InvalidArgument(f"due must be within {maximum.days} days from now, by the clock of the shard's server")
+    raise TickwheelError(f"{code} {text}")
+
+
+def _code(reply: Reply) -> str:
+    return reply.error[0] if reply.error else ""
