@@ -7,7 +7,8 @@ import pytest
 from tickwheel import NewMessage, limits
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.enqueue import PackedMessage, Packer, _enqueue_rounds
+from tickwheel.operations.enqueue import _enqueue_rounds
+from tickwheel.operations.message_packer import PackedMessage, Packer
 
 pytestmark = pytest.mark.unit
 

@@ -1,8 +1,6 @@
-"""Enqueue: messages are checked and packed here, and sent in calls of a bounded size, one round for all shards."""
+"""Enqueue: packed messages are sent in calls of a bounded size, one round for all shards."""
 
-import hashlib
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from struct import Struct
@@ -11,26 +9,15 @@ from tickwheel import limits
 from tickwheel.errors import IdConflict, InvalidArgument, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, NewMessage, label
-from tickwheel.model.message_id import new_message_id
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import call_shards
+from tickwheel.operations.message_packer import PackedMessage, Packer
 from tickwheel.operations.queues import ensure
 from tickwheel.operations.results import CONFLICT, DONE, INVALID
 from tickwheel.plan import Command, Plan, Request
-from tickwheel.storage import trace_context
-from tickwheel.storage.record import BIAS, BODY, EXPLICIT, OVERRIDES, PAIRS, name, pairs_section
-from tickwheel.storage.sharding import shard_of
 
-_HEAD = Struct(">BBHI")
-_NUMBER = Struct(">H")
-_NONCE = Struct(">I")
-_DEADLINE = Struct(">Q")
-_OVERRIDES = Struct(">IH")
 _CALL = Struct(">IHI")
-_ABSOLUTE, _RELATIVE_DEADLINE = 1, 2
-# What an entry counts for in the budget of a call, as in `lua/_ready_indexes.lua`.
-_WEIGHT, _EXCLUSIVE_WEIGHT = 4, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,114 +26,6 @@ class RefusedMessage:
 
     id: str
     conflicts: bool
-
-
-@dataclass(slots=True)
-class PackedMessage:
-    """A message ready to send: three arguments of the call, its payload if large, and what it counts for in a call."""
-
-    id: str
-    shard: int
-    head: bytes
-    field: bytes
-    tail: bytes
-    body: tuple[bytes, bytes] | None
-    units: int
-
-    def size(self) -> int:
-        """Its bytes in a call of the script."""
-        return len(self.head) + len(self.field) + len(self.tail)
-
-    def out_of_band_bytes(self) -> int:
-        """Its bytes beside the call."""
-        return len(self.body[1]) if self.body else 0
-
-
-class Packer:
-    """Checks and packs messages of one call of the client for one queue; nonces tell them from those of all others."""
-
-    def __init__(self, context: NamespaceContext, queue: str, config: QueueConfig) -> None:
-        self._context = context
-        self._queue = queue
-        self._config = config
-        self.uid = config.uid
-        self._number = _NUMBER.pack(config.number)
-        self._nonce = int.from_bytes(os.urandom(4))
-
-    def pack(self, new: NewMessage) -> PackedMessage:
-        """Everything that can be wrong with a message is found here, before anything is sent."""
-        config = self._config
-        if new.id is None:
-            id_ = new_message_id()
-            raw_id = id_.encode()
-        else:
-            raw_id = validation.message_id(new.id)
-            id_ = validation.to_plain_str(new.id)
-        payload = new.payload
-        if type(payload) is not bytes or len(payload) > config.payload_limit:
-            payload = validation.payload(payload, config.payload_limit)
-        flags = kind = when = deadline = 0
-        if new.delay is not None:
-            if new.due is not None:
-                raise InvalidArgument("give a delay or a due time, not both")
-            when = validation.duration_ms("delay", new.delay, 0, limits.DELAY_MS_MAX)
-        elif new.due is not None:
-            kind, when = _ABSOLUTE, validation.due_ms(new.due)
-        if new.deadline is not None:
-            flags |= EXPLICIT
-            deadline, relative = validation.deadline_ms(new.deadline)
-            kind |= _RELATIVE_DEADLINE if relative else 0
-        overrides = b""
-        if new.lease is not None or new.max_attempts is not None:
-            flags |= OVERRIDES
-            overrides = _overrides(new)
-        value, units = None, _WEIGHT if config.exclusive_key is None else _EXCLUSIVE_WEIGHT
-        metadata = {} if new.metadata is None else validation.metadata(new.metadata)
-        pairs, content = b"", trace_context.strip_trace_context(metadata)
-        if content:
-            flags |= PAIRS
-            pairs = pairs_section(content, config.indexed_keys)
-            units *= 1 + len(content)
-        if config.exclusive_key is not None:
-            value = self._value(new.id, metadata, config.exclusive_key)
-        large = len(payload) > limits.INLINE_BYTES
-        if large:
-            flags |= BODY
-        field = self._number + name(raw_id, value)
-        head = _HEAD.pack(flags, kind, when >> 32, when & 0xFFFFFFFF)
-        first = overrides if new.deadline is None else _DEADLINE.pack(deadline + BIAS) + overrides
-        rest = first + pairs
-        # The digest is of what was given, the delay and not the due time: the same message again has the same.
-        digest = hashlib.blake2b(head + rest, digest_size=8)
-        digest.update(payload)
-        hashed = digest.digest()
-        if content is not metadata:
-            # The trace is kept with the message, and no part of what it is.
-            head = _HEAD.pack(flags | PAIRS, kind, when >> 32, when & 0xFFFFFFFF)
-            rest = first + pairs_section(metadata, config.indexed_keys)
-        self._nonce = (self._nonce + 1) & 0xFFFFFFFF
-        tail = b"".join((hashed, _NONCE.pack(self._nonce), rest, b"" if large else payload))
-        shards = self._context.shards
-        shard = 0 if shards == 1 else shard_of(self._queue, raw_id if value is None else value, shards)
-        return PackedMessage(id_, shard, head, field, tail, (field + hashed, payload) if large else None, units)
-
-    def _value(self, id_: str | None, metadata: Mapping[str, str], key: str) -> bytes:
-        value = metadata.get(key)
-        if value is None:
-            raise InvalidArgument(
-                f"queue {self._queue!r} is exclusive by {key!r}: every message needs it in its metadata, and"
-                f" {'message ' + repr(id_) if id_ else 'this one'} has {sorted(metadata)}"
-            )
-        return value.encode()
-
-
-def _overrides(new: NewMessage) -> bytes:
-    lease = attempts = 0
-    if new.lease is not None:
-        lease = validation.duration_ms("lease", new.lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
-    if new.max_attempts is not None:
-        attempts = validation.integer("max_attempts", new.max_attempts, 1, limits.MAX_ATTEMPTS_MAX)
-    return _OVERRIDES.pack(lease, attempts)
 
 
 def enqueue_many(context: NamespaceContext, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:

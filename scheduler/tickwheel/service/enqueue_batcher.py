@@ -7,7 +7,8 @@ from typing import Any, Final
 from tickwheel.model.message import EnqueueResult, NewMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.enqueue import EnqueueRound, PackedMessage, Packer, RefusedMessage, send, to_error
+from tickwheel.operations.enqueue import EnqueueRound, RefusedMessage, send, to_error
+from tickwheel.operations.message_packer import PackedMessage, Packer
 from tickwheel.operations.queues import ensure
 from tickwheel.service.micro_batcher import MicroBatcher
 from tickwheel.telemetry.histogram import Histogram
