@@ -26,9 +26,7 @@ from tickwheel.errors import (
     Unavailable,
 )
 from tickwheel.model.message import EnqueueResult, MessageView, NewMessage
-from tickwheel.operations.explain import Explanation
-from tickwheel.operations.inspect import ForecastMinute, Lateness
-from tickwheel.operations.results import Change
+from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
 
 __version__ = "0.1.0"
 

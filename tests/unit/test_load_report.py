@@ -12,7 +12,7 @@ from tickwheel.load.capacity.capacity import CapacityTarget
 from tickwheel.load.report import report
 from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.run.run_result import RunResult, Sample
-from tickwheel.operations.inspect import Lateness
+from tickwheel.model.results import Lateness
 
 pytestmark = pytest.mark.unit
 

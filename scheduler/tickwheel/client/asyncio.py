@@ -17,9 +17,8 @@ from tickwheel.errors import TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations import explain, inspect
+from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.results import Change
 from tickwheel.plan import Plan
 from tickwheel.runtime.event_loop import finish_despite_cancel, run_in_thread, wrong_loop_error
 
@@ -147,7 +146,7 @@ class Queue:
         """The message as it stands; see `tickwheel.Queue.get`."""
         return await self._tickwheel._run(self._backend.get(self.name, id, exclusive_value))
 
-    async def explain(self, id: str, exclusive_value: str | None = None) -> explain.Explanation:
+    async def explain(self, id: str, exclusive_value: str | None = None) -> Explanation:
         """Why the message is not running, and when it will; see `tickwheel.Queue.explain`."""
         return await self._tickwheel._run(self._backend.explain(self.name, id, exclusive_value))
 
@@ -162,7 +161,7 @@ class Queue:
         """How many messages are in each state; see `tickwheel.Queue.counts`."""
         return await self._tickwheel._run(self._backend.counts(self.name))
 
-    async def lateness(self) -> inspect.Lateness:
+    async def lateness(self) -> Lateness:
         """How late messages became deliverable; see `tickwheel.Queue.lateness`."""
         return await self._tickwheel._run(self._backend.lateness(self.name))
 
@@ -170,7 +169,7 @@ class Queue:
         """How many messages are Pending; see `tickwheel.Queue.depth`."""
         return await self._tickwheel._run(self._backend.depth(self.name, where))
 
-    async def forecast(self, minutes: int = 60) -> list[inspect.ForecastMinute]:
+    async def forecast(self, minutes: int = 60) -> list[ForecastMinute]:
         """What falls due in each of the coming minutes; see `tickwheel.Queue.forecast`."""
         return await self._tickwheel._run(self._backend.forecast(self.name, minutes))
 

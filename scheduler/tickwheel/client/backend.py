@@ -8,9 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.explain import Explanation
-from tickwheel.operations.inspect import ForecastMinute, Lateness
-from tickwheel.operations.results import Change
+from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
 from tickwheel.plan import Plan
 
 M = TypeVar("M", bound=LeasedMessage)

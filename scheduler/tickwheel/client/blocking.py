@@ -11,9 +11,8 @@ from tickwheel.client.settings import ClientSettings
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations import explain, inspect
+from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.results import Change
 from tickwheel.plan import Plan
 
 T = TypeVar("T")
@@ -169,7 +168,7 @@ class Queue:
         """The message as it stands. Raises MessageNotFound."""
         return self._tickwheel._run(self._backend.get(self.name, id, exclusive_value))
 
-    def explain(self, id: str, exclusive_value: str | None = None) -> explain.Explanation:
+    def explain(self, id: str, exclusive_value: str | None = None) -> Explanation:
         """Why the message is not running, and when it will. Raises MessageNotFound."""
         return self._tickwheel._run(self._backend.explain(self.name, id, exclusive_value))
 
@@ -183,7 +182,7 @@ class Queue:
         """How many messages are invisible, pending, running, completed, cancelled and errored."""
         return self._tickwheel._run(self._backend.counts(self.name))
 
-    def lateness(self) -> inspect.Lateness:
+    def lateness(self) -> Lateness:
         """How late messages became deliverable, and how many missed their deadline."""
         return self._tickwheel._run(self._backend.lateness(self.name))
 
@@ -191,7 +190,7 @@ class Queue:
         """How many messages are Pending, of those that carry every pair of ``where``."""
         return self._tickwheel._run(self._backend.depth(self.name, where))
 
-    def forecast(self, minutes: int = 60) -> list[inspect.ForecastMinute]:
+    def forecast(self, minutes: int = 60) -> list[ForecastMinute]:
         """What falls due in each of the coming minutes; the queue must have been created with ``forecast=True``."""
         return self._tickwheel._run(self._backend.forecast(self.name, minutes))
 

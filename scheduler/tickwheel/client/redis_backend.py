@@ -8,12 +8,12 @@ from tickwheel.client import tracing_backend
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
 from tickwheel.operations import cancel, explain, inspect, queues, redrive, reschedule, settings, settle
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.namespace import open_namespace
-from tickwheel.operations.results import Change
 from tickwheel.operations.resume_lease import resume_lease
 from tickwheel.operations.scan import Scan
 from tickwheel.operations.server_checks import Durability, check_server
@@ -105,7 +105,7 @@ class RedisBackend:
     def get(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
         return inspect.get(self._context, queue, id_, exclusive_value)
 
-    def explain(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[explain.Explanation]:
+    def explain(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Explanation]:
         return explain.explain(self._context, queue, id_, exclusive_value)
 
     def pages(self, queue: str, state: str | None) -> Scan:
@@ -114,13 +114,13 @@ class RedisBackend:
     def counts(self, queue: str) -> Plan[dict[str, int]]:
         return inspect.counts(self._context, queue)
 
-    def lateness(self, queue: str) -> Plan[inspect.Lateness]:
+    def lateness(self, queue: str) -> Plan[Lateness]:
         return inspect.lateness(self._context, queue)
 
     def depth(self, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
         return inspect.depth(self._context, queue, where)
 
-    def forecast(self, queue: str, minutes: int) -> Plan[list[inspect.ForecastMinute]]:
+    def forecast(self, queue: str, minutes: int) -> Plan[list[ForecastMinute]]:
         return inspect.forecast(self._context, queue, minutes)
 
     def create(self, queue: str, options: Mapping[str, Any], *, update: bool) -> Plan[QueueConfig]:

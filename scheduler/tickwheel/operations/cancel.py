@@ -7,10 +7,11 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.model.results import Change
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import call_shards_in_session
 from tickwheel.operations.locate import locate
-from tickwheel.operations.results import Change, changes, chunks_by_shard, raise_first_error
+from tickwheel.operations.results import changes, chunks_by_shard, raise_first_error
 from tickwheel.operations.sessions import RequestSessions, SessionPool
 from tickwheel.plan import Plan
 

@@ -1,11 +1,11 @@
 """Explain: why a message is not running, and when it will."""
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from struct import Struct
 
 from tickwheel.errors import MessageNotFound
 from tickwheel.model import validation
+from tickwheel.model.results import Explanation
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import read_shard
 from tickwheel.operations.inspect import decode_record
@@ -17,31 +17,6 @@ from tickwheel.storage.record import State
 _POSITION = Struct(">HIHIHI")
 _NONE = 2**48 - 1
 _IS_ONE = "(is one running?)"
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Where a message stands. ``reason`` says it in a sentence; the fields are for programs.
-
-    Reasons: ``invisible``, ``behind_value``, ``behind_others``, ``next``, ``blocked``, ``running``, ``completed``,
-    ``cancelled``, ``errored``.
-    """
-
-    id: str
-    state: str
-    code: str
-    reason: str
-    until: datetime | None = None
-    """When that changes by itself: due, end of the lease that holds it up (of a message that was cancelled while it
-    ran: of its own, which holds its exclusive value), end of retention. Past, where no event process has seen to it."""
-    ahead: int | None = None
-    """Deliverable messages that are more urgent; on other shards those with an earlier deadline."""
-    ahead_in_value: int | None = None
-    """Messages of its exclusive value that go first, apart from the one that is running."""
-    holder: str | None = None
-    """The running message of its exclusive value."""
-    worker: str | None = None
-    """Who has the lease, its own or the holder's, as named at dequeue."""
 
 
 def explain(context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None) -> Plan[Explanation]:

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
 from struct import Struct
 from struct import error as StructError
 
@@ -12,6 +10,7 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument, MessageNotFound, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.message import MessageView
+from tickwheel.model.results import ForecastMinute, Lateness
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import read_shard
 from tickwheel.operations.locate import locate
@@ -23,41 +22,6 @@ _TIME = Struct(">HI")
 # The fields of a queue's histograms: powers of two in ms, and how many had a deadline.
 BUCKET = re.compile(rb"(late|missed):[0-9]{1,2}|deadlines")
 _STATES = [state.label for state in State]
-
-
-@dataclass(frozen=True, slots=True)
-class Lateness:
-    """How late messages became deliverable, and how many deadlines were missed, since the queue was created.
-
-    The buckets count by powers of two: ``{1: 5}`` are five of less than 1 ms, ``{8: 2}`` two of 4 to under 8 ms.
-    """
-
-    promoted: dict[int, int]
-    """(dequeueable - due) in ms, of messages that waited on the wheel: bucket's upper end -> how many."""
-    missed: dict[int, int]
-    """(dequeued - deadline) in ms, of those dequeued after the deadline they were given: upper end -> how many."""
-    deadlines: int
-    """How many messages with a deadline of their own were dequeued."""
-
-    def percentile(self, share: float) -> int:
-        """The upper end, in ms, of the bucket up to which ``share`` (0 to 1) of the promoted lie; 0 for none."""
-        if not 0 <= share <= 1:
-            raise InvalidArgument(f"share must be from 0 to 1, as 0.99 for the 99th percentile, not {share!r}")
-        wanted = share * sum(self.promoted.values())
-        passed = 0
-        for end, count in sorted(self.promoted.items()):
-            passed += count
-            if passed >= wanted > 0:
-                return end
-        return 0
-
-
-@dataclass(frozen=True, slots=True)
-class ForecastMinute:
-    """How many messages fall due in the minute that starts at ``start``."""
-
-    start: datetime
-    due: int
 
 
 def get(context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:

@@ -4,9 +4,10 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.model.results import Change
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import call_in_session
-from tickwheel.operations.results import Change, changes, raise_first_error
+from tickwheel.operations.results import changes, raise_first_error
 from tickwheel.operations.sessions import RequestSessions, SessionPool
 from tickwheel.plan import Plan
 from tickwheel.storage.record import name

@@ -1,8 +1,8 @@
 """Redrive: another round of attempts for a message that is errored."""
 
+from tickwheel.model.results import Change
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.locate import _call_by_id, locate
-from tickwheel.operations.results import Change
 from tickwheel.operations.sessions import RequestSessions, SessionPool
 from tickwheel.plan import Plan
 

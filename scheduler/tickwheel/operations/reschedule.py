@@ -6,9 +6,9 @@ from struct import Struct
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
+from tickwheel.model.results import Change
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.locate import _call_by_id, locate
-from tickwheel.operations.results import Change
 from tickwheel.operations.sessions import RequestSessions, SessionPool
 from tickwheel.plan import Plan
 from tickwheel.storage.record import BIAS

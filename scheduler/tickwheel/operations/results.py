@@ -1,34 +1,17 @@
 """The results that scripts answer for each message, and the errors that some of them stand for."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from struct import Struct
 from typing import TypeVar
 
 from tickwheel.errors import InvalidArgument, InvalidTransition, MessageNotFound, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.message import label
+from tickwheel.model.results import Change
 
 T = TypeVar("T")
 RESULT = Struct(">BBIHI")
 DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = range(6)
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What became of a message. ``changed`` is False where the call had been done before."""
-
-    id: str
-    state: str
-    version: int
-    at: datetime
-    """The time that goes with the state: due, leased until, kept until.
-
-    Of a message that was cancelled while it ran and holds its exclusive value: when its lease ends, which frees the
-    value unless its worker calls before. It is kept for the queue's retention from then on.
-    """
-    changed: bool
 
 
 def unpack_results(answer: object, count: int) -> Iterator[tuple[int, int, int, int]]:

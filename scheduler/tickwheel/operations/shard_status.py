@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tickwheel.errors import TickwheelError
+from tickwheel.model.results import Lateness
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.inspect import Lateness, histogram
+from tickwheel.operations.inspect import histogram
 from tickwheel.operations.queues import list_queues
 from tickwheel.plan import Command, Plan, Reply, Request, Round, pairs_from_flat, send_request
 from tickwheel.storage.fence import FENCE_BYTES, epoch_of, shard_from_client_name

@@ -8,9 +8,8 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.message_id import new_message_id
+from tickwheel.model.results import Change, Explanation
 from tickwheel.model.validation import WireDuration, WireTimestamp
-from tickwheel.operations.explain import Explanation
-from tickwheel.operations.results import Change
 from tickwheel.storage import record
 from tickwheel.storage.record import State
 from tickwheel.v1 import message_pb2 as messages

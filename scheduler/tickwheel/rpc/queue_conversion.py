@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from tickwheel.model import validation
 from tickwheel.model.queue_config import SETTINGS, QueueConfig, parse
+from tickwheel.model.results import ForecastMinute, Lateness
 from tickwheel.model.validation import WireDuration
-from tickwheel.operations.inspect import ForecastMinute, Lateness
 from tickwheel.rpc.message_conversion import optional_field
 from tickwheel.v1 import queue_service_pb2 as admin
 

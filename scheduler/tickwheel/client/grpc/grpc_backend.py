@@ -15,14 +15,12 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
 from tickwheel.operations.cancel import check_ids
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.enqueue import RefusedMessage, check_refused
-from tickwheel.operations.explain import Explanation
-from tickwheel.operations.inspect import ForecastMinute, Lateness
 from tickwheel.operations.namespace import HISTORIES, OUTBOX_FULL
 from tickwheel.operations.reschedule import check_new_times
-from tickwheel.operations.results import Change
 from tickwheel.operations.resume_lease import check_token
 from tickwheel.operations.sessions import parse_request_id
 from tickwheel.operations.settings import setting_name, setting_value

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.scenario.scenario import Scenario
-from tickwheel.operations.inspect import Lateness
+from tickwheel.model.results import Lateness
 
 # A process that is busy for more of the time than this has no room for what comes next.
 _BUSY = 0.85
