@@ -8,36 +8,53 @@ from typing import Any
 
 import grpc
 
-from tickwheel.errors import TickwheelError
+from tickwheel.errors import Forbidden, TickwheelError
+from tickwheel.rpc.methods import METHODS
 from tickwheel.service.authorization import CALL, UNKNOWN_CALLER, Role, TokenStore
 from tickwheel.service.method_table import METHOD_TABLE
 
 
 class AuthenticatingHandler(grpc.GenericRpcHandler):
-    """The methods of the service by path, for who may call them."""
+    """The handlers of the service's RPCs, for callers that may use them."""
 
     def __init__(
         self,
         token_store: TokenStore,
-        methods: Mapping[str, Any],
+        handlers: Mapping[str, Any],
         make_error_handler: Callable[[str, TickwheelError], Any],
     ) -> None:
-        """``refusing`` is the method that answers calls of that name with an error."""
+        """``handlers`` are by name of the RPC. ``make_error_handler`` makes one that ends every call with an error."""
         self._token_store = token_store
-        self._methods = methods
+        self._handlers = handlers
         self._make_error_handler = make_error_handler
+        self._names = {method.path: method.name for method in METHODS.values()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        """The method that the call names; None where it is none of these. The call's task knows its caller then."""
-        method = self._methods.get(handler_call_details.method)
-        if method is None:
+        """Return the handler of the RPC, or None if the RPC is of another service, such as health and reflection.
+
+        The task of the call gets its caller and the role that the RPC needs.
+        """
+        name = self._names.get(handler_call_details.method)
+        if name is None:
             return None
-        name = handler_call_details.method.rpartition("/")[2]
+        caller = UNKNOWN_CALLER
         try:
             caller = self._token_store.authenticate(handler_call_details.invocation_metadata)
+            role = _required_role(name)
         except TickwheelError as error:
-            # Or it would be told as of whoever called before it.
-            CALL.set((UNKNOWN_CALLER, Role.READ))
+            # Otherwise the log would name the previous caller.
+            CALL.set((caller, Role.READ))
             return self._make_error_handler(name, error)
-        CALL.set((caller, METHOD_TABLE[name].role))
-        return method
+        CALL.set((caller, role))
+        return self._handlers[name]
+
+
+def _required_role(name: str) -> Role:
+    """Raise Forbidden for an RPC without a row: nothing says who may call it."""
+    row = METHOD_TABLE.get(name)
+    if row is None:
+        raise Forbidden(
+            f"{name} is refused to every caller: the service has no row for it in its table of RPCs, which is a bug in"
+            " the service: report it"
+        )
+    return row.role

@@ -108,9 +108,10 @@ class Server:
             handlers = {"MessageService": self._messages, "QueueService": QueueHandlers(self._namespaces)}
             self._server = server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=self._max_calls)
             methods = {
-                METHODS[method.name].path: self._handler(METHODS[method.name], handlers[service.name])
+                method.name: self._handler(METHODS[method.name], handlers[service.name])
                 for service in SERVICES
                 for method in service.methods
+                if method.name in METHOD_TABLE
             }
             server.add_generic_rpc_handlers(
                 (AuthenticatingHandler(self._token_store, methods, self._make_error_handler),)

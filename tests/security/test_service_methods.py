@@ -1,0 +1,75 @@
+"""An RPC of the service that nobody has decided about is refused."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
+from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
+
+from tests.integration.service_thread import ServiceThread
+from tests.security.tokens import client, entry, stranger
+from tickwheel import Forbidden, Tickwheel, Unauthenticated
+from tickwheel.service.method_table import METHOD_TABLE
+from tickwheel.service.token_file import TokenFile
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.security
+
+ADMIN, STRANGER = "tw_all-Of-Nobody-Else", "tw_wrong"
+# One of each kind: of one answer, of many answers, of many requests, of many of both.
+WITHOUT_ROW = ("GetDepth", "DequeueBatch", "EnqueueStream", "DequeueStream")
+
+
+@pytest.fixture(scope="module")
+def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceThread]:
+    """A service with a token for everything, and with RPCs that its table of RPCs does not name."""
+    path = tmp_path_factory.mktemp("tokens") / "tokens.toml"
+    path.write_text(entry(ADMIN, '["produce", "consume", "admin"]'))
+    with Tickwheel(tickwheel_server.url, drive=False):
+        pass
+    with pytest.MonkeyPatch.context() as patch:
+        for name in WITHOUT_ROW:
+            patch.delitem(METHOD_TABLE, name)
+        with ServiceThread(tickwheel_server.url, tokens=TokenFile(path)) as serving:
+            yield serving
+
+
+@pytest.mark.parametrize("name", WITHOUT_ROW)
+def test_an_rpc_without_a_row_is_refused_to_every_token(service: ServiceThread, name: str) -> None:
+    with grpc.insecure_channel(service.target) as channel:
+        with pytest.raises(grpc.RpcError) as refused:
+            list(stranger(channel, ADMIN).begin(name))
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert f"{name} is refused to every caller" in str(refused.value.details())
+
+
+def test_a_client_raises_forbidden_and_calls_the_other_rpcs(service: ServiceThread) -> None:
+    with client(service, ADMIN) as tickwheel:
+        queue = tickwheel.create_queue("orders")
+        queue.enqueue(b"x")
+        with pytest.raises(Forbidden, match="GetDepth is refused to every caller"):
+            queue.depth()
+        assert queue.counts()["pending"] == 1
+
+
+def test_a_caller_without_a_token_does_not_learn_which_rpcs_have_no_row(service: ServiceThread) -> None:
+    with grpc.insecure_channel(service.target) as channel, pytest.raises(grpc.RpcError) as refused:
+        stranger(channel, STRANGER).call("GetDepth", queue="orders")
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    with pytest.raises(Unauthenticated):
+        client(service, STRANGER)
+
+
+def test_health_and_reflection_need_no_row(service: ServiceThread) -> None:
+    with grpc.insecure_channel(service.target) as channel:
+        health_stub: Any = HealthStub(channel)
+        make_reflection_stub: Any = ServerReflectionStub
+        health = health_stub.Check(HealthCheckRequest(), timeout=20)
+        assert health.status == HealthCheckResponse.SERVING
+        requests = iter([ServerReflectionRequest(list_services="")])
+        [listed] = make_reflection_stub(channel).ServerReflectionInfo(requests, timeout=20)
+    assert "tickwheel.v1.MessageService" in {service.name for service in listed.list_services_response.service}
