@@ -14,7 +14,7 @@ ARGS ?=
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench peers faults soak services-up services-down proto lock clean
+.PHONY: help install demo test check lint hooks format bench peers faults soak services-up services-down proto lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -28,13 +28,20 @@ demo: $(READY) ## A day of real flights through the scheduler, in about 30 secon
 test: $(READY) ## All tests except the soak, in as many processes as JOBS says (2)
 	@$(BIN)/pytest -m 'not soak' --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
+check: $(READY) ## What to run before each commit: lint and the fast tests, in under 90 seconds
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/pytest -m unit --numprocesses $(JOBS) --quiet $(ARGS)
+
 lint: $(READY) ## ruff (rules and format), mypy --strict, the layers of the imports, the protos
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict $(CHECKED)
-	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/buf lint proto
 	@$(BIN)/buf format --diff --exit-code proto
+
+hooks: $(READY) ## Have git run `make check` before each commit
+	@$(BIN)/pre-commit install
 
 format: $(READY) ## Rewrite the sources as ruff wants them
 	@$(BIN)/ruff check --fix .
