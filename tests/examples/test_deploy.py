@@ -14,7 +14,7 @@ import yaml
 
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.operations.server_checks import parse_durability
-from tickwheel.redis.url import check
+from tickwheel.redis.url import validate_redis_url
 
 pytestmark = pytest.mark.examples
 
@@ -74,7 +74,7 @@ def test_the_compose_file_names_what_it_needs() -> None:
         assert set(service.get("depends_on", ())) <= services.keys(), name
         assert "build" in service or re.fullmatch(r"[\w./-]+:\d[\w.]*", service["image"]), f"{name} is not pinned"
         if "build" in service:
-            check(service["environment"]["TICKWHEEL_URL"])
+            validate_redis_url(service["environment"]["TICKWHEEL_URL"])
     servers = shlex.split(services["valkey-1"]["command"])
     assert dict(itertools.pairwise(servers))["--maxmemory-policy"] == "noeviction"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.redis.url import check, first_node_only, node_url, redact, servers
+from tickwheel.redis.url import first_node_only, node_url, redact, servers, validate_redis_url
 
 pytestmark = pytest.mark.unit
 
@@ -43,7 +43,7 @@ def test_a_log_names_one_server_of_a_cluster(shown: str, short: str) -> None:
 
 def test_a_clusters_url_names_its_servers() -> None:
     url = "rediss+cluster://user:p%40ss@a:7001,b,[::1]:7003,[::2]?ssl_cert_reqs=none"
-    check(url)
+    validate_redis_url(url)
     assert servers(url) == ["a:7001", "b:6379", "[::1]:7003", "[::2]:6379"]
     assert node_url(url, "c:7004") == "rediss://user:p%40ss@c:7004?ssl_cert_reqs=none"
 
@@ -51,19 +51,19 @@ def test_a_clusters_url_names_its_servers() -> None:
 @pytest.mark.parametrize("url", ["redis+cluster://", "redis+cluster://:7001", "rediss+cluster://a:7001,,b:7002"])
 def test_a_cluster_without_a_host_is_told_so(url: str) -> None:
     with pytest.raises(InvalidArgument, match="names no host"):
-        check(url)
+        validate_redis_url(url)
 
 
 @pytest.mark.parametrize("url", ["redis://h:notaport", "redis://h:99999", "redis+cluster://a:7001,b:x"])
 def test_a_port_that_is_none_is_told_so(url: str) -> None:
     with pytest.raises(InvalidArgument, match="a port in url"):
-        check(url)
+        validate_redis_url(url)
 
 
 @pytest.mark.parametrize("url", ["redis://user:p/w@h", "redis+cluster://user:p@ss/w@a:7001", "redis://user:p@h:x"])
 def test_a_password_that_is_not_escaped_is_not_taken_for_a_port(url: str) -> None:
     with pytest.raises(InvalidArgument, match="'%40' for '@'"):
-        check(url)
+        validate_redis_url(url)
 
 
 def test_the_url_of_one_server_is_as_it_is() -> None:
@@ -87,11 +87,11 @@ def test_the_url_of_one_server_is_as_it_is() -> None:
 )
 def test_a_clusters_url_that_is_not_understood_is_refused(url: str) -> None:
     with pytest.raises(InvalidArgument):
-        check(url)
+        validate_redis_url(url)
 
 
 @pytest.mark.parametrize("url", ["redis+cluster://a:7001/1", "redis+cluster://a:7001?db=1", "redis+cluster://a/0?db=2"])
 def test_a_cluster_has_only_database_0(url: str) -> None:
     with pytest.raises(InvalidArgument, match="only database 0"):
-        check(url)
-    check("redis+cluster://a:7001/0?db=0")
+        validate_redis_url(url)
+    validate_redis_url("redis+cluster://a:7001/0?db=0")

@@ -10,7 +10,7 @@ from typing import Any, Self
 from tickwheel import Tickwheel
 from tickwheel.cli.parameter_types import parse_duration
 from tickwheel.errors import InvalidArgument
-from tickwheel.rpc.url import is_service
+from tickwheel.rpc.url import is_grpc_url
 
 # A person waits; a program that retries for longer uses the client.
 TIMEOUT = timedelta(seconds=5)
@@ -60,7 +60,7 @@ class Target:
 
     def require_redis(self, command: str) -> Self:
         """The same, for a command that works on the server that keeps messages. Raises InvalidArgument for another."""
-        if self.url is not None and is_service(self.url):
+        if self.url is not None and is_grpc_url(self.url):
             raise InvalidArgument(
                 f"{command} works on the server that keeps messages itself: give the --url of that, not grpc://"
             )

@@ -27,11 +27,11 @@ def check_url(url: object) -> None:
             f"url must start with {', '.join(f'{scheme}://' for scheme in SCHEMES)} or be left out for the"
             f" embedded server, not {validation.preview(url)}"
         )
-    if grpc_url.is_service(url):
+    if grpc_url.is_grpc_url(url):
         validation.text("url", url, _URL_BYTES, nul=False)
         grpc_url.GrpcUrl.parse(url)
     else:
-        redis_url.check(url)
+        redis_url.validate_redis_url(url)
 
 
 class ClientSettings:
@@ -58,7 +58,7 @@ class ClientSettings:
         if data_dir is not None:
             validation.text("data_dir", str(data_dir), _PATH_BYTES, nul=False)
         self.url = url
-        self.is_service = url is not None and grpc_url.is_service(url)
+        self.is_service = url is not None and grpc_url.is_grpc_url(url)
         if self.is_service and durability is not None:
             raise InvalidArgument("durability is the server's to give, by `tickwheel serve --durability`: leave it out")
         if self.is_service and drive:

@@ -26,7 +26,7 @@ _TLS_OPTIONS = {
 _BYTES = 4_096
 
 
-def check(url: str) -> None:
+def validate_redis_url(url: str) -> None:
     """Raises InvalidArgument for a URL that no connection could be made from, or another than it says."""
     if not _is_understood(url):
         _check_servers(url)

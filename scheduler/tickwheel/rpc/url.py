@@ -68,6 +68,6 @@ class GrpcUrl:
             raise InvalidArgument(f"{name} {path} cannot be read: {error.strerror}") from error
 
 
-def is_service(url: str) -> bool:
+def is_grpc_url(url: str) -> bool:
     """Whether it is the URL of a server of this product."""
     return url.partition("://")[0] in SCHEMES

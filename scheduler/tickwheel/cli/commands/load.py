@@ -24,7 +24,7 @@ from tickwheel.cli.output import print_json, print_status
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.scratch_namespace import delete_scratch
 from tickwheel.cli.target import Target
-from tickwheel.rpc.url import is_service
+from tickwheel.rpc.url import is_grpc_url
 
 if TYPE_CHECKING:
     from tickwheel.load.capacity.capacity import CapacityTarget
@@ -197,7 +197,7 @@ def _prepare_run(target: Target, source: "Source") -> Iterator["Settings"]:
     """Where the load runs; what was made for it is deleted at the end, however that comes."""
     from tickwheel.load.run.run import Settings
 
-    if target.url is not None and is_service(target.url) and target.namespace is None:
+    if target.url is not None and is_grpc_url(target.url) and target.namespace is None:
         raise InvalidArgument(
             "over grpc:// name the --namespace: one that an event process drives, and where what is finished may stay"
             " until its retention is over"
