@@ -17,7 +17,7 @@ pytestmark = pytest.mark.fault
 
 
 def child_of(tickwheel: Tickwheel) -> int:
-    child = tickwheel._client_settings._child
+    child = tickwheel._processes._child
     assert child is not None
     return child.pid
 
@@ -52,7 +52,7 @@ def killed_program(data_dir: Path, drive: bool | None, told: str) -> int:
 
 
 def test_the_event_process_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
-    child = killed_program(tmp_path, None, "tw._client_settings._child.pid")
+    child = killed_program(tmp_path, None, "tw._processes._child.pid")
     eventually(lambda: not Path(f"/proc/{child}").exists(), "the child of a killed program has ended")
     # As the last to leave it has stopped the server, too.
     assert is_free(tmp_path / "server.lock")
@@ -61,8 +61,8 @@ def test_the_event_process_ends_with_a_program_that_is_killed(tmp_path: Path) ->
 
 
 def test_a_killed_program_without_event_process_leaves_the_server_to_the_next(tmp_path: Path) -> None:
-    server = killed_program(tmp_path, False, "tw._client_settings.server.pid")
+    server = killed_program(tmp_path, False, "tw._processes.server.pid")
     with Tickwheel(data_dir=tmp_path, drive=False) as tickwheel:
-        assert tickwheel._client_settings.server is not None
-        assert tickwheel._client_settings.server.pid == server
+        assert tickwheel._processes.server is not None
+        assert tickwheel._processes.server.pid == server
     assert is_free(tmp_path / "server.lock")

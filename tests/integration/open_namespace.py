@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
@@ -14,14 +15,15 @@ from tickwheel.testing import PrivateServer
 @asynccontextmanager
 async def open_namespace(server: PrivateServer, name: str) -> AsyncIterator[Namespace]:
     """On the event loop that runs."""
-    client_settings = ClientSettings(server.url, name, None, None, False, None)
-    where = await run_in_thread(client_settings.open)
-    namespaces = Namespaces(client_settings, AsyncConnectionPools(where, client_settings.answer_s))
+    client_settings = ClientSettings.validate(server.url, name, None, None, False, None)
+    processes = LocalProcesses(client_settings)
+    where = await run_in_thread(processes.open)
+    namespaces = Namespaces(client_settings, processes, AsyncConnectionPools(where, client_settings.answer_s))
     try:
         yield await namespaces.open(name)
     finally:
         await namespaces.close()
-        await run_in_thread(client_settings.close)
+        await run_in_thread(processes.close)
 
 
 def make_dequeue(of: Namespace, queue: str, request_id: str | None = None, *, limit: int = 1) -> Dequeue:

@@ -15,7 +15,7 @@ class ServiceThread:
 
     def __init__(self, url: str, clock: str = "_clock", host: str = "127.0.0.1", **settings: Any) -> None:
         """``settings`` are those of `Server`."""
-        self._client_settings = ClientSettings(url, "tw", None, None, None, None)
+        self._client_settings = ClientSettings.validate(url, "tw", None, None, None, None)
         self._host = host
         self._settings = settings | {"clock": clock}
         self._started = threading.Event()

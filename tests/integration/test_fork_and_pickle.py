@@ -100,7 +100,7 @@ def test_a_forked_process_may_not_use_an_asyncio_client(tickwheel_server: Privat
 
 def test_a_fork_that_closes_or_ends_leaves_the_event_process_alone(tmp_path: Path) -> None:
     with Tickwheel(data_dir=tmp_path) as tickwheel:
-        child = tickwheel._client_settings._child
+        child = tickwheel._processes._child
         assert child is not None
         pid = child.pid
         assert in_a_fork(tickwheel.close) == "None"
@@ -115,7 +115,7 @@ tw = tickwheel.Tickwheel(data_dir=sys.argv[1])
 fork = os.fork()
 if fork == 0:
     signal.pause()
-print(tw._client_settings._child.pid, fork, flush=True)
+print(tw._processes._child.pid, fork, flush=True)
 signal.pause()
 """
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as parent:

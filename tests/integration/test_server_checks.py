@@ -160,7 +160,7 @@ def test_the_rights_of_all_that_acl_names_are_enough_for_a_program_that_does_eve
     admin.execute_command("ACL", "SETUSER", "least", "on", ">not-to-be-read", *sorted(rights))
     url = url_of(private, "least", "not-to-be-read")
     with Tickwheel(url, drive=True) as tickwheel, ThreadPoolExecutor() as threads:
-        child = tickwheel._client_settings._child
+        child = tickwheel._processes._child
         assert child is not None
         assert b"not-to-be-read" not in Path(f"/proc/{child.pid}/cmdline").read_bytes() + repr(tickwheel).encode()
         queue = tickwheel.create_queue("jobs", forecast=True)

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tickwheel.client import connect
+from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import TickwheelError
 from tickwheel.model import validation
@@ -213,7 +214,8 @@ class Tickwheel:
         timeout: timedelta | None = None,
         clock: str = "_clock",
     ) -> None:
-        self._client_settings = ClientSettings(url, namespace, data_dir, durability, drive, timeout)
+        self._client_settings = ClientSettings.validate(url, namespace, data_dir, durability, drive, timeout)
+        self._processes = LocalProcesses(self._client_settings)
         self._context = NamespaceContext(self._client_settings.namespace, clock=clock)
         self._backend = connect.select_backend(self._client_settings, self._context)
         self._namespace_options = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
@@ -290,12 +292,11 @@ class Tickwheel:
         return self._lock
 
     async def _open(self) -> None:
-        client_settings = self._client_settings
         try:
-            server_url = await run_in_thread(client_settings.open)
-            self._io = connect.asyncio_executor(client_settings, self._context, server_url)
+            server_url = await run_in_thread(self._processes.open)
+            self._io = connect.asyncio_executor(self._client_settings, self._context, self._processes, server_url)
             await self._run(self._backend.open(*self._namespace_options))
-            await run_in_thread(lambda: client_settings.start_driving(self._context))
+            await run_in_thread(self._processes.start_driving)
         except BaseException:
             await finish_despite_cancel(asyncio.create_task(self._close()))
             raise
@@ -306,7 +307,7 @@ class Tickwheel:
             if io is not None:
                 await io.close()
         finally:
-            await run_in_thread(self._client_settings.close)
+            await run_in_thread(self._processes.close)
 
     async def _run(self, plan: Plan[T]) -> T:
         if self._io is None:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tickwheel.client import connect
+from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
@@ -246,18 +247,19 @@ class Tickwheel:
         timeout: timedelta | None = None,
         clock: str = "_clock",
     ) -> None:
-        self._client_settings = client_settings = ClientSettings(url, namespace, data_dir, durability, drive, timeout)
-        self._context = NamespaceContext(client_settings.namespace, clock=clock)
-        self._backend = connect.select_backend(client_settings, self._context)
-        server_url = client_settings.open()
+        self._client_settings = ClientSettings.validate(url, namespace, data_dir, durability, drive, timeout)
+        self._processes = LocalProcesses(self._client_settings)
+        self._context = NamespaceContext(self._client_settings.namespace, clock=clock)
+        self._backend = connect.select_backend(self._client_settings, self._context)
+        server_url = self._processes.open()
         try:
-            self._io = connect.blocking_executor(client_settings, self._context, server_url)
+            self._io = connect.blocking_executor(self._client_settings, self._context, self._processes, server_url)
             self._run(
                 self._backend.open(shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
             )
-            client_settings.start_driving(self._context)
+            self._processes.start_driving()
         except BaseException:
-            client_settings.close()
+            self._processes.close()
             raise
 
     def queue(self, name: str) -> Queue:
@@ -298,7 +300,7 @@ class Tickwheel:
         try:
             self._io.close()
         finally:
-            self._client_settings.close()
+            self._processes.close()
 
     def __enter__(self) -> Self:
         return self

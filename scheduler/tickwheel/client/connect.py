@@ -4,6 +4,7 @@ from typing import Any
 
 from tickwheel.client.backend import Backend
 from tickwheel.client.grpc import channel
+from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.redis_backend import RedisBackend
 from tickwheel.client.settings import ClientSettings
 from tickwheel.operations.context import NamespaceContext
@@ -24,7 +25,9 @@ def select_backend(client_settings: ClientSettings, context: NamespaceContext) -
     )
 
 
-def blocking_executor(client_settings: ClientSettings, context: NamespaceContext, server_url: str) -> Any:
+def blocking_executor(
+    client_settings: ClientSettings, context: NamespaceContext, processes: LocalProcesses, server_url: str
+) -> Any:
     """What carries the plans out for any threads: SyncIO, or BlockingChannelIO."""
     if client_settings.is_service:
         return channel.blocking_executor(client_settings)
@@ -34,13 +37,15 @@ def blocking_executor(client_settings: ClientSettings, context: NamespaceContext
         client_settings.display_url,
         client_settings.timeout_s,
         client_settings.durability.replicas,
-        client_settings.restart_embedded_server,
+        processes.restart_embedded_server,
     )
     io.wakeups = WakeupThread(servers, context.channels)
     return io
 
 
-def asyncio_executor(client_settings: ClientSettings, context: NamespaceContext, server_url: str) -> Any:
+def asyncio_executor(
+    client_settings: ClientSettings, context: NamespaceContext, processes: LocalProcesses, server_url: str
+) -> Any:
     """What carries them out in the tasks of the running event loop: AsyncIO, or AsyncChannelIO."""
     if client_settings.is_service:
         return channel.asyncio_executor(client_settings)
@@ -50,7 +55,7 @@ def asyncio_executor(client_settings: ClientSettings, context: NamespaceContext,
         client_settings.display_url,
         client_settings.timeout_s,
         client_settings.durability.replicas,
-        client_settings.restart_embedded_server,
+        processes.restart_embedded_server,
     )
     io.wakeups = WakeupTask(servers, context.channels)
     return io

@@ -55,9 +55,7 @@ class EmbeddedServer:
     def __init__(self, data_dir: Path | None = None, *, appendfsync: Appendfsync = "always") -> None:
         if appendfsync not in ("always", "everysec"):
             raise ValueError(f"appendfsync is 'always' or 'everysec', not {appendfsync!r}")
-        if data_dir is None:
-            data_dir = platformdirs.user_data_path("tickwheel")
-        self.data_dir = Path(data_dir).expanduser().resolve()
+        self.data_dir = resolve_data_dir(data_dir)
         self.appendfsync: Appendfsync = appendfsync
         self._socket_folder = self.data_dir / SOCKET_FOLDER
         self._short_dir = _short_socket_dir(self._socket_folder)
@@ -201,6 +199,13 @@ class EmbeddedServer:
 
     def _error(self, text: str) -> EmbeddedServerError:
         return EmbeddedServerError(text, data_dir=self.data_dir)
+
+
+def resolve_data_dir(data_dir: str | Path | None) -> Path:
+    """Return the absolute path of a data directory; of None, the default directory of the user."""
+    if data_dir is None:
+        data_dir = platformdirs.user_data_path("tickwheel")
+    return Path(data_dir).expanduser().resolve()
 
 
 def _make_private(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from typing import TypeVar
 
+from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.model import validation
 from tickwheel.model.message import LeasedMessage
@@ -63,11 +64,13 @@ class Namespaces:
     def __init__(
         self,
         client_settings: ClientSettings,
+        processes: LocalProcesses,
         servers: AsyncConnectionPools,
         clock: str = "_clock",
         counters: Counters | None = None,
     ) -> None:
         self._client_settings = client_settings
+        self._processes = processes
         self._servers = servers
         self._clock = clock
         self._counters = counters or Counters()
@@ -111,7 +114,7 @@ class Namespaces:
             client_settings.display_url,
             client_settings.timeout_s,
             client_settings.durability.replicas,
-            client_settings.restart_embedded_server,
+            self._processes.restart_embedded_server,
         )
         executor.wakeups = WakeupTask(self._servers, context.channels)
         return executor

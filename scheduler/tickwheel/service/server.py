@@ -17,6 +17,7 @@ from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha import reflection
 
 from tickwheel import limits
+from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
@@ -62,6 +63,7 @@ class Server:
         takes so many ``connections``, and so many calls that are ``waiting``. ``clock`` is for tests.
         """
         self._client_settings = client_settings
+        self._processes = LocalProcesses(client_settings)
         self._address = address
         self._tokens = tokens
         self._token_reloader: asyncio.Task[None] | None = None
@@ -99,10 +101,10 @@ class Server:
     async def start(self) -> None:
         """Check the server that messages are kept in, and begin to answer."""
         client_settings = self._client_settings
-        server_url = await run_in_thread(client_settings.open)
+        server_url = await run_in_thread(self._processes.open)
         try:
             servers = AsyncConnectionPools(server_url, client_settings.answer_s)
-            self._namespaces = Namespaces(client_settings, servers, self._clock, self.counters)
+            self._namespaces = Namespaces(client_settings, self._processes, servers, self._clock, self.counters)
             await self._namespaces.check()
             self._messages = MessageHandlers(self._namespaces, self._wait_limit)
             handlers = {"MessageService": self._messages, "QueueService": QueueHandlers(self._namespaces)}
@@ -156,7 +158,7 @@ class Server:
             if namespaces is not None:
                 await namespaces.close()
         finally:
-            await run_in_thread(self._client_settings.close)
+            await run_in_thread(self._processes.close)
 
     def _handler(self, method: Method, handlers: object) -> Any:
         handle = getattr(handlers, _SNAKE.sub("_", method.name).lower())

@@ -147,7 +147,7 @@ def test_doctor_says_that_an_event_process_stands_still(
 ) -> None:
     with Tickwheel(tickwheel_server.url, namespace=place._context.namespace, drive=True) as driving:
         eventually(lambda: driver_finding(run)[1].startswith("a process of this host drives"), "it drives")
-        child = driving._client_settings._child
+        child = driving._processes._child
         assert child is not None
         os.kill(child.pid, signal.SIGSTOP)
         try:

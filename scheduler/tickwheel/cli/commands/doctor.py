@@ -14,6 +14,7 @@ from tickwheel.cli.command import command
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import console, escape_unprintable, print_json
 from tickwheel.cli.target import TIMEOUT, Target
+from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.doctor import LIVE_PASSES, audit
 from tickwheel.doctor.health import (
@@ -35,7 +36,6 @@ from tickwheel.operations.namespace import namespace_not_found_error, read_names
 from tickwheel.operations.queues import list_queues
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.pools import ConnectionPools
-from tickwheel.redis.url import default_lock
 
 commands = typer.Typer()
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "bad": ("BAD", "bold red")}
@@ -71,7 +71,7 @@ def doctor(
             report.add([Finding("namespace", "ok", f"{context.namespace}, shards: {context.shards}")])
             shards = _shards(context, io, client_settings, facts.now_ms, report)
             with report.phase("driver"):
-                report.add(check_shards(context, shards, facts, embedded=client_settings.server is not None))
+                report.add(check_shards(context, shards, facts, embedded=client_settings.url is None))
         if exists:
             with report.phase("queues"):
                 report.add(check_queues(io.run(list_queues(context))))
@@ -134,7 +134,7 @@ def _shards(
     while time.monotonic() < until:
         # An embedded wheel that nobody turns is as it should be.
         late = undriven(list(shards.values()), now_ms)
-        waiting = [shard for shard in late if shard.locked or client_settings.server is None]
+        waiting = [shard for shard in late if shard.locked or client_settings.url is not None]
         if not waiting:
             break
         time.sleep(_PAUSE_S)
@@ -159,27 +159,24 @@ def _audit(context: NamespaceContext, io: RedisExecutor) -> Iterator[Finding]:
 def _open_server(target: Target) -> Iterator[tuple[ClientSettings, RedisExecutor]]:
     """The server alone: a client would refuse what is to be diagnosed, and create a namespace that is not there."""
     timeout = TIMEOUT if target.timeout is None else target.timeout
-    client_settings = ClientSettings(
+    client_settings = ClientSettings.validate(
         target.require_redis("doctor").url, target.namespace or "tw", target.data_dir, None, False, timeout
     )
-    server_url = client_settings.open()
+    processes = LocalProcesses(client_settings)
+    server_url = processes.open()
     io = RedisExecutor(ConnectionPools(server_url), client_settings.display_url, client_settings.timeout_s)
     try:
         yield client_settings, io
     finally:
         io.close()
-        client_settings.close()
+        processes.close()
 
 
 def _is_locked(client_settings: ClientSettings) -> Callable[[int], bool]:
     """Whether a process of this host holds the election's lock of a shard."""
-    if client_settings.server is not None:
-        lock = client_settings.server.data_dir / f"event-process-{client_settings.namespace}.lock"
-    else:
-        lock = default_lock(client_settings.url or "", client_settings.namespace)
 
     def is_locked(shard: int) -> bool:
-        path = Path(f"{lock}.{shard}")
+        path = Path(f"{client_settings.election_lock}.{shard}")
         return path.exists() and not is_free(path)
 
     return is_locked

@@ -223,7 +223,9 @@ def _address(listen: str, *, shared: bool = False) -> tuple[str, int]:
 
 def _client_settings(target: Target, durability: str | None) -> ClientSettings:
     timeout = TIMEOUT if target.timeout is None else target.timeout
-    client_settings = ClientSettings(target.url, target.namespace or "tw", target.data_dir, durability, False, timeout)
+    client_settings = ClientSettings.validate(
+        target.url, target.namespace or "tw", target.data_dir, durability, False, timeout
+    )
     if client_settings.is_service:
         raise InvalidArgument("--url is where messages are kept, not another server of this product")
     return client_settings

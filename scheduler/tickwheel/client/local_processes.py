@@ -1,0 +1,58 @@
+"""The processes that a client starts on its own machine: the embedded server, and the event process as a child."""
+
+import sys
+
+from tickwheel.client.settings import ClientSettings
+from tickwheel.embedded import EmbeddedServer
+from tickwheel.redis import url as redis_url
+from tickwheel.runtime.child_process import ChildProcess
+
+
+class LocalProcesses:
+    """Starts, restarts and stops the processes of one client, as far as its settings ask for them."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self.server: EmbeddedServer | None = None
+        if settings.url is None:
+            always = settings.durability.name == "fsync"
+            self.server = EmbeddedServer(settings.data_dir, appendfsync="always" if always else "everysec")
+        self._child: ChildProcess | None = None
+
+    def open(self) -> str:
+        """Start or join the embedded server, if the client uses it. Return the URL to connect to."""
+        if self.server is not None:
+            self.server.open()
+        return self._connect_url
+
+    def restart_embedded_server(self) -> None:
+        """After a lost connection: start the embedded server again if it was killed."""
+        if self.server is not None and self.server.is_open:
+            self.server.ensure_running()
+
+    def start_driving(self) -> None:
+        """Start the event process as a child, so that this program's interpreter makes nothing late.
+
+        It ends with this program, however that ends. Of several programs on one directory, one child is elected.
+        """
+        settings = self._settings
+        if not settings.drives:
+            return
+        command = [sys.executable, "-m", "tickwheel.event_process", "--until-eof", "--namespace", settings.namespace]
+        if self.server is not None:
+            command += ["--data-dir", str(self.server.data_dir)]
+        command += ["--lock", str(settings.election_lock)]
+        # Not as an argument, which every user of the host can read.
+        self._child = ChildProcess(command, {redis_url.VARIABLE: self._connect_url})
+
+    def close(self) -> None:
+        """Stop the child and let go of the embedded server."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.stop()
+        if self.server is not None:
+            self.server.close()
+
+    @property
+    def _connect_url(self) -> str:
+        return self._settings.url or "" if self.server is None else self.server.url
