@@ -26,7 +26,7 @@ def test_a_closed_client_refuses_calls_and_leaves_its_messages(
         with pytest.raises(TickwheelError, match="closed"):
             tickwheel.queue("q").get("m")
         tickwheel.close()
-        with Tickwheel(tickwheel_server.url, namespace=tickwheel._core.namespace) as other:
+        with Tickwheel(tickwheel_server.url, namespace=tickwheel._context.namespace) as other:
             assert other.queue("q").get("m").payload == b"stays"
 
 
