@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,11 @@ pytest_plugins = ["tests.support.service_fixtures"]
 
 # What is new in each run is the same in all processes that share it.
 os.environ.setdefault("TICKWHEEL_TEST_SEED", str(random.SystemRandom().randrange(2**32)))
+
+# A shell starts a background job with SIGINT ignored, and programs inherit that; a handler they do not. Here SIGINT
+# stays without effect, and the programs that tests start can be interrupted.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, lambda number, frame: None)
 
 Contents = Callable[[str], dict[str, Any]]
 Dump = Callable[[], dict[str, Any]]
