@@ -26,7 +26,7 @@ demo: $(READY) ## A day of real flights through the scheduler, in about 30 secon
 	@$(BIN)/tickwheel demo $(ARGS)
 
 test: $(READY) ## All tests except the soak, in as many processes as JOBS says (2)
-	@$(BIN)/pytest -m 'not soak' --numprocesses $(JOBS) --dist loadfile $(ARGS)
+	@$(BIN)/pytest -m 'not soak' --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(READY) ## What to run before each commit: lint and the fast tests, in under 90 seconds
 	@$(MAKE) --no-print-directory lint

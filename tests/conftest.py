@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.file_order import slowest_first
 from tickwheel import Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.testing import PrivateServer, VirtualClock
@@ -24,6 +25,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 Contents = Callable[[str], dict[str, Any]]
 Dump = Callable[[], dict[str, Any]]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = slowest_first(items)
 
 
 @pytest.fixture

@@ -1,0 +1,54 @@
+"""The order in which the files run when processes share them: the slowest first, so that all processes end together."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+
+# By how long they take, from a minute down to ten seconds. Among the others the number of tests decides.
+SLOW_FILES = (
+    "property/test_operations.py",
+    "fault/test_harness.py",
+    "examples/test_bench_smoke.py",
+    "integration/migration/test_importing.py",
+    "fault/test_event_process_faults.py",
+    "property/test_mutants.py",
+    "examples/test_demo.py",
+    "integration/test_fence.py",
+    "fault/test_relay_faults.py",
+    "fault/test_service_faults.py",
+    "fault/test_worker_processes.py",
+    "examples/test_docs.py",
+    "integration/cli/test_processes.py",
+    "fault/test_cluster_resharding.py",
+    "fault/test_sink_faults.py",
+    "fault/test_election_faults.py",
+    "integration/test_services_command.py",
+    "integration/test_load.py",
+    "fault/test_cluster_failover.py",
+    "integration/test_services.py",
+    "fault/test_clock_steps.py",
+    "integration/embedded/test_sharing.py",
+    "examples/test_programs.py",
+    "examples/test_deploy.py",
+    "integration/test_relay.py",
+    "fault/test_planted_bugs.py",
+    "security/test_service_clients.py",
+    "integration/election/test_election.py",
+    "integration/cli/test_serve_metrics.py",
+    "property/test_assignment.py",
+    "security/test_acl.py",
+    "fault/test_lease_renewal_on_cluster.py",
+    "fault/test_filing_crashes.py",
+    "fault/test_recurring_tasks.py",
+    "integration/cli/test_checks.py",
+)
+
+
+def slowest_first(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The tests, file by file; those of a file keep their order."""
+    tests = Counter(item.path for item in items)
+    rank = {TESTS / name: number for number, name in enumerate(SLOW_FILES)}
+    return sorted(items, key=lambda item: (rank.get(item.path, len(rank)), -tests[item.path], item.path))

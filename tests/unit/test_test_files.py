@@ -1,0 +1,18 @@
+"""The files of the tests: a failing name alone says where to look, and the slow ones that are listed are there."""
+
+from collections import Counter
+
+import pytest
+
+from tests.support.file_order import SLOW_FILES, TESTS
+
+pytestmark = pytest.mark.unit
+
+
+def test_no_two_test_files_have_the_same_name() -> None:
+    names = Counter(path.name for path in TESTS.rglob("test_*.py"))
+    assert [name for name, files in names.items() if files > 1] == []
+
+
+def test_the_slow_files_are_there() -> None:
+    assert [name for name in SLOW_FILES if not (TESTS / name).is_file()] == []
