@@ -15,6 +15,7 @@ from tickwheel.cli.commands import (
     complete,
     demo,
     dequeue,
+    dev,
     doctor,
     enqueue,
     events,
@@ -31,6 +32,7 @@ from tickwheel.cli.commands import (
     serve,
     setting,
     shards,
+    token,
     worker,
 )
 from tickwheel.cli.commands import inspect as look
@@ -89,6 +91,8 @@ for group in (
     demo,
     events,
     serve,
+    dev,
+    token,
     worker,
     acl,
     load,

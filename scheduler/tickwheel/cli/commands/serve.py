@@ -1,14 +1,12 @@
 """`tickwheel serve`: the gRPC service, for programs that do not go to the server themselves."""
 
 import asyncio
-import json
 import logging
-import os
 import signal
 import stat
 import sys
 import threading
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,25 +16,30 @@ import typer
 
 from tickwheel import limits
 from tickwheel.cli.command import command
-from tickwheel.cli.listen_address import format_address, is_loopback, parse_address, wait_until_served
+from tickwheel.cli.listen_address import format_address, is_loopback, wait_until_served
 from tickwheel.cli.metrics_option import metrics_address, serving_metrics
-from tickwheel.cli.output import print_json, print_status
+from tickwheel.cli.output import print_status
 from tickwheel.cli.parameter_types import option_parser, parse_duration
-from tickwheel.cli.target import TIMEOUT, Target
-from tickwheel.client.settings import ClientSettings
+from tickwheel.cli.service_process import (
+    DRAIN,
+    LISTEN,
+    client_settings_of,
+    listen_address,
+    log_ended,
+    log_ending,
+    make_collector,
+    make_server,
+    serve_until_stopped,
+)
+from tickwheel.cli.target import Target
 from tickwheel.errors import InvalidArgument
-from tickwheel.runtime.gc_freeze import freeze_gc
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.signals import handle_in_thread
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
-    from tickwheel.service.server import Server
-
 commands = typer.Typer()
-_LISTEN = "127.0.0.1:7400"
-_DRAIN = timedelta(seconds=10)
 _log = logging.getLogger("tickwheel.service")
 
 
@@ -51,7 +54,7 @@ def serve(
     target: Target,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 is any that is free, which the log names.")
-    ] = _LISTEN,
+    ] = LISTEN,
     durability: Annotated[
         str | None,
         typer.Option(help="What an answered call has reached: memory, fsync or replica:N. By default memory."),
@@ -111,7 +114,7 @@ def serve(
     It keeps nothing: where one ends, its clients go on with another. The log goes to stderr. SIGTERM and SIGINT end it
     once the calls under way are answered; those that wait for messages are answered at once.
     """
-    host, port = _address(listen, shared=part)
+    host, port = listen_address(listen, shared=part)
     if tls_cert is None and not is_loopback(host):
         if tokens is not None:
             raise InvalidArgument(f"--tokens would be sent to {listen} for all to read: it needs --tls-cert there")
@@ -129,8 +132,8 @@ def serve(
         _check_private(name, file)
     log_to_stderr(json=target.json, verbose=verbose)
     # Of several processes, too: what is wrong is told here, once.
-    client_settings = _client_settings(target, durability)
-    server = _server(
+    client_settings = client_settings_of(target, durability)
+    server = make_server(
         client_settings,
         host,
         port,
@@ -140,10 +143,10 @@ def serve(
         connections=max_connections,
         waiting=max_waiting,
     )
-    drain_s = (_DRAIN if drain is None else drain).total_seconds()
+    drain_s = (DRAIN if drain is None else drain).total_seconds()
     if processes == 1:
-        with serving_metrics(page, lambda: _make_collector(server), _log):
-            asyncio.run(_serve(server, host, drain_s, until_eof=part, metrics_socket=metrics_socket))
+        with serving_metrics(page, lambda: make_collector(server), _log):
+            asyncio.run(serve_until_stopped(server, host, drain_s, until_eof=part, metrics_socket=metrics_socket))
         return
     values = {"durability": durability, "tls-cert": tls_cert, "tls-key": tls_key, "tls-client-ca": tls_client_ca}
     options = [f"--{name}={value}" for name, value in (values | {"tokens": tokens}).items() if value is not None]
@@ -191,79 +194,8 @@ def _serve_with_processes(
             wait_until_served(host, shared_port, stopping)
             print_status(f"serving {scheme}://{host}:{shared_port}")
             stopping.wait()
-            _log_ending(drain_s)
-    _log_ended()
-
-
-@command(commands, "dev", "tickwheel dev", "tickwheel dev --data-dir ./data --listen 127.0.0.1:7401", panel="Processes")
-def dev(
-    target: Target,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the service listens.")] = _LISTEN,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log what is of use to debug.")] = False,
-) -> None:
-    """Everything in one program, for a laptop: an embedded server, its event process, and the gRPC service.
-
-    Messages stay in the data directory when it ends.
-    """
-    if target.url is not None:
-        raise InvalidArgument("dev has a server of its own, which it starts: leave --url out")
-    host, port = _address(listen)
-    if not is_loopback(host):
-        raise InvalidArgument(f"dev is for this machine alone, and --listen {listen} is reached from others")
-    log_to_stderr(json=target.json, verbose=verbose)
-    server = _server(_client_settings(target, None), host, port)
-    with target.open(create=True, drive=True):
-        asyncio.run(_serve(server, host, _DRAIN.total_seconds()))
-
-
-def _address(listen: str, *, shared: bool = False) -> tuple[str, int]:
-    use, cannot = "--listen must be HOST:PORT, as 127.0.0.1:7400", "--listen: nothing can listen on"
-    return parse_address(listen, use, cannot, shared=shared)
-
-
-def _client_settings(target: Target, durability: str | None) -> ClientSettings:
-    timeout = TIMEOUT if target.timeout is None else target.timeout
-    client_settings = ClientSettings.validate(
-        target.url, target.namespace or "tw", target.data_dir, durability, False, timeout
-    )
-    if client_settings.is_service:
-        raise InvalidArgument("--url is where messages are kept, not another server of this product")
-    return client_settings
-
-
-def _server(
-    client_settings: ClientSettings,
-    host: str,
-    port: int,
-    tokens: Path | None = None,
-    tls: tuple[Path | None, Path | None, Path | None] = (None, None, None),
-    *,
-    shares_port: bool = False,
-    connections: int = limits.CONNECTIONS,
-    waiting: int = limits.WAITING_CALLS,
-) -> "Server":
-    try:
-        from tickwheel.service.server import Server
-        from tickwheel.service.server_options import raise_fd_limit
-        from tickwheel.service.tls import credentials
-        from tickwheel.service.token_file import TokenFile
-    except ModuleNotFoundError as error:
-        raise InvalidArgument(f"the service needs {error.name}: install tickwheel[grpc]") from error
-    return Server(
-        client_settings,
-        format_address(host, port),
-        tokens=None if tokens is None else TokenFile(tokens),
-        credentials=credentials(*tls),
-        shares_port=shares_port,
-        connections=raise_fd_limit(connections),
-        waiting=waiting,
-    )
-
-
-def _make_collector(server: "Server") -> "Collector":
-    from tickwheel.service.metrics import ServiceMetrics
-
-    return ServiceMetrics(server)
+            log_ending(drain_s)
+    log_ended()
 
 
 def _make_multiprocess_collector(sockets: list[Path]) -> "Collector":
@@ -277,66 +209,3 @@ def _check_private(name: str, path: Path | None) -> None:
     with suppress(OSError):
         if path is not None and path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
             raise InvalidArgument(f"{name} {path} is open to every user of this machine: chmod o-rwx {path}")
-
-
-async def _serve(
-    server: "Server", host: str, drain_s: float, *, until_eof: bool = False, metrics_socket: Path | None = None
-) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    # The tokens' file is looked at each second anyway.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    if until_eof:
-        threading.Thread(target=_stop_at_eof, args=(loop, stopping), daemon=True).start()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    await server.start()
-    freeze_gc()
-    if not until_eof:
-        print_status(f"serving {server.scheme}://{host}:{server.port}")
-    try:
-        async with AsyncExitStack() as stack:
-            if metrics_socket is not None:
-                from tickwheel.service.multiprocess_metrics import serve_counters
-
-                await stack.enter_async_context(serve_counters(metrics_socket, _make_collector(server)))
-            await stopping.wait()
-            _log_ending(drain_s)
-    finally:
-        await server.stop(drain_s)
-    _log_ended()
-
-
-def _log_ending(drain_s: float) -> None:
-    fields = {"event": "ending", "drain_s": drain_s}
-    _log.info("ending: %g s for the calls under way", drain_s, extra={"fields": fields})
-
-
-def _log_ended() -> None:
-    _log.info("ended", extra={"fields": {"event": "ended"}})
-
-
-def _stop_at_eof(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    # The program that started this one has ended, or says so.
-    while os.read(0, 1024):
-        pass
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(stopping.set)
-
-
-@command(commands, "token", "tickwheel token shop", panel="Processes")
-def token(
-    target: Target,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, for the log.")],
-) -> None:
-    """Make a token, and print it with what the file of `serve --tokens` is to say of it."""
-    from tickwheel.service.authorization import digest_of, new_token
-
-    created = new_token()
-    if target.json:
-        print_json({"token": created, "name": name, "sha256": digest_of(created).hex()})
-        return
-    print(
-        f'{created}\n\n[[token]]\nname = {json.dumps(name)}\nsha256 = "{digest_of(created).hex()}"\n'
-        'roles = ["produce", "consume"]\nqueues = ["*"]'
-    )

@@ -1,0 +1,43 @@
+"""`tickwheel dev`: the service, its event process and an embedded server in one program, for a laptop."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from tickwheel.cli.command import command
+from tickwheel.cli.listen_address import is_loopback
+from tickwheel.cli.service_process import (
+    DRAIN,
+    LISTEN,
+    client_settings_of,
+    listen_address,
+    make_server,
+    serve_until_stopped,
+)
+from tickwheel.cli.target import Target
+from tickwheel.errors import InvalidArgument
+from tickwheel.runtime.log_format import log_to_stderr
+
+commands = typer.Typer()
+
+
+@command(commands, "dev", "tickwheel dev", "tickwheel dev --data-dir ./data --listen 127.0.0.1:7401", panel="Processes")
+def dev(
+    target: Target,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the service listens.")] = LISTEN,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log what is of use to debug.")] = False,
+) -> None:
+    """Everything in one program, for a laptop: an embedded server, its event process, and the gRPC service.
+
+    Messages stay in the data directory when it ends.
+    """
+    if target.url is not None:
+        raise InvalidArgument("dev has a server of its own, which it starts: leave --url out")
+    host, port = listen_address(listen)
+    if not is_loopback(host):
+        raise InvalidArgument(f"dev is for this machine alone, and --listen {listen} is reached from others")
+    log_to_stderr(json=target.json, verbose=verbose)
+    server = make_server(client_settings_of(target, None), host, port)
+    with target.open(create=True, drive=True):
+        asyncio.run(serve_until_stopped(server, host, DRAIN.total_seconds()))

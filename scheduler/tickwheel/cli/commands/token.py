@@ -1,0 +1,30 @@
+"""`tickwheel token`: a new token for the service."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from tickwheel.cli.command import command
+from tickwheel.cli.output import print_json
+from tickwheel.cli.target import Target
+
+commands = typer.Typer()
+
+
+@command(commands, "token", "tickwheel token shop", panel="Processes")
+def token(
+    target: Target,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, for the log.")],
+) -> None:
+    """Make a token, and print it with what the file of `serve --tokens` is to say of it."""
+    from tickwheel.service.authorization import digest_of, new_token
+
+    created = new_token()
+    if target.json:
+        print_json({"token": created, "name": name, "sha256": digest_of(created).hex()})
+        return
+    print(
+        f'{created}\n\n[[token]]\nname = {json.dumps(name)}\nsha256 = "{digest_of(created).hex()}"\n'
+        'roles = ["produce", "consume"]\nqueues = ["*"]'
+    )
