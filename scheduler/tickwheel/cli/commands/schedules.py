@@ -33,7 +33,7 @@ def schedules(
     Computed from the app alone: no server is asked.
     """
     try:
-        from tickwheel.worker.process import load_app
+        from tickwheel.worker.app_loader import load_app
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"schedules need {error.name}: install tickwheel[worker]") from error
     loaded = load_app(app)
