@@ -16,6 +16,7 @@ from tickwheel.redis.topology import hash_slot
 from tickwheel.storage.sharding import shard_of
 from tickwheel.worker.ipc import BatchTaken, MessageLease, Ready, ReportWriter
 from tickwheel.worker.lease_renewer import LeaseRenewer
+from tickwheel.worker.orphan_settler import OrphanSettler
 from tickwheel.worker.shared_state import SharedState
 
 pytestmark = pytest.mark.fault
@@ -92,7 +93,11 @@ def test_a_worker_renews_the_leases_of_all_its_queues_where_their_server_is_ther
             eventually(lambda: min(ends()) > began + 4 * LEASE, "they were renewed three times", 30)
         cluster.wait_until_settled()
         os.close(writing)
-        keeper.settle_after_exit("it was killed", lambda page, slot: True)
+        keeper.stop()
+        settler = OrphanSettler(board, keeper.batches, keeper.open_client)
+        settler.settle_after_exit("it was killed", lambda page, slot: True)
+        keeper.close()
+        board.close()
         # What had not begun is given back.
         assert {tickwheel.queue(message.queue).get(message.id).state for message in elsewhere} == {"pending"}
         assert set(renewed) == {True}

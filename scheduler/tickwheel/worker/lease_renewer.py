@@ -1,4 +1,4 @@
-"""Keeps the messages of one worker process: renews their leases while it lives, and settles them when it has died.
+"""Renews the leases of one worker process while it lives.
 
 It runs in the supervisor, so whatever a task does to its interpreter, or to its process, its leases are renewed.
 """
@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from tickwheel import limits
 from tickwheel.client import Message, Tickwheel
-from tickwheel.errors import LeaseLost, MessageNotFound, TickwheelError, Unavailable
+from tickwheel.errors import LeaseLost, TickwheelError
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.worker.ipc import BatchFinished, BatchTaken, MessageLease, OccurrenceHandled, Ready, ReportReader
 from tickwheel.worker.shared_state import BatchState, MessageState, SharedState
@@ -41,8 +41,8 @@ class _Lease:
 
 @dataclass(slots=True)
 class _Batch:
-    number: int
-    leases: list[_Lease] = field(default_factory=list)
+    taken: BatchTaken
+    leases: list[_Lease]
 
 
 @dataclass(slots=True)
@@ -83,8 +83,6 @@ class LeaseRenewer:
         self._queues: set[str] = set()
         self._executor = executor
         self._in_flight: set[Future[None]] = set()
-        self._exit_reason = ""
-        self._is_culprit: Callable[[int, int], bool] = lambda batch_index, message_index: True
         # Since when leases are not renewed any more: the process has closed its end, before it had ended or as it ends.
         self.pipe_closed_at = math.inf
         self._exited = threading.Event()
@@ -96,15 +94,27 @@ class LeaseRenewer:
         """Whether the process has its app, and takes messages."""
         return self._ready_report is not None
 
-    def settle_after_exit(self, exit_reason: str, is_culprit: Callable[[int, int], bool]) -> None:
-        """The process has ended. What it had is settled: finished tasks are completed, those not begun are given back,
-        and of the ones that ran those fail, for the reason of ``epitaph``, whose page and slot ``blames`` says so of,
-        while the others are given back, too. Waits until that is done.
-        """
-        self._exit_reason, self._is_culprit = exit_reason, is_culprit
+    @property
+    def batches(self) -> list[BatchTaken]:
+        """The last batch that the process took in each place of the shared state."""
+        return [batch.taken for batch in self._batches.values()]
+
+    def open_client(self) -> Tickwheel:
+        """The client that renews the leases. Raises TickwheelError."""
+        if self._tickwheel is None:
+            assert self._ready_report is not None
+            self._tickwheel = self._on_ready(self._ready_report)
+        return self._tickwheel
+
+    def stop(self) -> None:
+        """Stop renewing: the process has ended. Returns once all of its reports are read."""
         self._exited.set()
         self._thread.join()
-        self._shared_state.close()
+        os.close(self._fd)
+
+    def close(self) -> None:
+        """Wait for the calls in flight, which read the shared state."""
+        wait([call for call in self._in_flight if not call.cancel()])
 
     def _run(self) -> None:
         try:
@@ -119,11 +129,6 @@ class LeaseRenewer:
         except Exception:
             _log.exception("the leases of a worker process are no longer renewed", extra=log_fields("mistake"))
         self.pipe_closed_at = time.monotonic()
-        self._exited.wait()
-        os.close(self._fd)
-        self._settle()
-        # They look at the board.
-        wait([call for call in self._in_flight if not call.cancel()])
 
     def _has_reports(self, wait_s: float) -> bool:
         return bool(select.select([self._fd], [], [], wait_s)[0])
@@ -147,7 +152,7 @@ class LeaseRenewer:
                         wait_s = min(lease_s / 3, _FIRST_RENEWAL_S) if message.queue in self._queues else 0
                         leases.append(_Lease(message, lease_s, now + wait_s))
                     self._queues.update(message.queue for message in report.messages)
-                    self._batches[report.batch_index] = _Batch(report.number, leases)
+                    self._batches[report.batch_index] = _Batch(report, leases)
                 case BatchFinished():
                     self._on_batch_finished(report)
                 case OccurrenceHandled():
@@ -159,8 +164,8 @@ class LeaseRenewer:
         for batch_index, batch in self._batches.items():
             batch_state = self._shared_state.batches[batch_index]
             for message_index, lease in enumerate(batch.leases):
-                if now >= lease.renew_at and _is_leased(batch_state, batch.number, message_index):
-                    due_lease = _DueLease(batch_state, batch.number, message_index, lease)
+                if now >= lease.renew_at and _is_leased(batch_state, batch.taken.number, message_index):
+                    due_lease = _DueLease(batch_state, batch.taken.number, message_index, lease)
                     due.setdefault((lease.message.queue, lease.lease_s), []).append(due_lease)
         self._in_flight = {call for call in self._in_flight if not call.done()}
         for (queue, lease_s), due_leases in due.items():
@@ -173,7 +178,7 @@ class LeaseRenewer:
         messages = [_to_message(due_lease.lease.message) for due_lease in due_leases]
         began, lost = time.monotonic(), set()
         try:
-            tickwheel = self._client()
+            tickwheel = self.open_client()
             tickwheel.queue(queue).extend_many(tickwheel._attach_client(messages), timedelta(seconds=lease_s))
         except LeaseLost as error:
             lost = set(map(id, error.lost))
@@ -198,55 +203,6 @@ class LeaseRenewer:
                 due_lease.batch_state.mark_lost(due_lease.message_index)
                 due_lease.lease.renew_at = float("inf")
                 self._on_renewal(False)
-
-    def _client(self) -> Tickwheel:
-        if self._tickwheel is None:
-            assert self._ready_report is not None
-            self._tickwheel = self._on_ready(self._ready_report)
-        return self._tickwheel
-
-    def _settle(self) -> None:
-        try:
-            self._settle_all()
-        except Unavailable as error:
-            # The others would find the same, each after a while, and somebody waits for us.
-            _log.error("what is not settled waits for the end of its lease: %s", error, extra=log_fields("not told"))
-        except Exception:
-            _log.exception("what is not settled waits for the end of its lease", extra=log_fields("not told"))
-
-    def _settle_all(self) -> None:
-        for batch_index, batch in self._batches.items():
-            batch_state = self._shared_state.batches[batch_index]
-            for message_index, lease in enumerate(batch.leases):
-                if batch_state.number == batch.number and batch_state.is_lost(message_index):
-                    continue
-                # Of a batch that had not begun, the page does not know.
-                state = batch_state.state(message_index) if batch_state.number == batch.number else MessageState.LEASED
-                if batch_state.number <= batch.number and state is not MessageState.SETTLED:
-                    self._settle_one(lease, state, self._is_culprit(batch_index, message_index))
-
-    def _settle_one(self, lease: _Lease, state: MessageState, is_culprit: bool) -> None:
-        leased = lease.message
-        try:
-            # With its metadata, for its trace.
-            message = self._client().queue(leased.queue).leased(leased.id, leased.token, leased.exclusive_value)
-            if state is MessageState.DONE:
-                message.complete()
-            elif state is MessageState.LEASED or (state is MessageState.RUNNING and not is_culprit):
-                message.release()
-            elif state is MessageState.FAILED:
-                message.fail("failed, and its worker process ended before it had said why")
-            else:
-                message.fail(self._exit_reason)
-                extra = log_fields("task failed", message, attempt=message.attempt, error=self._exit_reason)
-                _log.error("%s/%s: %s", message.queue, message.id, self._exit_reason, extra=extra)
-        except (LeaseLost, MessageNotFound):
-            pass
-        except Unavailable:
-            raise
-        except TickwheelError as error:
-            extra = log_fields("not told", leased)
-            _log.error("%s/%s waits for the end of its lease: %s", leased.queue, leased.id, error, extra=extra)
 
 
 def _to_message(lease: MessageLease) -> Message:

@@ -21,6 +21,7 @@ from tickwheel.client import Tickwheel
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.worker.ipc import Ready
 from tickwheel.worker.lease_renewer import LeaseRenewer
+from tickwheel.worker.orphan_settler import OrphanSettler
 from tickwheel.worker.process import CANNOT_START, RECYCLE, ProcessConfig
 from tickwheel.worker.shared_state import SharedState
 from tickwheel.worker.stats import Stats
@@ -216,13 +217,17 @@ class Supervisor:
         if code not in (0, RECYCLE):
             # What its tasks have started: they will be run anew.
             _kill(process.popen)
+        renewer = process.renewer
+        renewer.stop()
         # Where nobody knows which task it was, it may have been any that ran.
-        process.renewer.settle_after_exit(
+        OrphanSettler(process.shared_state, renewer.batches, renewer.open_client).settle_after_exit(
             exit_reason,
             lambda batch_index, message_index: (
                 exit_reason != _STOPPED and (culprit is None or culprit[:2] == (batch_index, message_index))
             ),
         )
+        renewer.close()
+        process.shared_state.close()
         self._stats.record_exit()
         if code in (0, RECYCLE):
             self._backoffs_s[n] = _RESTART_BACKOFF_S[0]

@@ -1,0 +1,74 @@
+"""Settles the messages that a worker process had when it ended."""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from tickwheel.client import Tickwheel
+from tickwheel.errors import LeaseLost, MessageNotFound, TickwheelError, Unavailable
+from tickwheel.runtime.log_fields import log_fields
+from tickwheel.worker.ipc import BatchTaken, MessageLease
+from tickwheel.worker.shared_state import MessageState, SharedState
+
+_log = logging.getLogger("tickwheel.worker")
+
+
+class OrphanSettler:
+    """Knows from the shared state how far the process came with each message of its batches."""
+
+    def __init__(
+        self,
+        shared_state: SharedState,
+        batches: Iterable[BatchTaken],
+        open_client: Callable[[], Tickwheel],
+    ) -> None:
+        self._shared_state = shared_state
+        self._batches = batches
+        self._open_client = open_client
+
+    def settle_after_exit(self, exit_reason: str, is_culprit: Callable[[int, int], bool]) -> None:
+        """Complete finished tasks, release tasks that were not started, and fail tasks that ran and are culprits.
+
+        ``is_culprit`` decides by batch and message index; the failure has ``exit_reason``. Other tasks that ran are
+        released.
+        """
+        try:
+            self._settle_all(exit_reason, is_culprit)
+        except Unavailable as error:
+            # The others would find the same, each after a while, and somebody waits for us.
+            _log.error("what is not settled waits for the end of its lease: %s", error, extra=log_fields("not told"))
+        except Exception:
+            _log.exception("what is not settled waits for the end of its lease", extra=log_fields("not told"))
+
+    def _settle_all(self, exit_reason: str, is_culprit: Callable[[int, int], bool]) -> None:
+        for batch in self._batches:
+            batch_state = self._shared_state.batches[batch.batch_index]
+            for message_index, leased in enumerate(batch.messages):
+                if batch_state.number == batch.number and batch_state.is_lost(message_index):
+                    continue
+                # Of a batch that had not begun, the page does not know.
+                state = batch_state.state(message_index) if batch_state.number == batch.number else MessageState.LEASED
+                if batch_state.number <= batch.number and state is not MessageState.SETTLED:
+                    culprit = is_culprit(batch.batch_index, message_index)
+                    self._settle_one(leased, state, exit_reason if culprit else None)
+
+    def _settle_one(self, leased: MessageLease, state: MessageState, failure: str | None) -> None:
+        try:
+            # With its metadata, for its trace.
+            message = self._open_client().queue(leased.queue).leased(leased.id, leased.token, leased.exclusive_value)
+            if state is MessageState.DONE:
+                message.complete()
+            elif state is MessageState.LEASED or (state is MessageState.RUNNING and failure is None):
+                message.release()
+            elif state is MessageState.FAILED:
+                message.fail("failed, and its worker process ended before it had said why")
+            else:
+                message.fail(failure)
+                extra = log_fields("task failed", message, attempt=message.attempt, error=failure)
+                _log.error("%s/%s: %s", message.queue, message.id, failure, extra=extra)
+        except (LeaseLost, MessageNotFound):
+            pass
+        except Unavailable:
+            raise
+        except TickwheelError as error:
+            extra = log_fields("not told", leased)
+            _log.error("%s/%s waits for the end of its lease: %s", leased.queue, leased.id, error, extra=extra)
