@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tickwheel.cli.target import Target
+from tickwheel.client.admin import Admin
 from tickwheel.operations.delete_namespace import delete_namespace
 from tickwheel.redis.url import default_lock
 
@@ -11,7 +12,8 @@ from tickwheel.redis.url import default_lock
 def delete_scratch(target: Target) -> None:
     """The namespace of a place. Nobody may be at work in it."""
     with target.open() as tickwheel:
-        tickwheel._run(delete_namespace(tickwheel._context))
+        admin = Admin(tickwheel)
+        admin.run(delete_namespace(admin.context))
     for lock in _election_locks(target):
         lock.unlink()
 

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from tickwheel import InvalidArgument, NewMessage, Tickwheel, TickwheelError
+from tickwheel.client.admin import Admin
 from tickwheel.demo import logbook
 from tickwheel.demo.checks import Verdict, check_day
 from tickwheel.demo.display import View
@@ -73,7 +74,7 @@ class FollowedClock:
     """The server's time, asked once and then followed by this host's monotonic clock."""
 
     def __init__(self, tickwheel: Tickwheel) -> None:
-        seconds, micros = tickwheel._run(send_request(Request(0, command=("TIME",)))).value
+        seconds, micros = Admin(tickwheel).run(send_request(Request(0, command=("TIME",)))).value
         self._ahead = int(seconds) * 1000 + int(micros) // 1000 - time.monotonic() * 1000
 
     def now_ms(self) -> int:
@@ -121,7 +122,8 @@ def _watch(
     view: View,
 ) -> None:
     """Cancel in time and follow the events, until every flight is at its end, or it is clear that one never will be."""
-    timetable, history = board.timetable, OutboxReader(tickwheel._context)
+    timetable, admin = board.timetable, Admin(tickwheel)
+    history = OutboxReader(admin.context)
     lead_ms = max(_CANCEL_MS, _CANCEL_MINUTES * timetable.ms_per_minute)
     cancelled = sorted((d for d in timetable.departures if d.flight.cancelled), key=lambda d: -d.due_ms)
     alive = list(workers)
@@ -130,7 +132,7 @@ def _watch(
             if cancelled and cancelled[-1].due_ms <= clock.now_ms() + lead_ms:
                 departure = cancelled.pop()
                 tickwheel.queue(departure.queue).cancel(departure.flight.id, departure.flight.aircraft)
-        while page := tickwheel._run(history.next()):
+        while page := admin.run(history.next()):
             board.apply(page)
         for worker in [worker for worker in alive if worker.poll() is not None]:
             alive.remove(worker)

@@ -12,6 +12,7 @@ from tickwheel import InvalidArgument, NewMessage, Queue
 from tickwheel.cli.command import command
 from tickwheel.cli.output import print_json, print_table
 from tickwheel.cli.target import Target
+from tickwheel.client.admin import Admin
 from tickwheel.operations.delete_namespace import delete_namespace
 
 commands = typer.Typer()
@@ -43,7 +44,8 @@ def bench(
             queue = tickwheel.create_queue("bench", lease=timedelta(hours=1))
             rates = _measure(queue, messages // _BATCH * _BATCH)
         finally:
-            tickwheel._run(delete_namespace(tickwheel._context))
+            admin = Admin(tickwheel)
+            admin.run(delete_namespace(admin.context))
     if target.json:
         print_json({"messages": messages, "payload_bytes": _PAYLOAD_BYTES, "per_second": rates})
     else:

@@ -4,12 +4,13 @@ from typing import Annotated
 
 import typer
 
-from tickwheel import Forbidden, Tickwheel
+from tickwheel import Forbidden
 from tickwheel.cli.command import command, default_command
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import print_json, print_status, print_table
 from tickwheel.cli.parameter_types import format_duration
 from tickwheel.cli.target import Target
+from tickwheel.client.admin import Admin
 from tickwheel.operations.shard_status import ShardStatus, followed_shards, reset_epoch, shard_statuses
 
 commands = typer.Typer()
@@ -23,7 +24,8 @@ def shards(target: Target) -> None:
     timer gets older and older is not driven. Late: from due to deliverable, upper end of the bucket, in ms.
     """
     with target.require_redis("shards").open() as tickwheel:
-        statuses = tickwheel._run(shard_statuses(tickwheel._context))
+        admin = Admin(tickwheel)
+        statuses = admin.run(shard_statuses(admin.context))
     if target.json:
         print_json([_document(view) for view in statuses])
         return
@@ -42,22 +44,23 @@ def reset(
     that still has the old epochs first: one that comes back later would drive beside the new ones, in turns.
     """
     with target.require_redis("shards").open() as tickwheel:
-        context = tickwheel._context
+        admin = Admin(tickwheel)
+        context = admin.context
         for shard in range(context.shards):
-            _refuse_if_driven(tickwheel, shard)
+            _refuse_if_driven(admin, shard)
         label = f"the epochs of {context.shards} shards of namespace {context.namespace!r}"
         if not yes and not typer.confirm(f"Forget {label}?", err=True):
             raise CommandError("nothing was changed")
-        forgotten = [shard for shard in range(context.shards) if tickwheel._run(reset_epoch(context, shard))]
+        forgotten = [shard for shard in range(context.shards) if admin.run(reset_epoch(context, shard))]
     if target.json:
         print_json({"forgotten": forgotten})
     else:
         print(f"{len(forgotten)} of {context.shards} shards have forgotten who drove them")
 
 
-def _refuse_if_driven(tickwheel: Tickwheel, shard: int) -> None:
+def _refuse_if_driven(admin: Admin, shard: int) -> None:
     try:
-        followers = tickwheel._run(followed_shards(tickwheel._context, shard))[shard]
+        followers = admin.run(followed_shards(admin.context, shard))[shard]
     except Forbidden:
         print_status(f"whether shard {shard} is driven cannot be told: this user may not call CLIENT LIST")
         return

@@ -1,0 +1,25 @@
+"""The internal door to a client: administrative commands run plans that are no operation of a queue."""
+
+from typing import TypeVar
+
+from tickwheel.client.blocking import Tickwheel
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.plan import Plan
+
+T = TypeVar("T")
+
+
+class Admin:
+    """Runs any plan through an open client."""
+
+    def __init__(self, tickwheel: Tickwheel) -> None:
+        self._tickwheel = tickwheel
+
+    @property
+    def context(self) -> NamespaceContext:
+        """The namespace as the client knows it: its name, its shards, and the caches that plans share."""
+        return self._tickwheel._context
+
+    def run(self, plan: Plan[T]) -> T:
+        """Run a plan to its end and return its result. Raises the errors of the plan and Unavailable."""
+        return self._tickwheel._run(plan)
