@@ -1,28 +1,23 @@
 """What a worker process is at, in memory that it shares with its supervisor.
 
 The process writes there in a fraction of a microsecond whatever it begins and ends, and what it has written stays when
-it is killed. A lane, which runs one task at a time, has two pages and uses them in turn: one batch is told to the
+it is killed. A lane, which runs one task at a time, has two batches and uses them in turn: one batch is told to the
 server while the next one runs.
 """
 
+import ctypes
 import mmap
 import os
 import tempfile
 import time
 from enum import IntEnum
-from struct import Struct
+from typing import Final
 
 from tickwheel.tasks.task_queue import MAX_BATCH
 
-# Number of the batch, slot that runs (-1: none), when it began (time.monotonic, of the whole system), its time limit.
-_HEAD = Struct("=Qqdd")
-_NUMBER = Struct("=Q")
-_STARTED = Struct("=qdd")
-_STATES_OFFSET = _HEAD.size
-_LOST_OFFSET = _STATES_OFFSET + 256
-_BATCH_BYTES = _LOST_OFFSET + 256
-BATCHES_PER_CONSUMER = 2
-assert MAX_BATCH <= 256
+BATCHES_PER_CONSUMER: Final = 2
+_MESSAGES: Final = 256
+assert MAX_BATCH <= _MESSAGES
 
 
 class MessageState(IntEnum):
@@ -35,80 +30,108 @@ class MessageState(IntEnum):
     FAILED = 4
 
 
-class BatchState:
-    """One batch of one lane. Only its lane writes, but for the marks of leases that are lost."""
+class _RunningTask(ctypes.Structure):
+    _fields_ = (
+        ("message_index", ctypes.c_int64),  # -1 if no task runs
+        ("started", ctypes.c_double),  # `time.monotonic`, which is the same in every process
+        ("limit_s", ctypes.c_double),
+    )
 
-    def __init__(self, memory: mmap.mmap, offset: int) -> None:
-        self._memory = memory
-        self._offset = offset
-        _STARTED.pack_into(memory, offset + _NUMBER.size, -1, 0.0, 0.0)
+
+class _Batch(ctypes.Structure):
+    _fields_ = (
+        ("number", ctypes.c_uint64),
+        ("running", _RunningTask),
+        ("states", ctypes.c_uint8 * _MESSAGES),
+        ("lost", ctypes.c_uint8 * _MESSAGES),
+    )
+
+
+# Invariant: every number is aligned, in an array of batches too, so a store or load of one is never torn.
+assert ctypes.sizeof(_Batch) == 8 + 3 * 8 + 2 * _MESSAGES
+assert ctypes.sizeof(_Batch) % ctypes.alignment(ctypes.c_uint64) == 0
+
+
+class BatchState:
+    """One batch of one consumer. Only the consumer writes, except for the marks of lost leases."""
+
+    def __init__(self, batch: _Batch) -> None:
+        self._batch = batch
+        self._running = batch.running
+        self._states = batch.states
+        self._lost = batch.lost
+        self._running.message_index = -1
 
     @property
     def number(self) -> int:
-        """Of the batch; a later one has a greater number."""
-        return int(_NUMBER.unpack_from(self._memory, self._offset)[0])
+        """The number of the batch; a later batch has a greater number."""
+        return int(self._batch.number)
 
     def begin(self, number: int, count: int) -> None:
-        """A batch of so many messages is held."""
-        states, lost = self._offset + _STATES_OFFSET, self._offset + _LOST_OFFSET
-        self._memory[lost : lost + 256] = bytes(256)
-        self._memory[states : states + 256] = bytes(
-            [MessageState.LEASED] * count + [MessageState.SETTLED] * (256 - count)
-        )
-        _HEAD.pack_into(self._memory, self._offset, number, -1, 0.0, 0.0)
+        """Begin a batch of ``count`` messages."""
+        self._running.message_index = -1
+        ctypes.memset(self._lost, 0, _MESSAGES)
+        ctypes.memset(self._states, MessageState.SETTLED, _MESSAGES)
+        ctypes.memset(self._states, MessageState.LEASED, count)
+        # Last: the supervisor reads nothing of a batch before it has the number of the batch.
+        self._batch.number = number
 
     def start(self, message_index: int, limit_s: float) -> None:
-        """The task of a slot begins."""
-        self._memory[self._offset + _STATES_OFFSET + message_index] = MessageState.RUNNING
-        _STARTED.pack_into(self._memory, self._offset + _NUMBER.size, message_index, time.monotonic(), limit_s)
+        """Mark the start of a task."""
+        self._states[message_index] = MessageState.RUNNING
+        running = self._running
+        running.limit_s = limit_s
+        running.started = time.monotonic()
+        running.message_index = message_index
 
     def end(self, message_index: int, state: MessageState) -> None:
-        """It has ended."""
-        _STARTED.pack_into(self._memory, self._offset + _NUMBER.size, -1, 0.0, 0.0)
-        self._memory[self._offset + _STATES_OFFSET + message_index] = state
+        """Mark the end of a task."""
+        self._running.message_index = -1
+        self._states[message_index] = state
 
     def settle(self, message_index: int) -> None:
-        """The server has been told, or there is nothing more to tell."""
-        self._memory[self._offset + _STATES_OFFSET + message_index] = MessageState.SETTLED
+        """Mark a message of which the server needs to know nothing more."""
+        self._states[message_index] = MessageState.SETTLED
 
     def state(self, message_index: int) -> MessageState:
-        return MessageState(self._memory[self._offset + _STATES_OFFSET + message_index])
+        return MessageState(self._states[message_index])
 
     def overdue_task(self, now: float) -> tuple[int, float] | None:
-        """Which slot's task is over its time limit, and since when it runs.
+        """The message index and the start of the task that is over its time limit.
 
-        What is written at this very moment may be read in pieces: believe what two looks agree about.
+        The fields may be read while the next task is written: believe only what two reads agree on.
         """
-        message_index, started, limit = _STARTED.unpack_from(self._memory, self._offset + _NUMBER.size)
-        return (message_index, started) if message_index >= 0 and started > 0 and now > started + limit else None
+        running = self._running
+        message_index, started, limit_s = running.message_index, running.started, running.limit_s
+        return (message_index, started) if message_index >= 0 and started > 0 and now > started + limit_s else None
 
     def mark_lost(self, message_index: int) -> None:
-        """The lease is no longer ours."""
-        self._memory[self._offset + _LOST_OFFSET + message_index] = 1
+        """Mark a lease that this worker has lost."""
+        self._lost[message_index] = 1
 
     def is_lost(self, message_index: int) -> bool:
-        return self._memory[self._offset + _LOST_OFFSET + message_index] == 1
+        return bool(self._lost[message_index])
 
 
 class SharedState:
-    """The pages of all lanes of one process."""
+    """The batches of all consumers of one process."""
 
     def __init__(self, consumers: int, fd: int | None = None) -> None:
-        """Of a new file without a name, or of that one, which the other side has made."""
-        size = consumers * BATCHES_PER_CONSUMER * _BATCH_BYTES
+        """Open the file that the supervisor has made, or make a new one without a name."""
+        count = consumers * BATCHES_PER_CONSUMER
+        size = count * ctypes.sizeof(_Batch)
         if fd is None:
             with tempfile.TemporaryFile() as file:
                 file.truncate(size)
                 fd = os.dup(file.fileno())
         self.fd = fd
-        self._memory = mmap.mmap(fd, size)
-        self.batches = [BatchState(self._memory, n * _BATCH_BYTES) for n in range(consumers * BATCHES_PER_CONSUMER)]
+        # The memory is unmapped with the last batch that refers to it.
+        self.batches = [BatchState(batch) for batch in (_Batch * count).from_buffer(mmap.mmap(fd, size))]
 
     def of_consumer(self, consumer: int) -> list[BatchState]:
         return self.batches[consumer * BATCHES_PER_CONSUMER : (consumer + 1) * BATCHES_PER_CONSUMER]
 
     def close(self) -> None:
-        """Let go of it, on this side."""
+        """Release the memory and the file on this side."""
         self.batches.clear()
-        self._memory.close()
         os.close(self.fd)
