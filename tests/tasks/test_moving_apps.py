@@ -31,7 +31,7 @@ def test_calls_of_an_event_loop_that_is_open_go_to_where_the_app_has_moved(
 
     async def move() -> None:
         await note.anow("before")
-        client = await app._aclient()
+        client = await app._clients.client_async()
         await asyncio.to_thread(app.move, namespace=namespaces[1])
         await note.anow("after")
         await client.close()

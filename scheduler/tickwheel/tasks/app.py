@@ -1,23 +1,19 @@
 """`TaskApp`: the tasks of a program, their queues, and the client that sends them."""
 
-import asyncio
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
-from weakref import WeakKeyDictionary
 
-from tickwheel import aio
 from tickwheel.client import Queue, Tickwheel
-from tickwheel.errors import Forbidden, InvalidArgument, QueueNotFound
+from tickwheel.errors import InvalidArgument, QueueNotFound
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, NewMessage
 from tickwheel.tasks import celery_routes
+from tickwheel.tasks.app_clients import AppClients
 from tickwheel.tasks.celery_routes import Route
 from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.retry import Retry
@@ -62,17 +58,13 @@ class TaskApp:
         self._on_load: list[Callable[[], None]] = []
         if url is None and data_dir is None:
             url, data_dir = os.environ.get("TICKWHEEL_URL") or None, os.environ.get("TICKWHEEL_DATA_DIR") or None
-        self._client_options: dict[str, Any] = {
+        client_options: dict[str, Any] = {
             "url": url,
             "namespace": namespace or os.environ.get("TICKWHEEL_NAMESPACE") or "tw",
             "data_dir": data_dir,
             **client,
         }
-        self._lock = threading.Lock()
-        self._client: Tickwheel | None = None
-        self._pid = os.getpid()
-        self._ensured_queues: set[str] = set()
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, aio.Tickwheel] = WeakKeyDictionary()
+        self._clients = AppClients(client_options, self._config)
 
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
@@ -151,7 +143,7 @@ class TaskApp:
             )
         task_queue = TaskQueue(name, weight, batch, long_poll, iterations, config)
         self.queues[name] = task_queue
-        self._ensured_queues.discard(name)
+        self._clients.forget_queue(name)
         return task_queue
 
     def cron(
@@ -210,27 +202,19 @@ class TaskApp:
     @property
     def tickwheel(self) -> Tickwheel:
         """The client, which is opened if need be."""
-        with self._lock:
-            if self._client is None or self._pid != os.getpid():
-                self._ensured_queues.clear()
-                self._client, self._pid = Tickwheel(**self._client_options), os.getpid()
-            return self._client
+        return self._clients.client()
 
     @property
     def where(self) -> dict[str, Any]:
         """The arguments that its client is opened with."""
-        return dict(self._client_options)
+        return dict(self._clients.options)
 
     def move(self, **where: Any) -> None:
         """Have it work elsewhere: arguments for its client, instead of those that it was made with.
 
         Clients of event loops are dropped, as another loop cannot close them: `aclose` in each loop does so before.
         """
-        self.close()
-        self._clients.clear()
-        # One of the two says where.
-        cleared = {"url": None, "data_dir": None} if where.keys() & {"url", "data_dir"} else {}
-        self._client_options |= cleared | where
+        self._clients.move(where)
 
     def enqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
         """Send a message of a task; what `now`, `later` and `at` do."""
@@ -238,57 +222,28 @@ class TaskApp:
             return self.declared(task.queue).enqueue_many([message])[0]
         except QueueNotFound:
             # Not there, or no longer, though it was declared: somebody has deleted it, or its namespace.
-            self._ensured_queues.discard(task.queue)
+            self._clients.forget_queue(task.queue)
             return self.declared(task.queue).enqueue_many([message])[0]
 
     async def aenqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
         """`enqueue`, for asyncio: with a client for each event loop."""
         try:
-            return (await (await self._aensure_queue(task.queue)).enqueue_many([message]))[0]
+            return (await (await self._clients.ensure_queue_async(task.queue)).enqueue_many([message]))[0]
         except QueueNotFound:
-            self._ensured_queues.discard(task.queue)
-            return (await (await self._aensure_queue(task.queue)).enqueue_many([message]))[0]
+            self._clients.forget_queue(task.queue)
+            return (await (await self._clients.ensure_queue_async(task.queue)).enqueue_many([message]))[0]
 
     def declared(self, name: str) -> Queue:
         """A queue of the app, made as it says where that has not been done yet."""
-        tickwheel = self.tickwheel
-        queue = tickwheel.queue(name)
-        if name not in self._ensured_queues:
-            try:
-                tickwheel.create_queue(name, update=True, **self._config(name))
-            except Forbidden:
-                # A producer may not be allowed to, and need not be: a worker, or an operator, has made it.
-                with explain_missing_queue(name):
-                    queue.config()
-            self._ensured_queues.add(name)
-        return queue
-
-    async def _aensure_queue(self, name: str) -> aio.Queue:
-        tickwheel = await self._aclient()
-        queue = tickwheel.queue(name)
-        if name not in self._ensured_queues:
-            try:
-                await tickwheel.create_queue(name, update=True, **self._config(name))
-            except Forbidden:
-                with explain_missing_queue(name):
-                    await queue.config()
-            self._ensured_queues.add(name)
-        return queue
+        return self._clients.ensure_queue(name)
 
     def close(self) -> None:
         """Let go of the client; the next call opens another."""
-        with self._lock:
-            client, self._client = self._client, None
-            self._ensured_queues.clear()
-        if client is not None and self._pid == os.getpid():
-            client.close()
+        self._clients.close()
 
     async def aclose(self) -> None:
         """Let go of the client of the running event loop, and of the other one."""
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.close()
-        await asyncio.to_thread(self.close)
+        await self._clients.aclose()
 
     def __enter__(self) -> Self:
         return self
@@ -306,13 +261,6 @@ class TaskApp:
     ) -> None:
         await self.aclose()
 
-    async def _aclient(self) -> aio.Tickwheel:
-        loop = asyncio.get_running_loop()
-        client = self._clients.get(loop)
-        if client is None:
-            client = self._clients[loop] = aio.Tickwheel(**self._client_options)
-        return await client.open()
-
     def _config(self, name: str) -> Mapping[str, Any]:
         if name == self.schedule_queue:
             return OCCURRENCE_QUEUE_CONFIG
@@ -320,17 +268,6 @@ class TaskApp:
 
     def __repr__(self) -> str:
         return f"<TaskApp of {len(self.tasks)} tasks>"
-
-
-@contextmanager
-def explain_missing_queue(name: str) -> Iterator[None]:
-    try:
-        yield
-    except QueueNotFound as error:
-        raise QueueNotFound(
-            f"queue {name!r} is not there, and this token may not make it: start a worker, or have it made by"
-            " `tickwheel queue create`"
-        ) from error
 
 
 def _name_of(function: Callable[..., Any]) -> str:

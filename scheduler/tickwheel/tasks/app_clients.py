@@ -1,0 +1,108 @@
+"""The clients of an app, and the queues that they have made: opened by the first call, closed with the app."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from tickwheel import aio
+from tickwheel.client import Queue, Tickwheel
+from tickwheel.errors import Forbidden, QueueNotFound
+
+
+class AppClients:
+    """One client for all threads, and one for each event loop. A forked process opens clients of its own."""
+
+    def __init__(self, options: dict[str, Any], queue_config: Callable[[str], Mapping[str, Any]]) -> None:
+        """``queue_config`` returns the configuration that a queue of the app has."""
+        self.options = options
+        self._queue_config = queue_config
+        self._lock = threading.Lock()
+        self._client: Tickwheel | None = None
+        self._pid = os.getpid()
+        self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, aio.Tickwheel] = WeakKeyDictionary()
+        self._ensured_queues: set[str] = set()
+
+    def client(self) -> Tickwheel:
+        """The client for threads."""
+        with self._lock:
+            if self._client is None or self._pid != os.getpid():
+                self._ensured_queues.clear()
+                self._client, self._pid = Tickwheel(**self.options), os.getpid()
+            return self._client
+
+    async def client_async(self) -> aio.Tickwheel:
+        """The client of the running event loop."""
+        loop = asyncio.get_running_loop()
+        client = self._async_clients.get(loop)
+        if client is None:
+            client = self._async_clients[loop] = aio.Tickwheel(**self.options)
+        return await client.open()
+
+    def move(self, options: dict[str, Any]) -> None:
+        """Close the client for threads and drop those of event loops; the next ones have these options, too."""
+        self.close()
+        self._async_clients.clear()
+        # One of the two says where.
+        cleared = {"url": None, "data_dir": None} if options.keys() & {"url", "data_dir"} else {}
+        self.options |= cleared | options
+
+    def ensure_queue(self, name: str) -> Queue:
+        """A queue of the app, created or updated unless that has been done."""
+        tickwheel = self.client()
+        queue = tickwheel.queue(name)
+        if name not in self._ensured_queues:
+            try:
+                tickwheel.create_queue(name, update=True, **self._queue_config(name))
+            except Forbidden:
+                # A producer may not be allowed to, and need not be: a worker, or an operator, has made it.
+                with explain_missing_queue(name):
+                    queue.config()
+            self._ensured_queues.add(name)
+        return queue
+
+    async def ensure_queue_async(self, name: str) -> aio.Queue:
+        """`ensure_queue`, for asyncio."""
+        tickwheel = await self.client_async()
+        queue = tickwheel.queue(name)
+        if name not in self._ensured_queues:
+            try:
+                await tickwheel.create_queue(name, update=True, **self._queue_config(name))
+            except Forbidden:
+                with explain_missing_queue(name):
+                    await queue.config()
+            self._ensured_queues.add(name)
+        return queue
+
+    def forget_queue(self, name: str) -> None:
+        """Have the next call create or update the queue again."""
+        self._ensured_queues.discard(name)
+
+    def close(self) -> None:
+        """Close the client for threads; the next call opens another."""
+        with self._lock:
+            client, self._client = self._client, None
+            self._ensured_queues.clear()
+        if client is not None and self._pid == os.getpid():
+            client.close()
+
+    async def aclose(self) -> None:
+        """Close the client of the running event loop, and the client for threads."""
+        client = self._async_clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+        await asyncio.to_thread(self.close)
+
+
+@contextmanager
+def explain_missing_queue(name: str) -> Iterator[None]:
+    try:
+        yield
+    except QueueNotFound as error:
+        raise QueueNotFound(
+            f"queue {name!r} is not there, and this token may not make it: start a worker, or have it made by"
+            " `tickwheel queue create`"
+        ) from error
