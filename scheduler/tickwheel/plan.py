@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import Call
 
 Command = tuple[bytes | str | int, ...]
@@ -32,13 +33,13 @@ class Request:
 
 @dataclass(slots=True)
 class Reply:
-    """What came of a request: a value, or the error reply of a script as (code, text).
+    """What came of a request: a value, or the error of a script.
 
     ``resent`` says that the call was sent more than once, so it may have been answered before.
     """
 
     value: Any = None
-    error: tuple[str, str] | None = None
+    error: ScriptError | None = None
     resent: bool = False
 
 

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tickwheel.errors import InvalidArgument, OutboxFull, QueueBlocked, TickwheelError
 from tickwheel.storage import keys, scripts
+from tickwheel.storage.script_errors import SCRIPT_ERRORS, ScriptError
 
 pytestmark = pytest.mark.unit
 
@@ -78,15 +80,50 @@ def test_a_header_says_what_the_script_does_and_declares_all_of_it(name: str) ->
     assert len(says_errors) == can_fail
 
 
+def codes_in(name: str) -> set[str]:
+    """The error codes in the code of one file: a text that starts with a code and a space."""
+    return {word for _, line in code(name) for word in re.findall(r"'([A-Z]{6,}) ", line)}
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_every_error_of_a_script_is_in_its_header(name: str) -> None:
-    lines = [line for each in [name, *declared(name, "INCLUDE")] for _, line in code(each)]
-    raised = {code for line in lines for code in re.findall(r"error_reply\('([A-Z]+)", line)}
+def test_the_errors_of_a_script_are_those_of_its_header(name: str) -> None:
+    included = declared(name, "INCLUDE")
+    raised = set().union(*map(codes_in, [name, *included]))
     if name not in ("enqueue", "dequeue"):
         # Only these two are called with the option that a block sets.
         raised.discard("BLOCKED")
-    for word in raised:
-        assert re.search(rf"\b{word}\b", "\n".join(header(name))), word
+    if name != "enqueue" and "_require_outbox_room" not in included:
+        raised.discard("OUTBOXFULL")
+    errors = " ".join(line for line in header(name) if line.startswith("Errors"))
+    assert set(re.findall(r"\b[A-Z]{6,}\b", errors)) == raised
+
+
+def test_the_table_of_script_errors_has_the_codes_that_scripts_raise() -> None:
+    assert set(SCRIPT_ERRORS) == set().union(*map(codes_in, [*NAMES, *FRAGMENTS]))
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "text"),
+    [
+        ("BLOCKED the queue is blocked", QueueBlocked, "queue 'q': the queue is blocked; `unblock` it to go on"),
+        ("TOOFAR 3", InvalidArgument, "due must be within 1825 days from now, by the clock of the shard's server"),
+        ("TOOMANYQUEUES a namespace has at most 9", TickwheelError, "a namespace has at most 9"),
+        ("CORRUPT slot 2:1 holds", TickwheelError, "queue 'q': CORRUPT slot 2:1 holds"),
+        ("OOM command not allowed", TickwheelError, "queue 'q': OOM command not allowed"),
+    ],
+)
+def test_an_error_of_a_script_becomes_the_exception_of_the_table(
+    reply: str, kind: type[TickwheelError], text: str
+) -> None:
+    error = ScriptError(reply).to_tickwheel_error("queue 'q'")
+    assert (type(error), str(error)) == (kind, text)
+
+
+def test_the_numbers_of_a_script_error_are_attributes_of_its_exception() -> None:
+    error = ScriptError("OUTBOXFULL 12345 1024").to_tickwheel_error("queue 'q'")
+    assert isinstance(error, OutboxFull)
+    assert (error.size, error.limit) == (12_345, 1_024)
+    assert str(error).startswith("queue 'q': enqueue, reschedule and redrive are refused: 12,345 bytes of events")
 
 
 @pytest.mark.parametrize("name", NAMES)

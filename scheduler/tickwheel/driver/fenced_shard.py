@@ -53,10 +53,8 @@ class FencedShard:
 
     def to_tickwheel_error(self, error: ScriptError) -> TickwheelError:
         """The error of ours for a script's."""
-        text = f"shard {self.number}: {error}"
-        if error.code == "ELECTION":
-            text += "; to change it end all event processes, and run `tickwheel shards reset-epoch`"
-        if error.code != "FENCED":
-            return TickwheelError(text)
-        holder = _HOLDER_EPOCH.search(text)
-        return Fenced(text, int(holder[1]) if holder else None)
+        converted = error.to_tickwheel_error(f"shard {self.number}")
+        holder = _HOLDER_EPOCH.search(error.text)
+        if holder and isinstance(converted, Fenced):
+            converted.held = int(holder[1])
+        return converted

@@ -14,6 +14,7 @@ from tickwheel.model.queue_config import BLOCKED, HEADS, QueueConfig
 from tickwheel.operations.sessions import SessionPool
 from tickwheel.plan import Heads, Plan, Request, Round
 from tickwheel.storage.keys import QUEUE_KEYS, SHARD_KEYS, namespace_key, queue_key, queues_key, shard_key
+from tickwheel.storage.script_errors import NAMESPACEGONE, ScriptError
 from tickwheel.storage.scripts import Call, load
 
 # The scripts that may make a message ready, and those that in an exclusive queue free a value for the next.
@@ -97,6 +98,10 @@ class NamespaceContext:
             f"namespace {self.namespace!r} is gone: its server has lost its state, or is another one, or it was made"
             " anew with other shards; close this client and open another, which finds or makes it"
         )
+
+    def metadata_error(self, error: ScriptError) -> TickwheelError:
+        """Return the exception for an error of a script that changes the namespace's queues or settings."""
+        return self.namespace_gone_error() if error.code == NAMESPACEGONE else error.to_tickwheel_error(self.namespace)
 
     def config(self, queue: str) -> Plan[QueueConfig]:
         """A queue's configuration, from memory or from home; QueueNotFound where there is none."""

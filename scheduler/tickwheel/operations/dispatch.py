@@ -5,16 +5,16 @@ one. A call whose session the shard has forgotten is sent again in a new session
 """
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 
 from tickwheel import limits
-from tickwheel.errors import InvalidArgument, OutboxFull, QueueBlocked, QueueNotFound, SessionExpired, TickwheelError
+from tickwheel.errors import QueueNotFound, SessionExpired, TickwheelError
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.sessions import ClientSession
 from tickwheel.plan import Plan, Reply, Request, Round
+from tickwheel.storage.script_errors import SESSIONEXPIRED, SESSIONOLD, Retry
 
-_SESSION_ERRORS = ("SESSIONEXPIRED", "SESSIONOLD")
+_SESSION_ERRORS = (SESSIONEXPIRED, SESSIONOLD)
 
 
 def call_shards(
@@ -37,7 +37,7 @@ def _call_until_config_current(
         context.forget_heads(queue, config, requests)
         answers = yield Round(requests)
         replies.update(zip(waiting, answers, strict=True))
-        waiting = [s for s in waiting if _code(replies[s]) == "STALECONFIG"]
+        waiting = [s for s in waiting if _retry(replies[s]) is Retry.WITH_CURRENT_CONFIG]
         if not waiting:
             return [replies[shard] for shard in shards]
         config = yield from _refetch_config(context, queue, config)
@@ -106,7 +106,7 @@ def call_shards_in_session(
         replies.update(zip(waiting, answers, strict=True))
         waiting = [shard for shard in waiting if _code(replies[shard]) in _SESSION_ERRORS]
         for shard in waiting:
-            if _code(replies[shard]) == "SESSIONOLD":
+            if _code(replies[shard]) == SESSIONOLD:
                 raise SessionExpired(
                     f"call {client_session.sequence} of slot {client_session.name} is refused: a newer one of"
                     " its slot was answered"
@@ -134,23 +134,12 @@ def read_shard(
 def _reply_or_raise(queue: str, reply: Reply) -> Reply:
     if reply.error is None:
         return reply
-    code, text = reply.error
-    if code == "BLOCKED":
-        raise QueueBlocked(f"queue {queue!r}: {text}; `unblock` it to go on")
-    if code == "OUTBOXFULL":
-        size, limit = map(int, text.split())
-        raise OutboxFull(
-            f"queue {queue!r}: enqueue, reschedule and redrive are refused: {size:,} bytes of events wait to be"
-            f" relayed to Kafka, and the outbox's limit is {limit:,} a shard; once the relay has caught up, the"
-            " same call will do",
-            size,
-            limit,
-        )
-    if code == "TOOFAR":
-        maximum = timedelta(milliseconds=limits.DELAY_MS_MAX)
-        raise InvalidArgument(f"due must be within {maximum.days} days from now, by the clock of the shard's server")
-    raise TickwheelError(f"{code} {text}")
+    raise reply.error.to_tickwheel_error(f"queue {queue!r}")
+
+
+def _retry(reply: Reply) -> Retry | None:
+    return reply.error.retry if reply.error else None
 
 
 def _code(reply: Reply) -> str:
-    return reply.error[0] if reply.error else ""
+    return reply.error.code if reply.error else ""

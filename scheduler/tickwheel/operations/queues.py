@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tickwheel import limits
-from tickwheel.errors import QueueConfigConflict, QueueNotFound, TickwheelError
+from tickwheel.errors import QueueConfigConflict, QueueNotFound
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig, differences, parse
 from tickwheel.operations.context import NamespaceContext
@@ -121,5 +121,5 @@ def _call_on_metadata_shard(context: NamespaceContext, name: str, args: list[byt
     keys = {"namespace": namespace_key(context.namespace), "queues": queues_key(context.namespace)}
     reply = yield from send_request(Request(0, Call(script, [keys[key] for key in script.keys], args), durable=True))
     if reply.error is not None:
-        raise context.namespace_gone_error() if reply.error[0] == "NAMESPACEGONE" else TickwheelError(reply.error[1])
+        raise context.metadata_error(reply.error)
     return bool(reply.value[0])

@@ -6,7 +6,7 @@ A reading costs one command; who needs a setting for every message keeps what it
 import re
 
 from tickwheel import limits
-from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import Plan, Request, pairs_from_flat, send_request
@@ -37,8 +37,7 @@ def write(context: NamespaceContext, name: str, value: str | None) -> Plan[None]
     keys = {"namespace": namespace_key(context.namespace), "settings": settings_key(context.namespace)}
     reply = yield from send_request(Request(0, Call(script, [keys[key] for key in script.keys], args), durable=True))
     if reply.error is not None:
-        code, text = reply.error
-        raise context.namespace_gone_error() if code == "NAMESPACEGONE" else TickwheelError(text)
+        raise context.metadata_error(reply.error)
 
 
 def setting_name(name: object) -> str:

@@ -27,24 +27,9 @@ from redis.exceptions import (
 
 from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError
 from tickwheel.plan import Command, Reply, Request
+from tickwheel.storage.script_errors import SCRIPT_ERRORS, ScriptError
 from tickwheel.storage.scripts import load
 
-# A script's own refusals, which plans deal with; everything else that a server refuses is an error for the caller.
-_CODES = frozenset(
-    (
-        "OUTBOXFULL",
-        "STALECONFIG",
-        "BLOCKED",
-        "SESSIONEXPIRED",
-        "SESSIONOLD",
-        "TOOFAR",
-        "TOOMANYQUEUES",
-        "TOOMANYSETTINGS",
-        "FENCED",
-        "ELECTION",
-        "NAMESPACEGONE",
-    )
-)
 # Another server may do it by now, or this one soon: a replica, one that starts, a cluster without a quorum.
 _OTHER_SERVER_ERRORS = (ReadOnlyError, MasterDownError, ClusterDownError, BusyLoadingError)
 _TEMPORARY_ERRORS = (*_OTHER_SERVER_ERRORS, TryAgainError)
@@ -107,9 +92,10 @@ def interpret(request: Request, answers: list[object], resent: bool, replicas: i
     waited = request.call is not None and request.durable and replicas > 0
     answer = _call_answer(request, answers)
     if isinstance(answer, Exception):
-        code, _, text = str(answer).partition(" ")
-        if isinstance(answer, ResponseError) and code in _CODES:
-            return Reply(error=(code, text), resent=resent)
+        # A script's own refusal is for the plan; all else that a server refuses is an error for the caller.
+        error = ScriptError(str(answer))
+        if isinstance(answer, ResponseError) and error.code in SCRIPT_ERRORS:
+            return Reply(error=error, resent=resent)
         raise_for_reply(answer)
     if waited:
         if isinstance(answers[-2], Exception):

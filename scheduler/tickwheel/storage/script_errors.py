@@ -1,9 +1,101 @@
-"""Errors that the scripts in `lua/` raise."""
+"""The errors of the scripts in `lua/`: which exception each becomes, and when the call can be sent again.
+
+An error is a code, followed by a text for humans or, for some codes, by numbers. The header of a script lists the
+codes that the script raises.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import Final
+
+from tickwheel import limits
+from tickwheel.errors import Fenced, InvalidArgument, OutboxFull, QueueBlocked, TickwheelError
+
+# The codes that plans and drivers compare.
+STALECONFIG: Final = "STALECONFIG"
+SESSIONEXPIRED: Final = "SESSIONEXPIRED"
+SESSIONOLD: Final = "SESSIONOLD"
+NAMESPACEGONE: Final = "NAMESPACEGONE"
+FENCED: Final = "FENCED"
+
+
+class Retry(Enum):
+    """When a refused call can succeed."""
+
+    NEVER = "never, as it is"
+    LATER = "later, unchanged"
+    WITH_CURRENT_CONFIG = "with the current configuration of the queue"
+    IN_NEW_SESSION = "in a new session, if the refused call was not itself a repeat"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptErrorSpec:
+    """One code. If ``exception`` is None, the plan or driver that made the call decides.
+
+    ``fields`` names the numbers after the code; the exception takes them by these names. ``message`` is the text of the
+    exception: ``subject`` is the queue, shard or namespace of the call, and ``text`` is the script's own.
+    """
+
+    code: str
+    exception: Callable[..., TickwheelError] | None
+    retry: Retry
+    message: str = "{subject}: {code} {text}"
+    fields: tuple[str, ...] = ()
+
+
+_SPECS: Final = (
+    ScriptErrorSpec(STALECONFIG, None, Retry.WITH_CURRENT_CONFIG),
+    ScriptErrorSpec("BLOCKED", QueueBlocked, Retry.LATER, "{subject}: {text}; `unblock` it to go on"),
+    ScriptErrorSpec(
+        "OUTBOXFULL",
+        OutboxFull,
+        Retry.LATER,
+        "{subject}: enqueue, reschedule and redrive are refused: {size:,} bytes of events wait to be relayed to Kafka,"
+        " and the outbox's limit is {limit:,} a shard; once the relay has caught up, the same call will do",
+        fields=("size", "limit"),
+    ),
+    ScriptErrorSpec(
+        "TOOFAR",
+        InvalidArgument,
+        Retry.NEVER,
+        f"due must be within {timedelta(milliseconds=limits.DELAY_MS_MAX).days} days from now, by the clock of the"
+        " shard's server",
+    ),
+    ScriptErrorSpec(SESSIONEXPIRED, None, Retry.IN_NEW_SESSION),
+    ScriptErrorSpec(SESSIONOLD, None, Retry.NEVER),
+    ScriptErrorSpec(NAMESPACEGONE, None, Retry.NEVER),
+    ScriptErrorSpec("TOOMANYQUEUES", TickwheelError, Retry.NEVER, "{text}"),
+    ScriptErrorSpec("TOOMANYSETTINGS", TickwheelError, Retry.NEVER, "{text}"),
+    ScriptErrorSpec(FENCED, Fenced, Retry.NEVER),
+    ScriptErrorSpec(
+        "ELECTION",
+        TickwheelError,
+        Retry.NEVER,
+        "{subject}: {code} {text}; to change it end all event processes, and run `tickwheel shards reset-epoch`",
+    ),
+    ScriptErrorSpec("CORRUPT", TickwheelError, Retry.NEVER),
+)
+SCRIPT_ERRORS: Final[Mapping[str, ScriptErrorSpec]] = {spec.code: spec for spec in _SPECS}
+_OTHER: Final = ScriptErrorSpec("", TickwheelError, Retry.NEVER)
 
 
 class ScriptError(Exception):
-    """The server answered a script with an error. ``code`` is its first word."""
+    """A script or its server refused a call. The first word of the reply is ``code``, the rest is ``text``."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.code = text.partition(" ")[0]
+    def __init__(self, reply: str) -> None:
+        super().__init__(reply)
+        self.code, _, self.text = reply.partition(" ")
+
+    @property
+    def retry(self) -> Retry:
+        """When the call can be sent again; NEVER for errors of the server itself."""
+        return SCRIPT_ERRORS.get(self.code, _OTHER).retry
+
+    def to_tickwheel_error(self, subject: str) -> TickwheelError:
+        """Return the exception for the caller, whose call was for ``subject``."""
+        spec = SCRIPT_ERRORS.get(self.code, _OTHER)
+        fields = dict(zip(spec.fields, map(int, self.text.split()), strict=False))
+        message = spec.message.format(subject=subject, code=self.code, text=self.text, **fields)
+        return (spec.exception or TickwheelError)(message, **fields)

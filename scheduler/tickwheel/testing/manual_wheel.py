@@ -10,12 +10,12 @@ from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.shard_loop import Connect
-from tickwheel.storage.script_errors import ScriptError
+from tickwheel.storage.script_errors import FENCED, STALECONFIG, ScriptError
 from tickwheel.testing.manual_clock import ManualClock
 
 ELECTION = "testing"
 # What the driver deals with by itself. Every other refusal is a bug, and the test should hear of it.
-_EXPECTED = ("FENCED", "STALECONFIG")
+_EXPECTED = (FENCED, STALECONFIG)
 
 
 class ManualWheel:
