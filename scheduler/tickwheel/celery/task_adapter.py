@@ -28,7 +28,7 @@ from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.retry import Retry
-from tickwheel.tasks.runner import current
+from tickwheel.tasks.run import current
 
 # An error that Celery's tracer lets through was not retried, so it is final.
 _FINAL = Retry(never=(BaseException,))

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tickwheel.model.message import LeasedMessage
+from tickwheel.tasks.run import Outcome, Run
+
 if TYPE_CHECKING:
-    from tickwheel.model.message import LeasedMessage
     from tickwheel.tasks.app import TaskApp
-    from tickwheel.tasks.runner import Outcome, Run
 
 
 class Middleware:
@@ -22,14 +23,14 @@ class Middleware:
     def shutdown(self, app: "TaskApp") -> None:
         """The process has settled its last message."""
 
-    def before_batch(self, queue: str, messages: "Sequence[LeasedMessage]") -> None:
+    def before_batch(self, queue: str, messages: Sequence[LeasedMessage]) -> None:
         """These messages were taken, and are about to run one after the other."""
 
-    def after_batch(self, queue: str, outcomes: "Sequence[Outcome]") -> None:
+    def after_batch(self, queue: str, outcomes: Sequence[Outcome]) -> None:
         """All of the batch that was begun has run."""
 
-    def before_task(self, run: "Run") -> None:
+    def before_task(self, run: Run) -> None:
         """The task is about to run; ``run.arguments`` may be changed."""
 
-    def after_task(self, run: "Run", outcome: "Outcome") -> None:
+    def after_task(self, run: Run, outcome: Outcome) -> None:
         """The task has ended so; the server has not been told yet."""

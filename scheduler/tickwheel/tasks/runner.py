@@ -6,64 +6,24 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from tickwheel import limits, tracing
-from tickwheel.errors import TickwheelError
 from tickwheel.model.message import LeasedMessage
 from tickwheel.runtime.log_fields import log_fields
+from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.retry import NEVER
+from tickwheel.tasks.run import CURRENT_RUN, Outcome, Run
 from tickwheel.tasks.signature import ArgumentsRefused, read_envelope
-
-if TYPE_CHECKING:
-    from tickwheel.tasks.app import TaskApp
-    from tickwheel.tasks.task import Task
 
 _log = logging.getLogger("tickwheel.worker")
 _UNKNOWN = "?"
-
-
-@dataclass(slots=True)
-class Outcome:
-    """How a task ended: ``error`` is None where it is done. ``retry_in`` None is the queue's own back-off."""
-
-    task: str
-    seconds: float = 0.0
-    result: str | None = None
-    error: str | None = None
-    retry_in: timedelta | None = None
-    final: bool = False
-
-
-@dataclass(slots=True)
-class Run:
-    """A task while it runs."""
-
-    task: "Task[..., Any]"
-    message: LeasedMessage
-    arguments: dict[str, Any] = field(default_factory=dict)
-    is_lost: Callable[[], bool] = field(default=lambda: False)
-    """Whether the lease is no longer ours: the message was cancelled, say. A long task may look, and stop."""
-
-
-_current: ContextVar[Run | None] = ContextVar("tickwheel_run", default=None)
 # What brings an async task to its end, or raises TimeLimitExceeded after so many seconds.
 RunAwaitable = Callable[[Awaitable[Any], float], Any]
 TimeLimit = Callable[[float], AbstractContextManager[None]]
-
-
-def current() -> Run:
-    """The run that this code is part of: the message with its id and attempt, the task. Raises outside of a task."""
-    run = _current.get()
-    if run is None:
-        raise TickwheelError("no task is running here")
-    return run
 
 
 class Runner:
@@ -73,7 +33,7 @@ class Runner:
 
     def __init__(
         self,
-        app: "TaskApp",
+        app: TaskApp,
         run_awaitable: RunAwaitable,
         time_limit: TimeLimit = lambda seconds: nullcontext(),
         rng: random.Random | None = None,
@@ -124,7 +84,7 @@ class Runner:
 
     def _execute(self, run: Run, began: float, limit_s: float) -> Outcome:
         outcome = Outcome(run.task.name)
-        token = _current.set(run)
+        token = CURRENT_RUN.set(run)
         try:
             for middleware in self._app.middleware:
                 middleware.before_task(run)
@@ -145,7 +105,7 @@ class Runner:
         except (Exception, SystemExit) as error:
             _record_failure(run, outcome, self._rng, describe_error(error), error)
         finally:
-            _current.reset(token)
+            CURRENT_RUN.reset(token)
             outcome.seconds = time.perf_counter() - began
         return outcome
 
@@ -165,13 +125,13 @@ def log_errors(hook: str) -> Iterator[None]:
         _log.exception("an error in %s of a middleware", hook, extra=log_fields("middleware failed", hook=hook))
 
 
-def before_batch(app: "TaskApp", queue: str, messages: Sequence[LeasedMessage]) -> None:
+def before_batch(app: TaskApp, queue: str, messages: Sequence[LeasedMessage]) -> None:
     for middleware in app.middleware:
         with log_errors("before_batch"):
             middleware.before_batch(queue, messages)
 
 
-def after_batch(app: "TaskApp", queue: str, outcomes: Sequence[Outcome]) -> None:
+def after_batch(app: TaskApp, queue: str, outcomes: Sequence[Outcome]) -> None:
     for middleware in reversed(app.middleware):
         with log_errors("after_batch"):
             middleware.after_batch(queue, outcomes)

@@ -10,7 +10,8 @@ from tickwheel.client import Message, Tickwheel
 from tickwheel.errors import QueueNotFound, TickwheelError
 from tickwheel.model.message import MessageView
 from tickwheel.tasks.app import TaskApp
-from tickwheel.tasks.runner import Outcome, Runner
+from tickwheel.tasks.run import Outcome
+from tickwheel.tasks.runner import Runner
 from tickwheel.tasks.signature import read_envelope
 from tickwheel.tasks.task import Task
 from tickwheel.testing.virtual_clock import FRAGMENT, VirtualClock
