@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations import head_cache
+from tickwheel.operations import ready_shards
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.plan import Request, Round
@@ -68,7 +68,7 @@ def test_a_call_that_must_leave_a_trace_is_a_script_call() -> None:
 
 
 def test_of_too_many_queues_and_pairs_all_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_cache, "_MAX_KNOWN_EMPTY", 3)
+    monkeypatch.setattr(ready_shards, "_MAX_KNOWN_EMPTY", 3)
     known = core()
     for n in range(4):
         call = asked(known, {"n": str(n)})

@@ -23,7 +23,7 @@ from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import call_in_session
 from tickwheel.operations.exact_order import shares_per_shard
-from tickwheel.operations.head_cache import ReadyShards
+from tickwheel.operations.ready_shards import ReadyShards
 from tickwheel.operations.sessions import ClientSession, parse_request_id
 from tickwheel.operations.settle import fail, shard_of_message
 from tickwheel.plan import AwaitWakeup, ForwardWakeup, Plan, Reply, Request, Round, Subscribe, Unsubscribe, send_request
