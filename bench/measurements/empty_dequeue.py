@@ -87,7 +87,7 @@ def _calls(tickwheel: Tickwheel) -> Calls:
 
 def _first(tickwheel: Tickwheel, queue: Queue, where: dict[str, str] | None) -> None:
     """As if the call before had found something."""
-    tickwheel._context.known_empty.clear()
+    tickwheel._context.heads.known_empty.clear()
     queue.dequeue(where=where)
 
 

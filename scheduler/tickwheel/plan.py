@@ -5,7 +5,7 @@ once, without I/O, and the two layers stay thin.
 """
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tickwheel.storage.script_errors import ScriptError
@@ -103,13 +103,6 @@ class RpcCall:
 
 Step = Round | ListPrimaries | Subscribe | AwaitWakeup | ForwardWakeup | Unsubscribe | RpcCall
 Plan = Generator[Step, Any, T]
-
-
-@dataclass(slots=True)
-class Heads:
-    """The most urgent deadline on each shard of a queue, and when it was heard (monotonic seconds)."""
-
-    deadlines: dict[int, tuple[int | None, float]] = field(default_factory=dict)
 
 
 def send_request(request: Request) -> Plan[Reply]:

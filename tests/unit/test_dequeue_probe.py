@@ -40,7 +40,7 @@ def test_the_script_is_called_where_something_was_there_the_last_time() -> None:
 
 def test_a_queue_that_was_empty_is_asked_by_plain_commands_whatever_the_pairs() -> None:
     known = core()
-    known.known_empty.add(("q", b""))
+    known.heads.known_empty.add(("q", b""))
     assert first(asked(known)) == first(asked(known, WHERE)) == ["EXISTS", "HGET"]
 
 
@@ -54,7 +54,7 @@ def test_pairs_that_matched_nothing_are_asked_for_one_by_one_and_only_they() -> 
 
 def test_a_call_that_must_leave_a_trace_is_a_script_call() -> None:
     known = core()
-    known.known_empty.add(("q", b""))
+    known.heads.known_empty.add(("q", b""))
     assert first(asked(known, request_id="w:1")) == ["dequeue"]
     assert first(asked(core(dequeue_blocked=True))) == ["dequeue"]
     # The slot's last call had no answer: a copy of it may still come, and must be refused then.
@@ -73,7 +73,7 @@ def test_of_too_many_queues_and_pairs_all_is_forgotten(monkeypatch: pytest.Monke
     for n in range(4):
         call = asked(known, {"n": str(n)})
         call._ready_shards.record_empty(matching=True)
-    assert known.known_empty == {call._ready_shards._unmatched}
+    assert known.heads.known_empty == {call._ready_shards._unmatched}
 
 
 def shards_of_which(*ready: int) -> NamespaceContext:
@@ -81,7 +81,7 @@ def shards_of_which(*ready: int) -> NamespaceContext:
     known = core()
     known.shards = 4
     for shard in range(4):
-        known.record_head("q", shard, 1_000 + shard if shard in ready else None)
+        known.heads.record("q", shard, 1_000 + shard if shard in ready else None)
     return known
 
 
@@ -97,7 +97,7 @@ def test_shards_that_were_empty_a_moment_ago_are_not_looked_at_where_another_has
 def test_a_shard_to_which_this_client_may_have_given_something_more_urgent_is_looked_at(script: str) -> None:
     known = shards_of_which(2)
     requests = [Request(3, known.call(script, 3, "q", []))]
-    known.forget_heads("q", known.configs["q"], requests)
+    known.heads.forget_changed("q", known.configs["q"].exclusive_key is not None, requests)
     assert first(asked(known)) == ["ZRANGE"] * 4 + ["HGET"]
 
 
@@ -108,5 +108,7 @@ def test_the_end_of_a_message_makes_another_ready_in_exclusive_queues_only(
 ) -> None:
     known = shards_of_which(2)
     known.configs["q"] = replace(known.configs["q"], exclusive_key=key)
-    known.forget_heads("q", known.configs["q"], [Request(3, known.call(script, 3, "q", []))])
+    known.heads.forget_changed(
+        "q", known.configs["q"].exclusive_key is not None, [Request(3, known.call(script, 3, "q", []))]
+    )
     assert (first(asked(known)) == ["dequeue"]) is not looks

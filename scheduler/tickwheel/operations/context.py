@@ -3,23 +3,19 @@
 Those of its methods that ask a server are plans (`plan.py`). `dispatch.py` sends the calls of the scripts.
 """
 
-import time
 from collections.abc import Sequence
-from math import inf
 
 from tickwheel import limits
 from tickwheel.errors import QueueNotFound, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.queue_config import BLOCKED, HEADS, QueueConfig
+from tickwheel.operations.head_cache import HeadCache
 from tickwheel.operations.sessions import SessionPool
-from tickwheel.plan import Heads, Plan, Request, Round
+from tickwheel.plan import Plan, Request, Round
 from tickwheel.storage.keys import QUEUE_KEYS, SHARD_KEYS, namespace_key, queue_key, queues_key, shard_key
 from tickwheel.storage.script_errors import NAMESPACEGONE, ScriptError
 from tickwheel.storage.scripts import Call, load
 
-# The scripts that may make a message ready, and those that in an exclusive queue free a value for the next.
-_READY = frozenset({"enqueue", "fail", "release", "reschedule", "redrive"})
-_READY_EXCLUSIVE = _READY | {"complete", "cancel"}
 # `history` from here on keeps all until it is relayed: over it the outbox's limit in KiB, and DROPS where events beyond
 # the limit are dropped (`lua/_transition.lua`).
 RELAYED, DROPS = 2**31, 2**30
@@ -48,9 +44,7 @@ class NamespaceContext:
         self.clock_guard_ms = limits.CLOCK_GUARD_MS
         self.configs: dict[str, QueueConfig] = {}
         self.sessions = SessionPool()
-        self.heads: dict[str, Heads] = {}
-        # Queues that had nothing ready when they were last asked, or nothing with certain pairs.
-        self.known_empty: set[tuple[str, bytes]] = set()
+        self.heads = HeadCache()
         self._keys: dict[tuple[int, str], dict[str, str]] = {}
 
     def keys(self, shard: int, queue: str) -> dict[str, str]:
@@ -124,24 +118,3 @@ class NamespaceContext:
     def options(self, blocked: bool) -> int:
         """The options of a dequeue or enqueue call."""
         return (BLOCKED if blocked else 0) | (HEADS if self.shards > 1 else 0)
-
-    def record_head(self, queue: str, shard: int, deadline: int | None) -> None:
-        """Remember the most urgent deadline of a shard; None: nothing is ready there."""
-        self.heads.setdefault(queue, Heads()).deadlines[shard] = (deadline, time.monotonic())
-
-    def recent_heads(self, queue: str, seconds: float) -> dict[int, int | None]:
-        """What was heard of shards in the last ``seconds``, and is not known to be otherwise by now."""
-        if queue not in self.heads:
-            return {}
-        since = time.monotonic() - seconds
-        # A copy: other threads hear, too.
-        recorded = self.heads[queue].deadlines.copy()
-        return {shard: deadline for shard, (deadline, when) in recorded.items() if when >= since}
-
-    def forget_heads(self, queue: str, config: QueueConfig, requests: Sequence[Request]) -> None:
-        """Where this client itself may make another message the most urgent."""
-        if queue in self.heads:
-            scripts = _READY if config.exclusive_key is None else _READY_EXCLUSIVE
-            for request in requests:
-                if request.call is not None and request.call.script.name in scripts:
-                    self.heads[queue].deadlines[request.shard] = (None, -inf)

@@ -327,7 +327,7 @@ class Dequeue:
         else:
             self._ready_shards.forget_empty()
         if self._context.shards > 1:
-            self._context.record_head(self._queue, shard, None if head == _NO_DEADLINE else head - record.BIAS)
+            self._context.heads.record(self._queue, shard, None if head == _NO_DEADLINE else head - record.BIAS)
         entries = zip(answer[2::2], answer[3::2], strict=True)
         return status, now_ms, [(field, stored) for field, stored in entries if stored]
 

@@ -34,7 +34,7 @@ def _call_until_config_current(
     waiting = list(dict.fromkeys(shards))
     for _ in range(limits.STALE_CONFIG_RETRIES):
         requests = [build(config, shard) for shard in waiting]
-        context.forget_heads(queue, config, requests)
+        context.heads.forget_changed(queue, config.exclusive_key is not None, requests)
         answers = yield Round(requests)
         replies.update(zip(waiting, answers, strict=True))
         waiting = [s for s in waiting if _retry(replies[s]) is Retry.WITH_CURRENT_CONFIG]

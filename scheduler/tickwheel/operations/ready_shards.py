@@ -9,14 +9,12 @@ from tickwheel.plan import Command, Plan, Request, Round
 from tickwheel.storage import record
 from tickwheel.storage.keys import queue_key
 
-# Heads that the last answers told are believed for so long.
-_HEADS_S = 0.1
 # Of so many queues and filters is it known that nothing was there; then all is forgotten.
 _MAX_KNOWN_EMPTY = 1_000
 
 
 class ReadyShards:
-    """Of one queue, for one dequeue call; what it learns is the client's (`Core.idle`, `Core.heads`)."""
+    """Of one queue, for one dequeue call; the client's `HeadCache` keeps the results."""
 
     def __init__(
         self,
@@ -49,7 +47,7 @@ class ReadyShards:
             if ordinary and not (yield from self._may_deliver(config)):
                 return []
             return [0]
-        fresh = context.recent_heads(self._queue, _HEADS_S)
+        fresh = context.heads.recent(self._queue)
         ready = {shard: deadline for shard, deadline in fresh.items() if deadline is not None}
         changed = False
         # A request is one call on each shard, so it cannot come back to those that were believed to be empty.
@@ -68,7 +66,7 @@ class ReadyShards:
             if may_deliver:
                 self.forget_empty()
             return may_deliver
-        if any(deadline is not None for deadline in self._context.recent_heads(self._queue, _HEADS_S).values()):
+        if any(deadline is not None for deadline in self._context.heads.recent(self._queue).values()):
             return True
         ready, changed = yield from self._fetch_heads(config, final=True)
         return bool(ready) or changed
@@ -88,7 +86,7 @@ class ReadyShards:
 
     def record_empty(self, *, matching: bool) -> None:
         """The script found nothing ready at all, or, where something was, nothing ``matching``."""
-        idle = self._context.known_empty
+        idle = self._context.heads.known_empty
         if len(idle) >= _MAX_KNOWN_EMPTY:
             idle.clear()
         idle -= {self._empty}
@@ -96,7 +94,7 @@ class ReadyShards:
 
     def forget_empty(self) -> None:
         """Something was there, or has come since."""
-        self._context.known_empty -= {self._empty, self._unmatched}
+        self._context.heads.known_empty -= {self._empty, self._unmatched}
 
     def _fetch_heads(self, config: QueueConfig, final: bool) -> Plan[tuple[dict[int, int], bool]]:
         """The most urgent deadline of every shard, and whether the queue has another configuration by now: one round,
@@ -117,7 +115,7 @@ class ReadyShards:
         heads = {}
         for shard, reply in enumerate(replies):
             deadline = int(float(reply.value[1])) if reply and reply.value else None
-            context.record_head(self._queue, shard, deadline)
+            context.heads.record(self._queue, shard, deadline)
             if deadline is not None:
                 heads[shard] = deadline
         return heads, version is not None and version.value != config.packed_version
@@ -128,9 +126,9 @@ class ReadyShards:
         """
         keys = self._context.keys(0, self._queue)
         commands: list[Command]
-        if self._empty in self._context.known_empty:
+        if self._empty in self._context.heads.known_empty:
             commands = [("EXISTS", keys["ready"])]
-        elif self._unmatched in self._context.known_empty:
+        elif self._unmatched in self._context.heads.known_empty:
             # Whoever can be delivered is in the index with each of its pairs.
             pairs = [packed for packed, _ in starmap(record.pair, self._filters.items())]
             commands = [
