@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.operations.dequeue import Dequeue
+from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.runtime.event_loop import run_in_thread
 from tickwheel.service.namespaces import Namespace, Namespaces
@@ -28,4 +29,4 @@ async def open_namespace(server: PrivateServer, name: str) -> AsyncIterator[Name
 
 def make_dequeue(of: Namespace, queue: str, request_id: str | None = None, *, limit: int = 1) -> Dequeue:
     """A call that does not wait."""
-    return Dequeue(of.context, queue, limit, None, None, None, None, request_id, "heads")
+    return Dequeue(of.context, queue, DequeueOptions.parse(limit, request_id=request_id))

@@ -9,6 +9,7 @@ from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations import ready_shards
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import Dequeue
+from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.plan import Request, Round
 
 pytestmark = pytest.mark.unit
@@ -24,7 +25,7 @@ def core(**config: Any) -> NamespaceContext:
 
 
 def asked(known: NamespaceContext, where: dict[str, str] | None = None, request_id: str | None = None) -> Dequeue:
-    return Dequeue(known, "q", 1, where, None, None, None, request_id, "heads")
+    return Dequeue(known, "q", DequeueOptions.parse(where=where, request_id=request_id))
 
 
 def first(call: Dequeue) -> list[str]:

@@ -20,6 +20,7 @@ from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, N
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.plan import Plan
 from tickwheel.runtime.event_loop import finish_despite_cancel, run_in_thread, wrong_loop_error
 
@@ -96,7 +97,8 @@ class Queue:
         by then, which stay so until their lease ends, and their attempt counts. So limit the time by ``wait``; or give
         a ``request_id``, and repeat the call with the same one to get them.
         """
-        plan = self._backend.dequeue(self.name, limit, where, lease, wait, worker, request_id, consistency, Message)
+        options = DequeueOptions.parse(limit, where, lease, wait, worker, request_id, consistency)
+        plan = self._backend.dequeue(self.name, options, Message)
         return self._tickwheel._attach_client(await self._tickwheel._run(plan))
 
     async def leased(self, id: str, token: bytes, exclusive_value: str | None = None) -> Message:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
+from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.plan import Plan
 
 M = TypeVar("M", bound=LeasedMessage)
@@ -40,18 +41,7 @@ class Backend(Protocol):
 
     def enqueue_many(self, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]: ...
 
-    def dequeue(
-        self,
-        queue: str,
-        limit: int,
-        where: Mapping[str, str] | None,
-        lease: timedelta | None,
-        wait: timedelta | None,
-        worker: str | None,
-        request_id: str | None,
-        consistency: str,
-        kind: type[M],
-    ) -> Plan[list[M]]: ...
+    def dequeue(self, queue: str, options: DequeueOptions, kind: type[M]) -> Plan[list[M]]: ...
 
     def resume_lease(
         self, queue: str, id_: str, token: bytes, exclusive_value: str | None, kind: type[M]

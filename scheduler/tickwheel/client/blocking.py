@@ -14,6 +14,7 @@ from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, N
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.plan import Plan
 
 T = TypeVar("T")
@@ -107,7 +108,8 @@ class Queue:
         of them first for the most urgent that match, which takes a round trip more.
         Raises InvalidArgument, QueueBlocked, QueueConfigConflict (it has a sink), QueueNotFound, Unavailable.
         """
-        plan = self._backend.dequeue(self.name, limit, where, lease, wait, worker, request_id, consistency, Message)
+        options = DequeueOptions.parse(limit, where, lease, wait, worker, request_id, consistency)
+        plan = self._backend.dequeue(self.name, options, Message)
         return self._tickwheel._attach_client(self._tickwheel._run(plan))
 
     def leased(self, id: str, token: bytes, exclusive_value: str | None = None) -> Message:

@@ -12,6 +12,7 @@ from tickwheel.model.results import Change, Explanation, ForecastMinute, Latenes
 from tickwheel.operations import cancel, explain, inspect, queues, redrive, reschedule, settings, settle
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import Dequeue
+from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.namespace import open_namespace
 from tickwheel.operations.resume_lease import resume_lease
@@ -50,20 +51,8 @@ class RedisBackend:
         return enqueue_many(self._context, queue, messages)
 
     @tracing_backend.trace_dequeue
-    def dequeue(
-        self,
-        queue: str,
-        limit: int,
-        where: Mapping[str, str] | None,
-        lease: timedelta | None,
-        wait: timedelta | None,
-        worker: str | None,
-        request_id: str | None,
-        consistency: str,
-        kind: type[M],
-    ) -> Plan[list[M]]:
-        request = Dequeue(self._context, queue, limit, where, lease, wait, worker, request_id, consistency)
-        return request.plan(kind)
+    def dequeue(self, queue: str, options: DequeueOptions, kind: type[M]) -> Plan[list[M]]:
+        return Dequeue(self._context, queue, options).plan(kind)
 
     def resume_lease(self, queue: str, id_: str, token: bytes, exclusive_value: str | None, kind: type[M]) -> Plan[M]:
         return resume_lease(self._context, queue, id_, token, exclusive_value, kind)

@@ -2,9 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 from struct import Struct
 from typing import Any, TypeVar
 
@@ -17,14 +16,14 @@ from tickwheel.errors import (
     SessionExpired,
     TickwheelError,
 )
-from tickwheel.model import validation
 from tickwheel.model.message import LeasedMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.dispatch import call_in_session
 from tickwheel.operations.exact_order import shares_per_shard
 from tickwheel.operations.ready_shards import ReadyShards
-from tickwheel.operations.sessions import ClientSession, parse_request_id
+from tickwheel.operations.sessions import ClientSession
 from tickwheel.operations.settle import fail, shard_of_message
 from tickwheel.plan import AwaitWakeup, ForwardWakeup, Plan, Reply, Request, Round, Subscribe, Unsubscribe, send_request
 from tickwheel.storage import record
@@ -41,49 +40,25 @@ MessageFactory = Callable[[str, bytes, bytes, bytes, bool], M]
 
 
 class Dequeue:
-    """One dequeue call, its arguments checked; `plan` carries it out."""
+    """One dequeue call; `plan` carries it out."""
 
-    def __init__(
-        self,
-        context: NamespaceContext,
-        queue: str,
-        limit: int,
-        where: Mapping[str, str] | None,
-        lease: timedelta | None,
-        wait: timedelta | None,
-        worker: str | None,
-        request_id: str | None,
-        consistency: str,
-        sink: str | None = None,
-        *,
-        first_attempt: bool = False,
-    ) -> None:
-        """``sink`` is whom the messages are for, where that is not a worker. A request's ``first_attempt`` that finds
-        nothing leaves no trace: see `DequeueRequest.first_attempt`.
-        """
+    def __init__(self, context: NamespaceContext, queue: str, options: DequeueOptions) -> None:
         self._context = context
         self._queue = queue
-        self._limit = validation.integer("limit", limit, 1, limits.DEQUEUE_MESSAGES)
-        self._filters = {} if where is None else validation.filters(where)
-        self._where = record.encode_filters(self._filters) if self._filters else b""
-        self._lease_ms = (
-            0 if lease is None else validation.duration_ms("lease", lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
-        )
-        self._wait_s = 0.0 if wait is None else validation.duration_ms("wait", wait, 0, limits.WAIT_MS_MAX) / 1000
-        self._worker = validation.text("worker", "" if worker is None else worker, limits.WORKER_BYTES)
-        self._request = None if request_id is None else parse_request_id(request_id, queue)
+        self._options = options
+        self._limit = options.limit
+        self._where = record.encode_filters(options.filters) if options.filters else b""
+        self._request = None if options.request is None else options.request.session(queue)
         self._sequence = 0 if self._request is None else self._request.sequence
-        self._exact = validation.one_of("consistency", consistency, ("heads", "exact")) == "exact"
-        self._is_recorded = self._request is not None and not first_attempt
+        self._is_recorded = self._request is not None and not options.first_attempt
         self._ready_shards = ReadyShards(
             context,
             queue,
-            self._filters,
+            options.filters,
             self._where,
             is_request=self._request is not None,
             is_recorded=self._is_recorded,
         )
-        self._sink = sink
         self._exclusive = False
         self._until = 0.0
         self._waits = True
@@ -113,11 +88,11 @@ class Dequeue:
         """Try; with a wait, sleep until woken and try again. A waiter never asks the server on its own."""
         client_session = self._request or self._context.sessions.acquire()
         try:
-            messages = yield from self._dequeue_available(client_session, factory, final=not self._wait_s)
-            if messages or not self._wait_s:
+            messages = yield from self._dequeue_available(client_session, factory, final=not self._options.wait_ms)
+            if messages or not self._options.wait_ms:
                 return messages
             if self._waits:
-                self._until = time.monotonic() + self._wait_s
+                self._until = time.monotonic() + self._options.wait_ms / 1000
             waiter = self._waiter = yield Subscribe(self._queue)
             try:
                 while True:
@@ -127,7 +102,7 @@ class Dequeue:
                     if messages or left <= 0:
                         return messages
                     # Where a call without a filter found nothing, nobody would: only a filter leaves something over.
-                    if self._filters:
+                    if self._options.filters:
                         yield ForwardWakeup(waiter)
                     yield AwaitWakeup(waiter, left)
                     self._ready_shards.forget_empty()
@@ -167,7 +142,7 @@ class Dequeue:
             # What is leased by then is handed out; what went wrong comes again with the next call.
             if not messages:
                 raise
-        if self._exact or self._request is not None:
+        if self._options.exact or self._request is not None:
             # Of several shards, whichever was asked first: a request that is repeated has the same order.
             messages.sort(key=lambda message: (message._deadline_ms, shard_of_message(self._context, message)))
         return messages
@@ -187,7 +162,7 @@ class Dequeue:
                 yield from self._fill_from_shard(
                     messages, client_session, shard, len(messages) + self._limit, factory, final
                 )
-        elif several and self._exact:
+        elif several and self._options.exact:
             yield from self._dequeue_exact(messages, client_session, config, factory, final)
         else:
             shards = yield from self._ready_shards.shards(config, client_session.has_unanswered_call(0), final)
@@ -244,10 +219,12 @@ class Dequeue:
         return config
 
     def _check_sink(self, config: QueueConfig) -> None:
-        if config.sink == self._sink:
+        if config.sink == self._options.sink:
             return
-        if self._sink is not None:
-            raise QueueConfigConflict(f"queue {self._queue!r} has sink={config.sink!r}, not {self._sink!r} any more")
+        if self._options.sink is not None:
+            raise QueueConfigConflict(
+                f"queue {self._queue!r} has sink={config.sink!r}, not {self._options.sink!r} any more"
+            )
         raise QueueConfigConflict(
             f"queue {self._queue!r} hands its messages to {config.sink}, so workers cannot dequeue them; to give it"
             " back to workers, update it with sink=''"
@@ -256,7 +233,7 @@ class Dequeue:
     def _check_indexed(self, config: QueueConfig) -> None:
         if config.indexed is None:
             return
-        for key in self._filters:
+        for key in self._options.filters:
             if key not in config.indexed:
                 raise InvalidArgument(
                     f"queue {self._queue!r} does not index {key!r}: it was created with indexed={list(config.indexed)}"
@@ -293,8 +270,9 @@ class Dequeue:
             self._check_sink(config)
             queue_context = config.context(context.history, context.options(config.dequeue_blocked))
             room = limits.CALL_BYTES, limits.OUT_OF_BAND_BYTES
-            params = _PARAMS.pack(share, self._lease_ms, config.lease_ms, *room, limits.CALL_ENTRIES, token)
-            return "dequeue", [queue_context, session, params + self._worker, *filter(None, (self._where, cursor))]
+            params = _PARAMS.pack(share, self._options.lease_ms, config.lease_ms, *room, limits.CALL_ENTRIES, token)
+            params += self._options.worker
+            return "dequeue", [queue_context, session, params, *filter(None, (self._where, cursor))]
 
         while True:
             if self._request is not None:

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from math import inf
 from struct import Struct
+from typing import NamedTuple, Self
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
@@ -110,12 +111,43 @@ class SessionPool:
         self._free.append(session)
 
 
+class RequestId(NamedTuple):
+    """`slot:sequence`, by which a caller names a call that it may send again. Each queue has slots of its own."""
+
+    text: str
+    slot: str
+    sequence: int
+
+    @classmethod
+    def parse(cls, text: object) -> Self:
+        """Raises InvalidArgument if the text is no request id."""
+        if isinstance(text, str):
+            slot, _, number = text.rpartition(":")
+            plain = slot.isascii() and slot.replace("-", "").replace("_", "").isalnum()
+            if (
+                plain
+                and len(slot) <= limits.NAME_CHARS
+                and number.isascii()
+                and number.isdigit()
+                and 0 < len(number) < 16
+            ):
+                return cls(text, slot, int(number))
+        raise InvalidArgument(
+            f"request_id must be 'slot:sequence', up to {limits.NAME_CHARS} letters, digits, '-' and '_', then a whole"
+            f" number that grows with each call of the slot; not {text!r:.80}"
+        )
+
+    def session(self, queue: str) -> ClientSession:
+        """The slot on a queue, just before the sequence."""
+        return ClientSession(f"{queue}/{self.slot}", self.sequence - 1)
+
+
 class RequestSessions:
     """The slots of one call that its caller names by a request id: one for each of its parts, the same each time."""
 
     def __init__(self, request_id: str, queue: str) -> None:
         """Raises InvalidArgument for what is no request id."""
-        self._session = parse_request_id(request_id, queue)
+        self._session = RequestId.parse(request_id).session(queue)
         self._count = 0
 
     def acquire(self) -> ClientSession:
@@ -127,16 +159,3 @@ class RequestSessions:
 
     def release(self, session: ClientSession) -> None:
         """It is not used again."""
-
-
-def parse_request_id(request_id: object, queue: str) -> ClientSession:
-    """The slot of a request id `slot:sequence`, standing just before that sequence. Each queue has slots of its own."""
-    if isinstance(request_id, str):
-        name, _, number = request_id.rpartition(":")
-        plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
-        if plain and len(name) <= limits.NAME_CHARS and number.isascii() and number.isdigit() and 0 < len(number) < 16:
-            return ClientSession(f"{queue}/{name}", int(number) - 1)
-    raise InvalidArgument(
-        f"request_id must be 'slot:sequence', up to {limits.NAME_CHARS} letters, digits, '-' and '_', then a whole"
-        f" number that grows with each call of the slot; not {request_id!r:.80}"
-    )

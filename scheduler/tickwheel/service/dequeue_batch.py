@@ -10,6 +10,7 @@ from tickwheel.errors import Forbidden, InvalidArgument, TickwheelError
 from tickwheel.model.message import LeasedMessage
 from tickwheel.model.validation import check_max_items
 from tickwheel.operations.dequeue import Dequeue
+from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.rpc import message_conversion
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.resolve_queue import resolve_queue
@@ -28,9 +29,7 @@ def to_dequeue(namespace: Namespace, queue: str, request: calls.DequeueRequest, 
     """The dequeue that a request asks for. Raises InvalidArgument."""
     if request.consistency not in _CONSISTENCIES:
         raise InvalidArgument(f"consistency must be 0, 1 or 2, not {request.consistency}")
-    return Dequeue(
-        namespace.context,
-        queue,
+    options = DequeueOptions.parse(
         request.limit or 1,
         request.where or None,
         message_conversion.duration_from_proto(request, "lease_ms"),
@@ -40,6 +39,7 @@ def to_dequeue(namespace: Namespace, queue: str, request: calls.DequeueRequest, 
         _CONSISTENCIES[request.consistency],
         first_attempt=request.first_attempt,
     )
+    return Dequeue(namespace.context, queue, options)
 
 
 class DequeueBatch:

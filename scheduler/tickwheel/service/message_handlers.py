@@ -13,6 +13,7 @@ from tickwheel.model.message import EnqueueResult, LeasedMessage
 from tickwheel.model.validation import check_max_items, integer, message_id
 from tickwheel.operations import cancel, explain, inspect, redrive, reschedule, settle
 from tickwheel.operations.dequeue import Dequeue
+from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.enqueue import RefusedMessage, enqueue_messages, to_error
 from tickwheel.operations.resume_lease import check_token, resume_lease
 from tickwheel.operations.scan import Scan
@@ -122,17 +123,14 @@ class MessageHandlers:
             return
         namespace, queue = await resolve_queue(self._namespaces, first)
         while limit := await credit.wait_for_credit():
-            dequeue = Dequeue(
-                namespace.context,
-                queue,
+            options = DequeueOptions.parse(
                 min(limit, _MAX_STREAM_BATCH),
                 first.where or None,
                 message_conversion.duration_from_proto(first, "lease_ms"),
                 _STREAM_WAIT,
                 first.worker,
-                None,
-                "heads",
             )
+            dequeue = Dequeue(namespace.context, queue, options)
             with credit.on_client_close(dequeue.cancel_wait):
                 leased_messages = await self._wait_for_messages(namespace, dequeue)
             if leased_messages:

@@ -21,6 +21,7 @@ from tickwheel.limits import CALL_MESSAGES
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import Dequeue
+from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.settle import complete, extend_many, fail
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.runtime.time import monotonic_ms
@@ -140,7 +141,8 @@ class SinkForwarder:
         del self._ready[queue]
         config, sink = self._queues[queue]
         lease, began = timedelta(milliseconds=config.lease_ms), monotonic_ms()
-        dequeue = Dequeue(self._context, queue, capacity, None, lease, None, WORKER, None, "heads", sink=config.sink)
+        options = DequeueOptions.parse(capacity, lease=lease, worker=WORKER, sink=config.sink)
+        dequeue = Dequeue(self._context, queue, options)
         try:
             messages, has_more = self._io.run(dequeue.dequeue_shard(self._shard, SinkMessage))
         except QueueBlocked as error:

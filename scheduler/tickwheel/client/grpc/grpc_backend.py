@@ -18,11 +18,11 @@ from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
 from tickwheel.operations.cancel import check_ids
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.enqueue import RefusedMessage, check_refused
 from tickwheel.operations.namespace import HISTORIES, OUTBOX_FULL
 from tickwheel.operations.reschedule import check_new_times
 from tickwheel.operations.resume_lease import check_token
-from tickwheel.operations.sessions import parse_request_id
 from tickwheel.operations.settings import setting_name, setting_value
 from tickwheel.operations.settle import (
     apply_lease_ends,
@@ -41,11 +41,6 @@ from tickwheel.v1 import message_service_pb2 as calls
 from tickwheel.v1 import queue_service_pb2 as admin
 
 M = TypeVar("M", bound=LeasedMessage)
-
-_CONSISTENCIES = {
-    "heads": calls.DequeueRequest.CONSISTENCY_HEADS,
-    "exact": calls.DequeueRequest.CONSISTENCY_EXACT,
-}
 
 
 class MessagePager:
@@ -123,33 +118,22 @@ class GrpcBackend:
         return check_refused(queue, results)
 
     @tracing_backend.trace_dequeue
-    def dequeue(
-        self,
-        queue: str,
-        limit: int,
-        where: Mapping[str, str] | None,
-        lease: timedelta | None,
-        wait: timedelta | None,
-        worker: str | None,
-        request_id: str | None,
-        consistency: str,
-        kind: type[M],
-    ) -> Plan[list[M]]:
+    def dequeue(self, queue: str, options: DequeueOptions, kind: type[M]) -> Plan[list[M]]:
         request = calls.DequeueRequest(
             namespace=self._context.namespace,
             queue=queue,
-            limit=validation.integer("limit", limit, 1, limits.DEQUEUE_MESSAGES),
-            where=None if where is None else validation.filters(where),
-            wait_ms=0 if wait is None else validation.duration_ms("wait", wait, 0, limits.WAIT_MS_MAX),
-            consistency=_CONSISTENCIES[validation.one_of("consistency", consistency, _CONSISTENCIES)],
+            limit=options.limit,
+            where=options.filters,
+            wait_ms=options.wait_ms,
+            worker=options.worker.decode(),
+            consistency=calls.DequeueRequest.CONSISTENCY_EXACT
+            if options.exact
+            else calls.DequeueRequest.CONSISTENCY_HEADS,
         )
-        if lease is not None:
-            request.lease_ms = validation.duration_ms("lease", lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
-        validation.text("worker", "" if worker is None else worker, limits.WORKER_BYTES)
-        request.worker = worker or ""
-        if request_id is not None:
-            parse_request_id(request_id, queue)
-            request.request_id = request_id
+        if options.lease_ms:
+            request.lease_ms = options.lease_ms
+        if options.request is not None:
+            request.request_id = options.request.text
         return self._dequeue(request, kind)
 
     def _dequeue(self, request: calls.DequeueRequest, kind: type[M]) -> Plan[list[M]]:

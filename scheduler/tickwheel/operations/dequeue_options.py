@@ -1,0 +1,55 @@
+"""What a dequeue call asks for, checked once and carried whole from the client or the service to `Dequeue`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Self
+
+from tickwheel import limits
+from tickwheel.model import validation
+from tickwheel.operations.sessions import RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class DequeueOptions:
+    """The checked arguments of `Queue.dequeue`; `parse` makes them."""
+
+    limit: int
+    filters: Mapping[str, str]
+    lease_ms: int
+    """0 for the queue's own."""
+    wait_ms: int
+    worker: bytes
+    request: RequestId | None
+    exact: bool
+    first_attempt: bool
+    """A request that finds nothing leaves no trace: see `DequeueRequest.first_attempt`."""
+    sink: str | None
+    """The sink that the messages are for, if they are not for a worker."""
+
+    @classmethod
+    def parse(
+        cls,
+        limit: int = 1,
+        where: Mapping[str, str] | None = None,
+        lease: timedelta | None = None,
+        wait: timedelta | None = None,
+        worker: str | None = None,
+        request_id: str | None = None,
+        consistency: str = "heads",
+        *,
+        first_attempt: bool = False,
+        sink: str | None = None,
+    ) -> Self:
+        """Check the arguments of a caller. Raises InvalidArgument."""
+        return cls(
+            validation.integer("limit", limit, 1, limits.DEQUEUE_MESSAGES),
+            {} if where is None else validation.filters(where),
+            0 if lease is None else validation.duration_ms("lease", lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
+            0 if wait is None else validation.duration_ms("wait", wait, 0, limits.WAIT_MS_MAX),
+            validation.text("worker", "" if worker is None else worker, limits.WORKER_BYTES),
+            None if request_id is None else RequestId.parse(request_id),
+            validation.one_of("consistency", consistency, ("heads", "exact")) == "exact",
+            first_attempt,
+            sink,
+        )
