@@ -13,14 +13,14 @@ from redis import Redis
 
 from bench.harness.bench_server import BenchServer
 from tickwheel import Tickwheel
-from tickwheel.driver.commands import ReadStream
+from tickwheel.driver.commands import Command, ReadStream
+from tickwheel.driver.run_steps import Execute, run_steps
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.stats import WheelStats
 from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.storage.keys import shard_key
-from tickwheel.storage.script_errors import ScriptError
 from tickwheel.testing.manual_clock import ManualClock
 
 START_MS = 1_700_000_000_000
@@ -62,7 +62,7 @@ class ManualTimeShard:
         if ms:
             self.clock.now_ms += ms
             self._set_clock()
-        busy = [self._run_steps(driver.turn(), link) for driver, link in self._drivers]
+        busy = [run_steps(driver.turn(), self._executor(link)) for driver, link in self._drivers]
         return any(busy)
 
     def settle(self, ms: int = 0) -> None:
@@ -121,22 +121,16 @@ class ManualTimeShard:
             clock_fragment="_clock_test",
         )
         link = ShardConnection(Redis.from_url(self.server.url, protocol=2), self._wake_read_fd)
-        self._run_steps(driver.claim(), link)
-        self._run_steps(driver.take_over(), link)
+        run_steps(driver.claim(), link.execute)
+        run_steps(driver.take_over(), link.execute)
         return driver, link
 
-    def _run_steps(self, steps: Any, link: ShardConnection) -> Any:
-        """Carry a part of the driver out. The inbox is followed as in production, by a read always under way."""
-        try:
-            command = next(steps)
-            while True:
-                try:
-                    if isinstance(command, ReadStream) and self._waits:
-                        command = replace(command, until_ms=monotonic_ms() + NEWS_MS)
-                    reply = link.execute(command)
-                except ScriptError as refusal:
-                    command = steps.throw(refusal)
-                    continue
-                command = steps.send(reply)
-        except StopIteration as done:
-            return done.value
+    def _executor(self, link: ShardConnection) -> Execute:
+        """Return what executes a shard's commands. The inbox is followed as in production, by a blocking read."""
+
+        def execute(command: Command) -> Any:
+            if isinstance(command, ReadStream) and self._waits:
+                command = replace(command, until_ms=monotonic_ms() + NEWS_MS)
+            return link.execute(command)
+
+        return execute

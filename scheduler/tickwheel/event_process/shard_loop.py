@@ -4,14 +4,15 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from threading import Event
-from typing import Final
+from typing import Any, Final
 
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tickwheel.driver.commands import ReadFence, Steps
+from tickwheel.driver.commands import Command, ReadFence
 from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.queue_lookup import NamespaceRecreated, QueueLookup
+from tickwheel.driver.run_steps import next_command
 from tickwheel.driver.server_clock import ServerClock
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
@@ -25,7 +26,6 @@ from tickwheel.runtime.time import monotonic_ms
 from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.storage import keys
 from tickwheel.storage.fence import client_name, pack_fence
-from tickwheel.storage.script_errors import ScriptError
 
 # Who cannot reach a shard for so long resigns, where another can.
 RESIGN_AFTER_MS: Final = 3_000
@@ -171,18 +171,17 @@ class ShardLoop:
         return False
 
     def _drive(self, driver: ShardDriver, connection: ShardConnection, leadership: Leadership) -> None:
-        steps: Steps = driver.run()
+        def execute(command: Command) -> Any:
+            self._sent = monotonic_ms()
+            reply = connection.execute(command)
+            self.clock.on_reply(self._sent, monotonic_ms())
+            return reply
+
+        steps = driver.run()
         command = next(steps)
         sidecars_started = False
         while not (self._stopping.is_set() or leadership.lost):
-            self._sent = monotonic_ms()
-            try:
-                reply = connection.execute(command)
-            except ScriptError as error:
-                command = steps.throw(error)
-                continue
-            self.clock.on_reply(self._sent, monotonic_ms())
-            command = steps.send(reply)
+            command = next_command(steps, execute, command)
             if driver.claimed and not sidecars_started:
                 sidecars_started = True
                 self._start_sidecars(driver)

@@ -5,6 +5,7 @@ from typing import Any
 
 from tickwheel.driver.commands import Command, ReadStream
 from tickwheel.driver.queue_lookup import QueueLookup
+from tickwheel.driver.run_steps import run_steps
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.stats import WheelStats
@@ -61,7 +62,7 @@ class ManualWheel:
 
     def _turn(self) -> bool:
         try:
-            return bool(self._run_steps((self._driver or self._take_over()).turn()))
+            return run_steps((self._driver or self._take_over()).turn(), self._execute)
         except BaseException:
             self.reset()
             raise
@@ -79,29 +80,18 @@ class ManualWheel:
             stats=WheelStats(),
             clock_fragment="_clock_test",
         )
-        self._run_steps(driver.claim())
-        self._run_steps(driver.take_over())
+        run_steps(driver.claim(), self._execute)
+        run_steps(driver.take_over(), self._execute)
         self._driver = driver
         return driver
-
-    def _run_steps(self, steps: Any) -> Any:
-        """Run a part of the driver to its end; what it returns."""
-        try:
-            command = next(steps)
-            while True:
-                try:
-                    reply = self._execute(command)
-                except ScriptError as refusal:
-                    if refusal.code not in _EXPECTED:
-                        raise TickwheelError(f"shard {self._shard}: the wheel was refused: {refusal}") from refusal
-                    command = steps.throw(refusal)
-                else:
-                    command = steps.send(reply)
-        except StopIteration as done:
-            return done.value
 
     def _execute(self, command: Command) -> Any:
         assert self._link is not None
         if isinstance(command, ReadStream):
             return self._link.read_stream_now(command)
-        return self._link.execute(command)
+        try:
+            return self._link.execute(command)
+        except ScriptError as error:
+            if error.code in _EXPECTED:
+                raise
+            raise TickwheelError(f"shard {self._shard}: the wheel was refused: {error}") from error

@@ -1,0 +1,33 @@
+"""Runs the steps of a driver: executes each command and sends its reply, or its refusal, back to the steps."""
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from tickwheel.driver.commands import Command
+from tickwheel.storage.script_errors import ScriptError
+
+R = TypeVar("R")
+Execute = Callable[[Command], Any]
+
+
+def run_steps(steps: Generator[Command, Any, R], execute: Execute) -> R:
+    """Run the steps to their end and return their result."""
+    try:
+        command = next(steps)
+        while True:
+            command = next_command(steps, execute, command)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+
+
+def next_command(steps: Generator[Command, Any, R], execute: Execute, command: Command) -> Command:
+    """Execute the command, send its reply to the steps and return the command that they yield next.
+
+    Raises StopIteration if the steps end, and whatever ``execute`` raises except ScriptError, which the steps handle.
+    """
+    try:
+        reply = execute(command)
+    except ScriptError as error:
+        return steps.throw(error)
+    return steps.send(reply)
