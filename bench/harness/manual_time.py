@@ -14,10 +14,10 @@ from redis import Redis
 from bench.harness.bench_server import BenchServer
 from tickwheel import Tickwheel
 from tickwheel.driver.commands import Command, ReadStream
+from tickwheel.driver.config import DriverConfig
 from tickwheel.driver.run_steps import Execute, run_steps
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
-from tickwheel.driver.stats import WheelStats
 from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.storage.keys import shard_key
@@ -109,17 +109,9 @@ class ManualTimeShard:
 
     def _drive(self, shard: int, queues: QueueDirectory) -> tuple[ShardDriver, ShardConnection]:
         """A driver of the shard that has taken its wheel over, and its link."""
-        driver = ShardDriver(
-            self.tickwheel._context.namespace,
-            shard,
-            epoch=None,
-            connection=1,
-            election="bench",
-            queues=queues,
-            clock=self.clock,
-            stats=WheelStats(),
-            clock_fragment="_clock_test",
-        )
+        namespace = self.tickwheel._context.namespace
+        config = DriverConfig(namespace, shard, queues, "bench", clock_fragment="_clock_test")
+        driver = ShardDriver(config, self.clock, epoch=None, connection=1)
         link = ShardConnection(Redis.from_url(self.server.url, protocol=2), self._wake_read_fd)
         run_steps(driver.claim(), link.execute)
         run_steps(driver.take_over(), link.execute)

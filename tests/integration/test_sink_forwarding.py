@@ -206,7 +206,7 @@ def test_an_event_process_without_a_broker_says_once_which_queues_wait_for_one(
     tw.create_queue("q", sink="kafka://mail")
     for _ in range(2):
         process, io = event_process(tickwheel_server.url, tw._context.namespace, tmp_path / "lock")
-        process._loops[0]._queues.lookup(77)
+        process._loops[0]._config.queues.lookup(77)
         io.close()
     told = [record.getMessage() for record in caplog.records if "hands nothing over" in record.getMessage()]
     assert len(told) == 2

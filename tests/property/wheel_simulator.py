@@ -10,10 +10,10 @@ from typing import Any
 
 from tests.property.wheel_world import CLOCK, World
 from tickwheel.driver.commands import Command, ReadStream
+from tickwheel.driver.config import DriverConfig
 from tickwheel.driver.inbox_buffer import ROTATE_MS
 from tickwheel.driver.server_clock import ServerClock
 from tickwheel.driver.shard_driver import ShardDriver
-from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import Fenced
 from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import Call
@@ -53,17 +53,8 @@ class Process:
         return self.command.until_ms if isinstance(self.command, ReadStream) else None
 
     def _start(self, epoch: int | None) -> None:
-        self.driver = self._driver_class(
-            self._world.namespace,
-            0,
-            epoch=epoch,
-            connection=self._number,
-            election="lockfile",
-            queues=self._world.queues,
-            clock=self.clock,
-            stats=WheelStats(),
-            clock_fragment=CLOCK,
-        )
+        config = DriverConfig(self._world.namespace, 0, self._world.queues, "lockfile", clock_fragment=CLOCK)
+        self.driver = self._driver_class(config, self.clock, epoch=epoch, connection=self._number)
         self._steps = self.driver.run()
         self._set(next(self._steps))
 

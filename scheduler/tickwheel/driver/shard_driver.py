@@ -11,14 +11,12 @@ from typing import Final
 from tickwheel.driver.batch_size import AdaptiveBatchSize
 from tickwheel.driver.clock import Clock
 from tickwheel.driver.commands import DutySteps, MoveSteps, ReadFence, ReadSlot, ReadSlots, ReadStream, Steps
-from tickwheel.driver.fenced_shard import FencedShard
+from tickwheel.driver.config import DriverConfig
 from tickwheel.driver.filing import CHUNK_TIMERS, Filing
 from tickwheel.driver.firing import TimerFirer
 from tickwheel.driver.inbox_buffer import Entry, InboxBuffer, timers_to_file
 from tickwheel.driver.loaded_timers import LoadedTimers
-from tickwheel.driver.queue_lookup import QueueLookup
 from tickwheel.driver.slots import Slot, Slots
-from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import TickwheelError
 from tickwheel.storage.fence import epoch_of, pack_fence
 from tickwheel.storage.stream_id import id_after
@@ -45,32 +43,15 @@ SLOT_NAMES: Final = 1_000
 class ShardDriver:
     """Drives one shard under one fence, until somebody newer does (`Fenced`)."""
 
-    def __init__(
-        self,
-        namespace: str,
-        shard: int,
-        *,
-        epoch: int | None,
-        connection: int,
-        election: str,
-        queues: QueueLookup,
-        clock: Clock,
-        stats: WheelStats,
-        owner: str = "",
-        clock_fragment: str = "_clock",
-    ) -> None:
-        """``epoch`` None takes the one after the shard's; ``owner`` names the process for people; ``clock_fragment`` is
-        another in tests only.
-        """
+    def __init__(self, config: DriverConfig, clock: Clock, *, epoch: int | None, connection: int) -> None:
+        """``epoch`` None takes the one after the shard's."""
         self.epoch = epoch
         self.claimed = self.claim_refused = False
         self._connection = connection
-        self._election = election
-        self._owner = owner
-        self._queues = queues
+        self._config = config
         self._clock = clock
-        self._stats = stats
-        self._shard = FencedShard(namespace, shard, clock_fragment)
+        self._stats = config.stats
+        self._shard = config.make_fenced_shard()
         self._file, self._cascade, self._drop_slot, self._claim = map(
             self._shard.script, ("file_timers", "cascade_slot", "drop_slot", "claim_shard")
         )
@@ -97,7 +78,7 @@ class ShardDriver:
         self._shard.fence = pack_fence(self.epoch, self._connection)
         try:
             unsaved_offset = self._clock.unsaved_offset
-            args = [self._election, "" if unsaved_offset is None else unsaved_offset, self._owner]
+            args = [self._config.election, "" if unsaved_offset is None else unsaved_offset, self._config.owner]
             now, high, accepted = yield from self._shard.call_fenced(self._claim, args)
         except TickwheelError:
             self.claim_refused = True
@@ -110,7 +91,7 @@ class ShardDriver:
         """Start with nothing in memory: all slots are there to be read, and the inbox from its start."""
         self._loaded_timers = LoadedTimers(self._clock.now())
         self._firer = TimerFirer(
-            self._shard, self._queues, self._clock, self._loaded_timers, self._inbox_buffer, self._stats
+            self._shard, self._config.queues, self._clock, self._loaded_timers, self._inbox_buffer, self._stats
         )
         first = 0
         while True:

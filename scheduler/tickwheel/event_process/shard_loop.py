@@ -10,14 +10,13 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from tickwheel.driver.commands import Command, ReadFence
-from tickwheel.driver.fenced_shard import FencedShard
-from tickwheel.driver.queue_lookup import NamespaceRecreated, QueueLookup
+from tickwheel.driver.config import DriverConfig
+from tickwheel.driver.queue_lookup import NamespaceRecreated
 from tickwheel.driver.run_steps import next_command
 from tickwheel.driver.server_clock import ServerClock
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
-from tickwheel.driver.stats import WheelStats
-from tickwheel.election.election import Election, Leadership, owner_name
+from tickwheel.election.election import Election, Leadership
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.sidecar import Sidecar, StartSidecar
 from tickwheel.runtime.backoff import Backoff
@@ -46,30 +45,24 @@ class ShardLoop:
     def __init__(
         self,
         connect: Connect,
-        namespace: str,
-        shard: int,
-        *,
-        queues: QueueLookup,
-        election: Election,
+        config: DriverConfig,
         clock: ServerClock,
+        election: Election,
         sidecars: Sequence[StartSidecar] = (),
-        clock_fragment: str = "_clock",
     ) -> None:
         """``connect`` makes a client of the server that holds the shard; its socket time-out bounds a call.
 
-        ``companions`` are started for each fence once it is claimed, and stopped with it.
+        ``sidecars`` are started for each fence once it is claimed, and stopped with it.
         """
-        self.stats = WheelStats()
+        self.stats = config.stats
         self.clock = clock
         self.error: BaseException | None = None
         self._connect = connect
-        self._namespace = namespace
-        self._shard = shard
-        self._queues = queues
+        self._config = config
+        self._shard = config.shard
         self._election = election
         self._sidecar_starters = sidecars
         self._sidecars: list[Sidecar] = []
-        self._clock_fragment = clock_fragment
         self._stopping = Event()
         self._wake = WakePipe()
         self._sent = 0.0
@@ -123,21 +116,10 @@ class ShardLoop:
         self._wake.clear()
         while not (self._stopping.is_set() or leadership.lost):
             self._number += 1
-            driver = ShardDriver(
-                self._namespace,
-                self._shard,
-                epoch=epoch,
-                connection=self._number,
-                election=self._election.kind,
-                owner=owner_name(),
-                queues=self._queues,
-                clock=self.clock,
-                stats=self.stats,
-                clock_fragment=self._clock_fragment,
-            )
+            driver = ShardDriver(self._config, self.clock, epoch=epoch, connection=self._number)
             try:
                 connection = ShardConnection(
-                    self._connect(self._shard), self._wake.fileno(), client_name(self._namespace, self._shard)
+                    self._connect(self._shard), self._wake.fileno(), client_name(self._config.namespace, self._shard)
                 )
                 try:
                     self._drive(driver, connection, leadership)
@@ -190,7 +172,7 @@ class ShardLoop:
     def _start_sidecars(self, driver: ShardDriver) -> None:
         # Those of earlier fences are fenced off; one that hangs in a call is not waited for here.
         self._sidecars = [sidecar for sidecar in self._sidecars if sidecar.is_alive]
-        shard = FencedShard(self._namespace, self._shard, self._clock_fragment)
+        shard = self._config.make_fenced_shard()
         assert driver.epoch is not None
         shard.fence = pack_fence(driver.epoch, self._number)
         self._sidecars += [start(shard, self.stats) for start in self._sidecar_starters]
@@ -217,7 +199,7 @@ class ShardLoop:
             try:
                 connection = ShardConnection(self._connect(self._shard), self._wake.fileno())
                 try:
-                    connection.execute(ReadFence(keys.shard_key(self._namespace, self._shard, "clock")))
+                    connection.execute(ReadFence(keys.shard_key(self._config.namespace, self._shard, "clock")))
                 finally:
                     connection.close()
             except (RedisError, OSError, TickwheelError) as error:

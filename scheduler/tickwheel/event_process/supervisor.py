@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from threading import Condition, Thread
 
+from tickwheel.driver.config import DriverConfig
 from tickwheel.driver.queue_lookup import QueueLookup
 from tickwheel.driver.server_clock import ServerClock
 from tickwheel.driver.stats import WheelStats
-from tickwheel.election.election import Election
+from tickwheel.election.election import Election, owner_name
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process.shard_loop import Connect, ShardLoop
 from tickwheel.event_process.sidecar import StartSidecar
@@ -39,18 +40,16 @@ class EventProcess:
         """``companions`` start what runs beside each shard's wheel: its relay, its sinks. ``clock_guard_ms`` is the
         namespace's; ``clock_fragment`` is another in tests only.
         """
+        configs = [DriverConfig(namespace, n, queues, election.kind, owner_name(), clock_fragment) for n in shards]
         self._loops = {
-            shard: ShardLoop(
+            config.shard: ShardLoop(
                 connect,
-                namespace,
-                shard,
-                queues=queues,
-                election=election,
-                clock=ServerClock(clock_guard_ms, label=f"shard {shard}: the server's clock"),
-                sidecars=companions,
-                clock_fragment=clock_fragment,
+                config,
+                ServerClock(clock_guard_ms, label=f"shard {config.shard}: the server's clock"),
+                election,
+                companions,
             )
-            for shard in shards
+            for config in configs
         }
         self._election = election
         self._changed = Condition()

@@ -4,11 +4,11 @@ import os
 from typing import Any
 
 from tickwheel.driver.commands import Command, ReadStream
+from tickwheel.driver.config import DriverConfig
 from tickwheel.driver.queue_lookup import QueueLookup
 from tickwheel.driver.run_steps import run_steps
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
-from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.shard_loop import Connect
 from tickwheel.storage.script_errors import FENCED, STALECONFIG, ScriptError
@@ -24,9 +24,7 @@ class ManualWheel:
 
     def __init__(self, connect: Connect, namespace: str, shard: int, queues: QueueLookup, clock: ManualClock) -> None:
         self._connect = connect
-        self._namespace = namespace
-        self._shard = shard
-        self._queues = queues
+        self._config = DriverConfig(namespace, shard, queues, ELECTION, clock_fragment="_clock_test")
         self._clock = clock
         # A link waits on this; nobody ever writes to it, for by hand there is no waiting.
         self._never, self._unused = os.pipe()
@@ -68,18 +66,8 @@ class ManualWheel:
             raise
 
     def _take_over(self) -> ShardDriver:
-        self._link = ShardConnection(self._connect(self._shard), self._never)
-        driver = ShardDriver(
-            self._namespace,
-            self._shard,
-            epoch=None,
-            connection=1,
-            election=ELECTION,
-            queues=self._queues,
-            clock=self._clock,
-            stats=WheelStats(),
-            clock_fragment="_clock_test",
-        )
+        self._link = ShardConnection(self._connect(self._config.shard), self._never)
+        driver = ShardDriver(self._config, self._clock, epoch=None, connection=1)
         run_steps(driver.claim(), self._execute)
         run_steps(driver.take_over(), self._execute)
         self._driver = driver
@@ -94,4 +82,4 @@ class ManualWheel:
         except ScriptError as error:
             if error.code in _EXPECTED:
                 raise
-            raise TickwheelError(f"shard {self._shard}: the wheel was refused: {error}") from error
+            raise TickwheelError(f"shard {self._config.shard}: the wheel was refused: {error}") from error
