@@ -17,6 +17,7 @@ from tickwheel.operations.dispatch import call_shards, call_shards_in_session
 from tickwheel.operations.results import LOST, NOT_FOUND, chunks_by_shard, unpack_results
 from tickwheel.operations.sessions import RequestSessions, SessionPool
 from tickwheel.plan import Plan, Request
+from tickwheel.runtime.backoff import exponential
 from tickwheel.storage.sharding import shard_of
 
 _TIME = Struct(">HI")
@@ -289,7 +290,7 @@ def raise_lease_lost(lost: Sequence[LeasedMessage]) -> None:
 
 def _backoff(config: QueueConfig, attempt: int) -> int:
     """Exponential with full jitter (Brooker, Exponential Backoff And Jitter, AWS 2015), of at least 1 ms."""
-    ceiling = min(config.backoff_max_ms, config.backoff_ms * 2 ** min(attempt - 1, 40))
+    ceiling = exponential(config.backoff_ms, config.backoff_max_ms, attempt)
     return random.randint(1, ceiling) if ceiling > 0 else 0
 
 

@@ -1,13 +1,13 @@
 """How often and how long a call that got no answer is sent again."""
 
 import logging
-import random
 import time
 from dataclasses import dataclass, field
 
 from tickwheel.errors import Unavailable
 from tickwheel.redis.replies import TemporaryError, raise_if_permanent
 from tickwheel.redis.url import first_node_only
+from tickwheel.runtime.backoff import exponential, full_jitter
 from tickwheel.runtime.log_throttle import LogThrottle
 
 log = logging.getLogger("tickwheel")
@@ -39,7 +39,7 @@ class RetryBudget:
                 + ("; the call may have been done, and can be sent again" if sent else "; nothing was done"),
                 may_have_happened=sent,
             ) from error
-        pause = random.uniform(0, min(0.5, 0.01 * 2 ** min(self._count, 10)))
+        pause = full_jitter(exponential(0.02, 0.5, self._count))
         level = self.log_throttle.level(f"{cause}: {error}")
         short_url = first_node_only(self.display_url)
         log.log(level, "%s %s (attempt %d): %s; again in %.3f s", cause, short_url, self._count, error, pause)

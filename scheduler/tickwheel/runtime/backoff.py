@@ -1,24 +1,41 @@
-"""How long to wait after each of several failures in a row, before the next attempt to reach a server."""
+"""How long to wait after each of several failures in a row: exponential back-off with jitter.
+
+Full and equal jitter are those of "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015).
+"""
 
 import random
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
-# The first wait and the longest, in seconds.
-SHORTEST_S: Final = 0.05
-LONGEST_S: Final = 2.0
+N = TypeVar("N", int, float)
+
+# Beyond this many doublings a back-off does not grow.
+_DOUBLINGS_MAX: Final = 40
+
+
+def exponential(first: N, longest: N, failures: int) -> N:
+    """Return the bound after ``failures`` in a row: ``first`` after one failure, doubled by each of the next."""
+    return min(longest, first * (1 << min(max(failures - 1, 0), _DOUBLINGS_MAX)))
+
+
+def full_jitter(bound: float, draw: Callable[[], float] = random.random) -> float:
+    """Return a random wait from zero to the bound."""
+    return bound * draw()
 
 
 class Backoff:
-    """Waits that double from failure to failure, with jitter."""
+    """Waits in seconds with equal jitter: each is a random time from half of the bound to the bound."""
 
-    def __init__(self) -> None:
-        self._wait_s = SHORTEST_S
+    def __init__(self, first: float = 0.05, longest: float = 2.0) -> None:
+        self.first = first
+        self.longest = longest
+        self._failures = 0
 
     def reset(self) -> None:
-        """Something has succeeded: the next wait is the first again."""
-        self._wait_s = SHORTEST_S
+        """Start from the first wait again, after a success."""
+        self._failures = 0
 
     def next(self) -> float:
-        """Seconds to wait now: from half of the wait to all of it."""
-        wait_s, self._wait_s = self._wait_s, min(2 * self._wait_s, LONGEST_S)
-        return wait_s * random.uniform(0.5, 1)
+        """Return how long to wait after one more failure."""
+        self._failures += 1
+        return exponential(self.first, self.longest, self._failures) * random.uniform(0.5, 1)

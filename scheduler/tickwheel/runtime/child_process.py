@@ -7,10 +7,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from weakref import WeakSet
 
+from tickwheel.runtime.backoff import Backoff
+
 _log = logging.getLogger("tickwheel")
 
 _STOP_S = 10.0
-# Waits before a child that died is started again, doubling up to the last.
+# The bounds of the waits before a child that died is started again.
 RESTART_BACKOFF_S = (0.1, 10.0)
 
 
@@ -70,11 +72,12 @@ class ChildProcess:
             os.close(write_end)
 
     def _watch(self) -> None:
-        pause, longest = RESTART_BACKOFF_S
+        backoff = Backoff(*RESTART_BACKOFF_S)
         while True:
             code = self._process.wait()
             if self._stopping.is_set():
                 return
+            pause = backoff.next()
             fields = {"event": "child ended", "what": self._label, "code": code, "again_s": pause}
             _log.error(
                 "%s ended with code %d; starting it again in %.1f s",
@@ -83,7 +86,6 @@ class ChildProcess:
             )
             if self._stopping.wait(pause):
                 return
-            pause = min(pause * 2, longest)
             self._close_input()
             self._process = self._start()
             if self._stopping.is_set():

@@ -1,7 +1,4 @@
-"""When a task that failed is tried again: exponential back-off with full jitter, and errors that are never retried.
-
-Full jitter is that of "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015): any time from zero to the bound.
-"""
+"""When a task that failed is tried again: exponential back-off with full jitter, and errors that are never retried."""
 
 import random
 from dataclasses import dataclass
@@ -10,6 +7,7 @@ from datetime import timedelta
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
+from tickwheel.runtime.backoff import exponential, full_jitter
 
 # The program is wrong: another attempt is as wrong.
 NEVER: tuple[type[BaseException], ...] = (NotImplementedError, SyntaxError, NameError)
@@ -36,5 +34,5 @@ class Retry:
     def delay(self, attempt: int, rng: random.Random) -> timedelta:
         """The back-off after the failure of this attempt, which counts from 1."""
         # Compared as numbers: a timedelta has no room for so many doublings.
-        bound = min(self.most.total_seconds(), self.first.total_seconds() * 2.0 ** (attempt - 1))
-        return timedelta(seconds=bound * rng.random())
+        bound = exponential(self.first.total_seconds(), self.most.total_seconds(), attempt)
+        return timedelta(seconds=full_jitter(bound, rng.random))

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from tickwheel.client import Tickwheel
+from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.worker.ipc import Ready
 from tickwheel.worker.lease_renewer import LeaseRenewer
@@ -63,7 +64,7 @@ class Supervisor:
         self._processes: list[_Process | None] = [None] * count
         self._started: set[int] = set()
         self._restart_at = [0.0] * count
-        self._backoffs_s = [_RESTART_BACKOFF_S[0]] * count
+        self._backoffs = [Backoff(*_RESTART_BACKOFF_S) for _ in range(count)]
         self._client: Tickwheel | None = None
         self._lock = threading.Lock()
         self._stops = 0
@@ -230,18 +231,17 @@ class Supervisor:
         process.shared_state.close()
         self._stats.record_exit()
         if code in (0, RECYCLE):
-            self._backoffs_s[n] = _RESTART_BACKOFF_S[0]
+            self._backoffs[n].reset()
             return None
         if not was_ready and self._client is None and self._stops == 0 and code > 0:
             return CANNOT_START
         if self._stops == 0:
             if time.monotonic() - process.started > _LONG_LIFE_S:
-                self._backoffs_s[n] = _RESTART_BACKOFF_S[0]
-            self._restart_at[n] = time.monotonic() + self._backoffs_s[n]
-            pid, pause_s = process.popen.pid, self._backoffs_s[n]
+                self._backoffs[n].reset()
+            pid, pause_s = process.popen.pid, self._backoffs[n].next()
+            self._restart_at[n] = time.monotonic() + pause_s
             extra = log_fields("process ended", pid=pid, reason=exit_reason, again_in_s=pause_s)
             _log.error("worker process %d: %s; another follows in %.1f s", pid, exit_reason, pause_s, extra=extra)
-            self._backoffs_s[n] = min(self._backoffs_s[n] * 2, _RESTART_BACKOFF_S[1])
         return None
 
 

@@ -1,6 +1,5 @@
 """One call of the service, until it is answered: how long an attempt may take, and what its failure means. No I/O."""
 
-import random
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,6 +13,7 @@ from tickwheel.redis.retry_budget import RetryBudget, log
 from tickwheel.redis.url import first_node_only
 from tickwheel.rpc.methods import METHODS
 from tickwheel.rpc.status import error_from_status
+from tickwheel.runtime.backoff import exponential, full_jitter
 from tickwheel.runtime.log_throttle import LogThrottle
 
 # What a server, or what stands before it, says of a call that may be sent again as it is: it did not come through.
@@ -104,7 +104,7 @@ class CallRetry:
         Of many calls that are put off, each comes at a time of its own, and later each time.
         """
         self._refusals += 1
-        pause = error.retry_after_ms / 1000 + random.uniform(0, min(1.0, 0.01 * 2 ** min(self._refusals, 10)))
+        pause = error.retry_after_ms / 1000 + full_jitter(exponential(0.02, 1.0, self._refusals))
         if time.monotonic() + pause >= self._until:
             raise error from None
         level = self.log_throttle.level(f"put off: {error}")
