@@ -15,9 +15,10 @@ from prometheus_client.core import CounterMetricFamily
 from services.process import free_port
 from tickwheel import InvalidArgument
 from tickwheel.event_process import WheelStats
-from tickwheel.event_process.metrics import METRICS, MetricSpec, serve_metrics
+from tickwheel.event_process.metrics import METRICS, ShardMetrics, ShardStats
 from tickwheel.service.metrics import METRICS as SERVICE_METRICS
-from tickwheel.telemetry.metrics import MetricSpec as LabelledMetricSpec
+from tickwheel.telemetry.metrics import MetricSpec
+from tickwheel.telemetry.metrics_server import start_metrics_server
 from tickwheel.worker.metrics import METRICS as WORKER_METRICS
 
 pytestmark = pytest.mark.unit
@@ -26,13 +27,12 @@ pytestmark = pytest.mark.unit
 PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()
 
 
-LABELLED: dict[str, tuple[LabelledMetricSpec[Any], ...]] = {"service": SERVICE_METRICS, "worker": WORKER_METRICS}
+LABELLED: dict[str, tuple[MetricSpec[Any], ...]] = {"service": SERVICE_METRICS, "worker": WORKER_METRICS}
 
 
-def name_of(told: MetricSpec | LabelledMetricSpec[Any]) -> str:
+def name_of(spec: MetricSpec[Any]) -> str:
     """As Prometheus has it."""
-    counts = told.is_counter if isinstance(told, MetricSpec) else told.family is CounterMetricFamily
-    return f"tickwheel_{told.name}{'_total' if counts else ''}"
+    return f"tickwheel_{spec.name}{'_total' if spec.family is CounterMetricFamily else ''}"
 
 
 def table() -> str:
@@ -41,7 +41,7 @@ def table() -> str:
     return f"| metric | meaning |\n|---|---|\n{rows}"
 
 
-def labelled_table(figures: tuple[LabelledMetricSpec[Any], ...]) -> str:
+def labelled_table(figures: tuple[MetricSpec[Any], ...]) -> str:
     """All figures of the service, or of a worker, as the operations page shows them."""
     rows = "".join(
         f"| `{name_of(told)}` | {', '.join(f'`{label}`' for label in told.labels) or '–'} | {told.help} |\n"
@@ -51,7 +51,17 @@ def labelled_table(figures: tuple[LabelledMetricSpec[Any], ...]) -> str:
 
 
 def test_every_figure_is_told_once() -> None:
-    assert sorted(told.field for told in METRICS) == sorted(field.name for field in fields(WheelStats))
+    def values(stats: WheelStats) -> dict[str, Any]:
+        samples = {spec.name: list(spec.samples(ShardStats("tw", {0: stats}))) for spec in METRICS}
+        return {name: value for name, [(_, value)] in samples.items()}
+
+    before = values(WheelStats())
+    metrics_of_fields = []
+    for field in fields(WheelStats):
+        stats = WheelStats()
+        setattr(stats, field.name, 1)
+        metrics_of_fields.append([name for name, value in values(stats).items() if value != before[name]])
+    assert sorted(metrics_of_fields) == sorted([spec.name] for spec in METRICS)
 
 
 def test_the_operations_page_shows_every_figure() -> None:
@@ -75,7 +85,7 @@ def test_the_operations_page_calls_figures_by_the_names_that_prometheus_shows() 
 def test_figures_are_served_for_each_shard_in_base_units() -> None:
     port = free_port()
     health = {0: WheelStats(epoch=7, lateness_ms=12, fired_timers=3), 5: WheelStats(held=True)}
-    stop = serve_metrics("127.0.0.1", port, "tw", lambda: health)
+    stop = start_metrics_server("127.0.0.1", port, ShardMetrics("tw", lambda: health))
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
@@ -91,4 +101,4 @@ def test_an_address_in_use_is_a_clear_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(InvalidArgument, match=f"127.0.0.1:{port}"):
-            serve_metrics("127.0.0.1", port, "tw", dict)
+            start_metrics_server("127.0.0.1", port, ShardMetrics("tw", dict))

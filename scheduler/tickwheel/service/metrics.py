@@ -67,4 +67,4 @@ class ServiceMetrics(SpecCollector[Server]):
     """Collects the figures of one process."""
 
     def __init__(self, server: Server) -> None:
-        super().__init__(server, METRICS)
+        super().__init__(lambda: server, METRICS)

@@ -33,17 +33,18 @@ def unlabelled(value: Callable[[S], float | Histogram]) -> Callable[[S], Samples
 
 
 class SpecCollector(Collector, Generic[S]):
-    """Collects the figures of one source."""
+    """Collects the metrics of one source, which ``read`` returns anew for each scrape."""
 
-    def __init__(self, source: S, specs: Sequence[MetricSpec[S]]) -> None:
-        self._source = source
+    def __init__(self, read: Callable[[], S], specs: Sequence[MetricSpec[S]]) -> None:
+        self._read = read
         self._specs = specs
 
     def collect(self) -> Iterator[Metric]:
         """Each figure."""
+        source = self._read()
         for spec in self._specs:
             metric = spec.family(f"tickwheel_{spec.name}", spec.help, labels=spec.labels)
-            for labels, value in spec.samples(self._source):
+            for labels, value in spec.samples(source):
                 if isinstance(metric, HistogramMetricFamily):
                     assert isinstance(value, Histogram)
                     metric.add_metric(labels, value.buckets(), value.total)

@@ -47,4 +47,4 @@ METRICS: Final[tuple[MetricSpec[Stats], ...]] = (
 
 def metrics_collector(stats: Stats) -> Collector:
     """What a page of them is made of."""
-    return SpecCollector(stats, METRICS)
+    return SpecCollector(lambda: stats, METRICS)
