@@ -5,11 +5,12 @@ not kept out by it; the fence is what keeps two leaders from harm. Who gives a l
 killed leaves it, empty, to the next.
 """
 
-import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+
+from tickwheel.embedded.file_lock import FileLock
 
 # How often a waiting process tries: a try is one system call.
 RETRY_SECONDS = 0.1
@@ -32,9 +33,9 @@ class LockFileElection:
         """
         path = self._path.with_name(f"{self._path.name}.{shard}")
         while not stop.is_set():
-            file = _try_lock(path)
-            if file is not None:
-                return LockFileLeadership(file, path)
+            lock = _try_lock(path)
+            if lock is not None:
+                return LockFileLeadership(lock)
             stop.wait(RETRY_SECONDS)
         return None
 
@@ -55,31 +56,23 @@ class LockFileLeadership:
     epoch = None
     lost = False
 
-    def __init__(self, file: int, path: Path) -> None:
-        self._file = file
-        self._path = path
+    def __init__(self, lock: FileLock) -> None:
+        self._lock = lock
 
     def release(self) -> None:
-        """Remove the file, and close it, which frees the lock."""
-        if self._file >= 0:
-            self._path.unlink(missing_ok=True)
-            os.close(self._file)
-            self._file = -1
+        """Remove the file, and release the lock."""
+        if self._lock.is_locked:
+            self._lock.path.unlink(missing_ok=True)
+            self._lock.release()
 
 
-def _try_lock(path: Path) -> int | None:
-    """The file, opened and locked; None where another has it."""
-    # Not inherited by programs that this one starts: they would hold the lock after it is gone.
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Invariant: the lock is on the file that the path names. It may have been removed since it was opened here.
-        if os.path.samestat(os.fstat(file), path.stat()):
-            return file
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    except BaseException:
-        os.close(file)
-        raise
-    os.close(file)
+def _try_lock(path: Path) -> FileLock | None:
+    """Return the lock on the file; None if another process holds it."""
+    lock = FileLock(path)
+    if not lock.try_exclusive():
+        return None
+    # Invariant: the lock is on the file that the path names. The holder before may have removed it since it was opened.
+    if lock.is_current():
+        return lock
+    lock.release()
     return None
