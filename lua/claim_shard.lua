@@ -7,7 +7,7 @@
 -- ARGV[3]  how far ahead of the hosts' clocks the server's was accepted, in ms, for later claims; 0 forgets, empty leaves it
 -- ARGV[4]  who claims, as people are told
 -- Reply    now, the clock guard's high-water mark and what was accepted, both in ms and empty where there is none
--- Errors   FENCED: a higher fence holds the shard; ELECTION: another kind of election drives it
+-- Errors   FENCED (its epoch): a higher fence holds the shard; ELECTION: another kind of election drives it
 -- Cost     O(1)
 local held = redis.call('HMGET', clock, 'fence', 'election', 'high', 'accepted')
 if held[2] and held[2] ~= ARGV[2] then
@@ -18,7 +18,7 @@ if held[1] then
     local epoch, number = struct.unpack('>I8I8', ARGV[1])
     local held_epoch, held_number = struct.unpack('>I8I8', held[1])
     if epoch < held_epoch or (epoch == held_epoch and number < held_number) then
-        return redis.error_reply('FENCED the shard is held by epoch ' .. string.format('%.0f', held_epoch))
+        return redis.error_reply(string.format('FENCED %.0f the shard is held by epoch %.0f', held_epoch, held_epoch))
     end
 end
 redis.call('HSET', clock, 'fence', ARGV[1], 'election', ARGV[2], 'owner', ARGV[4])

@@ -17,6 +17,7 @@ from tickwheel import NewMessage, Tickwheel
 from tickwheel.driver.commands import Command
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
+from tickwheel.errors import Fenced
 from tickwheel.storage.fence import pack_fence
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.script_errors import ScriptError
@@ -75,8 +76,11 @@ def test_no_claim_goes_below_the_fence_that_holds_the_shard(tw: Tickwheel, serve
 
     assert claim(5, 2) == pack_fence(5, 2)
     for epoch, connection in ((5, 1), (4, 9), (1, 2**40)):
-        with pytest.raises(ResponseError, match="FENCED"):
+        with pytest.raises(ResponseError) as refusal:
             claim(epoch, connection)
+        error = ScriptError(str(refusal.value)).to_tickwheel_error("shard 0")
+        assert isinstance(error, Fenced)
+        assert (str(error), error.held) == ("shard 0: FENCED the shard is held by epoch 5", 5)
         assert server.hget(key, "fence") == pack_fence(5, 2)
     for epoch, connection in ((5, 2), (5, 3), (2**40, 1)):
         assert claim(epoch, connection) == pack_fence(epoch, connection)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tickwheel.errors import InvalidArgument, OutboxFull, QueueBlocked, TickwheelError
+from tickwheel.errors import Fenced, InvalidArgument, OutboxFull, QueueBlocked, TickwheelError
 from tickwheel.storage import keys, scripts
 from tickwheel.storage.script_errors import SCRIPT_ERRORS, ScriptError
 
@@ -124,6 +124,16 @@ def test_the_numbers_of_a_script_error_are_attributes_of_its_exception() -> None
     assert isinstance(error, OutboxFull)
     assert (error.size, error.limit) == (12_345, 1_024)
     assert str(error).startswith("queue 'q': enqueue, reschedule and redrive are refused: 12,345 bytes of events")
+
+    fenced = ScriptError("FENCED 17 the shard is held by epoch 18").to_tickwheel_error("shard 0")
+    assert isinstance(fenced, Fenced)
+    assert (fenced.held, str(fenced)) == (17, "shard 0: FENCED the shard is held by epoch 18")
+
+
+def test_a_number_that_the_script_did_not_send_is_none() -> None:
+    fenced = ScriptError("FENCED the shard is driven under another fence").to_tickwheel_error("shard 0")
+    assert isinstance(fenced, Fenced)
+    assert (fenced.held, str(fenced)) == (None, "shard 0: FENCED the shard is driven under another fence")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,16 +1,11 @@
 """One shard as its driver addresses it: names of keys, scripts, the fence, and calls under it."""
 
-import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
 from tickwheel.driver.commands import Command
-from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.storage import keys, scripts
 from tickwheel.storage.script_errors import ScriptError
-
-# As `claim_shard.lua` says it.
-_HOLDER_EPOCH = re.compile(r"by epoch ([0-9]+)$")
 
 
 class FencedShard:
@@ -49,12 +44,4 @@ class FencedShard:
         try:
             return (yield scripts.bind(script, self.keys | {"slot": slot}, [self.fence, *args], rest))
         except ScriptError as error:
-            raise self.to_tickwheel_error(error) from error
-
-    def to_tickwheel_error(self, error: ScriptError) -> TickwheelError:
-        """The error of ours for a script's."""
-        converted = error.to_tickwheel_error(f"shard {self.number}")
-        holder = _HOLDER_EPOCH.search(error.text)
-        if holder and isinstance(converted, Fenced):
-            converted.held = int(holder[1])
-        return converted
+            raise error.to_tickwheel_error(f"shard {self.number}") from error

@@ -142,7 +142,7 @@ class TimerFirer:
     def _handle_script_error(self, error: ScriptError, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
         near = self._loaded_timers.near[kind]
         if error.code == FENCED:
-            raise self._shard.to_tickwheel_error(error) from error
+            raise error.to_tickwheel_error(f"shard {self._shard.number}") from error
         if error.retry is Retry.WITH_CURRENT_CONFIG and self._renewals[queue_number] < STALE_CONFIG_RETRIES:
             self._renewals[queue_number] += 1
             self._queues.renew(queue_number, self._shard.number)

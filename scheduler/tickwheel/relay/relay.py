@@ -209,7 +209,7 @@ class Relay:
         try:
             return connection.execute(command)
         except ScriptError as error:
-            raise self._shard.to_tickwheel_error(error) from error
+            raise error.to_tickwheel_error(f"shard {self._shard.number}") from error
 
 
 def _check_open(producer: PolledProducer) -> None:

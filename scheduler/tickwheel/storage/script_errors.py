@@ -1,13 +1,14 @@
 """The errors of the scripts in `lua/`: which exception each becomes, and when the call can be sent again.
 
-An error is a code, followed by a text for humans or, for some codes, by numbers. The header of a script lists the
-codes that the script raises.
+An error is a code, then the numbers of that code, then a text for humans. No program reads the text. The header of a
+script lists the codes that the script raises.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
+from itertools import takewhile
 from typing import Final
 
 from tickwheel import limits
@@ -34,8 +35,8 @@ class Retry(Enum):
 class ScriptErrorSpec:
     """One code. If ``exception`` is None, the plan or driver that made the call decides.
 
-    ``fields`` names the numbers after the code; the exception takes them by these names. ``message`` is the text of the
-    exception: ``subject`` is the queue, shard or namespace of the call, and ``text`` is the script's own.
+    ``fields`` names the numbers after the code; the exception takes those that the script sent. ``message`` is the text
+    of the exception: ``subject`` is the queue, shard or namespace of the call, and ``text`` is the script's own.
     """
 
     code: str
@@ -68,7 +69,7 @@ _SPECS: Final = (
     ScriptErrorSpec(NAMESPACEGONE, None, Retry.NEVER),
     ScriptErrorSpec("TOOMANYQUEUES", TickwheelError, Retry.NEVER, "{text}"),
     ScriptErrorSpec("TOOMANYSETTINGS", TickwheelError, Retry.NEVER, "{text}"),
-    ScriptErrorSpec(FENCED, Fenced, Retry.NEVER),
+    ScriptErrorSpec(FENCED, Fenced, Retry.NEVER, fields=("held",)),
     ScriptErrorSpec(
         "ELECTION",
         TickwheelError,
@@ -96,6 +97,8 @@ class ScriptError(Exception):
     def to_tickwheel_error(self, subject: str) -> TickwheelError:
         """Return the exception for the caller, whose call was for ``subject``."""
         spec = SCRIPT_ERRORS.get(self.code, _OTHER)
-        fields = dict(zip(spec.fields, map(int, self.text.split()), strict=False))
-        message = spec.message.format(subject=subject, code=self.code, text=self.text, **fields)
+        numbers = map(int, takewhile(str.isdecimal, self.text.split(" ")))
+        fields = dict(zip(spec.fields, numbers, strict=False))
+        text = self.text.split(" ", len(fields))[-1]
+        message = spec.message.format(subject=subject, code=self.code, text=text, **fields)
         return (spec.exception or TickwheelError)(message, **fields)
