@@ -1,4 +1,4 @@
--- The names that scripts go by; `scheduler/tickwheel/record.py` is the twin of the first lines.
+-- The names that scripts go by; `scheduler/tickwheel/storage/record.py` is the twin of the first lines.
 local pack, read, sub, byte, band, call = struct.pack, struct.unpack, string.sub, string.byte, bit.band, redis.call
 local BIAS = 4503599627370496
 local INVISIBLE, PENDING, RUNNING, COMPLETED, CANCELLED, ERRORED = 1, 2, 3, 4, 5, 6

@@ -1,4 +1,4 @@
--- A message's record as bytes; `scheduler/tickwheel/record.py` is its twin and a test compares the two byte for byte.
+-- A message's record as bytes; `scheduler/tickwheel/storage/record.py` is its twin and a test compares the two byte for byte.
 --   head       state B, flags B, version I4, attempts I2, until I6: what transitions change
 --   OWNED      token c16, worker Bc0
 --   fixed      incarnation I6, due I6, digest c8, nonce I4

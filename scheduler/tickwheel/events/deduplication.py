@@ -1,7 +1,7 @@
 """Each transition once, in order: what is not newer than the last of its message came before.
 
 Only the messages that changed most lately are remembered. That is enough, however many there are: what the relay sends
-again was sent seconds ago, a few windows of each shard (`event_process/flight.py`).
+again was sent seconds ago, a few windows of each shard (`relay/in_flight_windows.py`).
 """
 
 from collections import OrderedDict

@@ -1,6 +1,6 @@
 """Where a queue's due messages go instead of to workers, as a URL: which there are, and what each may look like.
 
-`event_process/sinks.py` opens them. Another kind is a line here and one there.
+`sinks/registry.py` opens them. Another kind is a line here and one there.
 """
 
 import re

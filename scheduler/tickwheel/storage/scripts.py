@@ -1,10 +1,10 @@
 """The Lua scripts: found, composed of their fragments, and bound to keys by name.
 
-A script `lua/NAME.lua` opens with `#!lua`, then says in comments which keys it touches and what it is made of:
+A script in `lua/` opens with `#!lua`, then says in comments which keys it touches and what it is made of:
 
     -- KEYS: clock messages inbox       what the script calls `clock` is KEYS[1], and so on
     -- KEYS: slots...                   the last may stand for all that follow (a table in Lua)
-    -- INCLUDE: _clock _timer           fragments `lua/_clock.lua` …, in this order, each once
+    -- INCLUDE: _clock _record          fragments `lua/_clock.lua` …, in this order, each once
 
 so nobody counts positions by hand, on either side.
 """

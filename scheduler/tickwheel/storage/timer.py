@@ -1,4 +1,4 @@
-"""A timer as bytes: 'look at this message then'. Python and Lua (`lua/_timer.lua`) agree byte for byte.
+"""A timer as bytes: 'look at this message then'. Python and Lua (`lua/_transition.lua`) agree byte for byte.
 
     time     6 bytes, ms since 1970
     gen      4 bytes, low halves of the message's incarnation and version when the timer was made
