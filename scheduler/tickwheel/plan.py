@@ -1,4 +1,4 @@
-"""What the client wants done, as data: the core makes plans, the I/O layers (`sync_io`, `async_io`) carry them out.
+"""What the client wants done, as data: operations make plans, executors carry them out.
 
 A plan is a generator: it yields a step, is sent what came of it, and returns its result. So every decision is made
 once, without I/O, and the two layers stay thin.
@@ -6,7 +6,7 @@ once, without I/O, and the two layers stay thin.
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import Call
@@ -103,6 +103,32 @@ class RpcCall:
 
 Step = Round | ListPrimaries | Subscribe | AwaitWakeup | ForwardWakeup | Unsubscribe | RpcCall
 Plan = Generator[Step, Any, T]
+
+
+class PlanRun(Generic[T]):
+    """Steps through a plan. The executor carries each step out and sets its ``answer``, or the ``error`` it raised."""
+
+    __slots__ = ("_plan", "answer", "error", "result")
+    result: T
+
+    def __init__(self, plan: Plan[T]) -> None:
+        self._plan = plan
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+    def next_step(self) -> Step | None:
+        """Pass the answer or the error to the plan. Return its next step, or None if it has returned its ``result``.
+
+        The plan receives every error, also KeyboardInterrupt and CancelledError, and releases its waiter and its
+        session before the error leaves it.
+        """
+        answer, error = self.answer, self.error
+        self.answer = self.error = None
+        try:
+            return self._plan.send(answer) if error is None else self._plan.throw(error)
+        except StopIteration as returned:
+            self.result = returned.value
+            return None
 
 
 def send_request(request: Request) -> Plan[Reply]:

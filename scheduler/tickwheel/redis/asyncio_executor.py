@@ -9,6 +9,7 @@ from tickwheel.plan import (
     ForwardWakeup,
     ListPrimaries,
     Plan,
+    PlanRun,
     Reply,
     Request,
     Round,
@@ -60,32 +61,26 @@ class AsyncRedisExecutor:
             # A forked process has another loop as well, and hears of the fork.
             self._process_guard.check()
             raise wrong_loop_error(self._display_url)
-        answer: Any = None
-        error: BaseException | None = None
+        plan_run = PlanRun(plan)
         # Whether a round of it has had an effect: then its call has, whatever becomes of the rounds to come.
         already_applied = False
         task = asyncio.current_task()
         assert task is not None
         cancel_count = task.cancelling()
-        while True:
+        while (step := plan_run.next_step()) is not None:
             try:
-                step = plan.send(answer) if error is None else plan.throw(error)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            answer = error = None
-            try:
-                answer = await self._execute_step(step, already_applied)
-                already_applied = already_applied or (isinstance(step, Round) and had_effect(step.requests, answer))
+                plan_run.answer = await self._execute_step(step, already_applied)
+                if isinstance(step, Round):
+                    already_applied = already_applied or had_effect(step.requests, plan_run.answer)
             except BaseException as raised:
-                # The plan hears of it, a cancellation too, so that it leaves its waiter and its session in order.
-                error = raised
+                plan_run.error = raised
             if task.cancelling() > cancel_count:
                 # Also one that was lost on the way: redis-py connects under `wait_for`, which before Python 3.12
                 # returns as if nothing were when the cancellation and the end of what it waits for fall together.
                 cancel_count = task.cancelling()
-                if not isinstance(error, asyncio.CancelledError):
-                    error = asyncio.CancelledError()
+                if not isinstance(plan_run.error, asyncio.CancelledError):
+                    plan_run.error = asyncio.CancelledError()
+        return plan_run.result
 
     async def _execute_step(self, step: object, already_applied: bool) -> Any:
         match step:

@@ -12,6 +12,7 @@ from tickwheel.plan import (
     ForwardWakeup,
     ListPrimaries,
     Plan,
+    PlanRun,
     Reply,
     Request,
     Round,
@@ -51,23 +52,17 @@ class RedisExecutor:
 
     def run(self, plan: Plan[T]) -> T:
         """Carry a plan out, step by step."""
-        answer: Any = None
-        error: BaseException | None = None
+        plan_run = PlanRun(plan)
         # Whether a round of it has had an effect: then its call has, whatever becomes of the rounds to come.
         already_applied = False
-        while True:
+        while (step := plan_run.next_step()) is not None:
             try:
-                step = plan.send(answer) if error is None else plan.throw(error)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            answer = error = None
-            try:
-                answer = self._execute_step(step, already_applied)
-                already_applied = already_applied or (isinstance(step, Round) and had_effect(step.requests, answer))
+                plan_run.answer = self._execute_step(step, already_applied)
+                if isinstance(step, Round):
+                    already_applied = already_applied or had_effect(step.requests, plan_run.answer)
             except BaseException as raised:
-                # The plan hears of it, a Ctrl-C too, so that it can leave its waiter and its session behind in order.
-                error = raised
+                plan_run.error = raised
+        return plan_run.result
 
     def _execute_step(self, step: object, already_applied: bool) -> Any:
         match step:

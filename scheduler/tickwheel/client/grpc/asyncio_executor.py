@@ -11,7 +11,7 @@ from tickwheel import tracing
 from tickwheel.client.grpc.call_retry import CallRetry, not_supported_error
 from tickwheel.client.grpc.dequeue_batcher import DequeueBatcher
 from tickwheel.client.grpc.handshake_probe import HandshakeProbe
-from tickwheel.plan import Plan, RpcCall
+from tickwheel.plan import Plan, PlanRun, RpcCall
 from tickwheel.rpc.methods import METHODS
 from tickwheel.runtime.event_loop import run_in_thread, wrong_loop_error
 from tickwheel.runtime.log_throttle import LogThrottle
@@ -67,21 +67,15 @@ class AsyncGrpcExecutor:
         if asyncio.get_running_loop() is not self._loop:
             self._process_guard.check()
             raise wrong_loop_error(self._display_url)
-        answer: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                step = plan.send(answer) if error is None else plan.throw(error)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            answer = error = None
+        plan_run = PlanRun(plan)
+        while (step := plan_run.next_step()) is not None:
             try:
                 if not isinstance(step, RpcCall):
                     raise not_supported_error(self._display_url)
-                answer = await self._call(step)
+                plan_run.answer = await self._call(step)
             except BaseException as raised:
-                error = raised
+                plan_run.error = raised
+        return plan_run.result
 
     async def _call(self, step: RpcCall) -> Any:
         retry = CallRetry(step, self._display_url, self._seconds, self._log_throttle, self._handshake)

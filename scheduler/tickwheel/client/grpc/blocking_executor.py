@@ -8,7 +8,7 @@ import grpc
 from tickwheel import tracing
 from tickwheel.client.grpc.call_retry import CallRetry, not_supported_error
 from tickwheel.client.grpc.handshake_probe import HandshakeProbe
-from tickwheel.plan import Plan, RpcCall
+from tickwheel.plan import Plan, PlanRun, RpcCall
 from tickwheel.rpc.methods import METHODS
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.process_guard import ProcessGuard
@@ -47,21 +47,15 @@ class GrpcExecutor:
 
     def run(self, plan: Plan[T]) -> T:
         """Carry a plan out, step by step."""
-        answer: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                step = plan.send(answer) if error is None else plan.throw(error)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            answer = error = None
+        plan_run = PlanRun(plan)
+        while (step := plan_run.next_step()) is not None:
             try:
                 if not isinstance(step, RpcCall):
                     raise not_supported_error(self._display_url)
-                answer = self._call(step)
+                plan_run.answer = self._call(step)
             except BaseException as raised:
-                error = raised
+                plan_run.error = raised
+        return plan_run.result
 
     def _call(self, step: RpcCall) -> Any:
         retry = CallRetry(step, self._display_url, self._seconds, self._log_throttle, self._handshake)
