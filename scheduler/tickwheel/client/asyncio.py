@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tickwheel.client import connect
+from tickwheel.client.backend import Backend
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import TickwheelError
@@ -57,7 +58,6 @@ class Queue:
 
     def __init__(self, tickwheel: "Tickwheel", name: str) -> None:
         self._tickwheel = tickwheel
-        self._backend = tickwheel._backend
         self.name = validation.plain_name("a queue's name", name)
 
     async def enqueue(
@@ -191,6 +191,10 @@ class Queue:
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self._tickwheel!r}>"
 
+    @property
+    def _backend(self) -> Backend:
+        return self._tickwheel._backend
+
 
 class Tickwheel:
     """A delay scheduler and priority queue for asyncio; the parameters are those of `tickwheel.Tickwheel`.
@@ -219,7 +223,7 @@ class Tickwheel:
         self._client_settings = ClientSettings.validate(url, namespace, data_dir, durability, drive, timeout)
         self._processes = LocalProcesses(self._client_settings)
         self._context = NamespaceContext(self._client_settings.namespace, clock=clock)
-        self._backend = connect.select_backend(self._client_settings, self._context)
+        self._untraced_backend = connect.select_backend(self._client_settings, self._context)
         self._namespace_options = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
         self._io: Any = None
         # The loop that opened it last, and the lock under which it is opened and closed there.
@@ -310,6 +314,10 @@ class Tickwheel:
                 await io.close()
         finally:
             await run_in_thread(self._processes.close)
+
+    @property
+    def _backend(self) -> Backend:
+        return connect.with_tracing(self._untraced_backend)
 
     async def _run(self, plan: Plan[T]) -> T:
         if self._io is None:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tickwheel.client import connect
+from tickwheel.client.backend import Backend
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.model import validation
@@ -55,7 +56,6 @@ class Queue:
 
     def __init__(self, tickwheel: "Tickwheel", name: str) -> None:
         self._tickwheel = tickwheel
-        self._backend = tickwheel._backend
         self.name = validation.plain_name("a queue's name", name)
 
     def enqueue(
@@ -212,6 +212,10 @@ class Queue:
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self._tickwheel!r}>"
 
+    @property
+    def _backend(self) -> Backend:
+        return self._tickwheel._backend
+
 
 class Tickwheel:
     """A delay scheduler and priority queue.
@@ -252,7 +256,7 @@ class Tickwheel:
         self._client_settings = ClientSettings.validate(url, namespace, data_dir, durability, drive, timeout)
         self._processes = LocalProcesses(self._client_settings)
         self._context = NamespaceContext(self._client_settings.namespace, clock=clock)
-        self._backend = connect.select_backend(self._client_settings, self._context)
+        self._untraced_backend = connect.select_backend(self._client_settings, self._context)
         server_url = self._processes.open()
         try:
             self._io = connect.blocking_executor(self._client_settings, self._context, self._processes, server_url)
@@ -317,6 +321,10 @@ class Tickwheel:
             f"<Tickwheel {self._client_settings.display_url} namespace={self._context.namespace!r}"
             f" shards={self._context.shards}>"
         )
+
+    @property
+    def _backend(self) -> Backend:
+        return connect.with_tracing(self._untraced_backend)
 
     def _run(self, plan: Plan[T]) -> T:
         result: T = self._io.run(plan)

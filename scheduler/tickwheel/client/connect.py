@@ -1,7 +1,8 @@
 """The two ways of a client: to the servers that keep messages, or to a server of this product, which asks them."""
 
-from typing import Any
+from typing import Any, cast
 
+from tickwheel import tracing
 from tickwheel.client.backend import Backend
 from tickwheel.client.grpc import channel
 from tickwheel.client.local_processes import LocalProcesses
@@ -23,6 +24,15 @@ def select_backend(client_settings: ClientSettings, context: NamespaceContext) -
         if client_settings.is_service
         else RedisBackend(context, client_settings.durability)
     )
+
+
+def with_tracing(backend: Backend) -> Backend:
+    """Return the backend, inside spans if this program has set a provider of traces by now."""
+    if not tracing.is_on():
+        return backend
+    from tickwheel.client.tracing_backend import TracingBackend
+
+    return cast(Backend, TracingBackend(backend))
 
 
 def blocking_executor(

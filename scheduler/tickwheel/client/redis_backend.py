@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from tickwheel.client import tracing_backend
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
@@ -46,26 +45,21 @@ class RedisBackend:
             self._context, shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing
         )
 
-    @tracing_backend.trace_enqueue
     def enqueue_many(self, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
         return enqueue_many(self._context, queue, messages)
 
-    @tracing_backend.trace_dequeue
     def dequeue(self, queue: str, options: DequeueOptions, kind: type[M]) -> Plan[list[M]]:
         return Dequeue(self._context, queue, options).plan(kind)
 
     def resume_lease(self, queue: str, id_: str, token: bytes, exclusive_value: str | None, kind: type[M]) -> Plan[M]:
         return resume_lease(self._context, queue, id_, token, exclusive_value, kind)
 
-    @tracing_backend.trace_settle("complete")
     def complete(self, messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None) -> Plan[None]:
         return settle.complete(self._context, messages, results)
 
-    @tracing_backend.trace_settle("fail")
     def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None, final: bool) -> Plan[str]:
         return settle.fail(self._context, message, error, retry_in, final)
 
-    @tracing_backend.trace_settle("release")
     def release(self, messages: Sequence[LeasedMessage]) -> Plan[None]:
         return settle.release(self._context, messages)
 

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from tickwheel import limits
-from tickwheel.client import tracing_backend
 from tickwheel.client.grpc.request_chunks import BATCH_MESSAGES, chunk_leases, chunk_new_messages
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
@@ -100,7 +99,6 @@ class GrpcBackend:
         reply = yield RpcCall("OpenNamespace", request)
         self._context.shards = reply.shards
 
-    @tracing_backend.trace_enqueue
     def enqueue_many(self, queue: str, new_messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
         if not isinstance(new_messages, Iterable):
             raise InvalidArgument(
@@ -117,7 +115,6 @@ class GrpcBackend:
                     results.append(message_conversion.result_from_proto(result))
         return check_refused(queue, results)
 
-    @tracing_backend.trace_dequeue
     def dequeue(self, queue: str, options: DequeueOptions, kind: type[M]) -> Plan[list[M]]:
         request = calls.DequeueRequest(
             namespace=self._context.namespace,
@@ -148,7 +145,6 @@ class GrpcBackend:
         )
         return message_conversion.delivery_from_proto(kind, queue, reply.delivery)
 
-    @tracing_backend.trace_settle("complete")
     def complete(
         self, leased_messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None
     ) -> Plan[None]:
@@ -164,7 +160,6 @@ class GrpcBackend:
             lost += (chunk[n][0] for n in reply.lost)
         raise_lease_lost(lost)
 
-    @tracing_backend.trace_settle("release")
     def release(self, leased_messages: Sequence[LeasedMessage]) -> Plan[None]:
         check_leased("release_many", leased_messages)
         lost: list[LeasedMessage] = []
@@ -176,7 +171,6 @@ class GrpcBackend:
             lost += (chunk[n][0] for n in reply.lost)
         raise_lease_lost(lost)
 
-    @tracing_backend.trace_settle("fail")
     def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None, final: bool) -> Plan[str]:
         text = error_text(error).decode()
         check_final(final, retry_in)
