@@ -1,5 +1,6 @@
 """The client for asyncio: the public place of what is in `tickwheel.client.asyncio`."""
 
-from tickwheel.client.asyncio import Message, Queue, Tickwheel
+from tickwheel.client.asyncio import Tickwheel
+from tickwheel.client.asyncio_queue import Message, Queue
 
 __all__ = ["Message", "Queue", "Tickwheel"]
