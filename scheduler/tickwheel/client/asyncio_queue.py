@@ -1,4 +1,4 @@
-"""A queue and its leased messages, for asyncio: each method is that of `tickwheel.Queue`, awaited."""
+"""The queue and the leased message of the asyncio client."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -22,26 +22,31 @@ class Message(LeasedMessage):
     _tickwheel: "Tickwheel"
 
     async def complete(self, result: str | None = None) -> None:
-        """Done; see `tickwheel.Message.complete`."""
+        """Done. ``result``, up to 1 KiB, is kept for the retention. Raises LeaseLost, InvalidArgument."""
         results = None if result is None else [result]
         await self._tickwheel._run(self._tickwheel._backend.complete([self], results))
 
     async def fail(self, error: str | None = None, retry_in: timedelta | None = None, *, final: bool = False) -> str:
-        """Give it back; see `tickwheel.Message.fail`."""
+        """Give it back; answers its new state: ``invisible``, ``pending`` or, with its attempts used up, ``errored``.
+
+        ``retry_in`` is the back-off before the next attempt, by default the queue's: exponential with full jitter.
+        ``error`` is kept with the message, up to 1 KiB. ``final``: errored, whatever attempts are left.
+        Raises LeaseLost, InvalidArgument.
+        """
         return await self._tickwheel._run(self._tickwheel._backend.fail(self, error, retry_in, final))
 
     async def release(self) -> None:
-        """Give it back as if it had not been delivered; see `tickwheel.Message.release`."""
+        """Give it back as if it had not been delivered: pending at once, the attempt not counted. Raises LeaseLost."""
         await self._tickwheel._run(self._tickwheel._backend.release([self]))
 
     async def extend(self, duration: timedelta) -> datetime:
-        """Hold the lease longer; see `tickwheel.Message.extend`."""
+        """Hold the lease until ``duration`` from now, if that is later; answers when it ends. Raises LeaseLost."""
         await self._tickwheel._run(self._tickwheel._backend.extend([self], duration))
         return self.lease_until
 
 
 class Queue:
-    """A queue of a namespace; each method is that of `tickwheel.Queue`, awaited."""
+    """A queue of a namespace. Cheap to make; it belongs to the event loop of its client."""
 
     def __init__(self, tickwheel: "Tickwheel", name: str) -> None:
         self._tickwheel = tickwheel
@@ -59,12 +64,23 @@ class Queue:
         lease: timedelta | None = None,
         max_attempts: int | None = None,
     ) -> EnqueueResult:
-        """Add a message; see `tickwheel.Queue.enqueue`."""
+        """Add a message; the same again (same id and content) changes nothing.
+
+        ``delay`` or ``due`` is when it may first be delivered, by default now. ``deadline`` is its urgency, by default
+        `due`: the earliest is delivered first. ``lease`` and ``max_attempts`` override the queue's.
+        Raises InvalidArgument, PayloadTooLarge, IdConflict, QueueBlocked, QueueNotFound, OutOfMemory, Unavailable.
+        """
         new = NewMessage(payload, id, delay, due, deadline, metadata, lease, max_attempts)
-        return (await self._tickwheel._run(self._backend.enqueue_many(self.name, [new])))[0]
+        [result] = await self._tickwheel._run(self._backend.enqueue_many(self.name, [new]))
+        return result
 
     async def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
-        """Add many; see `tickwheel.Queue.enqueue_many`."""
+        """Add many, a round trip for each 250 messages of a shard; fewer with many pairs, or beyond 1 MiB.
+
+        One that is wrong in itself ends it before its part is sent; parts sent before stay. What only the server can
+        tell (IdConflict; InvalidArgument for a ``due`` more than five years ahead) comes after all others are added,
+        and the error's ``results`` say which. Any other error leaves open which are in; the same again is safe.
+        """
         return await self._tickwheel._run(self._backend.enqueue_many(self.name, messages))
 
     async def dequeue(
@@ -78,41 +94,59 @@ class Queue:
         request_id: str | None = None,
         consistency: str = "heads",
     ) -> list[Message]:
-        """Lease messages, earliest deadline first; see `tickwheel.Queue.dequeue`.
+        """Lease up to ``limit`` messages, earliest deadline first, of those that carry every pair of ``where``.
 
-        To cancel the task, by ``asyncio.timeout`` too, does not take back what was sent: messages may have been leased
-        by then, which stay so until their lease ends, and their attempt counts. So limit the time by ``wait``; or give
-        a ``request_id``, and repeat the call with the same one to get them.
+        ``wait`` is how long to sleep for the first one; without it an empty queue answers at once. ``worker`` names
+        the holder in `explain` and events. The same ``request_id`` (``slot:sequence``, the sequence growing with each
+        call of the slot) again within five minutes answers the same messages, as far as they are still held.
+        Over several shards the order is by heads at most 100 ms old, ``where`` or not; ``consistency="exact"`` asks all
+        of them first for the most urgent that match, which takes a round trip more.
+        Raises InvalidArgument, QueueBlocked, QueueConfigConflict (it has a sink), QueueNotFound, Unavailable.
+
+        asyncio: to cancel the task, by ``asyncio.timeout`` too, does not take back what was sent. Messages may have
+        been leased by then; they stay leased until their lease ends, and their attempt counts. Limit the time by
+        ``wait``; or give a ``request_id``, and repeat the call with the same one to get them.
         """
         options = DequeueOptions.parse(limit, where, lease, wait, worker, request_id, consistency)
         plan = self._backend.dequeue(self.name, options, Message)
         return self._tickwheel._attach_client(await self._tickwheel._run(plan))
 
     async def leased(self, id: str, token: bytes, exclusive_value: str | None = None) -> Message:
-        """A message that was dequeued elsewhere; see `tickwheel.Queue.leased`."""
+        """A message that was dequeued elsewhere, by the token of its lease: to finish or extend it from here.
+
+        Raises LeaseLost where the token no longer owns it, MessageNotFound, InvalidArgument.
+        """
         plan = self._backend.resume_lease(self.name, id, token, exclusive_value, Message)
-        return self._tickwheel._attach_client([await self._tickwheel._run(plan)])[0]
+        [message] = self._tickwheel._attach_client([await self._tickwheel._run(plan)])
+        return message
 
     async def complete_many(self, messages: Sequence[Message], results: Sequence[str | None] | None = None) -> None:
-        """Complete all; see `tickwheel.Queue.complete_many`."""
+        """Complete all, with a result for each. Raises LeaseLost, whose ``lost`` names those no longer held, after the
+        others are done.
+        """
         await self._tickwheel._run(self._backend.complete(messages, results))
 
     async def release_many(self, messages: Sequence[Message]) -> None:
-        """Release all; see `tickwheel.Queue.release_many`."""
+        """Release all; as `complete_many` where some are no longer held."""
         await self._tickwheel._run(self._backend.release(messages))
 
     async def extend_many(self, messages: Sequence[Message], duration: timedelta) -> None:
-        """Extend all; see `tickwheel.Queue.extend_many`."""
+        """Extend all, whose ``lease_until`` is the new one then; as `complete_many` where some are no longer held."""
         await self._tickwheel._run(self._backend.extend(messages, duration))
 
     async def cancel(self, id: str, exclusive_value: str | None = None, *, release: bool = False) -> Change:
-        """Cancel a message; see `tickwheel.Queue.cancel`."""
-        return (await self.cancel_many([id], exclusive_value, release=release))[0]
+        """Cancel a message that is not finished; again changes nothing.
+
+        A running one of an exclusive queue holds its value until its worker's next call or the end of its lease;
+        ``release`` frees it at once. Raises MessageNotFound, InvalidTransition, InvalidArgument.
+        """
+        [change] = await self.cancel_many([id], exclusive_value, release=release)
+        return change
 
     async def cancel_many(
         self, ids: Sequence[str], exclusive_value: str | None = None, *, release: bool = False
     ) -> list[Change]:
-        """Cancel many; see `tickwheel.Queue.cancel_many`."""
+        """Cancel all, of one exclusive value where the queue is exclusive; raises for the first that was refused."""
         return await self._tickwheel._run(self._backend.cancel_many(self.name, ids, exclusive_value, release))
 
     async def reschedule(
@@ -124,47 +158,50 @@ class Queue:
         due: datetime | None = None,
         deadline: datetime | timedelta | None = None,
     ) -> Change:
-        """Move a message in time; see `tickwheel.Queue.reschedule`."""
+        """Give a message that is not delivered yet a new due time, a new deadline, or both.
+
+        Raises MessageNotFound, InvalidTransition, InvalidArgument.
+        """
         plan = self._backend.reschedule(self.name, id, exclusive_value, delay, due, deadline)
         return await self._tickwheel._run(plan)
 
     async def redrive(self, id: str, exclusive_value: str | None = None) -> Change:
-        """Try an errored message again; see `tickwheel.Queue.redrive`."""
+        """Errored -> Pending, with attempts from zero. Raises MessageNotFound, InvalidTransition."""
         return await self._tickwheel._run(self._backend.redrive(self.name, id, exclusive_value))
 
     async def get(self, id: str, exclusive_value: str | None = None) -> MessageView:
-        """The message as it stands; see `tickwheel.Queue.get`."""
+        """The message as it stands. Raises MessageNotFound."""
         return await self._tickwheel._run(self._backend.get(self.name, id, exclusive_value))
 
     async def explain(self, id: str, exclusive_value: str | None = None) -> Explanation:
-        """Why the message is not running, and when it will; see `tickwheel.Queue.explain`."""
+        """Why the message is not running, and when it will. Raises MessageNotFound."""
         return await self._tickwheel._run(self._backend.explain(self.name, id, exclusive_value))
 
     async def messages(self, state: str | None = None) -> AsyncIterator[MessageView]:
-        """Walk over all messages of the queue; see `tickwheel.Queue.messages`."""
+        """Walk over all messages of the queue, of one state if asked; reads every message of the namespace."""
         pager = self._backend.pages(self.name, state)
         while not pager.ended:
             for message in await self._tickwheel._run(pager.next()):
                 yield message
 
     async def counts(self) -> dict[str, int]:
-        """How many messages are in each state; see `tickwheel.Queue.counts`."""
+        """How many messages are invisible, pending, running, completed, cancelled and errored."""
         return await self._tickwheel._run(self._backend.counts(self.name))
 
     async def lateness(self) -> Lateness:
-        """How late messages became deliverable; see `tickwheel.Queue.lateness`."""
+        """How late messages became deliverable, and how many missed their deadline."""
         return await self._tickwheel._run(self._backend.lateness(self.name))
 
     async def depth(self, where: Mapping[str, str] | None = None) -> int:
-        """How many messages are Pending; see `tickwheel.Queue.depth`."""
+        """How many messages are Pending, of those that carry every pair of ``where``."""
         return await self._tickwheel._run(self._backend.depth(self.name, where))
 
     async def forecast(self, minutes: int = 60) -> list[ForecastMinute]:
-        """What falls due in each of the coming minutes; see `tickwheel.Queue.forecast`."""
+        """What falls due in each of the coming minutes; the queue must have been created with ``forecast=True``."""
         return await self._tickwheel._run(self._backend.forecast(self.name, minutes))
 
     async def block(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
-        """Block enqueue, dequeue, or both; see `tickwheel.Queue.block`."""
+        """Block enqueue, dequeue, or both: they raise QueueBlocked, a dequeue that waits already within seconds."""
         return await self._tickwheel._run(self._backend.block(self.name, True, enqueue=enqueue, dequeue=dequeue))
 
     async def unblock(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:

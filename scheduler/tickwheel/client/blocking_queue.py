@@ -1,4 +1,6 @@
-"""A queue and its leased messages, blocking. Every decision is in the core; here plans are run."""
+# Generated from asyncio_queue.py by `make format` (scheduler/generate_blocking.py). Do not edit.
+
+"""The queue and the leased message of the blocking client."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -71,7 +73,8 @@ class Queue:
         Raises InvalidArgument, PayloadTooLarge, IdConflict, QueueBlocked, QueueNotFound, OutOfMemory, Unavailable.
         """
         new = NewMessage(payload, id, delay, due, deadline, metadata, lease, max_attempts)
-        return self._tickwheel._run(self._backend.enqueue_many(self.name, [new]))[0]
+        [result] = self._tickwheel._run(self._backend.enqueue_many(self.name, [new]))
+        return result
 
     def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
         """Add many, a round trip for each 250 messages of a shard; fewer with many pairs, or beyond 1 MiB.
@@ -112,7 +115,8 @@ class Queue:
         Raises LeaseLost where the token no longer owns it, MessageNotFound, InvalidArgument.
         """
         plan = self._backend.resume_lease(self.name, id, token, exclusive_value, Message)
-        return self._tickwheel._attach_client([self._tickwheel._run(plan)])[0]
+        [message] = self._tickwheel._attach_client([self._tickwheel._run(plan)])
+        return message
 
     def complete_many(self, messages: Sequence[Message], results: Sequence[str | None] | None = None) -> None:
         """Complete all, with a result for each. Raises LeaseLost, whose ``lost`` names those no longer held, after the
@@ -134,7 +138,8 @@ class Queue:
         A running one of an exclusive queue holds its value until its worker's next call or the end of its lease;
         ``release`` frees it at once. Raises MessageNotFound, InvalidTransition, InvalidArgument.
         """
-        return self.cancel_many([id], exclusive_value, release=release)[0]
+        [change] = self.cancel_many([id], exclusive_value, release=release)
+        return change
 
     def cancel_many(
         self, ids: Sequence[str], exclusive_value: str | None = None, *, release: bool = False
@@ -155,7 +160,8 @@ class Queue:
 
         Raises MessageNotFound, InvalidTransition, InvalidArgument.
         """
-        return self._tickwheel._run(self._backend.reschedule(self.name, id, exclusive_value, delay, due, deadline))
+        plan = self._backend.reschedule(self.name, id, exclusive_value, delay, due, deadline)
+        return self._tickwheel._run(plan)
 
     def redrive(self, id: str, exclusive_value: str | None = None) -> Change:
         """Errored -> Pending, with attempts from zero. Raises MessageNotFound, InvalidTransition."""
