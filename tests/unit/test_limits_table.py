@@ -65,7 +65,7 @@ SERVICE_ROWS = {
 }
 SERVICE_DEFAULTS = {
     "calls that wait (dequeues with a wait, streams)": f"{limits.WAITING_CALLS:,}",
-    "calls in flight": f"{limits.OTHER_CALLS:,}, without those that wait",
+    "calls in flight": f"{limits.OTHER_CALLS:,}, not counting those that wait",
     "connections": f"{limits.CONNECTIONS:,}",
 }
 
