@@ -57,7 +57,7 @@ def closed_loop(target: str, path: str, requests: Sequence[bytes], in_flight: in
         answered = 0
         while answered < len(requests):
             for key, _ in readable.select():
-                count = key.data.answered()
+                count = key.data.receive_answers()
                 answered += count
                 key.data.send(_take(waiting, count))
         seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu

@@ -61,3 +61,11 @@ class Scale:
 
     def runs(self, full: int = 5) -> int:
         return 1 if self.quick else full
+
+    @property
+    def warmup_runs(self) -> int:
+        """Runs before those that count."""
+        return 0 if self.quick else 1
+
+    def sizes(self, full: Sequence[int], quick: int) -> list[int]:
+        return [quick] if self.quick else list(full)

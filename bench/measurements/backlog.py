@@ -19,7 +19,7 @@ QUEUE = "later"
 
 def backlog(scale: Scale) -> list[Measurement]:
     """The servers with few, more and many are there at once and take turns, so that a noisy machine is noisy to all."""
-    sizes = [scale.size(full, quick) for full, quick in ((30_000, 300), (300_000, 3_000), (3_000_000, 30_000))]
+    sizes = [scale.size(full, quick) for full, quick in ((30_000, 100), (300_000, 1_000), (3_000_000, 5_000))]
     lives, runs = scale.size(20_000, 200), scale.runs()
     costs: dict[int, list[float]] = {size: [] for size in sizes}
     began = time.perf_counter()
@@ -31,8 +31,9 @@ def backlog(scale: Scale) -> list[Measurement]:
             )
             _fill(shards[size], size)
         filled_s = time.perf_counter() - began
-        for shard in shards.values():
-            cost_of_lives(shard, 100)
+        for _ in range(scale.warmup_runs):
+            for shard in shards.values():
+                cost_of_lives(shard, 100)
         for _ in range(runs):
             for size, shard in shards.items():
                 costs[size].append(cost_of_lives(shard, lives).total_us)

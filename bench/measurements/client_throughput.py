@@ -20,7 +20,7 @@ def client_rates(scale: Scale) -> list[Measurement]:
     finished: list[float] = []
     client: dict[str, list[float]] = {"enqueue": [], "dequeue and complete": []}
     with BenchServer() as server, Tickwheel(server.url, drive=False) as tickwheel:
-        for run in range(scale.runs() + 1):
+        for run in range(scale.runs() + scale.warmup_runs):
             queue = tickwheel.create_queue(f"{QUEUE}-{run}")
             began, cpu = time.perf_counter(), time.process_time()
             for _ in range(0, count, BATCH):
@@ -47,7 +47,7 @@ def client_rates(scale: Scale) -> list[Measurement]:
             "client_enqueue",
             "one client: enqueue_many, immediate messages",
             "/s",
-            enqueued[1:],
+            enqueued[-scale.runs() :],
             50_000,
             at_least=True,
             details=details,
@@ -56,7 +56,7 @@ def client_rates(scale: Scale) -> list[Measurement]:
             "client_finish",
             "one client: dequeue + complete_many",
             "/s",
-            finished[1:],
+            finished[-scale.runs() :],
             35_000,
             at_least=True,
             details=details,
@@ -72,9 +72,10 @@ def delayed_lives(scale: Scale) -> list[Measurement]:
     client_us: list[float] = []
     server_us: list[float] = []
     with BenchServer() as server, Tickwheel(server.url, drive=True) as tickwheel:
-        for run in range(scale.runs() + 1):
+        for run in range(scale.runs() + scale.warmup_runs):
             queue = tickwheel.create_queue(f"{QUEUE}-{run}")
-            lives = count if run else count // 10
+            counts = run >= scale.warmup_runs
+            lives = count if counts else count // 10
             began, cpu, server_cpu = time.perf_counter(), time.process_time(), server.cpu_us()
             sent = done = 0
             while done < lives:
@@ -86,7 +87,7 @@ def delayed_lives(scale: Scale) -> list[Measurement]:
                 while done < lives and (messages := queue.dequeue(BATCH, wait=wait)):
                     queue.complete_many(messages)
                     done += len(messages)
-            if run:
+            if counts:
                 rates.append(lives / (time.perf_counter() - began))
                 client_us.append((time.process_time() - cpu) / lives * 1e6)
                 server_us.append((server.cpu_us() - server_cpu) / lives)

@@ -36,13 +36,13 @@ def durability(scale: Scale) -> list[Measurement]:
             tickwheel = stack.enter_context(Tickwheel(url, durability=level, drive=False))
             queues[name] = tickwheel.create_queue("costs")
         # Taking turns, so that what the machine does meanwhile meets all of them; the first turn warms up.
-        for turn in range(scale.runs() + 1):
+        for turn in range(scale.runs() + scale.warmup_runs):
             for name, queue in queues.items():
                 taken = [_enqueue(queue) for _ in range(alone)]
                 began = time.perf_counter()
                 for _ in range(0, batched, BATCH):
                     queue.enqueue_many([NewMessage(PAYLOAD) for _ in range(BATCH)])
-                if turn:
+                if turn >= scale.warmup_runs:
                     rates[name].append(batched / (time.perf_counter() - began))
                     medians[name].append(median(taken))
                     worst[name].append(quantiles(taken, n=100)[98])

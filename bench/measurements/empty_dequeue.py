@@ -32,7 +32,7 @@ FIRST = "the first"
 def empty_dequeue(scale: Scale) -> list[Measurement]:
     """Every call is sent after the answer to the one before. The kinds take turns in short blocks: what a call costs
     depends on which cores the kernel has put client and server, and that changes in between."""
-    blocks = scale.size(20, 1)
+    blocks, block = scale.size(20, 1), scale.size(BLOCK, 10)
     worst: list[float] = []
     first: list[float] = []
     asleep_ratios: list[float] = []
@@ -42,14 +42,14 @@ def empty_dequeue(scale: Scale) -> list[Measurement]:
         for call in calls.values():
             call()
         for _ in range(scale.runs()):
-            asleep_ratios.append(_max_ratio(_measure_in_turns(server, calls, max(1, blocks // 4))))
+            asleep_ratios.append(_max_ratio(_measure_in_turns(server, calls, max(1, blocks // 4), block)))
             with keep_cores_busy():
-                costs_us = _measure_in_turns(server, calls, blocks)
+                costs_us = _measure_in_turns(server, calls, blocks, block)
             for name, us in costs_us.items():
                 costs.setdefault(name, []).append(us)
             worst.append(_max_ratio(costs_us))
             first.append(_max_ratio(costs_us, FIRST))
-        walks = _walk_costs(server, tickwheel)
+        walks = _walk_costs(server, tickwheel, block)
     return [
         Measurement(
             "empty",
@@ -58,7 +58,7 @@ def empty_dequeue(scale: Scale) -> list[Measurement]:
             worst,
             3,
             details={
-                "calls_of_a_kind": blocks * BLOCK,
+                "calls_of_a_kind": blocks * block,
                 "us": {name: round(median(us), 2) for name, us in costs.items()},
                 "value_is": "the dearest kind of each run, all but the first after a message",
                 "cores": "kept awake: where they sleep between calls a PING takes the server five times as much",
@@ -97,20 +97,20 @@ def _max_ratio(costs_us: dict[str, float], which: str = "") -> float:
     return max(chosen.values()) / costs_us["PING"]
 
 
-def _measure_in_turns(server: BenchServer, calls: Calls, blocks: int) -> dict[str, float]:
+def _measure_in_turns(server: BenchServer, calls: Calls, blocks: int, block: int) -> dict[str, float]:
     """Microseconds of one call of each kind: the median of its blocks."""
     samples: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(blocks):
         for name, call in calls.items():
             call()
             before = server.process_cpu_us()
-            for _ in range(BLOCK):
+            for _ in range(block):
                 assert not isinstance(answer := call(), list) or name == "PING" or answer == []
-            samples[name].append((server.process_cpu_us() - before) / BLOCK)
+            samples[name].append((server.process_cpu_us() - before) / block)
     return {name: median(us) for name, us in samples.items()}
 
 
-def _walk_costs(server: BenchServer, tickwheel: Tickwheel) -> dict[str, float]:
+def _walk_costs(server: BenchServer, tickwheel: Tickwheel, calls: int) -> dict[str, float]:
     """What an empty dequeue costs that must look through the messages of a pair: each has one of two, and none both."""
     costs_us = {}
     for kind, exclusive_key in (("plain", None), ("exclusive", "project")):
@@ -120,7 +120,7 @@ def _walk_costs(server: BenchServer, tickwheel: Tickwheel) -> dict[str, float]:
             for n in range(PENDING)
         )
         before = server.process_cpu_us()
-        for _ in range(BLOCK):
+        for _ in range(calls):
             assert queue.dequeue(where=NEVER_MEET) == []
-        costs_us[kind] = round((server.process_cpu_us() - before) / BLOCK, 1)
+        costs_us[kind] = round((server.process_cpu_us() - before) / calls, 1)
     return costs_us

@@ -57,7 +57,7 @@ def filtered_dequeue(scale: Scale) -> list[Measurement]:
         queue = tickwheel.create_queue("filtered")
         _fill_plain(queue, pending, kinds)
         timer = CallTimer(server)
-        for run in range(scale.runs() + 1):
+        for run in range(scale.runs() + scale.warmup_runs):
             for limit in LIMITS:
                 calls = min(CALLS, pending // kinds // (2 * limit))
                 filters: dict[str, dict[str, str] | None] = {

@@ -61,7 +61,7 @@ def memory(scale: Scale) -> list[Measurement]:
 
 def pairs(scale: Scale) -> list[Measurement]:
     """A metadata pair of a pending message: messages with pairs against as many without, on servers of their own."""
-    sizes = [scale.size(full, 400) for full in SIZES]
+    sizes = scale.sizes(SIZES, 400)
     per_pair: dict[int, list[float]] = {1: [], 5: []}
     for count in sizes:
         plain = _pending(count, 0)
@@ -103,7 +103,7 @@ def _pending(count: int, number: int) -> int:
 
 def cancelled_memory(scale: Scale) -> list[Measurement]:
     """An order time-out of 15 minutes, cancelled two minutes after it was made: while kept, and until its time."""
-    sizes = [scale.size(full, 400) for full in SIZES]
+    sizes = scale.sizes(SIZES, 400)
     delay, paid_after_ms = timedelta(minutes=15), 120_000
     retained: list[float] = []
     after: list[float] = []

@@ -27,11 +27,11 @@ def shards(scale: Scale) -> list[Measurement]:
                 ManualTimeShard(server, history=HISTORY, shards=scale.size(count, few))
             )
         # Taking turns, so that what the machine does meanwhile meets all of them; the first turn warms up.
-        for turn in range(scale.runs(3) + 1):
+        for turn in range(scale.runs(3) + scale.warmup_runs):
             for count, namespace in namespaces.items():
                 batch = scale.size(BATCH, 10) * namespace.shards
                 cost = cost_of_lives(namespace, scale.size(LIVES, 120), batch=batch)
-                if turn:
+                if turn >= scale.warmup_runs:
                     dense[count].append(cost.total_us)
                     sparse[count].append(cost_of_lives(namespace, scale.size(5_000, 100)).total_us)
     details = {
