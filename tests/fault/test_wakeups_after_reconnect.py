@@ -13,7 +13,7 @@ from tests.fault.faulty_server import FaultyServer
 from tests.property.mutants import Mutant, sow
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import Forbidden, Message, NewMessage, Tickwheel, aio
-from tickwheel.redis import wakeup_task, wakeup_thread
+from tickwheel.redis import subscriptions
 from tickwheel.redis.wait_list import WaitList
 
 pytestmark = pytest.mark.fault
@@ -29,8 +29,7 @@ SILENT = Mutant("nobody is woken", "_transition", "call('SPUBLISH', wake, made_r
 def _nothing_else_wakes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No message, no backstop, and no second try to subscribe where the first was refused."""
     monkeypatch.setattr(WaitList, "sweep", lambda _: None)
-    for waking in (wakeup_thread, wakeup_task):
-        monkeypatch.setattr(waking, "REFUSED_S", LONG.total_seconds())
+    monkeypatch.setattr(subscriptions, "REFUSED_S", LONG.total_seconds())
     with sow(SILENT, tmp_path):
         yield
 

@@ -17,6 +17,17 @@ HALVES = [[0, 9_999, [b"a", 1]], [10_000, HASH_SLOTS - 1, [b"b", 2]]]
 ZERO, ONE = b"work-0", b"work-1"
 
 
+class Confirmation:
+    """Stands in for an event: enters its queue in a list once it is set."""
+
+    def __init__(self, queue: str, stand: list[str]) -> None:
+        self._queue = queue
+        self._stand = stand
+
+    def set(self) -> None:
+        self._stand.append(self._queue)
+
+
 class Heard:
     """Subscriptions of one queue, and what was made of the servers' messages."""
 
@@ -27,10 +38,14 @@ class Heard:
         self.stand: list[str] = []
         self.woken = 0
         self.waiters.add("work", self._woken)
-        self.of = Subscriptions(
-            self.topology, self.waiters, lambda queue: [f"{queue}-0", f"{queue}-1"], self.stand.append
+        self.of: Subscriptions[Confirmation] = Subscriptions(
+            self.topology, self.waiters, lambda queue: [f"{queue}-0", f"{queue}-1"]
         )
-        self.of.add("work")
+        self.add("work")
+
+    def add(self, queue: str) -> None:
+        """Somebody waits for the queue."""
+        self.of.add(queue, Confirmation(queue, self.stand))
 
     def _woken(self) -> None:
         self.woken += 1
@@ -96,7 +111,7 @@ def test_a_server_that_passes_a_subscription_on_is_believed(heard: Heard) -> Non
 
 
 def test_all_look_once_when_everything_of_a_lost_server_stands_again(heard: Heard) -> None:
-    heard.of.add("other")
+    heard.add("other")
     heard.subscribed()
     heard.of.on_connection_lost(A)
     [(server, channels)] = heard.of.missing_by_server().items()
@@ -118,5 +133,5 @@ def test_all_stand_once_nothing_is_unconfirmed_or_interrupted(heard: Heard) -> N
     assert not heard.of.all_confirmed
     heard.subscribed()
     assert heard.of.all_confirmed
-    heard.of.add("other")
+    heard.add("other")
     assert not heard.of.all_confirmed

@@ -4,34 +4,45 @@ A channel belongs to its shard's slot. When that moves, its server takes the sub
 """
 
 import logging
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from redis.exceptions import AskError
 
+from tickwheel.redis.replies import permanent_error, raise_if_permanent
 from tickwheel.redis.topology import Topology, hash_slot, node_name
-from tickwheel.redis.wait_list import WaitList
+from tickwheel.redis.wait_list import RECONNECT_S, REFUSED_S, SWEEP_S, WaitList
 from tickwheel.runtime.log_throttle import LogThrottle
 
 _log = logging.getLogger("tickwheel")
 
 
-class Subscriptions:
-    """Of one process. `add` and `wanted` under one lock; all else is for the thread or task that listens."""
+class Event(Protocol):
+    """An event of threading or asyncio."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        waiters: WaitList,
-        channels: Callable[[str], list[str]],
-        on_confirmed: Callable[[str], None],
-    ) -> None:
-        """``channels`` names a queue's, one for each shard; ``stands`` is told of a queue whose all are confirmed."""
+    def set(self) -> None: ...
+
+
+E = TypeVar("E", bound=Event)
+
+
+class Subscriptions(Generic[E]):
+    """The subscriptions of one process, and what the listening thread and the listening task have in common.
+
+    The caller holds one lock in `add`, `confirmation` and `missing_by_server`. All else is for the listener.
+    """
+
+    def __init__(self, topology: Topology, waiters: WaitList, channels: Callable[[str], list[str]]) -> None:
+        """``channels`` returns the names of a queue's channels, one for each shard."""
         self.slots_stale = False
         self._topology = topology
         self._waiters = waiters
         self._channels = channels
-        self._on_confirmed = on_confirmed
+        # By queue, set once all of its channels are confirmed, or the server has refused a subscription.
+        self._confirmations: dict[str, E] = {}
+        self._error: Exception | None = None
+        self._last_sweep = 0.0
         # By channel: its queue and shard; where it was subscribed to last. By queue, channels not confirmed so far.
         self._queue_shard_by_channel: dict[bytes, tuple[str, int]] = {}
         self._server_by_channel: dict[bytes, str] = {}
@@ -45,8 +56,13 @@ class Subscriptions:
         """Whether nothing is interrupted, and every channel of every queue was confirmed."""
         return not self._interrupted and not any(list(self._unconfirmed.values()))
 
-    def add(self, queue: str) -> None:
-        """Somebody waits for the queue."""
+    def confirmation(self, queue: str) -> E | None:
+        """Return the event of a queue that was added before."""
+        return self._confirmations.get(queue)
+
+    def add(self, queue: str, confirmed: E) -> None:
+        """Subscribe to a queue from now on, and set the event once all of its channels are confirmed."""
+        self._confirmations[queue] = confirmed
         channels = {channel.encode(): (queue, shard) for shard, channel in enumerate(self._channels(queue))}
         self._unconfirmed[queue] = set(channels)
         self._queue_shard_by_channel |= channels
@@ -69,12 +85,47 @@ class Subscriptions:
         """Log what keeps wake-ups away, once in a while. That they come again is logged when all stand."""
         _log.log(self._log_throttle.level(problem), "%s", problem)
 
+    def check(self) -> None:
+        """Raise what the server refused a subscription with, if that is permanent."""
+        raise_if_permanent(self._error)
+
+    def release_all(self) -> None:
+        """End every wait, for a confirmation or for a wake-up."""
+        for confirmed in list(self._confirmations.values()):
+            confirmed.set()
+        self._waiters.wake_all()
+
+    def seconds_to_sweep(self) -> float:
+        return max(self._last_sweep + SWEEP_S - time.monotonic(), 0)
+
+    def sweep_if_due(self) -> None:
+        """Wake one waiter of each queue, about once a second."""
+        if self.seconds_to_sweep() == 0:
+            self._waiters.sweep()
+            self._last_sweep = time.monotonic()
+
+    def on_slots_unknown(self, error: Exception) -> float:
+        """No server returned the map of the cluster. Return the seconds to wait before the next attempt."""
+        self.log_problem(f"wake-ups interrupted, where to subscribe is not known: {error}")
+        return RECONNECT_S
+
+    def on_error(self, server: str, error: Exception) -> float:
+        """The connection to a server failed, or the server refused a subscription. Return the seconds to wait."""
+        self.on_connection_lost(server)
+        self.log_problem(f"wake-ups interrupted, subscribing again: {error}")
+        self._error = error
+        if permanent_error(error) is None:
+            return RECONNECT_S
+        self.release_all()
+        return REFUSED_S
+
     def on_connection_lost(self, server: str) -> None:
         """The connection to a server is gone, or there was none to be had."""
         self._forget([channel for channel, at in self._server_by_channel.items() if at == server])
 
     def on_message(self, server: str, message: Any) -> None:
         """A message of the server's, or its answer to a subscription."""
+        self._error = None
         kind, channel, data = message
         queue, _ = self._queue_shard_by_channel[channel]
         if kind == b"smessage":
@@ -103,7 +154,7 @@ class Subscriptions:
     def _mark_confirmed(self, queue: str, channel: bytes) -> None:
         self._unconfirmed[queue].discard(channel)
         if not self._unconfirmed[queue]:
-            self._on_confirmed(queue)
+            self._confirmations[queue].set()
         if channel in self._interrupted:
             self._interrupted.remove(channel)
             if not any(

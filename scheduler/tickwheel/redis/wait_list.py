@@ -26,6 +26,30 @@ class Waiter:
         self._hops = 0
 
 
+class WaiterHandle:
+    """The waiter of one call; a thread or a task sleeps until ``notify``."""
+
+    def __init__(self, waiters: "WaitList", queue: str, notify: Callable[[], None], check: Callable[[], None]) -> None:
+        """``check`` raises what the server refused the subscription with."""
+        self._waiters = waiters
+        self._check = check
+        self._waiter = waiters.add(queue, notify)
+
+    def wake(self) -> None:
+        """End the sleep, whatever the queue has."""
+        self._waiter.notify()
+
+    def forward(self) -> None:
+        self._waiters.forward(self._waiter)
+
+    def unsubscribe(self) -> None:
+        self._waiters.remove(self._waiter)
+
+    def _consume(self) -> None:
+        self._waiters.consume(self._waiter)
+        self._check()
+
+
 class WaitList:
     """The waiters of a process. Safe to use from many threads; its lock is never held while anything is sent."""
 

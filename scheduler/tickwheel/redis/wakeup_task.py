@@ -1,7 +1,6 @@
 """Hears wake-ups for the tasks of an event loop: one task, started by the first that waits; a connection a server."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast
@@ -9,19 +8,17 @@ from typing import Any, cast
 from redis.exceptions import AskError
 
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools, read_answer
-from tickwheel.redis.replies import CONNECTION_ERRORS, permanent_error, raise_if_permanent
+from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
-from tickwheel.redis.wait_list import CONFIRM_S, RECONNECT_S, REFUSED_S, SWEEP_S, WaitList
+from tickwheel.redis.wait_list import CONFIRM_S, WaiterHandle, WaitList
 
 
-class TaskWaiter:
+class TaskWaiter(WaiterHandle):
     """A task that sleeps until its queue has something for it."""
 
     def __init__(self, waiters: WaitList, queue: str, check: Callable[[], None]) -> None:
         self._event = asyncio.Event()
-        self._waiters = waiters
-        self._check = check
-        self._waiter = waiters.add(queue, self._event.set)
+        super().__init__(waiters, queue, self._event.set, check)
 
     async def wait(self, seconds: float) -> None:
         """Sleep until woken, or for so many seconds. Raises what the server refused the subscription with."""
@@ -33,18 +30,7 @@ class TaskWaiter:
             pass
         finally:
             self._event.clear()
-        self._waiters.consume(self._waiter)
-        self._check()
-
-    def wake(self) -> None:
-        """Let this one look, whatever there is."""
-        self._event.set()
-
-    def forward(self) -> None:
-        self._waiters.forward(self._waiter)
-
-    def unsubscribe(self) -> None:
-        self._waiters.remove(self._waiter)
+        self._consume()
 
 
 class WakeupTask:
@@ -53,14 +39,11 @@ class WakeupTask:
     def __init__(self, servers: AsyncConnectionPools, channels: Callable[[str], list[str]]) -> None:
         self._servers = servers
         self._waiters = WaitList()
-        self._queues: dict[str, asyncio.Event] = {}
-        self._subscriptions = Subscriptions(servers.topology, self._waiters, channels, self._on_confirmed)
+        self._subscriptions: Subscriptions[asyncio.Event] = Subscriptions(servers.topology, self._waiters, channels)
         # By server, its connection and what is being read from it.
         self._connections: dict[str, Any] = {}
         self._reading: dict[str, asyncio.Future[Any]] = {}
         self._interrupted = asyncio.Event()
-        self._last_sweep = 0.0
-        self._error: Exception | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -83,10 +66,10 @@ class WakeupTask:
 
         Raises Forbidden, or another TickwheelError, where the server refuses the subscription.
         """
-        confirmed = self._queues.get(queue)
+        confirmed = self._subscriptions.confirmation(queue)
         if confirmed is None:
-            confirmed = self._queues[queue] = asyncio.Event()
-            self._subscriptions.add(queue)
+            confirmed = asyncio.Event()
+            self._subscriptions.add(queue, confirmed)
             self._interrupted.set()
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="tickwheel-wake")
@@ -95,8 +78,8 @@ class WakeupTask:
                 await confirmed.wait()
         except TimeoutError:
             self._subscriptions.log_problem(f"no subscription to queue {queue!r} yet: a dequeue waits for the sweep")
-        self._check()
-        return TaskWaiter(self._waiters, queue, self._check)
+        self._subscriptions.check()
+        return TaskWaiter(self._waiters, queue, self._subscriptions.check)
 
     def wake_all(self) -> None:
         """Let everybody who waits look once."""
@@ -111,9 +94,7 @@ class WakeupTask:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        for confirmed in self._queues.values():
-            confirmed.set()
-        self._waiters.wake_all()
+        self._subscriptions.release_all()
 
     async def _run(self) -> None:
         try:
@@ -121,18 +102,10 @@ class WakeupTask:
                 await self._subscribe_missing()
                 for server in await self._wait_readable():
                     await self._on_server(server, self._on_reader_done)
-                if time.monotonic() - self._last_sweep >= SWEEP_S:
-                    self._waiters.sweep()
-                    self._last_sweep = time.monotonic()
+                self._subscriptions.sweep_if_due()
         finally:
             for server in list(self._connections):
                 await self._close_connection(server)
-
-    def _check(self) -> None:
-        raise_if_permanent(self._error)
-
-    def _on_confirmed(self, queue: str) -> None:
-        self._queues[queue].set()
 
     async def _subscribe_missing(self) -> None:
         """Subscribe to what is not subscribed to, where it belongs."""
@@ -141,8 +114,7 @@ class WakeupTask:
                 await self._servers.refresh_slots()
                 self._subscriptions.slots_stale = False
             except CONNECTION_ERRORS as error:
-                self._subscriptions.log_problem(f"wake-ups interrupted, where to subscribe is not known: {error}")
-                await asyncio.sleep(RECONNECT_S)
+                await asyncio.sleep(self._subscriptions.on_slots_unknown(error))
         for server, channels in self._subscriptions.missing_by_server().items():
             await self._on_server(server, partial(self._subscribe, channels))
 
@@ -151,17 +123,9 @@ class WakeupTask:
         try:
             await work(server)
         except CONNECTION_ERRORS as error:
-            self._subscriptions.on_connection_lost(server)
+            pause = self._subscriptions.on_error(server, error)
             await self._close_connection(server)
-            self._subscriptions.log_problem(f"wake-ups interrupted, subscribing again: {error}")
-            self._error = error
-            if permanent_error(error) is None:
-                await asyncio.sleep(RECONNECT_S)
-                return
-            for confirmed in self._queues.values():
-                confirmed.set()
-            self._waiters.wake_all()
-            await asyncio.sleep(REFUSED_S)
+            await asyncio.sleep(pause)
 
     async def _subscribe(self, channels: list[bytes], server: str) -> None:
         connection = self._connections.get(server)
@@ -176,9 +140,9 @@ class WakeupTask:
         """The servers that have said something that is no message, after a while at most."""
         interrupted = asyncio.ensure_future(self._interrupted.wait())
         try:
-            rest = max(self._last_sweep + SWEEP_S - time.monotonic(), 0)
             waited = [interrupted, *self._reading.values()]
-            await asyncio.wait(waited, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
+            seconds = self._subscriptions.seconds_to_sweep()
+            await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             interrupted.cancel()
         self._interrupted.clear()
@@ -189,7 +153,6 @@ class WakeupTask:
         connection = self._connections[server]
         while not isinstance(message := cast(Any, await read_answer(connection)), Exception):
             self._subscriptions.on_message(server, message)
-            self._error = None
             if message[0] != b"smessage":
                 self._interrupted.set()
         return message

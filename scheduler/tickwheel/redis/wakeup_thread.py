@@ -3,7 +3,6 @@
 import select
 import socket
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,36 +10,23 @@ from typing import Any
 from redis.exceptions import AskError
 
 from tickwheel.redis.pools import ConnectionPools, read_answer
-from tickwheel.redis.replies import CONNECTION_ERRORS, permanent_error, raise_if_permanent
+from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
-from tickwheel.redis.wait_list import CONFIRM_S, RECONNECT_S, REFUSED_S, SWEEP_S, WaitList
+from tickwheel.redis.wait_list import CONFIRM_S, SWEEP_S, WaiterHandle, WaitList
 
 
-class ThreadWaiter:
+class ThreadWaiter(WaiterHandle):
     """A thread that sleeps until its queue has something for it."""
 
     def __init__(self, waiters: WaitList, queue: str, check: Callable[[], None]) -> None:
         self._event = threading.Event()
-        self._waiters = waiters
-        self._check = check
-        self._waiter = waiters.add(queue, self._event.set)
+        super().__init__(waiters, queue, self._event.set, check)
 
     def wait(self, seconds: float) -> None:
         """Sleep until woken, or for so many seconds. Raises what the server refused the subscription with."""
         self._event.wait(seconds)
         self._event.clear()
-        self._waiters.consume(self._waiter)
-        self._check()
-
-    def wake(self) -> None:
-        """Let this one look, whatever there is."""
-        self._event.set()
-
-    def forward(self) -> None:
-        self._waiters.forward(self._waiter)
-
-    def unsubscribe(self) -> None:
-        self._waiters.remove(self._waiter)
+        self._consume()
 
 
 class WakeupThread:
@@ -50,13 +36,10 @@ class WakeupThread:
         self._servers = servers
         self._waiters = WaitList()
         self._lock = threading.Lock()
-        self._queues: dict[str, threading.Event] = {}
-        self._subscriptions = Subscriptions(servers.topology, self._waiters, channels, self._on_confirmed)
+        self._subscriptions: Subscriptions[threading.Event] = Subscriptions(servers.topology, self._waiters, channels)
         self._connections: dict[str, Any] = {}
         # One end wakes the thread at the other.
         self._interrupt_sockets: tuple[socket.socket, socket.socket] | None = None
-        self._last_sweep = 0.0
-        self._error: Exception | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
 
@@ -68,11 +51,11 @@ class WakeupThread:
         with self._lock:
             if self._stopped.is_set():
                 # The client is closed, and says so to the next call.
-                return ThreadWaiter(self._waiters, queue, self._check)
-            confirmed = self._queues.get(queue)
+                return ThreadWaiter(self._waiters, queue, self._subscriptions.check)
+            confirmed = self._subscriptions.confirmation(queue)
             if confirmed is None:
-                confirmed = self._queues[queue] = threading.Event()
-                self._subscriptions.add(queue)
+                confirmed = threading.Event()
+                self._subscriptions.add(queue, confirmed)
                 self._interrupt_wait()
             if self._thread is None:
                 self._interrupt_sockets = socket.socketpair()
@@ -80,8 +63,8 @@ class WakeupThread:
                 thread.start()
                 self._thread = thread
         confirmed.wait(CONFIRM_S)
-        self._check()
-        return ThreadWaiter(self._waiters, queue, self._check)
+        self._subscriptions.check()
+        return ThreadWaiter(self._waiters, queue, self._subscriptions.check)
 
     def stop(self) -> None:
         """End the thread, and wake everybody."""
@@ -89,8 +72,7 @@ class WakeupThread:
             self._stopped.set()
             thread, self._thread = self._thread, None
             self._interrupt_wait()
-            for confirmed in self._queues.values():
-                confirmed.set()
+            self._subscriptions.release_all()
         if thread is not None:
             thread.join()
         self._waiters.wake_all()
@@ -101,9 +83,7 @@ class WakeupThread:
                 self._subscribe_missing()
                 for server in self._wait_readable():
                     self._on_server(server, self._read_messages)
-                if time.monotonic() - self._last_sweep >= SWEEP_S:
-                    self._waiters.sweep()
-                    self._last_sweep = time.monotonic()
+                self._subscriptions.sweep_if_due()
         finally:
             for connection in self._connections.values():
                 connection.disconnect()
@@ -112,12 +92,6 @@ class WakeupThread:
                 for end in self._interrupt_sockets:
                     end.close()
                 self._interrupt_sockets = None
-
-    def _check(self) -> None:
-        raise_if_permanent(self._error)
-
-    def _on_confirmed(self, queue: str) -> None:
-        self._queues[queue].set()
 
     def _interrupt_wait(self) -> None:
         if self._interrupt_sockets is not None:
@@ -130,8 +104,7 @@ class WakeupThread:
                 self._servers.refresh_slots()
                 self._subscriptions.slots_stale = False
             except CONNECTION_ERRORS as error:
-                self._subscriptions.log_problem(f"wake-ups interrupted, where to subscribe is not known: {error}")
-                self._stopped.wait(RECONNECT_S)
+                self._stopped.wait(self._subscriptions.on_slots_unknown(error))
         with self._lock:
             missing = self._subscriptions.missing_by_server()
         for server, channels in missing.items():
@@ -142,21 +115,11 @@ class WakeupThread:
         try:
             work(server)
         except CONNECTION_ERRORS as error:
-            self._subscriptions.on_connection_lost(server)
             connection = self._connections.pop(server, None)
             if connection is not None:
                 connection.disconnect()
-            if self._stopped.is_set():
-                return
-            self._subscriptions.log_problem(f"wake-ups interrupted, subscribing again: {error}")
-            self._error = error
-            if permanent_error(error) is None:
-                self._stopped.wait(RECONNECT_S)
-                return
-            for confirmed in list(self._queues.values()):
-                confirmed.set()
-            self._waiters.wake_all()
-            self._stopped.wait(REFUSED_S)
+            if not self._stopped.is_set():
+                self._stopped.wait(self._subscriptions.on_error(server, error))
 
     def _subscribe(self, channels: list[bytes], server: str) -> None:
         connection = self._connections.get(server)
@@ -191,4 +154,3 @@ class WakeupThread:
                 raise message
             else:
                 self._subscriptions.on_message(server, message)
-                self._error = None
