@@ -19,8 +19,8 @@ T = TypeVar("T")
 class Request:
     """A script call or a plain command on one shard.
 
-    ``before`` is sent in one transaction with the call, ahead of it. ``again`` are the arguments for sending the call a
-    second time, where they differ. ``durable`` calls wait for the replicas that the client asked for.
+    ``prelude`` is sent in one transaction with the call, ahead of it. ``retry_args`` are the arguments for sending the
+    call a second time, if they differ. ``durable`` calls wait for the replicas that the client asked for.
     """
 
     shard: int
@@ -47,8 +47,8 @@ class Reply:
 class Round:
     """Requests that are sent together, in one round trip for each server. Answered with a Reply for each.
 
-    ``partly``: where servers answer, those that stay silent when asked again are not waited for: None for each of
-    theirs.
+    ``allow_partial``: if servers answer, those that stay silent when asked again are not waited for: None for each
+    of theirs.
     """
 
     requests: list[Request]
@@ -91,7 +91,7 @@ class Unsubscribe:
 
 @dataclass(slots=True)
 class RpcCall:
-    """A call of the gRPC service (`remote.methods`). Answered with its response.
+    """A call of the gRPC service (`rpc.methods`). Answered with its response.
 
     ``until``, in monotonic seconds, is when a call that waits is to be answered; sent again it waits only for the rest.
     """

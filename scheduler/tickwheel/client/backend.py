@@ -1,5 +1,5 @@
-"""All that a client can do with queues and messages, each as a plan: `direct` does it on the shards, `remote` asks a
-server of this product to.
+"""The operations of a client, each as a plan. `RedisBackend` carries them out on the shards, `GrpcBackend` calls the
+gRPC service.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The two ways of a client: to the servers that keep messages, or to a server of this product, which asks them."""
+"""Picks the backend and the executor for a client's URL: Redis or Valkey directly, or the gRPC service."""
 
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from tickwheel.redis.wakeup_thread import WakeupThread
 
 
 def select_backend(client_settings: ClientSettings, context: NamespaceContext) -> Backend:
-    """What the client can do, as plans."""
+    """Return the backend, which provides the client's operations as plans."""
     return (
         channel.create_backend(context)
         if client_settings.is_service
@@ -38,7 +38,7 @@ def with_tracing(backend: Backend) -> Backend:
 def blocking_executor(
     client_settings: ClientSettings, context: NamespaceContext, processes: LocalProcesses, server_url: str
 ) -> Any:
-    """What carries the plans out for any threads: SyncIO, or BlockingChannelIO."""
+    """Return what carries plans out for any threads: a RedisExecutor or a GrpcExecutor."""
     if client_settings.is_service:
         return channel.blocking_executor(client_settings)
     servers = ConnectionPools(server_url, client_settings.answer_s)
@@ -56,7 +56,7 @@ def blocking_executor(
 def asyncio_executor(
     client_settings: ClientSettings, context: NamespaceContext, processes: LocalProcesses, server_url: str
 ) -> Any:
-    """What carries them out in the tasks of the running event loop: AsyncIO, or AsyncChannelIO."""
+    """Return what carries plans out in the running event loop: an AsyncRedisExecutor or an AsyncGrpcExecutor."""
     if client_settings.is_service:
         return channel.asyncio_executor(client_settings)
     servers = AsyncConnectionPools(server_url, client_settings.answer_s)

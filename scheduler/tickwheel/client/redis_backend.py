@@ -23,7 +23,7 @@ M = TypeVar("M", bound=LeasedMessage)
 
 
 class RedisBackend:
-    """See `surface.Operations`."""
+    """See `Backend`."""
 
     def __init__(self, context: NamespaceContext, durability: Durability) -> None:
         self._context = context

@@ -1,4 +1,4 @@
-"""Plans carried out with asyncio: the same as `sync_io`, with `await` where it waits."""
+"""Plans carried out with asyncio: the same as `blocking_executor`, with `await`."""
 
 import asyncio
 from collections.abc import Callable
@@ -104,7 +104,7 @@ class AsyncRedisExecutor:
     ) -> list[Reply]:
         """Send requests, a pipeline to each server, again those without an answer, until all have one or time is up.
 
-        ``has_done``: the call that they belong to has had an effect before. ``partly`` as a Round's.
+        ``already_applied``: the call that they belong to has had an effect before. ``allow_partial`` as a Round's.
         """
         round_trip = RoundTrip(
             requests,

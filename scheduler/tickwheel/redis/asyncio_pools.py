@@ -1,4 +1,4 @@
-"""Connections to the servers of a URL, for asyncio: the same as `servers`, with `await`."""
+"""Connections to the servers of a URL, for asyncio: the same as `pools`, with `await`."""
 
 import asyncio
 from collections.abc import Collection
@@ -19,7 +19,7 @@ class AsyncConnectionPools:
     """The connections of one client, in one event loop."""
 
     def __init__(self, url: str, answer_s: float) -> None:
-        """``answer_s`` is how long a server may take for one answer, at most `servers.ANSWER_S`."""
+        """``answer_s`` is how long a server may take for one answer, at most `pools.ANSWER_S`."""
         self.topology = Topology(servers(url))
         self._url = url
         self._settings = settings(answer_s)
@@ -37,7 +37,7 @@ class AsyncConnectionPools:
         return pool
 
     async def acquire(self, server: str) -> Any:
-        """A connection to a server; `give` it back."""
+        """A connection to a server; `release` it."""
         connection = await self.pool(server).get_connection()
         # Its own limit for sending is a task for every call; to connect anew it needs one.
         connection.socket_timeout = None
@@ -68,7 +68,7 @@ class AsyncConnectionPools:
         return connection
 
     async def refresh_slots(self, unresponsive: Collection[str] = ()) -> None:
-        """Read the cluster's map from a server that answers, of those that were not ``silent`` first.
+        """Read the cluster's map from a server that answers, of those that were not ``unresponsive`` first.
 
         Raises what keeps the last of them from answering.
         """

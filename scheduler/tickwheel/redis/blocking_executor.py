@@ -84,7 +84,7 @@ class RedisExecutor:
     def round(self, requests: list[Request], already_applied: bool = False, allow_partial: bool = False) -> list[Reply]:
         """Send requests, a pipeline to each server, again those without an answer, until all have one or time is up.
 
-        ``has_done``: the call that they belong to has had an effect before. ``partly`` as a Round's.
+        ``already_applied``: the call that they belong to has had an effect before. ``allow_partial`` as a Round's.
         """
         round_trip = RoundTrip(
             requests,

@@ -49,7 +49,7 @@ class ConnectionPools:
         return connection
 
     def refresh_slots(self, unresponsive: Collection[str] = ()) -> None:
-        """Read the cluster's map from a server that answers, of those that were not ``silent`` first.
+        """Read the cluster's map from a server that answers, of those that were not ``unresponsive`` first.
 
         Raises what keeps the last of them from answering.
         """

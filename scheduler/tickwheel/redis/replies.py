@@ -53,7 +53,7 @@ class TemporaryError(Exception):
         self.on_other_server = on_other_server
 
 
-# A server may answer a new connection with an error, before any call: `refused` says whether it is for good.
+# A server may answer a new connection with an error, before any call: `permanent_error` says whether it is for good.
 CONNECTION_ERRORS = (TemporaryError, ResponseError, *LOST_CONNECTION)
 
 

@@ -17,7 +17,7 @@ log = logging.getLogger("tickwheel")
 class RetryBudget:
     """When a round that got no answer is sent again: exponential back-off with full jitter, until the time is up.
 
-    ``seldom`` is one for all rounds of a client: a server that is away for long fills no log.
+    ``log_throttle`` is one for all rounds of a client: a server that is away for long fills no log.
     """
 
     display_url: str

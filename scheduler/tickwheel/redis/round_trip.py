@@ -78,7 +78,7 @@ class RoundTrip:
         already_applied: bool = False,
         allow_partial: bool = False,
     ) -> None:
-        """``has_done``: rounds of the same call before this one have had an effect. ``partly`` as a Round's."""
+        """``already_applied``: earlier rounds of the same call have had an effect. ``allow_partial`` as a Round's."""
         self.replies: list[Reply | None] = [None] * len(requests)
         # Servers that gave no answer, and whether the map is to be read again: from another one.
         self.unresponsive: set[str] = set()

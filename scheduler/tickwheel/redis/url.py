@@ -74,7 +74,7 @@ def redact(url: str) -> str:
 
 
 def first_node_only(redacted_url: str) -> str:
-    """What `without_password` shows, without the servers of a cluster after the first: for a log."""
+    """What `redact` returns, without the servers of a cluster after the first: for a log."""
     return re.sub(r"^(rediss?\+cluster://[^,/?]*),[^/?]*", r"\1,…", redacted_url)
 
 

@@ -88,7 +88,7 @@ class WakeupTask:
     async def stop(self) -> None:
         """End the task, and wake everybody."""
         task, self._task = self._task, None
-        # Beside the cancellation, which redis-py may lose on the way (`AsyncIO.run`).
+        # Beside the cancellation, which redis-py may lose on the way (`AsyncRedisExecutor.run`).
         self._stopping = True
         self._interrupted.set()
         if task is not None:

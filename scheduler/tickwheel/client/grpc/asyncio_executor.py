@@ -1,4 +1,4 @@
-"""The same as `blocking_io` on a channel of an event loop."""
+"""Plans of calls of the service carried out on a channel of an event loop."""
 
 import asyncio
 from contextlib import suppress

@@ -91,7 +91,7 @@ class CallRetry:
         return self._attempts.backoff_or_raise(AttemptFailed(f"{code.name}: {details}"), self._sent)
 
     def should_probe(self, failed: Any) -> bool:
-        """Whether `Handshake.ask` may tell why the attempt failed."""
+        """Whether `HandshakeProbe.probe_tls` may tell why the attempt failed."""
         return not self._sent and self.handshake.should_probe(str(failed.details()))
 
     def record_success(self) -> None:

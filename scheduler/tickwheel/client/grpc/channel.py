@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from tickwheel.client.grpc.asyncio_executor import AsyncGrpcExecutor
     from tickwheel.client.grpc.blocking_executor import GrpcExecutor
 
-# An answer may hold 1,000 payloads; a connection that is dead is noticed while a call waits. `Calling` tries again, and
-# says so in the request: the library does not. A service that is back is found within a second or so, and at another
-# address of its name within 5: by itself the library waits up to two minutes, and leases end meanwhile.
+# An answer may hold 1,000 payloads; a connection that is dead is noticed while a call waits. `CallRetry` tries again,
+# and says so in the request: the library does not. A service that is back is found within a second or so, and at
+# another address of its name within 5: by itself the library waits up to two minutes, and leases end meanwhile.
 _OPTIONS = [
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),

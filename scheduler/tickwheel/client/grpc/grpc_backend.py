@@ -43,7 +43,7 @@ M = TypeVar("M", bound=LeasedMessage)
 
 
 class MessagePager:
-    """See `operations.surface.Pages`."""
+    """See `backend.MessagePager`."""
 
     def __init__(self, namespace: str, queue: str, state: str | None) -> None:
         labels = [item.label for item in State]
@@ -62,7 +62,7 @@ class MessagePager:
 
 
 class GrpcBackend:
-    """See `operations.surface.Operations`. Of the core only the namespace and the slots are used."""
+    """See `Backend`. Of the core only the namespace and the slots are used."""
 
     def __init__(self, context: NamespaceContext) -> None:
         self._context = context

@@ -46,7 +46,7 @@ class HandshakeProbe:
         self._probed_at = -_PAUSE_S
 
     def should_probe(self, details: str) -> bool:
-        """Whether `ask` may find out more than the library says. Now and then: it takes a connection."""
+        """Whether `probe_tls` may find out more than the library says. Now and then: it takes a connection."""
         hung_up = details.startswith(_CONNECT_FAILED) and any(part in details for part in _HUNG_UP)
         if self._answered or not hung_up or time.monotonic() - self._probed_at < _PAUSE_S:
             return False
