@@ -13,6 +13,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from tickwheel.errors import InvalidArgument
+from tickwheel.runtime.text_file import read_text
 
 SAMPLE = "flights-2013-02-08.csv"
 COLUMNS = (
@@ -62,13 +63,7 @@ def sample() -> Traversable:
 
 def read(file: Traversable) -> list[Flight]:
     """The flights of a file. Raises InvalidArgument, which names the file and the line."""
-    try:
-        text = file.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InvalidArgument(f"cannot read {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"{file.name} is not UTF-8 text: {error.reason} at byte {error.start}") from error
-    return parse(text, file.name)
+    return parse(read_text(file, "utf-8-sig"), file.name)
 
 
 def parse(text: str, name: str = "the file") -> list[Flight]:

@@ -16,6 +16,7 @@ from tickwheel.load.scenario.arrival_rate import DAY_S
 from tickwheel.load.scenario.distributions import Empirical
 from tickwheel.load.scenario.scenario import QueueLoad, Row, Scenario, default_workers
 from tickwheel.model.validation import plain_name, preview
+from tickwheel.runtime.text_file import read_text
 
 COLUMNS = ("queue", "arrival", "run seconds")
 _RUN_MAX_S = 86_400.0
@@ -38,12 +39,7 @@ def read_scenario(file: Traversable) -> Scenario:
 
 def read(file: Traversable) -> list[Row]:
     """The lines of a file, by arrival. Raises InvalidArgument, which names file and line."""
-    try:
-        text = file.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InvalidArgument(f"cannot read {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"{file.name} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    text = read_text(file, "utf-8-sig")
     rows, stamped = [], set()
     for line, row in _lines(text, file.name):
         try:

@@ -21,6 +21,7 @@ from tickwheel.load.scenario.scenario import (
 from tickwheel.load.scenario.toml_fields import TomlTable, items, seconds
 from tickwheel.model import validation
 from tickwheel.model.validation import preview
+from tickwheel.runtime.text_file import read_text
 from tickwheel.tasks.queue_selectors import MAX_WEIGHT, SELECTORS
 
 _DAY_S, _YEAR_S = 86_400.0, 365 * 86_400.0
@@ -33,13 +34,9 @@ _TOGETHER_MAX = 1_000
 
 def read(file: Traversable) -> Scenario:
     """The scenario of a file. Raises InvalidArgument, which names the file, the field or line, and what is allowed."""
+    text = read_text(file)
     try:
-        text = file.read_bytes().decode()
         document = tomllib.loads(text)
-    except OSError as error:
-        raise InvalidArgument(f"cannot read {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"{file.name} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"{file.name} is no TOML: {error}") from error
     return _scenario(TomlTable(f"{file.name}: ", document), file)
