@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
@@ -111,9 +112,19 @@ def top_signature(*own: inspect.Parameter) -> inspect.Signature:
 
 
 def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The function as typer calls it: with the options that every command has beside its own."""
+    """The function as typer calls it: with the options that every command has beside its own.
+
+    A parameter whose type is a dataclass stands for the fields of the dataclass.
+    """
     signature = inspect.signature(function, eval_str=True)
-    own = list(signature.parameters.values())[1:]
+    parameters = list(signature.parameters.values())[1:]
+    groups: dict[str, Any] = {
+        parameter.name: parameter.annotation for parameter in parameters if is_dataclass(parameter.annotation)
+    }
+    own: list[inspect.Parameter] = []
+    for parameter in parameters:
+        group = groups.get(parameter.name)
+        own += [parameter] if group is None else inspect.signature(group, eval_str=True).parameters.values()
 
     def run(context: typer.Context, **options: Any) -> None:
         with report_errors():
@@ -122,6 +133,8 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
                 .merged_with(context.find_root().obj or Target())
                 .merged_with(Target.from_environment())
             )
+            for name, group in groups.items():
+                options[name] = group(**{field.name: options.pop(field.name) for field in fields(group)})
             function(target, **options)
 
     run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # that is how a signature is set

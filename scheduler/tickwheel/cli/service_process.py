@@ -6,13 +6,17 @@ import os
 import signal
 import threading
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from tickwheel import limits
 from tickwheel.cli.listen_address import format_address, parse_address
 from tickwheel.cli.output import print_status
+from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import TIMEOUT, Target
 from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import InvalidArgument
@@ -28,12 +32,78 @@ DRAIN = timedelta(seconds=10)
 _log = logging.getLogger("tickwheel.service")
 
 
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """The options of `tickwheel serve`."""
+
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 is any that is free, which the log names.")
+    ] = LISTEN
+    durability: Annotated[
+        str | None,
+        typer.Option(help="What an answered call has reached: memory, fsync or replica:N. By default memory."),
+    ] = None
+    drain: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=option_parser(parse_duration),
+            metavar="DURATION",
+            help="How long calls under way may take to end after SIGTERM (default 10s).",
+        ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="The server's certificate, in PEM, with those that vouch for it.")
+    ] = None
+    tls_key: Annotated[Path | None, typer.Option(help="The key of the certificate, in PEM.")] = None
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Answer only to clients with a certificate of these authorities, in PEM.")
+    ] = None
+    tokens: Annotated[
+        Path | None,
+        typer.Option(help="Answer only to the tokens of this file, each for what it says there (`tickwheel token`)."),
+    ] = None
+    processes: Annotated[
+        int, typer.Option(min=1, max=256, help="How many processes share the port; each is worth a core.")
+    ] = 1
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Serve figures to Prometheus, under /metrics; of several processes their sum."
+        ),
+    ] = None
+    max_connections: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="How many connections each process takes; some 15 KB each.")
+    ] = limits.CONNECTIONS
+    max_waiting: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=1_000_000,
+            help="How many calls of each process may wait: dequeues with a wait, and streams; some 30 KB each.",
+        ),
+    ] = limits.WAITING_CALLS
+    part: Annotated[bool, typer.Option("--part", hidden=True, help="One of several, until standard input ends.")] = (
+        False
+    )
+    metrics_socket: Annotated[
+        Path | None, typer.Option("--figures", hidden=True, help="Of a part: the socket where it tells its figures.")
+    ] = None
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond this machine, though nothing is encrypted.")
+    ] = False
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log what is of use to debug.")] = False
+
+    @property
+    def drain_s(self) -> float:
+        return (DRAIN if self.drain is None else self.drain).total_seconds()
+
+
 def listen_address(listen: str, *, shared: bool = False) -> tuple[str, int]:
     use, cannot = "--listen must be HOST:PORT, as 127.0.0.1:7400", "--listen: nothing can listen on"
     return parse_address(listen, use, cannot, shared=shared)
 
 
-def client_settings_of(target: Target, durability: str | None) -> ClientSettings:
+def _client_settings(target: Target, durability: str | None) -> ClientSettings:
     timeout = TIMEOUT if target.timeout is None else target.timeout
     client_settings = ClientSettings.validate(
         target.url, target.namespace or "tw", target.data_dir, durability, False, timeout
@@ -43,17 +113,8 @@ def client_settings_of(target: Target, durability: str | None) -> ClientSettings
     return client_settings
 
 
-def make_server(
-    client_settings: ClientSettings,
-    host: str,
-    port: int,
-    tokens: Path | None = None,
-    tls: tuple[Path | None, Path | None, Path | None] = (None, None, None),
-    *,
-    shares_port: bool = False,
-    connections: int = limits.CONNECTIONS,
-    waiting: int = limits.WAITING_CALLS,
-) -> "Server":
+def make_server(target: Target, address: tuple[str, int], options: ServeOptions) -> "Server":
+    client_settings = _client_settings(target, options.durability)
     try:
         from tickwheel.service.server import Server
         from tickwheel.service.server_options import raise_fd_limit
@@ -63,12 +124,12 @@ def make_server(
         raise InvalidArgument(f"the service needs {error.name}: install tickwheel[grpc]") from error
     return Server(
         client_settings,
-        format_address(host, port),
-        tokens=None if tokens is None else TokenFile(tokens),
-        credentials=credentials(*tls),
-        shares_port=shares_port,
-        connections=raise_fd_limit(connections),
-        waiting=waiting,
+        format_address(*address),
+        tokens=None if options.tokens is None else TokenFile(options.tokens),
+        credentials=credentials(options.tls_cert, options.tls_key, options.tls_client_ca),
+        shares_port=options.part,
+        connections=raise_fd_limit(options.max_connections),
+        waiting=options.max_waiting,
     )
 
 
@@ -78,31 +139,29 @@ def make_collector(server: "Server") -> "Collector":
     return ServiceMetrics(server)
 
 
-async def serve_until_stopped(
-    server: "Server", host: str, drain_s: float, *, until_eof: bool = False, metrics_socket: Path | None = None
-) -> None:
+async def serve_until_stopped(server: "Server", host: str, options: ServeOptions) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     # The tokens' file is looked at each second anyway.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    if until_eof:
+    if options.part:
         threading.Thread(target=_stop_at_eof, args=(loop, stopping), daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     await server.start()
     freeze_gc()
-    if not until_eof:
+    if not options.part:
         print_status(f"serving {server.scheme}://{host}:{server.port}")
     try:
         async with AsyncExitStack() as stack:
-            if metrics_socket is not None:
+            if options.metrics_socket is not None:
                 from tickwheel.service.multiprocess_metrics import serve_counters
 
-                await stack.enter_async_context(serve_counters(metrics_socket, make_collector(server)))
+                await stack.enter_async_context(serve_counters(options.metrics_socket, make_collector(server)))
             await stopping.wait()
-            log_ending(drain_s)
+            log_ending(options.drain_s)
     finally:
-        await server.stop(drain_s)
+        await server.stop(options.drain_s)
     log_ended()
 
 

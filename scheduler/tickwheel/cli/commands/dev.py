@@ -7,14 +7,7 @@ import typer
 
 from tickwheel.cli.command import command
 from tickwheel.cli.listen_address import is_loopback
-from tickwheel.cli.service_process import (
-    DRAIN,
-    LISTEN,
-    client_settings_of,
-    listen_address,
-    make_server,
-    serve_until_stopped,
-)
+from tickwheel.cli.service_process import LISTEN, ServeOptions, listen_address, make_server, serve_until_stopped
 from tickwheel.cli.target import Target
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.log_format import log_to_stderr
@@ -34,10 +27,11 @@ def dev(
     """
     if target.url is not None:
         raise InvalidArgument("dev has a server of its own, which it starts: leave --url out")
-    host, port = listen_address(listen)
-    if not is_loopback(host):
+    address = listen_address(listen)
+    if not is_loopback(address[0]):
         raise InvalidArgument(f"dev is for this machine alone, and --listen {listen} is reached from others")
     log_to_stderr(json=target.json, verbose=verbose)
-    server = make_server(client_settings_of(target, None), host, port)
+    options = ServeOptions(listen)
+    server = make_server(target, address, options)
     with target.open(create=True, drive=True):
-        asyncio.run(serve_until_stopped(server, host, DRAIN.total_seconds()))
+        asyncio.run(serve_until_stopped(server, address[0], options))

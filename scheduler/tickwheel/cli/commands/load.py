@@ -8,7 +8,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +36,91 @@ commands = typer.Typer()
 _REQUIRED_MODULES = ("hdrh", "jinja2", "matplotlib")
 
 
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """The options of `tickwheel load`."""
+
+    scenario: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO",
+            help="order-timeouts, media-encoding, timestone, a .toml file, or a recording, a .csv file.",
+        ),
+    ]
+    scale: Annotated[
+        float,
+        typer.Option(min=1e-6, max=1e6, help="So many times the messages and workers; below 1 for small machines."),
+    ] = 1.0
+    speed_up: Annotated[
+        float | None,
+        typer.Option(min=0.001, max=1e6, help="How much faster than the scenario's day; 60: a minute an hour."),
+    ] = None
+    start: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=option_parser(parse_duration), metavar="DURATION", help="Begin at this time of the day, as 8h."
+        ),
+    ] = None
+    length: Annotated[
+        timedelta | None,
+        typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="So much of the day, as 2h."),
+    ] = None
+    seconds: Annotated[
+        timedelta | None,
+        typer.Option(
+            "--for", parser=option_parser(parse_duration), metavar="DURATION", help="End after this real time, as 30s."
+        ),
+    ] = None
+    messages: Annotated[
+        int | None, typer.Option(min=1, max=10**9, help="Enqueue at most so many (of the whole, before --scale).")
+    ] = None
+    workers: Annotated[int | None, typer.Option(min=1, max=100_000, help="So many workers in all.")] = None
+    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Plan another day of the same kind.")] = None
+    shards: Annotated[int, typer.Option(min=1, max=64, help="Shards of the namespace that is made.")] = 1
+    wait_target: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=option_parser(parse_duration),
+            metavar="DURATION",
+            help="Workers needed so that waits are no longer; by default as the scenario says, else 5s.",
+        ),
+    ] = None
+    percentile: Annotated[
+        float, typer.Option(min=0.5, max=0.999, help="For so large a share of the messages of every queue.")
+    ] = 0.95
+    simulate_only: Annotated[
+        bool, typer.Option("--simulate-only", help="Only the workers needed, from the simulator: nothing is run.")
+    ] = False
+    report: Annotated[
+        Path | None, typer.Option(metavar="HTML", help="The page to write, and beside it the same as JSON.")
+    ] = None
+
+    def source(self) -> "Source":
+        """The scenario, with the changes that the options ask for."""
+        from tickwheel.load.scenario.source import Source
+
+        return Source(
+            self.scenario,
+            self.scale,
+            self.speed_up,
+            self.seed,
+            _seconds(self.start),
+            _seconds(self.length),
+            _seconds(self.seconds),
+            self.messages,
+            self.workers,
+        )
+
+    def capacity_target(self) -> "CapacityTarget":
+        from tickwheel.load.capacity.capacity import CapacityTarget
+
+        return CapacityTarget(_seconds(self.wait_target), self.percentile)
+
+
+def _seconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else duration.total_seconds()
+
+
 @command(
     commands,
     "load",
@@ -44,63 +129,7 @@ _REQUIRED_MODULES = ("hdrh", "jinja2", "matplotlib")
     "tickwheel load recorded.csv --speed-up 60 --url redis://localhost:6379",
     panel="Processes",
 )
-def load(
-    target: Target,
-    scenario: Annotated[
-        str,
-        typer.Argument(
-            metavar="SCENARIO",
-            help="order-timeouts, media-encoding, timestone, a .toml file, or a recording, a .csv file.",
-        ),
-    ],
-    scale: Annotated[
-        float,
-        typer.Option(min=1e-6, max=1e6, help="So many times the messages and workers; below 1 for small machines."),
-    ] = 1.0,
-    speed_up: Annotated[
-        float | None,
-        typer.Option(min=0.001, max=1e6, help="How much faster than the scenario's day; 60: a minute an hour."),
-    ] = None,
-    start: Annotated[
-        timedelta | None,
-        typer.Option(
-            parser=option_parser(parse_duration), metavar="DURATION", help="Begin at this time of the day, as 8h."
-        ),
-    ] = None,
-    length: Annotated[
-        timedelta | None,
-        typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="So much of the day, as 2h."),
-    ] = None,
-    seconds: Annotated[
-        timedelta | None,
-        typer.Option(
-            "--for", parser=option_parser(parse_duration), metavar="DURATION", help="End after this real time, as 30s."
-        ),
-    ] = None,
-    messages: Annotated[
-        int | None, typer.Option(min=1, max=10**9, help="Enqueue at most so many (of the whole, before --scale).")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, max=100_000, help="So many workers in all.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Plan another day of the same kind.")] = None,
-    shards: Annotated[int, typer.Option(min=1, max=64, help="Shards of the namespace that is made.")] = 1,
-    wait_target: Annotated[
-        timedelta | None,
-        typer.Option(
-            parser=option_parser(parse_duration),
-            metavar="DURATION",
-            help="Workers needed so that waits are no longer; by default as the scenario says, else 5s.",
-        ),
-    ] = None,
-    percentile: Annotated[
-        float, typer.Option(min=0.5, max=0.999, help="For so large a share of the messages of every queue.")
-    ] = 0.95,
-    simulate_only: Annotated[
-        bool, typer.Option("--simulate-only", help="Only the workers needed, from the simulator: nothing is run.")
-    ] = False,
-    report: Annotated[
-        Path | None, typer.Option(metavar="HTML", help="The page to write, and beside it the same as JSON.")
-    ] = None,
-) -> None:
+def load(target: Target, options: LoadOptions) -> None:
     """Put a server under a production load, and learn how many workers it needs.
 
     A scenario says what arrives over a day, how long work takes, and who works. It is run against the server in a
@@ -110,28 +139,15 @@ def load(
     for name in _REQUIRED_MODULES:
         if find_spec(name) is None:
             raise InvalidArgument(f"load needs {name}: install tickwheel[load]")
+    report = options.report
     if report is not None and not report.parent.is_dir():
         raise InvalidArgument(f"--report {report}: there is no folder {report.parent}")
-    from tickwheel.load.capacity.capacity import CapacityTarget
-    from tickwheel.load.scenario.source import Source
-
-    source = Source(
-        scenario,
-        scale,
-        speed_up,
-        seed,
-        None if start is None else start.total_seconds(),
-        None if length is None else length.total_seconds(),
-        None if seconds is None else seconds.total_seconds(),
-        messages,
-        workers,
-    )
-    capacity_target = CapacityTarget(None if wait_target is None else wait_target.total_seconds(), percentile)
+    source, capacity_target = options.source(), options.capacity_target()
     source.scenario()
     with open_view(json=target.json) as view:
-        outcome = None if simulate_only else _run(target, source, shards, view)
+        outcome = None if options.simulate_only else _run(target, source, options.shards, view)
         document, is_complete = _build_report(source, capacity_target, outcome, view)
-    if report is None and not simulate_only and not target.json:
+    if report is None and not options.simulate_only and not target.json:
         report = Path("load-report.html")
     if report is not None:
         from tickwheel.load.report.report import render_page

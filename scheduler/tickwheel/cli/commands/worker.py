@@ -3,6 +3,7 @@
 import logging
 import re
 import signal
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,30 +36,25 @@ def parse_size(text: str) -> int:
     return int(matched[1]) * _UNITS[matched[2] or ""]
 
 
-@command(
-    commands,
-    "worker",
-    "tickwheel worker shop:app",
-    "tickwheel worker shop:app --processes 4 --queue mail --queue default",
-    panel="Processes",
-)
-def worker(
-    target: Target,
-    app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The TaskApp, from this directory or installed.")],
-    processes: Annotated[int, typer.Option(min=1, max=1024, help="How many processes, each independent.")] = 1,
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """The options of `tickwheel worker`."""
+
+    app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The TaskApp, from this directory or installed.")]
+    processes: Annotated[int, typer.Option(min=1, max=1024, help="How many processes, each independent.")] = 1
     threads: Annotated[
         int, typer.Option(min=1, max=1024, help="How many tasks a process runs at a time; async ones share a loop.")
-    ] = 1,
+    ] = 1
     queue: Annotated[
         list[str] | None, typer.Option(help="A queue to take from; may be repeated. By default all of the app.")
-    ] = None,
+    ] = None
     selector: Annotated[
         str,
         typer.Option(
             help="How a process selects its next queue: reduced-lottery, lottery, highest-priority-first,"
             " highest-priority-lottery, random, or module:Class."
         ),
-    ] = "reduced-lottery",
+    ] = "reduced-lottery"
     drain: Annotated[
         timedelta | None,
         typer.Option(
@@ -66,7 +62,7 @@ def worker(
             metavar="DURATION",
             help="How long a task may run on after SIGTERM (default 25s).",
         ),
-    ] = None,
+    ] = None
     memory_limit: Annotated[
         int | None,
         typer.Option(
@@ -74,12 +70,21 @@ def worker(
             metavar="SIZE",
             help="A process that has more, as 512MiB, makes place for a new one.",
         ),
-    ] = None,
+    ] = None
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve figures to Prometheus, under /metrics.")
-    ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug level.")] = False,
-) -> None:
+    ] = None
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug level.")] = False
+
+
+@command(
+    commands,
+    "worker",
+    "tickwheel worker shop:app",
+    "tickwheel worker shop:app --processes 4 --queue mail --queue default",
+    panel="Processes",
+)
+def worker(target: Target, options: WorkerOptions) -> None:
     """Run the tasks of an app, by processes that take them from its queues by lot, weighted.
 
     Leases are renewed for as long as a task runs. SIGTERM and SIGINT: what runs may end, what has not begun is given
@@ -91,8 +96,8 @@ def worker(
         from tickwheel.worker.supervisor import Supervisor
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"the worker needs {error.name}: install tickwheel[worker]") from error
-    page = None if metrics is None else metrics_address(metrics)
-    log_to_stderr(json=target.json, verbose=verbose)
+    page = None if options.metrics is None else metrics_address(options.metrics)
+    log_to_stderr(json=target.json, verbose=options.verbose)
     # What the environment says is for the app to heed, where it does not say better itself.
     variables, default = target.environment(), Target.from_environment().environment()
     overrides = {
@@ -101,20 +106,20 @@ def worker(
         if variables[variable := f"TICKWHEEL_{name.upper()}"] and variables[variable] != default[variable]
     }
     config = ProcessConfig(
-        app=app,
+        app=options.app,
         shared_state_fd=-1,
         report_fd=-1,
-        consumers=threads,
-        selector=selector,
-        queues=queue or None,
+        consumers=options.threads,
+        selector=options.selector,
+        queues=options.queue or None,
         client_options=overrides,
-        memory_limit=memory_limit,
-        drain_s=(_DRAIN if drain is None else drain).total_seconds(),
+        memory_limit=options.memory_limit,
+        drain_s=(_DRAIN if options.drain is None else options.drain).total_seconds(),
         json=target.json,
-        verbose=verbose,
+        verbose=options.verbose,
     )
     stats = Stats()
-    supervisor = Supervisor(config, processes, stats)
+    supervisor = Supervisor(config, options.processes, stats)
     handle_in_thread((signal.SIGTERM, signal.SIGINT), supervisor.stop)
 
     def make_collector() -> "Collector":
