@@ -7,6 +7,7 @@ from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
+from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.runtime.event_loop import run_in_thread
 from tickwheel.service.namespaces import Namespace, Namespaces
@@ -21,7 +22,7 @@ async def open_namespace(server: PrivateServer, name: str) -> AsyncIterator[Name
     where = await run_in_thread(processes.open)
     namespaces = Namespaces(client_settings, processes, AsyncConnectionPools(where, client_settings.answer_s))
     try:
-        yield await namespaces.open(name)
+        yield await namespaces.open(name, NamespaceOptions())
     finally:
         await namespaces.close()
         await run_in_thread(processes.close)

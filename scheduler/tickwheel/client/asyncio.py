@@ -17,6 +17,7 @@ from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import TickwheelError
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.plan import Plan
 from tickwheel.runtime.event_loop import finish_despite_cancel, run_in_thread, wrong_loop_error
 
@@ -128,7 +129,7 @@ class Tickwheel:
         try:
             server_url = await run_in_thread(self._processes.open)
             self._io = connect.asyncio_executor(self._client_settings, self._context, self._processes, server_url)
-            await self._run(self._backend.open(*self._namespace_options))
+            await self._run(self._backend.open(NamespaceOptions.parse(*self._namespace_options)))
             await run_in_thread(self._processes.start_driving)
         except BaseException:
             await finish_despite_cancel(asyncio.create_task(self._close()))

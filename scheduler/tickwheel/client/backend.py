@@ -10,6 +10,7 @@ from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, N
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
 from tickwheel.operations.dequeue_options import DequeueOptions
+from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.plan import Plan
 
 M = TypeVar("M", bound=LeasedMessage)
@@ -27,16 +28,7 @@ class MessagePager(Protocol):
 class Backend(Protocol):
     """What the methods of `Queue`, `Message` and `Tickwheel` do; see there."""
 
-    def open(
-        self,
-        shards: int | None,
-        history: str | None,
-        auto_create: bool | None,
-        clock_guard: timedelta | None,
-        outbox_limit: int | None,
-        outbox_full: str | None,
-        existing: bool,
-    ) -> Plan[None]:
+    def open(self, options: NamespaceOptions) -> Plan[None]:
         """Make the namespace where it is new, check it where it is not, and fill the core."""
 
     def enqueue_many(self, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]: ...

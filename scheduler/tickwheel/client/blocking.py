@@ -11,6 +11,7 @@ from tickwheel.client.blocking_queue import Message, Queue
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.plan import Plan
 
 T = TypeVar("T")
@@ -59,9 +60,10 @@ class Tickwheel:
         server_url = self._processes.open()
         try:
             self._io = connect.blocking_executor(self._client_settings, self._context, self._processes, server_url)
-            self._run(
-                self._backend.open(shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
+            options = NamespaceOptions.parse(
+                shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing
             )
+            self._run(self._backend.open(options))
             self._processes.start_driving()
         except BaseException:
             self._processes.close()

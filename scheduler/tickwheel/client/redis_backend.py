@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
@@ -14,6 +13,7 @@ from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.namespace import open_namespace
+from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.operations.resume_lease import resume_lease
 from tickwheel.operations.scan import Scan
 from tickwheel.operations.server_checks import Durability, check_server
@@ -29,21 +29,9 @@ class RedisBackend:
         self._context = context
         self._durability = durability
 
-    def open(
-        self,
-        shards: int | None,
-        history: str | None,
-        auto_create: bool | None,
-        clock_guard: timedelta | None,
-        outbox_limit: int | None,
-        outbox_full: str | None,
-        existing: bool,
-    ) -> Plan[None]:
-        validation.boolean("existing", existing)
+    def open(self, options: NamespaceOptions) -> Plan[None]:
         yield from check_server(self._durability, self._context.namespace)
-        yield from open_namespace(
-            self._context, shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing
-        )
+        yield from open_namespace(self._context, options)
 
     def enqueue_many(self, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
         return enqueue_many(self._context, queue, messages)

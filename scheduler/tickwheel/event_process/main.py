@@ -29,6 +29,7 @@ from tickwheel.kafka.library import TOPIC
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.operations.namespace import ensure_namespace_id, open_namespace
+from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.redis.url import VARIABLE, redact
@@ -69,7 +70,7 @@ def event_process(
     io = RedisExecutor(
         ConnectionPools(url), redact(url), _CALL_TIMEOUT_S, restart_embedded_server=restart_embedded_server
     )
-    io.run(open_namespace(context, None))
+    io.run(open_namespace(context, NamespaceOptions()))
 
     def connect(shard: int) -> "Redis":
         if restart_embedded_server is not None:

@@ -2,21 +2,18 @@
 
 import re
 import uuid
-from datetime import timedelta
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument, NamespaceNotFound, TickwheelError
 from tickwheel.model import validation
 from tickwheel.operations.context import DROPS, RELAYED, NamespaceContext
+from tickwheel.operations.namespace_options import HISTORIES, OUTBOX_FULL, NamespaceOptions
 from tickwheel.plan import Plan, Reply, Request, Round, send_request
 from tickwheel.storage.keys import namespace_key
 
 # Rises with whatever the keys hold.
 FORMAT = 2
 _FIELDS = ("format", "shards", "history", "auto_create", "clock_guard_ms", "outbox_kib", "outbox_full")
-HISTORIES = ("capped", "relay", "off")
-# What happens at the outbox's limit: what has more to tell is refused, or events are dropped.
-OUTBOX_FULL = ("block", "drop")
 # Namespaces of before have neither, and none of them was relayed.
 _FIELD_DEFAULTS = {"outbox_kib": str(limits.OUTBOX_BYTES // 1024), "outbox_full": "block"}
 _NUMBERS = {
@@ -27,48 +24,28 @@ _NUMBERS = {
 }
 
 
-def open_namespace(
-    context: NamespaceContext,
-    shards: int | None,
-    history: str | None = None,
-    auto_create: bool | None = None,
-    clock_guard: timedelta | None = None,
-    outbox_limit: int | None = None,
-    outbox_full: str | None = None,
-    existing: bool = False,
-) -> Plan[None]:
-    """Create the namespace where it is new, check it against what is asked for where it is not, and fill the core.
+def open_namespace(context: NamespaceContext, options: NamespaceOptions) -> Plan[None]:
+    """Create the namespace where it is new, check it against the options where it is not, and fill the context.
 
     With ``existing`` nothing is written. Raises NamespaceNotFound where there is none, then.
     """
-    if shards is not None:
-        shards = validation.integer("shards", shards, 1, limits.SHARDS_MAX)
-    if history is not None:
-        history = validation.one_of("history", history, HISTORIES)
-    clock_guard_ms = limits.CLOCK_GUARD_MS
-    if clock_guard is not None:
-        clock_guard_ms = validation.duration_ms(
-            "clock_guard", clock_guard, limits.CLOCK_GUARD_MS_MIN, limits.CLOCK_GUARD_MS_MAX
-        )
-    if outbox_limit is not None:
-        validation.integer("outbox_limit", outbox_limit, limits.OUTBOX_BYTES_MIN, limits.OUTBOX_BYTES_MAX)
-    if outbox_full is not None:
-        outbox_full = validation.one_of("outbox_full", outbox_full, OUTBOX_FULL)
-    kib = (outbox_limit or limits.OUTBOX_BYTES) // 1024
+    shards, history, outbox_full = options.shards, options.history, options.outbox_full
+    clock_guard_ms = options.clock_guard_ms
+    kib = (options.outbox_limit or limits.OUTBOX_BYTES) // 1024
     key = namespace_key(context.namespace)
     settings: dict[str, int | str] = {
         "format": FORMAT,
         "shards": shards or 1,
         "history": history or "capped",
-        "auto_create": int(True if auto_create is None else validation.boolean("auto_create", auto_create)),
-        "clock_guard_ms": clock_guard_ms,
+        "auto_create": int(options.auto_create is not False),
+        "clock_guard_ms": limits.CLOCK_GUARD_MS if clock_guard_ms is None else clock_guard_ms,
         "outbox_kib": kib,
         "outbox_full": outbox_full or "block",
     }
     # Read first: at its memory limit a server still lets in who comes to work.
     read = Request(0, command=("HMGET", key, *_FIELDS))
     replies: list[Reply] = yield Round([read])
-    if existing:
+    if options.existing:
         if not _exists(replies[0].value):
             raise namespace_not_found_error(context)
     elif None in replies[0].value:
@@ -81,12 +58,12 @@ def open_namespace(
         )
     if history is not None and history != stored["history"]:
         raise InvalidArgument(f"namespace {context.namespace!r} keeps history {stored['history']!r}, not {history!r}")
-    if clock_guard is not None and clock_guard_ms != int(stored["clock_guard_ms"]):
+    if clock_guard_ms is not None and clock_guard_ms != int(stored["clock_guard_ms"]):
         raise InvalidArgument(
             f"namespace {context.namespace!r} has a clock guard of {stored['clock_guard_ms']} ms, fixed when it was"
             f" created, not {clock_guard_ms} ms"
         )
-    if outbox_limit is not None and kib != int(stored["outbox_kib"]):
+    if options.outbox_limit is not None and kib != int(stored["outbox_kib"]):
         raise InvalidArgument(
             f"namespace {context.namespace!r} has an outbox of {stored['outbox_kib']} KiB a shard, fixed when it was"
             f" created, not {kib} KiB"

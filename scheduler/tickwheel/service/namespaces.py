@@ -9,6 +9,7 @@ from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.namespace import open_namespace
+from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.operations.server_checks import check_server
 from tickwheel.plan import Plan
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
@@ -91,14 +92,14 @@ class Namespaces:
         namespace = self._open.get(name or "tw")
         if namespace is not None and not namespace.context.is_lost:
             return namespace
-        return await self.open(name, existing=True)
+        return await self.open(name, NamespaceOptions(existing=True))
 
-    async def open(self, name: str, shards: int | None = None, **settings: object) -> Namespace:
+    async def open(self, name: str, options: NamespaceOptions) -> Namespace:
         """The namespace, made where it is not there and checked where it is; see `open_namespace`."""
         name = validation.plain_name("namespace", name or "tw")
         context = NamespaceContext(name, clock=self._clock)
         executor = self._make_executor(context)
-        await executor.run(open_namespace(context, shards, **settings))  # type: ignore[arg-type]  # checked there
+        await executor.run(open_namespace(context, options))
         # Two that open it at once agree here: the first stays, unless it was lost.
         current = self._open.get(name)
         if current is None or current.context.is_lost:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from tickwheel.operations import inspect, queues, settings
+from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.rpc import message_conversion, queue_conversion
 from tickwheel.service.namespaces import Namespaces
 from tickwheel.service.resolve_queue import check_permission, resolve_queue
@@ -20,12 +21,13 @@ class QueueHandlers:
 
     async def open_namespace(self, request: admin.OpenNamespaceRequest) -> admin.OpenNamespaceResponse:
         check_permission(request, None)
-        options = {name: getattr(request, name) for name in _NAMESPACE_FIELDS if request.HasField(name)}
+        fields = {name: getattr(request, name) for name in _NAMESPACE_FIELDS if request.HasField(name)}
         if request.HasField("clock_guard_ms"):
-            options["clock_guard"] = message_conversion.duration_from_proto(request, "clock_guard_ms")
+            fields["clock_guard"] = message_conversion.duration_from_proto(request, "clock_guard_ms")
         if request.HasField("outbox_limit_bytes"):
-            options["outbox_limit"] = request.outbox_limit_bytes
-        namespace = await self._namespaces.open(request.namespace, existing=request.existing, **options)
+            fields["outbox_limit"] = request.outbox_limit_bytes
+        options = NamespaceOptions.parse(existing=request.existing, **fields)
+        namespace = await self._namespaces.open(request.namespace, options)
         return admin.OpenNamespaceResponse(shards=namespace.context.shards)
 
     async def create_queue(self, request: admin.CreateQueueRequest) -> admin.CreateQueueResponse:

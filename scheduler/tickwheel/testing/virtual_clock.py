@@ -9,6 +9,7 @@ from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.model import validation
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import open_namespace
+from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.plan import Request
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.pools import ConnectionPools
@@ -30,7 +31,7 @@ class VirtualClock:
         """The namespace must exist. The clock starts at ``now``, an aware datetime; by default at the present."""
         context = NamespaceContext(namespace, clock=FRAGMENT)
         self._io = RedisExecutor(ConnectionPools(url), url, _ANSWER_S)
-        self._io.run(open_namespace(context, None))
+        self._io.run(open_namespace(context, NamespaceOptions()))
         self._clocks = [shard_key(namespace, shard, "clock") for shard in range(context.shards)]
         self._manual_clock = ManualClock(0)
         queues = QueueDirectory(context, self._io)

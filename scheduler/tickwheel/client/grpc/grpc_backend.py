@@ -19,7 +19,7 @@ from tickwheel.operations.cancel import check_ids
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.enqueue import RefusedMessage, check_refused
-from tickwheel.operations.namespace import HISTORIES, OUTBOX_FULL
+from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.operations.reschedule import check_new_times
 from tickwheel.operations.resume_lease import check_token
 from tickwheel.operations.settings import setting_name, setting_value
@@ -67,35 +67,17 @@ class GrpcBackend:
     def __init__(self, context: NamespaceContext) -> None:
         self._context = context
 
-    def open(
-        self,
-        shards: int | None,
-        history: str | None,
-        auto_create: bool | None,
-        clock_guard: timedelta | None,
-        outbox_limit: int | None,
-        outbox_full: str | None,
-        existing: bool,
-    ) -> Plan[None]:
+    def open(self, options: NamespaceOptions) -> Plan[None]:
         request = admin.OpenNamespaceRequest(
-            namespace=self._context.namespace, existing=validation.boolean("existing", existing)
+            namespace=self._context.namespace,
+            shards=options.shards,
+            history=options.history,
+            auto_create=options.auto_create,  # type: ignore[arg-type]  # None leaves it unset
+            clock_guard_ms=options.clock_guard_ms,
+            outbox_limit_bytes=options.outbox_limit,
+            outbox_full=options.outbox_full,
+            existing=options.existing,
         )
-        if shards is not None:
-            request.shards = validation.integer("shards", shards, 1, limits.SHARDS_MAX)
-        if history is not None:
-            request.history = validation.one_of("history", history, HISTORIES)
-        if auto_create is not None:
-            request.auto_create = validation.boolean("auto_create", auto_create)
-        if clock_guard is not None:
-            request.clock_guard_ms = validation.duration_ms(
-                "clock_guard", clock_guard, limits.CLOCK_GUARD_MS_MIN, limits.CLOCK_GUARD_MS_MAX
-            )
-        if outbox_limit is not None:
-            request.outbox_limit_bytes = validation.integer(
-                "outbox_limit", outbox_limit, limits.OUTBOX_BYTES_MIN, limits.OUTBOX_BYTES_MAX
-            )
-        if outbox_full is not None:
-            request.outbox_full = validation.one_of("outbox_full", outbox_full, OUTBOX_FULL)
         reply = yield RpcCall("OpenNamespace", request)
         self._context.shards = reply.shards
 

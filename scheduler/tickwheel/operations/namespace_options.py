@@ -1,0 +1,50 @@
+"""What a program asks of a namespace that it opens: checked once, and carried whole to `open_namespace`."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Self
+
+from tickwheel import limits
+from tickwheel.model import validation
+
+HISTORIES = ("capped", "relay", "off")
+# What happens at the outbox's limit: what has more to tell is refused, or events are dropped.
+OUTBOX_FULL = ("block", "drop")
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceOptions:
+    """The checked options of `Tickwheel`; `parse` makes them. None: the default in a new namespace, any in another."""
+
+    shards: int | None = None
+    history: str | None = None
+    auto_create: bool | None = None
+    clock_guard_ms: int | None = None
+    outbox_limit: int | None = None
+    outbox_full: str | None = None
+    existing: bool = False
+    """Create nothing: NamespaceNotFound if there is no such namespace."""
+
+    @classmethod
+    def parse(
+        cls,
+        shards: int | None = None,
+        history: str | None = None,
+        auto_create: bool | None = None,
+        clock_guard: timedelta | None = None,
+        outbox_limit: int | None = None,
+        outbox_full: str | None = None,
+        existing: bool = False,
+    ) -> Self:
+        """Check the arguments of a caller. Raises InvalidArgument."""
+        guard_min, guard_max = limits.CLOCK_GUARD_MS_MIN, limits.CLOCK_GUARD_MS_MAX
+        outbox_min, outbox_max = limits.OUTBOX_BYTES_MIN, limits.OUTBOX_BYTES_MAX
+        return cls(
+            None if shards is None else validation.integer("shards", shards, 1, limits.SHARDS_MAX),
+            None if history is None else validation.one_of("history", history, HISTORIES),
+            None if auto_create is None else validation.boolean("auto_create", auto_create),
+            None if clock_guard is None else validation.duration_ms("clock_guard", clock_guard, guard_min, guard_max),
+            None if outbox_limit is None else validation.integer("outbox_limit", outbox_limit, outbox_min, outbox_max),
+            None if outbox_full is None else validation.one_of("outbox_full", outbox_full, OUTBOX_FULL),
+            validation.boolean("existing", existing),
+        )
