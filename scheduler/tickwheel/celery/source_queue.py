@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tickwheel.celery.celery_message import CeleryMessage
+from tickwheel.runtime.chunks import iter_chunks
 
 _HELD = "tickwheel:importing:"
 _UNACKED, _UNACKED_INDEX = "unacked", "unacked_index"
@@ -92,8 +93,7 @@ class CeleryQueue:
         for tag, raw in self._redis.hscan_iter(self._unacked, count=_PAGE):
             if _queue_of(raw) == self.queue:
                 items.append(_parse(raw, self._unacked, tag))
-        for first in range(0, len(items), _PAGE):
-            yield items[first : first + _PAGE]
+        yield from iter_chunks(items, _PAGE)
 
     def take(self, items: Sequence[CeleryQueueItem]) -> list[CeleryQueueItem]:
         """Hold them, as far as they are still there; all are of one page."""

@@ -6,6 +6,7 @@ from tickwheel.doctor.expected_entries import expected_entries
 from tickwheel.doctor.shard_reader import PAGE, ShardReader
 from tickwheel.operations.context import RELAYED
 from tickwheel.plan import Plan, pairs_from_flat
+from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.record import State, name
 from tickwheel.storage.transition import OutboxTransition, decode
 
@@ -97,9 +98,7 @@ def _apply(
 
 
 def _compare(shard: ShardReader, states: dict[bytes, _ReplayedState]) -> Plan[None]:
-    fields = list(states)
-    for first in range(0, len(fields), PAGE):
-        page = fields[first : first + PAGE]
+    for page in iter_chunks(list(states), PAGE):
         for field, stored in (yield from shard.records(page)).items():
             state, queue = states[field], shard.queues.get(int.from_bytes(field[:2], "big"))
             if queue is None:

@@ -10,6 +10,7 @@ from tickwheel.errors import Forbidden, TickwheelError, Unavailable
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import Command, Plan, Request, Round, pairs_from_flat
+from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage import keys
 
 PAGE = 500
@@ -61,8 +62,9 @@ class ShardReader:
     def records(self, fields: list[bytes]) -> Plan[dict[bytes, bytes | None]]:
         """Records by their fields of `messages` (queue number and name)."""
         distinct = list(dict.fromkeys(fields))
-        parts = [distinct[n : n + PAGE] for n in range(0, len(distinct), PAGE)]
-        answers = yield from self.execute(("HMGET", self.key("messages"), *part) for part in parts)
+        answers = yield from self.execute(
+            ("HMGET", self.key("messages"), *page) for page in iter_chunks(distinct, PAGE)
+        )
         return dict(zip(distinct, (record for answer in answers for record in answer), strict=True))
 
 
@@ -79,9 +81,9 @@ def report_damage(report: Callable[[str], None]) -> Iterator[None]:
 
 def execute_commands(shard: int, commands: Iterable[Command]) -> Plan[list[Any]]:
     """The answers of one shard's server to commands."""
-    pending, answers = list(commands), []
-    for first in range(0, len(pending), ROUND):
-        replies = yield Round([Request(shard, command=command) for command in pending[first : first + ROUND]])
+    answers = []
+    for chunk in iter_chunks(list(commands), ROUND):
+        replies = yield Round([Request(shard, command=command) for command in chunk])
         answers += [reply.value for reply in replies]
     return answers
 

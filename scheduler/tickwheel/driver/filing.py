@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.timer import iter_timers
 from tickwheel.storage.wheel_levels import level_for, name, number, start
 
@@ -34,6 +35,6 @@ class Filing:
         """What `file_timers.lua` wants to know of each slot, in the order of `slots`."""
         args: list[bytes | int | str] = []
         for (level, slot_number), timers in self.slots.items():
-            chunks = [b"".join(timers[first : first + CHUNK_TIMERS]) for first in range(0, len(timers), CHUNK_TIMERS)]
+            chunks = [b"".join(chunk) for chunk in iter_chunks(timers, CHUNK_TIMERS)]
             args += [name(level, slot_number), start(level, slot_number), len(chunks), *chunks]
         return args

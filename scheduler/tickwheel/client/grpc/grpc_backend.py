@@ -34,6 +34,7 @@ from tickwheel.operations.settle import (
 from tickwheel.plan import Plan, RpcCall
 from tickwheel.rpc import message_conversion, queue_conversion
 from tickwheel.rpc.status import error_from_proto
+from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.record import State
 from tickwheel.v1 import message_pb2 as messages
 from tickwheel.v1 import message_service_pb2 as calls
@@ -184,11 +185,11 @@ class GrpcBackend:
         for id_ in ids:
             validation.message_id(id_)
         changes: list[messages.Change] = []
-        for first in range(0, len(ids), BATCH_MESSAGES):
+        for chunk in iter_chunks(list(ids), BATCH_MESSAGES):
             request = calls.CancelRequest(
                 namespace=self._context.namespace,
                 queue=queue,
-                ids=ids[first : first + BATCH_MESSAGES],
+                ids=chunk,
                 exclusive_value=_encode_exclusive_value(exclusive_value),
                 release=release,
             )

@@ -7,6 +7,7 @@ from typing import Final
 from tickwheel.model.message import LeasedMessage, NewMessage
 from tickwheel.operations.enqueue import check_new
 from tickwheel.rpc import message_conversion
+from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.v1 import message_pb2 as messages
 
 # Of messages to enqueue, of their bytes, and of leases or ids; a server takes no request beyond 4 MiB.
@@ -37,6 +38,5 @@ def chunk_leases(
     """A queue, and as many of its messages, each with its result, as fit into one call."""
     pairs = zip(leased_messages, repeat(None) if results is None else results, strict=False)
     for queue, group in groupby(pairs, lambda item: item[0].queue):
-        items = list(group)
-        for first in range(0, len(items), BATCH_MESSAGES):
-            yield queue, items[first : first + BATCH_MESSAGES]
+        for chunk in iter_chunks(list(group), BATCH_MESSAGES):
+            yield queue, chunk

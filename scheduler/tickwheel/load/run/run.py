@@ -17,6 +17,7 @@ from tickwheel.load.scenario import arrivals
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario
 from tickwheel.load.scenario.source import Source
 from tickwheel.redis.url import VARIABLE, redact
+from tickwheel.runtime.chunks import iter_chunks
 
 # From when all are ready to the first message; how often the run is looked at; how many points a plot has.
 _LEAD_S = 0.3
@@ -100,8 +101,7 @@ async def cancel_remaining(tickwheel: aio.Tickwheel, scenario: Scenario, prefix:
                 if message.id.startswith(prefix):
                     ids_by_value.setdefault(message.exclusive_value, []).append(message.id)
             for value, ids in ids_by_value.items():
-                for first in range(0, len(ids), _CANCELS):
-                    part = ids[first : first + _CANCELS]
+                for part in iter_chunks(ids, _CANCELS):
                     await tickwheel.queue(queue.name).cancel_many(part, value)
                     count += len(part)
     return count
