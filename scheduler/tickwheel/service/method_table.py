@@ -14,33 +14,28 @@ Cost = Callable[[Any], int]
 Count = Callable[[Any, Any], int]
 
 
-def _one(_: Any) -> int:
-    return 1
-
-
-def _free(_: Any) -> int:
-    """The enqueue paid for leased messages. To refuse the call would only have their work done twice."""
-    return 0
-
-
-def _each(field: str) -> Cost:
-    """Count the items of a field of the request, and one for a request without items."""
-    return lambda request: max(len(getattr(request, field)), 1)
-
-
 @dataclass(frozen=True, slots=True)
 class MethodRow:
-    """One RPC. ``cost`` counts the messages of a request against the token's messages a second.
+    """One RPC.
 
+    ``charge`` is how many messages a call costs its token: a number, or the field of the request with the messages.
     ``action`` names what the RPC does to messages, for the metric of that name; it is empty if the RPC moves none.
     ``count`` counts those messages from a request and its response.
     """
 
     name: str
     role: Role
-    cost: Cost = _one
+    charge: int | str = 1
     action: str = ""
     count: Count = lambda _, response: 0
+
+    def cost(self, request: Any) -> int:
+        """Return the cost of a request; a request without items costs one message."""
+        return self.charge if isinstance(self.charge, int) else max(len(getattr(request, self.charge)), 1)
+
+
+def _created(_: Any, response: Any) -> int:
+    return sum(result.created for result in response.results)
 
 
 def _delivered(_: Any, response: Any) -> int:
@@ -51,33 +46,30 @@ def _not_lost(request: Any, response: Any) -> int:
     return len(request.leases) - len(response.lost)
 
 
-def _created(_: Any, response: Any) -> int:
-    return sum(result.created for result in response.results)
-
-
 def _failed(_: Any, response: Any) -> int:
     return sum(state != STATE_UNSPECIFIED for state in response.states)
 
 
-def _changed(_: Any, response: Any) -> int:
+def _cancelled(_: Any, response: Any) -> int:
     return sum(change.changed for change in response.changes)
 
 
 METHOD_ROWS: Final = (
     # MessageService
-    MethodRow("Enqueue", Role.PRODUCE, _one, "enqueued", lambda _, response: response.result.created),
-    MethodRow("EnqueueBatch", Role.PRODUCE, _each("messages"), "enqueued", _created),
-    MethodRow("EnqueueStream", Role.PRODUCE, _each("messages"), "enqueued", lambda _, response: response.created),
-    MethodRow("Dequeue", Role.CONSUME, _one, "delivered", _delivered),
+    MethodRow("Enqueue", Role.PRODUCE, 1, "enqueued", lambda _, response: response.result.created),
+    MethodRow("EnqueueBatch", Role.PRODUCE, "messages", "enqueued", _created),
+    MethodRow("EnqueueStream", Role.PRODUCE, "messages", "enqueued", lambda _, response: response.created),
+    MethodRow("Dequeue", Role.CONSUME, 1, "delivered", _delivered),
     # Counted for each poll of the batch.
-    MethodRow("DequeueBatch", Role.CONSUME, _each("requests"), "delivered", _delivered),
-    MethodRow("DequeueStream", Role.CONSUME, _one, "delivered", _delivered),
-    MethodRow("Complete", Role.CONSUME, _free, "completed", _not_lost),
-    MethodRow("Fail", Role.CONSUME, _free, "failed", _failed),
-    MethodRow("Release", Role.CONSUME, _free, "released", _not_lost),
-    MethodRow("Extend", Role.CONSUME, _free),
-    MethodRow("GetLease", Role.CONSUME, _free),
-    MethodRow("Cancel", Role.PRODUCE, _each("ids"), "cancelled", _changed),
+    MethodRow("DequeueBatch", Role.CONSUME, "requests", "delivered", _delivered),
+    MethodRow("DequeueStream", Role.CONSUME, 1, "delivered", _delivered),
+    # The enqueue paid for leased messages. To refuse these RPCs would only have the work done twice.
+    MethodRow("Complete", Role.CONSUME, 0, "completed", _not_lost),
+    MethodRow("Fail", Role.CONSUME, 0, "failed", _failed),
+    MethodRow("Release", Role.CONSUME, 0, "released", _not_lost),
+    MethodRow("Extend", Role.CONSUME, 0),
+    MethodRow("GetLease", Role.CONSUME, 0),
+    MethodRow("Cancel", Role.PRODUCE, "ids", "cancelled", _cancelled),
     MethodRow("Reschedule", Role.PRODUCE),
     MethodRow("Redrive", Role.ADMIN),
     MethodRow("GetMessage", Role.READ),
