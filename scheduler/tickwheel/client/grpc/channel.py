@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tickwheel.client.grpc.asyncio_executor import AsyncGrpcExecutor
     from tickwheel.client.grpc.blocking_executor import GrpcExecutor
 
+Metadata = tuple[tuple[str, str], ...]
+
 # An answer may hold 1,000 payloads; a connection that is dead is noticed while a call waits. `CallRetry` tries again,
 # and says so in the request: the library does not. A service that is back is found within a second or so, and at
 # another address of its name within 5: by itself the library waits up to two minutes, and leases end meanwhile.
@@ -28,42 +30,20 @@ _OPTIONS = [
 ]
 
 
-def blocking_executor(client_settings: ClientSettings) -> "GrpcExecutor":
-    """A channel for any threads. Raises InvalidArgument where a file of the URL cannot be read."""
+def blocking_executor(settings: ClientSettings) -> "GrpcExecutor":
+    """Return an executor for any threads. Raises InvalidArgument if a file of the URL cannot be read."""
     grpc = _import_grpc()
     from tickwheel.client.grpc.blocking_executor import GrpcExecutor
 
-    url = GrpcUrl.parse(client_settings.url or "")
-    if url.encrypted:
-        channel = grpc.secure_channel(url.target, _channel_credentials(grpc, url), options=_OPTIONS)
-    else:
-        channel = grpc.insecure_channel(url.target, options=_OPTIONS)
-    return GrpcExecutor(
-        channel,
-        client_settings.display_url,
-        client_settings.timeout_s,
-        HandshakeProbe(url, client_settings.display_url),
-        _metadata(url),
-    )
+    return GrpcExecutor(*_connection(settings, grpc))
 
 
-def asyncio_executor(client_settings: ClientSettings) -> "AsyncGrpcExecutor":
-    """A channel for the tasks of the running event loop. Raises as `blocking`."""
+def asyncio_executor(settings: ClientSettings) -> "AsyncGrpcExecutor":
+    """Return an executor for the running event loop. Raises as `blocking_executor`."""
     grpc = _import_grpc()
     from tickwheel.client.grpc.asyncio_executor import AsyncGrpcExecutor
 
-    url = GrpcUrl.parse(client_settings.url or "")
-    if url.encrypted:
-        channel = grpc.aio.secure_channel(url.target, _channel_credentials(grpc, url), options=_OPTIONS)
-    else:
-        channel = grpc.aio.insecure_channel(url.target, options=_OPTIONS)
-    return AsyncGrpcExecutor(
-        channel,
-        client_settings.display_url,
-        client_settings.timeout_s,
-        HandshakeProbe(url, client_settings.display_url),
-        _metadata(url),
-    )
+    return AsyncGrpcExecutor(*_connection(settings, grpc.aio))
 
 
 def create_backend(context: NamespaceContext) -> Backend:
@@ -74,12 +54,17 @@ def create_backend(context: NamespaceContext) -> Backend:
     return GrpcBackend(context)
 
 
-def _channel_credentials(grpc: Any, url: GrpcUrl) -> Any:
-    return grpc.ssl_channel_credentials(url.read("tls_ca"), url.read("tls_key"), url.read("tls_cert"))
-
-
-def _metadata(url: GrpcUrl) -> tuple[tuple[str, str], ...]:
-    return (("authorization", f"Bearer {url.token}"),) if url.token else ()
+def _connection(settings: ClientSettings, channels: Any) -> tuple[Any, str, float, HandshakeProbe, Metadata]:
+    """Return a channel of `grpc` or `grpc.aio`, and what else both executors are made with."""
+    url = GrpcUrl.parse(settings.url or "")
+    if url.encrypted:
+        files = (url.read("tls_ca"), url.read("tls_key"), url.read("tls_cert"))
+        credentials = _import_grpc().ssl_channel_credentials(*files)
+        channel = channels.secure_channel(url.target, credentials, options=_OPTIONS)
+    else:
+        channel = channels.insecure_channel(url.target, options=_OPTIONS)
+    metadata = (("authorization", f"Bearer {url.token}"),) if url.token else ()
+    return channel, settings.display_url, settings.timeout_s, HandshakeProbe(url, settings.display_url), metadata
 
 
 def _import_grpc() -> Any:
