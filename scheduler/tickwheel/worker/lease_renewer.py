@@ -179,7 +179,7 @@ class LeaseRenewer:
         began, lost = time.monotonic(), set()
         try:
             tickwheel = self.open_client()
-            tickwheel.queue(queue).extend_many(tickwheel._attach_client(messages), timedelta(seconds=lease_s))
+            tickwheel.queue(queue).extend_many(messages, timedelta(seconds=lease_s))
         except LeaseLost as error:
             lost = set(map(id, error.lost))
         except Exception as error:
