@@ -162,4 +162,4 @@ def forget_connections() -> None:
 def route(task: str, to: str, share: float = 1.0) -> None:
     """Sets a route, and has this producer see it at once."""
     shop.tickwheel.route(task, to=to, share=share)
-    shop.celery.amqp.send_task_message._routes._known.pop(task, None)
+    shop.celery.amqp.send_task_message._routes._cache.pop(task, None)

@@ -118,7 +118,7 @@ def test_while_tickwheel_is_away_calls_go_where_they_were_last_known_to_go(
 ) -> None:
     shop.note.delay("known to be Celery's")
     # Known for a second, and no longer.
-    known = shop.celery.amqp.send_task_message._routes._known
+    known = shop.celery.amqp.send_task_message._routes._cache
     known["shop.note"] = replace(known["shop.note"], until=0.0)
     shop.tickwheel.move(url="redis://127.0.0.1:1", timeout=timedelta(milliseconds=50))
     try:
