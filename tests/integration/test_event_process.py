@@ -18,7 +18,7 @@ from tickwheel.doctor import audit
 from tickwheel.driver import firing
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process import EventProcess, LockFileElection
-from tickwheel.event_process.main import event_process
+from tickwheel.event_process.assembly import event_process
 from tickwheel.storage.keys import queues_key, shard_key
 from tickwheel.testing import PrivateServer
 

@@ -19,7 +19,7 @@ from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel, TickwheelError, events
 from tickwheel.doctor import audit
 from tickwheel.event_process import EventProcess
-from tickwheel.event_process.main import event_process
+from tickwheel.event_process.assembly import event_process
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer

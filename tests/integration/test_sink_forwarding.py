@@ -17,7 +17,7 @@ from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument, NewMessage, Queue, QueueConfigConflict, Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.event_process import EventProcess
-from tickwheel.event_process.main import event_process
+from tickwheel.event_process.assembly import event_process
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.testing import PrivateServer
 

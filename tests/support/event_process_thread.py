@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.event_process import EventProcess
-from tickwheel.event_process.main import event_process
+from tickwheel.event_process.assembly import event_process
 from tickwheel.kafka.producer import KafkaProducers
 
 _STOP_S = 30.0

@@ -17,7 +17,8 @@ from tickwheel.election.zookeeper_url import SESSION_TIMEOUT, ZooKeeperUrl
 from tickwheel.embedded import EmbeddedServer
 from tickwheel.errors import InvalidArgument
 from tickwheel.event_process import EventProcess
-from tickwheel.event_process.main import event_process, install_signal_handlers
+from tickwheel.event_process.assembly import event_process
+from tickwheel.event_process.main import install_signal_handlers
 from tickwheel.kafka.library import TOPIC
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.operations.server_checks import parse_durability

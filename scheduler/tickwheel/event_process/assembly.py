@@ -1,0 +1,137 @@
+"""Puts an event process together: driver, election, relay and sinks of all shards of a namespace."""
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from redis import Redis
+
+from tickwheel.driver.fenced_shard import FencedShard
+from tickwheel.driver.stats import WheelStats
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
+from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.event_process import Election, EventProcess, LockFileElection
+from tickwheel.event_process.queue_directory import QueueDirectory
+from tickwheel.event_process.shard_loop import Connect
+from tickwheel.event_process.sidecar import Sidecar, StartSidecar
+from tickwheel.kafka.producer import KafkaProducers
+from tickwheel.operations.context import RELAYED, NamespaceContext
+from tickwheel.operations.namespace import ensure_namespace_id, open_namespace
+from tickwheel.operations.namespace_options import NamespaceOptions
+from tickwheel.redis.blocking_executor import RedisExecutor
+from tickwheel.redis.pools import ConnectionPools
+from tickwheel.redis.url import redact
+from tickwheel.relay.relay import Relay
+from tickwheel.runtime.time import monotonic_ms
+from tickwheel.sinks.forwarder import SinkForwarder
+from tickwheel.sinks.registry import SinkRegistry
+from tickwheel.storage.keys import shard_key
+
+_CALL_TIMEOUT_S = 5.0
+
+_log = logging.getLogger("tickwheel.driving")
+
+
+def event_process(
+    url: str,
+    namespace: str,
+    election: Path | ZooKeeperUrl,
+    restart_embedded_server: Callable[[], None] | None = None,
+    clock: str = "_clock",
+    producers: KafkaProducers | None = None,
+    replicas: int = 0,
+    *,
+    relays: bool = True,
+) -> tuple[EventProcess, RedisExecutor]:
+    """An event process for all shards of a namespace, ready to run, and the connection it looks queues up with.
+
+    ``election`` is a lock file, for one host, or where ZooKeeper is. ``clock`` is how scripts read the time: another
+    than the server's in tests only. Events are relayed to ``broker`` once ``replicas`` have them, unless it ``relays``
+    nothing; raises InvalidArgument where the namespace does not keep its history for a relay. Due messages of queues
+    with a sink are handed to it in any case.
+    """
+    context = NamespaceContext(namespace, clock=clock)
+    io = RedisExecutor(
+        ConnectionPools(url), redact(url), _CALL_TIMEOUT_S, restart_embedded_server=restart_embedded_server
+    )
+    io.run(open_namespace(context, NamespaceOptions()))
+
+    def connect(shard: int) -> "Redis":
+        if restart_embedded_server is not None:
+            restart_embedded_server()
+        return io.connect(shard, shard_key(namespace, shard, "clock"))
+
+    queues = QueueDirectory(context, io, has_kafka=producers is not None)
+    queues.queues_with_sinks(monotonic_ms())
+
+    sidecars: list[StartSidecar] = []
+    if producers is not None:
+        sidecars.append(_forwarder_starter(connect, context, io, queues, producers))
+    if producers is not None and relays:
+        threading.Thread(target=producers.check_topic, name="tickwheel-topic", daemon=True).start()
+        sidecars.append(_relay_starter(connect, context, queues, producers, replicas))
+    elif context.history >= RELAYED:
+        _log.warning(
+            "namespace %s keeps its events until they are relayed, and this event process relays nothing", namespace
+        )
+    process = EventProcess(
+        connect,
+        namespace,
+        range(context.shards),
+        queues=queues,
+        companions=sidecars,
+        election=_election(election, context, io),
+        clock_guard_ms=context.clock_guard_ms,
+        clock_fragment=clock,
+    )
+    return process, io
+
+
+def _relay_starter(
+    connect: Connect, context: NamespaceContext, queues: QueueDirectory, producers: KafkaProducers, replicas: int
+) -> StartSidecar:
+    """What starts the relay of a shard."""
+    if context.history < RELAYED:
+        raise InvalidArgument(
+            f"namespace {context.namespace!r} does not keep its events until they are relayed: that is fixed when it is"
+            " created, with history='relay'; for its sinks alone there is --no-relay"
+        )
+
+    def start_relay(shard: FencedShard, stats: WheelStats) -> Sidecar:
+        task = Relay(
+            connect,
+            context.namespace,
+            shard,
+            queues=queues,
+            producers=producers,
+            stats=stats,
+            history=context.history,
+            replicas=replicas,
+        )
+        return Sidecar(shard, task)
+
+    return start_relay
+
+
+def _forwarder_starter(
+    connect: Connect, context: NamespaceContext, io: RedisExecutor, queues: QueueDirectory, producers: KafkaProducers
+) -> StartSidecar:
+    """What starts the hand-off of a shard to its sinks."""
+    sinks = SinkRegistry(context.namespace, producers)
+
+    def start_forwarder(shard: FencedShard, stats: WheelStats) -> Sidecar:
+        task = SinkForwarder(connect, shard, context=context, io=io, queue_lookup=queues, sinks=sinks, stats=stats)
+        return Sidecar(shard, task)
+
+    return start_forwarder
+
+
+def _election(chosen: Path | ZooKeeperUrl, context: NamespaceContext, io: RedisExecutor) -> Election:
+    if isinstance(chosen, Path):
+        return LockFileElection(chosen)
+    try:
+        from tickwheel.election.zookeeper import ZooKeeperElection
+    except ModuleNotFoundError as error:
+        raise TickwheelError(f"an election on ZooKeeper needs {error.name}: install tickwheel[zookeeper]") from error
+    return ZooKeeperElection(chosen, context.namespace, context.shards, io.run(ensure_namespace_id(context)))
