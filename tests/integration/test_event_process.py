@@ -18,7 +18,7 @@ from tickwheel.doctor import audit
 from tickwheel.driver import firing
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process import EventProcess, LockFileElection
-from tickwheel.event_process.assembly import event_process
+from tickwheel.event_process.assembly import open_event_process
 from tickwheel.storage.keys import queues_key, shard_key
 from tickwheel.testing import PrivateServer
 
@@ -61,15 +61,14 @@ def jobs(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Queue]:
 
 @contextmanager
 def driven(server: PrivateServer, namespace: str, lock: Path) -> Iterator[Driving]:
-    process, io = event_process(server.url, namespace, lock)
-    driving = Driving(process)
-    try:
-        yield driving
-    finally:
-        process.stop()
-        driving.thread.join(10)
-        io.close()
-        assert not driving.thread.is_alive()
+    with open_event_process(server.url, namespace, lock) as process:
+        driving = Driving(process)
+        try:
+            yield driving
+        finally:
+            process.stop()
+            driving.thread.join(10)
+    assert not driving.thread.is_alive()
 
 
 def test_a_message_is_deliverable_at_its_time_and_not_before(

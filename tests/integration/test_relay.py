@@ -19,7 +19,7 @@ from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel, TickwheelError, events
 from tickwheel.doctor import audit
 from tickwheel.event_process import EventProcess
-from tickwheel.event_process.assembly import event_process
+from tickwheel.event_process.assembly import open_event_process
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
@@ -187,8 +187,11 @@ def test_a_namespace_without_history_for_a_relay_is_refused(
     namespace = f"capped-{os.urandom(6).hex()}"
     Tickwheel(tickwheel_server.url, namespace=namespace).close()
     broker = KafkaProducers(kafka.bootstrap, topic)
-    with pytest.raises(InvalidArgument, match="history='relay'"):
-        event_process(tickwheel_server.url, namespace, tmp_path / "lock", producers=broker)
+    with (
+        pytest.raises(InvalidArgument, match="history='relay'"),
+        open_event_process(tickwheel_server.url, namespace, tmp_path / "lock", producers=broker),
+    ):
+        pass
     broker.close()
     tickwheel_server.clear(namespace)
 

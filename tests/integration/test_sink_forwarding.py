@@ -17,7 +17,7 @@ from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument, NewMessage, Queue, QueueConfigConflict, Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.event_process import EventProcess
-from tickwheel.event_process.assembly import event_process
+from tickwheel.event_process.assembly import open_event_process
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.testing import PrivateServer
 
@@ -205,9 +205,8 @@ def test_an_event_process_without_a_broker_says_once_which_queues_wait_for_one(
 ) -> None:
     tw.create_queue("q", sink="kafka://mail")
     for _ in range(2):
-        process, io = event_process(tickwheel_server.url, tw._context.namespace, tmp_path / "lock")
-        process._loops[0]._config.queues.lookup(77)
-        io.close()
+        with open_event_process(tickwheel_server.url, tw._context.namespace, tmp_path / "lock") as process:
+            process._loops[0]._config.queues.lookup(77)
     told = [record.getMessage() for record in caplog.records if "hands nothing over" in record.getMessage()]
     assert len(told) == 2
     assert "queue q has the sink kafka://mail" in told[0]

@@ -2,12 +2,12 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.event_process import EventProcess
-from tickwheel.event_process.assembly import event_process
+from tickwheel.event_process.assembly import open_event_process
 from tickwheel.kafka.producer import KafkaProducers
 
 _STOP_S = 30.0
@@ -23,16 +23,16 @@ def run_event_process(
     *,
     relays: bool = True,
 ) -> Iterator[EventProcess]:
-    """One that runs until the end of the block, as `event_process` makes it; ``broker`` is closed with it."""
-    process, io = event_process(url, namespace, election, producers=broker, replicas=replicas, relays=relays)
-    thread = threading.Thread(target=process.run)
-    thread.start()
-    try:
-        yield process
-    finally:
-        process.stop()
-        thread.join(_STOP_S)
-        io.close()
-        if broker is not None:
-            broker.close()
+    """One that runs until the end of the block, as `open_event_process` makes it; ``broker`` is closed with it."""
+    with (
+        nullcontext() if broker is None else closing(broker),
+        open_event_process(url, namespace, election, producers=broker, replicas=replicas, relays=relays) as process,
+    ):
+        thread = threading.Thread(target=process.run)
+        thread.start()
+        try:
+            yield process
+        finally:
+            process.stop()
+            thread.join(_STOP_S)
     assert not thread.is_alive()

@@ -3,6 +3,7 @@
 from typing import TypeVar
 
 from tickwheel.client.blocking import Tickwheel
+from tickwheel.client.settings import ClientSettings
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import Plan
 
@@ -19,6 +20,11 @@ class Admin:
     def context(self) -> NamespaceContext:
         """The namespace as the client knows it: its name, its shards, and the caches that plans share."""
         return self._tickwheel._context
+
+    @property
+    def settings(self) -> ClientSettings:
+        """The settings with which the client was opened."""
+        return self._tickwheel._client_settings
 
     def run(self, plan: Plan[T]) -> T:
         """Run a plan to its end and return its result. Raises the errors of the plan and Unavailable."""

@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from redis import Redis
@@ -10,6 +11,7 @@ from redis import Redis
 from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.stats import WheelStats
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
+from tickwheel.embedded import EmbeddedServer
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.event_process import Election, EventProcess, LockFileElection
 from tickwheel.event_process.queue_directory import QueueDirectory
@@ -33,34 +35,59 @@ _CALL_TIMEOUT_S = 5.0
 _log = logging.getLogger("tickwheel.driving")
 
 
-def event_process(
-    url: str,
+@contextmanager
+def open_event_process(
+    url: str | None,
     namespace: str,
     election: Path | ZooKeeperUrl,
-    restart_embedded_server: Callable[[], None] | None = None,
+    data_dir: Path | None = None,
+    *,
+    context: NamespaceContext | None = None,
     clock: str = "_clock",
     producers: KafkaProducers | None = None,
     replicas: int = 0,
-    *,
     relays: bool = True,
-) -> tuple[EventProcess, RedisExecutor]:
-    """An event process for all shards of a namespace, ready to run, and the connection it looks queues up with.
+) -> Iterator[EventProcess]:
+    """Assemble an event process for all shards of a namespace, and close its connections at the end of the block.
 
-    ``election`` is a lock file, for one host, or where ZooKeeper is. ``clock`` is how scripts read the time: another
-    than the server's in tests only. Events are relayed to ``broker`` once ``replicas`` have them, unless it ``relays``
-    nothing; raises InvalidArgument where the namespace does not keep its history for a relay. Due messages of queues
-    with a sink are handed to it in any case.
+    ``election`` is a lock file, for one host, or the URL of ZooKeeper. With a ``data_dir`` the embedded server of that
+    directory is kept running, and used if ``url`` is None. ``context`` is the namespace if the caller has opened it
+    already. ``clock`` is how scripts read the time: another fragment than the default in tests only.
+
+    Due messages of queues with a sink are handed to ``producers``. Events are relayed there once ``replicas`` have
+    them, unless ``relays`` is false; raises InvalidArgument if the namespace does not keep its history for a relay.
     """
-    context = NamespaceContext(namespace, clock=clock)
-    io = RedisExecutor(
-        ConnectionPools(url), redact(url), _CALL_TIMEOUT_S, restart_embedded_server=restart_embedded_server
-    )
-    io.run(open_namespace(context, NamespaceOptions()))
+    with ExitStack() as stack:
+        restart_embedded_server = None
+        if data_dir is not None:
+            server = stack.enter_context(EmbeddedServer(data_dir))
+            restart_embedded_server = server.ensure_running
+            url = url or server.url
+        assert url is not None
+        io = RedisExecutor(
+            ConnectionPools(url), redact(url), _CALL_TIMEOUT_S, restart_embedded_server=restart_embedded_server
+        )
+        stack.callback(io.close)
+        if context is None:
+            context = NamespaceContext(namespace, clock=clock)
+            io.run(open_namespace(context, NamespaceOptions()))
+        yield _assemble(context, io, election, restart_embedded_server, producers, replicas, relays=relays)
 
+
+def _assemble(
+    context: NamespaceContext,
+    io: RedisExecutor,
+    election: Path | ZooKeeperUrl,
+    restart_embedded_server: Callable[[], None] | None,
+    producers: KafkaProducers | None,
+    replicas: int,
+    *,
+    relays: bool,
+) -> EventProcess:
     def connect(shard: int) -> "Redis":
         if restart_embedded_server is not None:
             restart_embedded_server()
-        return io.connect(shard, shard_key(namespace, shard, "clock"))
+        return io.connect(shard, shard_key(context.namespace, shard, "clock"))
 
     queues = QueueDirectory(context, io, has_kafka=producers is not None)
     queues.queues_with_sinks(monotonic_ms())
@@ -73,19 +100,19 @@ def event_process(
         sidecars.append(_relay_starter(connect, context, queues, producers, replicas))
     elif context.history >= RELAYED:
         _log.warning(
-            "namespace %s keeps its events until they are relayed, and this event process relays nothing", namespace
+            "namespace %s keeps its events until they are relayed, and this event process relays nothing",
+            context.namespace,
         )
-    process = EventProcess(
+    return EventProcess(
         connect,
-        namespace,
+        context.namespace,
         range(context.shards),
         queues=queues,
         companions=sidecars,
         election=_election(election, context, io),
         clock_guard_ms=context.clock_guard_ms,
-        clock_fragment=clock,
+        clock_fragment=context.clock,
     )
-    return process, io
 
 
 def _relay_starter(

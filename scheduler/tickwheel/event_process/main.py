@@ -10,15 +10,15 @@ import os
 import signal
 import sys
 import threading
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 from redis.exceptions import RedisError
 
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
-from tickwheel.embedded import EmbeddedServer
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process import EventProcess
-from tickwheel.event_process.assembly import event_process
+from tickwheel.event_process.assembly import open_event_process
 from tickwheel.kafka.library import TOPIC
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.redis.url import VARIABLE
@@ -40,26 +40,18 @@ def run(
     clock: str = "_clock",
     producers: KafkaProducers | None = None,
 ) -> None:
-    """Run an event process until SIGTERM or SIGINT, or until standard input ends.
+    """Run an event process until SIGTERM or SIGINT, or with ``until_eof`` until standard input ends.
 
-    ``clock`` and ``broker`` as for `event_process`.
+    The other arguments are those of `open_event_process`. ``producers`` is closed at the end.
     """
-    server = EmbeddedServer(data_dir) if data_dir is not None else None
-    if server is not None:
-        server.open()
-    restart_embedded_server = server.ensure_running if server is not None else None
-    process, io = event_process(url, namespace, election, restart_embedded_server, clock, producers)
-    install_signal_handlers(process)
-    if until_eof:
-        threading.Thread(target=_stop_at_eof, args=(process,), daemon=True).start()
-    try:
+    with (
+        nullcontext() if producers is None else closing(producers),
+        open_event_process(url, namespace, election, data_dir, clock=clock, producers=producers) as process,
+    ):
+        install_signal_handlers(process)
+        if until_eof:
+            threading.Thread(target=_stop_at_eof, args=(process,), daemon=True).start()
         process.run()
-    finally:
-        io.close()
-        if producers is not None:
-            producers.close()
-        if server is not None:
-            server.close()
 
 
 def install_signal_handlers(process: EventProcess) -> None:
