@@ -44,7 +44,9 @@ class InboxBuffer:
 
     def __init__(self) -> None:
         self.last_read_id = FROM_START
-        # Invariant: a near timer of the buckets is in here until it has its final answer.
+        # Invariant: a near timer of the buckets is in here until it has its final answer. `LoadedTimers` counts these
+        # timers, too, for another purpose. Filing must know each timer that only the inbox keeps. Dropping a slot needs
+        # the number of its open timers, and most of those were read from the slot and never were in a bucket.
         self.unconfirmed: set[bytes] = set()
         self._young = _Bucket()
         self._older = _Bucket()

@@ -13,7 +13,8 @@ class LoadedTimers:
 
     def __init__(self, now_ms: int) -> None:
         self.near = {kind: NearTimers(now_ms) for kind in Kind}
-        # Timers held or sent, by the number of their slot of level 2, until their final answer.
+        # Timers held or sent, by the number of their slot of level 2, until their final answer. A count is enough to
+        # drop a slot. `InboxBuffer.unconfirmed` names the timers among these that filing may still have to write.
         self._open_counts: dict[int, int] = {}
         # Slots whose last open timer was answered, or that were found to have none.
         self.drained_slots: set[int] = set()
