@@ -61,15 +61,15 @@ def test_the_services_for_people_outlive_their_command_and_end_with_another(tmp_
 # A program of their own, which they outlive, as that of `up` is.
 TWO_LET_GO = """
 import pathlib, sys
-from services import detached
+from services import background
 from services.valkey import ValkeyServer
 
 folder = pathlib.Path(sys.argv[1])
 servers = [ValkeyServer(name, folder / "cluster" / name) for name in ("one", "two")]
-detached.claim(folder, ["cluster"])
+background.claim(folder, ["cluster"])
 for server in servers:
     server.start()
-detached.record(folder, {"zookeeper": "z:1", "kafka": "k:1", "cluster": "c:1"}, servers)
+background.record(folder, {"zookeeper": "z:1", "kafka": "k:1", "cluster": "c:1"}, servers)
 """
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.embedded.programs import StartProgram, all_at_once, client, is_server_alive, starts
-from tickwheel import embedded
 from tickwheel.embedded import EmbeddedServer, EmbeddedServerError
+from tickwheel.embedded import server as embedded_server
 from tickwheel.embedded.file_lock import FileLock
 
 pytestmark = pytest.mark.integration
@@ -60,7 +60,7 @@ def test_programs_that_come_and_go_at_once_always_have_a_server(data_dir: Path, 
 def test_nobody_joins_or_leaves_while_another_starts_or_stops_the_server(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded, "_LOCK_S", 0.1)
+    monkeypatch.setattr(embedded_server, "_LOCK_S", 0.1)
     with EmbeddedServer(data_dir) as inside:
         other = FileLock(data_dir / "start.lock")
         other.acquire_exclusive(0)
