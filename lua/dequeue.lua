@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Leases the most urgent Pending messages: earliest deadline first, all of them or those that carry every pair asked for.
+-- Pending -> Running, for the most urgent messages: earliest deadline first, among all messages or those that carry every pair
+-- of the filter.
 -- KEYS: clock config session messages bodies inbox events counts lateness ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _queue_context _empty_queue_exit _session _record _clock _transition _ready_indexes _filter_match _filter_walk
 -- ARGV[1]  context (_queue_context); option HEADS asks for the next deadline too

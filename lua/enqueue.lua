@@ -1,5 +1,5 @@
 #!lua
--- Adds messages to a queue; each is Invisible until its due time, or Pending at once.
+-- Adds messages to a queue. New -> Invisible until the due time, or Pending if the due time is reached.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _staged_bodies _clock _queue_context _transition _ready_indexes
 -- ARGV[1]  context (_queue_context)

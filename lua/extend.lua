@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Moves the end of leases further away, never nearer. No new version, no event, no timer: the old one moves itself on.
+-- Running -> Running, with the end of the lease further away, never nearer. No new version, no event, no timer: the old timer
+-- moves itself on.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _held_leases
 -- ARGV[1]  context (_queue_context)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Gives an Invisible or Pending message a new due time, a new deadline, or both.
+-- Invisible or Pending -> Invisible or Pending, with a new due time, a new deadline, or both.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _require_outbox_room
 -- ARGV[1]  context (_queue_context)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.state_table import all_transitions
 from tickwheel import Message, MessageNotFound, NewMessage, Queue, Tickwheel
 from tickwheel.model.validation import from_ms
 from tickwheel.storage.record import State
@@ -236,6 +237,47 @@ def test_it_is_gone_once_its_retention_is_over(
     assert sum(queue.counts().values()) == 0
     before, after, gone_version, _ = last(history)
     assert (before, after, gone_version) == (state, None, version + 1)
+
+
+CALLS: dict[tuple[str, str | None], Callable[[Queue, VirtualClock, Any], object]] = {
+    ("enqueue", "invisible"): lambda queue, clock, message: queue.enqueue(id="m", delay=MS),
+    ("enqueue", "pending"): lambda queue, clock, message: queue.enqueue(id="m"),
+    ("promote", "pending"): lambda queue, clock, message: clock.advance(timedelta(hours=1)),
+    ("dequeue", "running"): lambda queue, clock, message: queue.dequeue(),
+    ("complete", "completed"): lambda queue, clock, message: message.complete(),
+    ("fail", "invisible"): lambda queue, clock, message: message.fail(retry_in=MS),
+    ("fail", "pending"): lambda queue, clock, message: message.fail(retry_in=timedelta(0)),
+    ("fail", "errored"): lambda queue, clock, message: message.fail(final=True),
+    ("release", "pending"): lambda queue, clock, message: message.release(),
+    ("expire", "pending"): lambda queue, clock, message: clock.advance(timedelta(seconds=10)),
+    ("expire", "errored"): lambda queue, clock, message: clock.advance(timedelta(seconds=10)),
+    ("extend", "running"): lambda queue, clock, message: message.extend(timedelta(minutes=1)),
+    ("cancel", "cancelled"): lambda queue, clock, message: queue.cancel("m"),
+    ("reschedule", "invisible"): lambda queue, clock, message: queue.reschedule("m", delay=MS),
+    ("reschedule", "pending"): lambda queue, clock, message: queue.reschedule("m", delay=timedelta(0)),
+    ("redrive", "pending"): lambda queue, clock, message: queue.redrive("m"),
+    ("retire", None): lambda queue, clock, message: clock.advance(timedelta(days=7)),
+}
+
+
+@pytest.mark.parametrize(("before", "script", "after"), sorted(all_transitions(), key=str))
+def test_each_transition_of_the_table_happens(
+    queue: Queue,
+    clock: VirtualClock,
+    bring: Bring,
+    history: History,
+    before: str | None,
+    script: str,
+    after: str | None,
+) -> None:
+    one_attempt = {"max_attempts": 1} if (script, after) == ("expire", "errored") else {}
+    message = bring(before, queue, **one_attempt) if before else None
+    events = len(history("m"))
+    CALLS[script, after](queue, clock, message)
+    if script == "extend":
+        assert (queue.get("m").state, len(history("m"))) == ("running", events)
+    else:
+        assert (*last(history)[:2], len(history("m"))) == (before, after, events + 1)
 
 
 def test_a_message_is_told_in_full_when_it_is_enqueued_and_rescheduled_and_briefly_otherwise(

@@ -85,7 +85,7 @@ class QueueModel:
                 self.missed.append(now - entry.deadline)
         entry.attempts += 1
         entry.token, entry.worker, entry.until = token, worker, now + duration
-        entry.becomes(RUNNING, now, lateness=max(0, now - entry.due))
+        entry.becomes("dequeue", RUNNING, now, lateness=max(0, now - entry.due))
 
     def complete(self, key: Key, token: bytes, result: str | None = None) -> None:
         entry = self.messages.get(key)
@@ -93,23 +93,23 @@ class QueueModel:
             return
         entry = self._owned(key, token)
         entry.worker, entry.error, entry.result = "", "", result
-        self._finish(entry, COMPLETED)
+        self._finish("complete", entry, COMPLETED)
 
     def fail(self, key: Key, token: bytes, error: str, delay: int, final: bool = False) -> str:
         entry = self._owned(key, token)
         entry.error = error
         if final or entry.attempts >= self._most(entry):
-            self._give_back(entry, ERRORED, self._now() + self.settings.errored_retention)
+            self._give_back("fail", entry, ERRORED, self._now() + self.settings.errored_retention)
         elif delay > 0:
-            self._give_back(entry, INVISIBLE, self._now() + delay)
+            self._give_back("fail", entry, INVISIBLE, self._now() + delay)
         else:
-            self._give_back(entry, PENDING, self._now())
+            self._give_back("fail", entry, PENDING, self._now())
         return entry.state
 
     def release(self, key: Key, token: bytes) -> None:
         entry = self._owned(key, token)
         entry.attempts -= 1
-        self._give_back(entry, PENDING, self._now())
+        self._give_back("release", entry, PENDING, self._now())
 
     def extend(self, key: Key, token: bytes, lease: int) -> int:
         entry = self._owned(key, token)
@@ -127,10 +127,10 @@ class QueueModel:
             raise InvalidTransition("", entry.state)
         if entry.state == RUNNING and self.settings.exclusive_key is not None and not release:
             entry.held = True
-            self._finish(entry, CANCELLED, entry.until)
+            self._finish("cancel", entry, CANCELLED, entry.until)
         else:
             entry.token, entry.worker = None, ""
-            self._finish(entry, CANCELLED)
+            self._finish("cancel", entry, CANCELLED)
         entry.error = ""
         return entry.state, entry.version, entry.until, True
 
@@ -156,7 +156,8 @@ class QueueModel:
         if deadline is not None or deadline_in is not None:
             entry.deadline = deadline if deadline_in is None else now + deadline_in
         held_back = delay is None and due is not None and self._is_beyond(due, high)
-        entry.becomes(PENDING if entry.until <= now and not held_back else INVISIBLE, now, **entry.times())
+        becomes = PENDING if entry.until <= now and not held_back else INVISIBLE
+        entry.becomes("reschedule", becomes, now, **entry.times())
         return entry.state, entry.version, entry.due
 
     def redrive(self, key: Key) -> tuple[str, int, int]:
@@ -165,7 +166,7 @@ class QueueModel:
         if entry.state != ERRORED:
             raise InvalidTransition("", entry.state)
         entry.attempts, entry.until = 0, self._now()
-        entry.becomes(PENDING, self._now())
+        entry.becomes("redrive", PENDING, self._now())
         return entry.state, entry.version, entry.until
 
     # What time does
@@ -231,7 +232,7 @@ class QueueModel:
         state = PENDING if due <= now and not held_back else INVISIBLE
         entry = Entry(key, shard, self._orders[shard], given, due, deadline, state, due)
         entry.payload, entry.metadata = given.payload, dict(given.metadata + given.trace)
-        entry.history.append(Event(1, None, state, now, due, 0, **entry.times()))
+        entry.history.append(Event(1, None, state, now, due, 0, **entry.times(), by="enqueue"))
         self.messages[key] = entry
         return entry
 
@@ -261,15 +262,15 @@ class QueueModel:
         told += [f"the failure before: {entry.error}"] if entry.error else []
         return "; ".join(told)
 
-    def _finish(self, entry: Entry, state: str, until: int | None = None) -> None:
+    def _finish(self, by: str, entry: Entry, state: str, until: int | None = None) -> None:
         """Completed or cancelled: only the header is kept, for the retention or until then."""
         entry.payload, entry.metadata = b"", {}
         entry.until = self._now() + self.settings.retention if until is None else until
-        entry.becomes(state, self._now())
+        entry.becomes(by, state, self._now())
 
-    def _give_back(self, entry: Entry, state: str, until: int) -> None:
+    def _give_back(self, by: str, entry: Entry, state: str, until: int) -> None:
         entry.token, entry.worker, entry.until = None, "", until
-        entry.becomes(state, self._now())
+        entry.becomes(by, state, self._now())
 
     def _let_go(self, entry: Entry) -> None:
         entry.held, entry.token, entry.worker = False, None, ""
@@ -279,16 +280,16 @@ class QueueModel:
         now = self._now()
         if entry.state == INVISIBLE:
             self.lateness.append(now - entry.until)
-            entry.becomes(PENDING, now, lateness=now - entry.until)
+            entry.becomes("promote", PENDING, now, lateness=now - entry.until)
         elif entry.state == RUNNING and entry.attempts >= self._most(entry):
             entry.error = self._of_last_lease(entry)
-            self._give_back(entry, ERRORED, now + self.settings.errored_retention)
+            self._give_back("expire", entry, ERRORED, now + self.settings.errored_retention)
         elif entry.state == RUNNING:
-            self._give_back(entry, PENDING, now)
+            self._give_back("expire", entry, PENDING, now)
         elif entry.held:
             self._let_go(entry)
         elif entry.is_finished:
-            entry.becomes(None, now)
+            entry.becomes("retire", None, now)
             self.gone.append(self.messages.pop(entry.key))
 
 

@@ -59,6 +59,8 @@ class Event:
     deadline: int | None = None
     metadata: dict[str, str] | None = None
     """These three are told where they are set."""
+    by: str = field(default="", compare=False)
+    """The script that did it; the history does not tell it."""
 
 
 @dataclass
@@ -107,8 +109,8 @@ class Entry:
         deadline = self.due if self.deadline is None else self.deadline
         return {"due": self.due, "deadline": deadline, "metadata": dict(self.metadata)}
 
-    def becomes(self, state: str | None, now: int, **told: Any) -> None:
-        """One transition, and what its event tells besides."""
+    def becomes(self, by: str, state: str | None, now: int, **told: Any) -> None:
+        """One transition, the script that does it, and what its event tells besides."""
         self.version += 1
-        self.history.append(Event(self.version, self.state, state, now, self.until, self.attempts, **told))
+        self.history.append(Event(self.version, self.state, state, now, self.until, self.attempts, **told, by=by))
         self.state = state or "gone"

@@ -10,6 +10,7 @@ from tests.property.model import Model
 from tests.property.model_messages import Event, Key, Settings
 from tests.property.stored import Stored, expected, group_heads, held_prefixes, lost_timers
 from tests.property.unsteady_wheel import UnsteadyWheel
+from tests.support.state_table import all_transitions
 from tickwheel import IdConflict, LeaseLost, Queue, Tickwheel, TickwheelError
 from tickwheel.doctor import audit
 from tickwheel.storage.sharding import shard_of
@@ -142,6 +143,12 @@ class NamespaceUnderTest:
             for name, queue in self.model.queues.items()
             for entry in queue.everything()
         }
+
+    def check_transitions(self) -> None:
+        """Every transition that the model and the server agree on is in the table of the product."""
+        for queue in self.model.queues.values():
+            for entry in queue.everything():
+                assert {(event.before, event.by, event.after) for event in entry.history} <= all_transitions()
 
     def finish_everything(self) -> None:
         """Cancel what is not finished, and let all retention end."""

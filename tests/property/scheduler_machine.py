@@ -335,6 +335,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.under_test.check_history()
                 self.under_test.finish_everything()
                 self.under_test.check_history()
+                self.under_test.check_transitions()
                 self.under_test.check_that_nothing_is_left()
         finally:
             self.under_test.close()

@@ -4,10 +4,10 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 
 from tickwheel.demo.timetable import Departure, Timetable
+from tickwheel.model.state_machine import FINAL
 from tickwheel.storage.record import State
 from tickwheel.storage.transition import OutboxTransition
 
-FINAL = (State.COMPLETED, State.CANCELLED, State.ERRORED)
 _RECENT = 8
 
 

@@ -16,7 +16,6 @@ from tickwheel.operations.sessions import RequestSessions, SessionPool
 from tickwheel.plan import Plan
 
 _CANCEL = Struct(">HIB")
-_UNFINISHED = "invisible, pending or running"
 
 
 def cancel_many(
@@ -64,7 +63,7 @@ def cancel_messages(
             for (shard, items), reply in zip(part.items(), replies, strict=True):
                 client_session.call_answered(shard, stored=True)
                 indexes = [n for _, n, _ in items]
-                results = changes(queue, [ids[n] for n in indexes], reply.value, _UNFINISHED)
+                results = changes(queue, [ids[n] for n in indexes], reply.value, "cancel")
                 done.update(zip(indexes, results, strict=True))
         finally:
             sessions.release(client_session)

@@ -42,7 +42,6 @@ def _call_by_id(
     args: list[bytes],
     item_prefix: bytes,
     raw: bytes,
-    starts_from: str,
     sessions: SessionPool | RequestSessions | None,
 ) -> Plan[Change]:
     sessions = sessions or context.sessions
@@ -57,4 +56,4 @@ def _call_by_id(
         client_session.call_answered(shard, stored=True)
     finally:
         sessions.release(client_session)
-    return raise_first_error(changes(queue, [id_], reply.value, starts_from))[0]
+    return raise_first_error(changes(queue, [id_], reply.value, script))[0]

@@ -16,4 +16,4 @@ def redrive(
 ) -> Plan[Change]:
     """Errored -> Pending, with attempts from zero."""
     shard, raw = yield from locate(context, queue, id_, exclusive_value)
-    return (yield from _call_by_id(context, "redrive", queue, shard, id_, [], b"", raw, "errored", sessions))
+    return (yield from _call_by_id(context, "redrive", queue, shard, id_, [], b"", raw, sessions))

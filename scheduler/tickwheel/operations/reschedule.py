@@ -41,10 +41,7 @@ def reschedule(
     shard, raw = yield from locate(context, queue, id_, exclusive_value)
     limit = _RESCHEDULE.pack(context.clock_guard_ms, *divmod(limits.DELAY_MS_MAX, 2**32))
     times = _NEW_TIMES.pack(kind, *divmod(when, 2**32), deadline_ms + BIAS)
-    starts_from = "invisible or pending"
-    return (
-        yield from _call_by_id(context, "reschedule", queue, shard, id_, [limit], times, raw, starts_from, sessions)
-    )
+    return (yield from _call_by_id(context, "reschedule", queue, shard, id_, [limit], times, raw, sessions))
 
 
 def check_new_times(delay: object, due: object, deadline: object) -> None:

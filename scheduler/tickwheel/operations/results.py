@@ -8,6 +8,7 @@ from tickwheel.errors import InvalidArgument, InvalidTransition, MessageNotFound
 from tickwheel.model import validation
 from tickwheel.model.message import label
 from tickwheel.model.results import Change
+from tickwheel.model.state_machine import describe_sources
 
 T = TypeVar("T")
 RESULT = Struct(">BBIHI")
@@ -32,15 +33,14 @@ def chunks_by_shard(items: Sequence[T], shard_of: Callable[[T], int], limit: int
         yield {shard: part[first : first + limit] for shard, part in by_shard.items() if len(part) > first}
 
 
-def changes(queue: str, ids: Sequence[str], answer: object, starts_from: str) -> list[Change | TickwheelError]:
+def changes(queue: str, ids: Sequence[str], answer: object, script: str) -> list[Change | TickwheelError]:
     """The change of every message, or the error that it was refused with."""
     return [
-        _change(queue, id_, result, starts_from)
-        for id_, result in zip(ids, unpack_results(answer, len(ids)), strict=True)
+        _change(queue, id_, result, script) for id_, result in zip(ids, unpack_results(answer, len(ids)), strict=True)
     ]
 
 
-def _change(queue: str, id_: str, result: tuple[int, int, int, int], starts_from: str) -> Change | TickwheelError:
+def _change(queue: str, id_: str, result: tuple[int, int, int, int], script: str) -> Change | TickwheelError:
     code, state, version, at = result
     if code == NOT_FOUND:
         return MessageNotFound(
@@ -48,7 +48,8 @@ def _change(queue: str, id_: str, result: tuple[int, int, int, int], starts_from
         )
     if code == INVALID:
         return InvalidTransition(
-            f"message {id_!r} of queue {queue!r} is {label(state)}; this call starts from {starts_from}", label(state)
+            f"message {id_!r} of queue {queue!r} is {label(state)}; this call starts from {describe_sources(script)}",
+            label(state),
         )
     return Change(id_, label(state), version, validation.from_ms(at), code == DONE)
 

@@ -1,0 +1,51 @@
+"""The states of a message and the transitions between them. A pair of states that is not here cannot follow.
+
+The scripts in `lua/` carry the transitions out; the header of a script names its own. The table in `docs/guarantees.md`
+is written from `TRANSITIONS`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from tickwheel.storage.record import State
+
+INVISIBLE, PENDING, RUNNING, COMPLETED, CANCELLED, ERRORED = State
+FINAL: Final = (COMPLETED, CANCELLED, ERRORED)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """From each state of ``before`` a message can enter each state of ``after``. None: the message does not exist."""
+
+    before: tuple[State | None, ...]
+    script: str
+    condition: str
+    after: tuple[State | None, ...]
+    note: str = ""
+
+
+TRANSITIONS: Final = (
+    Transition((None,), "enqueue", "enqueue, `due` in the future", (INVISIBLE,)),
+    Transition((None,), "enqueue", "enqueue, `due` reached", (PENDING,)),
+    Transition((INVISIBLE,), "promote", "the wheel, at `due`", (PENDING,)),
+    Transition((PENDING,), "dequeue", "dequeue", (RUNNING,), "attempt + 1, new lease token"),
+    Transition((RUNNING,), "complete", "complete (with the token)", (COMPLETED,)),
+    Transition(
+        (RUNNING,), "fail", "fail (with the token), attempts left", (INVISIBLE, PENDING), "Invisible for the back-off"
+    ),
+    Transition((RUNNING,), "fail", "fail (with the token), attempts used up or the failure final", (ERRORED,)),
+    Transition((RUNNING,), "release", "release (with the token)", (PENDING,), "the attempt is not counted"),
+    Transition((RUNNING,), "expire", "lease expired, attempts left", (PENDING,)),
+    Transition((RUNNING,), "expire", "lease expired, attempts used up", (ERRORED,)),
+    Transition((RUNNING,), "extend", "extend (with the token)", (RUNNING,), "no new version, no event"),
+    Transition((INVISIBLE, PENDING, RUNNING), "cancel", "cancel", (CANCELLED,)),
+    Transition((INVISIBLE, PENDING), "reschedule", "reschedule (new `due` and/or `deadline`)", (INVISIBLE, PENDING)),
+    Transition((ERRORED,), "redrive", "redrive", (PENDING,), "attempts from zero"),
+    Transition(FINAL, "retire", "retention over", (None,)),
+)
+
+
+def describe_sources(script: str) -> str:
+    """Return the states that ``script`` starts from, as text: "invisible, pending or running"."""
+    labels = [state.label for row in TRANSITIONS if row.script == script for state in row.before if state]
+    return " or ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
