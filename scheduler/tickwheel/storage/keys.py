@@ -1,7 +1,7 @@
 """The names of all Redis keys: one attribute a key, nothing else in the code spells one.
 
 Every key of shard 3 starts `<namespace>:{3}:`, so a shard lives in one Cluster slot. Names of queues and namespaces
-may hold letters, digits, `.`, `_` and `-` only (`arguments.py`), so no name can move a key to another slot.
+may hold letters, digits, `.`, `_` and `-` only (`model/validation.py`), so no name can move a key to another slot.
 """
 
 from functools import lru_cache

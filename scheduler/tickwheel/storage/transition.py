@@ -5,7 +5,7 @@ An entry of the stream `events` is one script call; its field `e` holds
     format B (3 plain, 4 exclusive queue), time I6, queue number I2, worker Bc0
     then for each transition
         mark     until I6, low halves of incarnation and version I2 I2, kind and length I2, queue number and name: the
-                 bytes of the timer that the message waits for in its new state, if it waits for one (`timers.py`)
+                 bytes of the timer that the message waits for in its new state, if it waits for one (`timer.py`)
         tail     high parts of incarnation I4 and version I2, attempt I2, parts B: bits 0-2 to, 3-5 from (0: not there)
         64       due I6, deadline I8 + 2^52 and pairs I2c0 follow. Of a new message without it, due time and deadline
                  are `until`, and it has no pairs

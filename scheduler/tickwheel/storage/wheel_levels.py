@@ -1,7 +1,7 @@
 """Which slot of the wheel a time belongs to: arithmetic only.
 
 Radix 64, tick 1 ms: a slot of level k spans 64**k ms and has the absolute number time // 64**k, so nothing wraps.
-Levels 0 and 1 are memory (`near.py`), levels 2 to 5 are lists in Redis. The highest level is unbounded.
+Levels 0 and 1 are memory (`driver/near_timers.py`), levels 2 to 5 are lists in Redis. The highest level is unbounded.
 """
 
 from typing import Final
