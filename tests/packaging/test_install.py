@@ -147,8 +147,12 @@ def test_the_demo_finds_its_day_wherever_it_is_installed(installation: Installat
 
 def test_the_scenarios_of_load_and_its_page_are_there_wherever_it_is_installed(installation: Installation) -> None:
     source = "tickwheel.load.scenario.source"
-    assert installation.say(source, f"sorted({source}.shipped())") == ["media-encoding", "order-timeouts", "timestone"]
-    assert installation.say("tickwheel.load.report.report", "bool(tickwheel.load.report.report.template())")
+    assert installation.say(source, f"sorted({source}.shipped_scenarios())") == [
+        "media-encoding",
+        "order-timeouts",
+        "timestone",
+    ]
+    assert installation.say("tickwheel.load.report.report", "bool(tickwheel.load.report.report.load_template())")
 
 
 def test_the_metadata_carry_the_readme_and_the_licence(built: dict[str, Path]) -> None:
