@@ -59,12 +59,10 @@ def test_a_call_that_must_leave_a_trace_is_a_script_call() -> None:
     assert first(asked(known, request_id="w:1")) == ["dequeue"]
     assert first(asked(core(dequeue_blocked=True))) == ["dequeue"]
     # The slot's last call had no answer: a copy of it may still come, and must be refused then.
-    slot = known.sessions.acquire()
-    slot.begin_call("tw", 0)
-    known.sessions.release(slot)
+    with known.sessions.borrow() as slot:
+        slot.begin_call("tw", 0)
     assert first(asked(known)) == ["dequeue"]
     slot.call_answered(0, stored=False)
-    known.sessions.release(slot)
     assert first(asked(known)) == ["EXISTS", "HGET"]
 
 

@@ -9,10 +9,10 @@ from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.dispatch import call_shards_in_session
+from tickwheel.operations.dispatch import call_shards_once
 from tickwheel.operations.locate import locate
 from tickwheel.operations.results import changes, chunks_by_shard, raise_first_error
-from tickwheel.operations.sessions import RequestSessions, SessionPool
+from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan
 
 _CANCEL = Struct(">HIB")
@@ -31,7 +31,7 @@ def cancel_messages(
     ids: Sequence[str],
     exclusive_value: str | None,
     release: bool,
-    sessions: SessionPool | RequestSessions | None = None,
+    sessions: Sessions | None = None,
 ) -> Plan[list[Change | TickwheelError]]:
     """Cancel all; of each what became of it, or why it was refused."""
     at_once = validation.boolean("release", release)
@@ -41,7 +41,6 @@ def cancel_messages(
         shard, raw = yield from locate(context, queue, id_, exclusive_value)
         located.append((shard, n, raw))
     done: dict[int, Change | TickwheelError] = {}
-    sessions = sessions or context.sessions
     limit = limits.CALL_INDEXED if exclusive_value is None else limits.CALL_EXCLUSIVE
     for part in chunks_by_shard(located, lambda item: item[0], limit):
 
@@ -56,17 +55,12 @@ def cancel_messages(
             items = (number + raw for _, _, raw in part[shard])
             return "cancel", [config.context(context.history), session, params, *items]
 
-        client_session = sessions.acquire()
-        try:
-            # To cancel again changes nothing, so one whose session is forgotten is done as if it were the first.
-            replies = yield from call_shards_in_session(context, queue, list(part), client_session, build, reopens=True)
-            for (shard, items), reply in zip(part.items(), replies, strict=True):
-                client_session.call_answered(shard, stored=True)
-                indexes = [n for _, n, _ in items]
-                results = changes(queue, [ids[n] for n in indexes], reply.value, "cancel")
-                done.update(zip(indexes, results, strict=True))
-        finally:
-            sessions.release(client_session)
+        # To cancel again changes nothing, so one whose session is forgotten is done as if it were the first.
+        replies = yield from call_shards_once(context, queue, list(part), build, sessions, reopens=True)
+        for items, reply in zip(part.values(), replies, strict=True):
+            indexes = [n for _, n, _ in items]
+            results = changes(queue, [ids[n] for n in indexes], reply.value, "cancel")
+            done.update(zip(indexes, results, strict=True))
     return [done[n] for n in range(len(ids))]
 
 

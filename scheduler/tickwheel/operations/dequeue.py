@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from struct import Struct
 from typing import Any, TypeVar
 
@@ -86,8 +86,8 @@ class Dequeue:
 
     def plan(self, factory: MessageFactory[M]) -> Plan[list[M]]:
         """Try; with a wait, sleep until woken and try again. A waiter never asks the server on its own."""
-        client_session = self._request or self._context.sessions.acquire()
-        try:
+        sessions = self._context.sessions
+        with nullcontext(self._request) if self._request else sessions.borrow() as client_session:
             messages = yield from self._dequeue_available(client_session, factory, final=not self._options.wait_ms)
             if messages or not self._options.wait_ms:
                 return messages
@@ -109,9 +109,6 @@ class Dequeue:
             finally:
                 self._waiter = None
                 yield Unsubscribe(waiter)
-        finally:
-            if self._request is None:
-                self._context.sessions.release(client_session)
 
     def cancel_wait(self) -> None:
         """If it waits, or is about to, it looks once more and its wait is over."""
@@ -122,11 +119,8 @@ class Dequeue:
     def dequeue_shard(self, shard: int, factory: MessageFactory[M]) -> Plan[tuple[list[M], bool]]:
         """What one shard has, and whether it may have more: for who serves that shard alone, and never waits here."""
         yield from self._checked_config()
-        client_session = self._context.sessions.acquire()
-        try:
+        with self._context.sessions.borrow() as client_session:
             return (yield from self._call_shard(client_session, shard, self._limit, factory, final=True))
-        finally:
-            self._context.sessions.release(client_session)
 
     def _dequeue_available(
         self, client_session: ClientSession, factory: MessageFactory[M], final: bool

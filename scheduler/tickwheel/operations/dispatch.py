@@ -10,7 +10,7 @@ from tickwheel import limits
 from tickwheel.errors import QueueNotFound, SessionExpired, TickwheelError
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.sessions import ClientSession
+from tickwheel.operations.sessions import ClientSession, Sessions
 from tickwheel.plan import Plan, Reply, Request, Round
 from tickwheel.storage.script_errors import SESSIONEXPIRED, SESSIONOLD, Retry
 
@@ -118,6 +118,23 @@ def call_shards_in_session(
                 )
             client_session.forget(shard)
     return [_reply_or_raise(queue, replies[shard]) for shard in shards]
+
+
+def call_shards_once(
+    context: NamespaceContext,
+    queue: str,
+    shards: Sequence[int],
+    build: Callable[[QueueConfig, int, bytes], tuple[str, Sequence[bytes | int | str]]],
+    sessions: Sessions | None = None,
+    *,
+    reopens: bool = False,
+) -> Plan[list[Reply]]:
+    """The same in a slot of ``sessions``, by default of the client, for calls whose answers are always stored."""
+    with (sessions or context.sessions).borrow() as client_session:
+        replies = yield from call_shards_in_session(context, queue, shards, client_session, build, reopens=reopens)
+        for shard in shards:
+            client_session.call_answered(shard, stored=True)
+    return replies
 
 
 def read_shard(

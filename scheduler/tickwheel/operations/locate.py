@@ -1,14 +1,16 @@
 """Locate a message by its id: its shard and its name there, and a call on it."""
 
+from collections.abc import Sequence
+
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.dispatch import call_in_session
+from tickwheel.operations.dispatch import call_shards_once
 from tickwheel.operations.results import changes, raise_first_error
-from tickwheel.operations.sessions import RequestSessions, SessionPool
+from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan
 from tickwheel.storage.record import name
 from tickwheel.storage.sharding import shard_of
@@ -33,27 +35,22 @@ def locate(context: NamespaceContext, queue: str, id_: object, exclusive_value: 
     return shard_of(queue, value, context.shards), name(raw, value)
 
 
-def _call_by_id(
+def call_by_id(
     context: NamespaceContext,
     script: str,
     queue: str,
-    shard: int,
     id_: str,
-    args: list[bytes],
-    item_prefix: bytes,
-    raw: bytes,
-    sessions: SessionPool | RequestSessions | None,
+    exclusive_value: str | None,
+    sessions: Sessions | None,
+    args: Sequence[bytes] = (),
+    item_prefix: bytes = b"",
 ) -> Plan[Change]:
-    sessions = sessions or context.sessions
-    client_session = sessions.acquire()
-    try:
+    """Call a script on one message. Raises InvalidTransition if the message is in none of the states to start from."""
+    shard, raw = yield from locate(context, queue, id_, exclusive_value)
 
-        def build(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
-            item = item_prefix + config.number.to_bytes(2) + raw
-            return script, [config.context(context.history), session, *args, item]
+    def build(config: QueueConfig, shard: int, session: bytes) -> tuple[str, list[bytes | int | str]]:
+        item = item_prefix + config.number.to_bytes(2) + raw
+        return script, [config.context(context.history), session, *args, item]
 
-        reply = yield from call_in_session(context, queue, shard, client_session, build)
-        client_session.call_answered(shard, stored=True)
-    finally:
-        sessions.release(client_session)
+    [reply] = yield from call_shards_once(context, queue, [shard], build, sessions)
     return raise_first_error(changes(queue, [id_], reply.value, script))[0]

@@ -2,8 +2,8 @@
 
 from tickwheel.model.results import Change
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.locate import _call_by_id, locate
-from tickwheel.operations.sessions import RequestSessions, SessionPool
+from tickwheel.operations.locate import call_by_id
+from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan
 
 
@@ -12,8 +12,7 @@ def redrive(
     queue: str,
     id_: str,
     exclusive_value: str | None,
-    sessions: SessionPool | RequestSessions | None = None,
+    sessions: Sessions | None = None,
 ) -> Plan[Change]:
     """Errored -> Pending, with attempts from zero."""
-    shard, raw = yield from locate(context, queue, id_, exclusive_value)
-    return (yield from _call_by_id(context, "redrive", queue, shard, id_, [], b"", raw, sessions))
+    return call_by_id(context, "redrive", queue, id_, exclusive_value, sessions)

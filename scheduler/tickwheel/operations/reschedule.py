@@ -8,8 +8,8 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.results import Change
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.locate import _call_by_id, locate
-from tickwheel.operations.sessions import RequestSessions, SessionPool
+from tickwheel.operations.locate import call_by_id
+from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan
 from tickwheel.storage.record import BIAS
 
@@ -26,7 +26,7 @@ def reschedule(
     delay: timedelta | None,
     due: datetime | None,
     deadline: datetime | timedelta | None,
-    sessions: SessionPool | RequestSessions | None = None,
+    sessions: Sessions | None = None,
 ) -> Plan[Change]:
     """Give a message that is not delivered yet a new due time, a new deadline, or both."""
     kind = when = deadline_ms = 0
@@ -38,10 +38,9 @@ def reschedule(
     if deadline is not None:
         deadline_ms, relative = validation.deadline_ms(deadline)
         kind |= _DEADLINE | (_RELATIVE_DEADLINE if relative else 0)
-    shard, raw = yield from locate(context, queue, id_, exclusive_value)
     limit = _RESCHEDULE.pack(context.clock_guard_ms, *divmod(limits.DELAY_MS_MAX, 2**32))
     times = _NEW_TIMES.pack(kind, *divmod(when, 2**32), deadline_ms + BIAS)
-    return (yield from _call_by_id(context, "reschedule", queue, shard, id_, [limit], times, raw, sessions))
+    return (yield from call_by_id(context, "reschedule", queue, id_, exclusive_value, sessions, [limit], times))
 
 
 def check_new_times(delay: object, due: object, deadline: object) -> None:

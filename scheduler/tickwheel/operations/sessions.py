@@ -7,6 +7,8 @@ serves one call at a time. (Ongaro, Consensus: bridging theory and practice, 201
 import os
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
 from struct import Struct
 from typing import NamedTuple, Self
@@ -101,14 +103,17 @@ class SessionPool:
     def __init__(self) -> None:
         self._free: deque[ClientSession] = deque()
 
-    def acquire(self) -> ClientSession:
+    @contextmanager
+    def borrow(self) -> Iterator[ClientSession]:
+        """A free slot, or a new one, for one call."""
         try:
-            return self._free.pop()
+            session = self._free.pop()
         except IndexError:
-            return ClientSession()
-
-    def release(self, session: ClientSession) -> None:
-        self._free.append(session)
+            session = ClientSession()
+        try:
+            yield session
+        finally:
+            self._free.append(session)
 
 
 class RequestId(NamedTuple):
@@ -150,12 +155,14 @@ class RequestSessions:
         self._session = RequestId.parse(request_id).session(queue)
         self._count = 0
 
-    def acquire(self) -> ClientSession:
+    @contextmanager
+    def borrow(self) -> Iterator[ClientSession]:
+        """The slot of the next part. It is not used again."""
         part = f"/{self._count}" if self._count else ""
         self._count += 1
         session = ClientSession(self._session.name + part)
         session.pin_sequence(self._session.sequence, final=True)
-        return session
+        yield session
 
-    def release(self, session: ClientSession) -> None:
-        """It is not used again."""
+
+Sessions = SessionPool | RequestSessions

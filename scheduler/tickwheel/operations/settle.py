@@ -13,9 +13,9 @@ from tickwheel.model import validation
 from tickwheel.model.message import LeasedMessage, label
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.dispatch import call_shards, call_shards_in_session
+from tickwheel.operations.dispatch import call_shards, call_shards_once
 from tickwheel.operations.results import LOST, NOT_FOUND, chunks_by_shard, unpack_results
-from tickwheel.operations.sessions import RequestSessions, SessionPool
+from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan, Request
 from tickwheel.runtime.backoff import exponential
 from tickwheel.storage.sharding import shard_of
@@ -71,7 +71,7 @@ def fail(
     error: str | None,
     retry_in: timedelta | None,
     final: bool = False,
-    sessions: SessionPool | RequestSessions | None = None,
+    sessions: Sessions | None = None,
 ) -> Plan[str]:
     """Give the message back: Invisible for its back-off, Pending, or Errored; answers which."""
     text = error_text(error)
@@ -98,7 +98,7 @@ def fail(
 
 
 def release(
-    context: NamespaceContext, messages: Sequence[LeasedMessage], sessions: SessionPool | RequestSessions | None = None
+    context: NamespaceContext, messages: Sequence[LeasedMessage], sessions: Sessions | None = None
 ) -> Plan[None]:
     """Give all back as if they had not been delivered; LeaseLost, after the others are done, where some are lost."""
     check_leased("release_many", messages)
@@ -152,7 +152,7 @@ def extend_leases(
     context: NamespaceContext,
     messages: Sequence[LeasedMessage],
     duration: timedelta,
-    sessions: SessionPool | RequestSessions | None = None,
+    sessions: Sessions | None = None,
 ) -> Plan[list[int | None]]:
     """The same for any number of messages of one queue."""
     extension = _extension(validation.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX))
@@ -219,7 +219,7 @@ def _leased_call(
     name: str,
     messages: Sequence[LeasedMessage],
     build: Builder,
-    sessions: SessionPool | RequestSessions | None = None,
+    sessions: Sessions | None = None,
 ) -> Plan[list[Result]]:
     """The result of each message; all are of one queue and shard."""
     shard = shard_of_message(context, messages[0])
@@ -231,7 +231,7 @@ def _leased_calls(
     name: str,
     part: Mapping[int, Sequence[LeasedMessage]],
     build: Builder,
-    sessions: SessionPool | RequestSessions | None = None,
+    sessions: Sessions | None = None,
 ) -> Plan[dict[int, list[Result]]]:
     """The results of messages of one queue, by shard: one round, so that a server that is away holds up no other."""
     queue = next(iter(part.values()))[0].queue
@@ -240,14 +240,7 @@ def _leased_calls(
         items = _items(context, queue, config, part[shard])
         return name, [config.context(context.history), session, build(config), *items]
 
-    sessions = sessions or context.sessions
-    client_session = sessions.acquire()
-    try:
-        replies = yield from call_shards_in_session(context, queue, list(part), client_session, build_call)
-        for shard in part:
-            client_session.call_answered(shard, stored=True)
-    finally:
-        sessions.release(client_session)
+    replies = yield from call_shards_once(context, queue, list(part), build_call, sessions)
     return {
         shard: list(unpack_results(reply.value, len(part[shard]))) for shard, reply in zip(part, replies, strict=True)
     }

@@ -303,8 +303,7 @@ class GrpcBackend:
         """A call that is done once however often it is sent: under the next sequence of a slot, if it names none."""
         if request.request_id:
             return (yield RpcCall(method, request, until))
-        session = self._context.sessions.acquire()
-        try:
+        with self._context.sessions.borrow() as session:
             all_answered = session.begin_rpc(request.queue)
             if method == "Dequeue":
                 request.first_attempt = all_answered
@@ -312,8 +311,6 @@ class GrpcBackend:
             answer = yield RpcCall(method, request, until)
             session.rpc_answered(request.queue)
             return answer
-        finally:
-            self._context.sessions.release(session)
 
 
 def _encode_exclusive_value(exclusive_value: object) -> str | None:
