@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from itertools import groupby
+from itertools import groupby, repeat
 from struct import Struct
 from typing import TypeVar
 
@@ -28,6 +28,8 @@ L = TypeVar("L", bound=LeasedMessage)
 # Of one message, as `each` reads it; and what a script is told besides, by the queue's configuration.
 Result = tuple[int, int, int, int]
 Builder = Callable[[QueueConfig], bytes]
+# A message and its result.
+Item = tuple[LeasedMessage, bytes | None]
 
 
 def complete(
@@ -35,34 +37,19 @@ def complete(
 ) -> Plan[None]:
     """Complete all, each with its result; LeaseLost, after the others are done, where some are no longer held."""
     check_leased("complete_many", messages)
-    lost: list[LeasedMessage] = []
-    with_results = zip(messages, result_texts(messages, results), strict=False)
-    for queue, of_queue in groupby(with_results, lambda item: item[0].queue):
-        config = yield from context.config(queue)
-        limit = limits.CALL_MESSAGES if config.exclusive_key is None else limits.CALL_EXCLUSIVE
-        for part in chunks_by_shard(list(of_queue), lambda item: shard_of_message(context, item[0]), limit):
-            messages_by_shard = {shard: [message for message, _ in items] for shard, items in part.items()}
-            packed_results = {shard: _results([result for _, result in items]) for shard, items in part.items()}
 
-            def build(
-                config: QueueConfig,
-                shard: int,
-                messages_by_shard: dict[int, list[LeasedMessage]] = messages_by_shard,
-                packed_results: dict[int, bytes] = packed_results,
-                queue: str = queue,
-            ) -> Request:
-                args = [
-                    config.context(context.history),
-                    b"",
-                    _time(config.retention_ms) + packed_results[shard],
-                    *_items(context, queue, config, messages_by_shard[shard]),
-                ]
-                return Request(shard, context.call("complete", shard, queue, args), durable=True)
+    def call(queue: str, part: Mapping[int, list[Item]]) -> Plan[list[Sequence[int]]]:
+        def build(config: QueueConfig, shard: int) -> Request:
+            leased = [message for message, _ in part[shard]]
+            params = _time(config.retention_ms) + _results([result for _, result in part[shard]])
+            args = [config.context(context.history), b"", params, *_items(context, queue, config, leased)]
+            return Request(shard, context.call("complete", shard, queue, args), durable=True)
 
-            replies = yield from call_shards(context, queue, list(part), build)
-            for shard_messages, reply in zip(messages_by_shard.values(), replies, strict=True):
-                lost += _select_lost(shard_messages, reply.value)
-    raise_lease_lost(lost)
+        replies = yield from call_shards(context, queue, list(part), build)
+        return [reply.value for reply in replies]
+
+    items = zip(messages, result_texts(messages, results), strict=False)
+    yield from _settle(context, items, limits.CALL_MESSAGES, call)
 
 
 def fail(
@@ -102,16 +89,35 @@ def release(
 ) -> Plan[None]:
     """Give all back as if they had not been delivered; LeaseLost, after the others are done, where some are lost."""
     check_leased("release_many", messages)
+
+    def call(_: str, part: Mapping[int, list[Item]]) -> Plan[list[Sequence[int]]]:
+        leased = {shard: [message for message, _ in items] for shard, items in part.items()}
+        results = yield from _leased_calls(
+            context, "release", leased, lambda config: _time(config.retention_ms), sessions
+        )
+        return [[code for code, *_ in results[shard]] for shard in part]
+
+    yield from _settle(context, zip(messages, repeat(None)), limits.CALL_INDEXED, call)
+
+
+def _settle(
+    context: NamespaceContext,
+    items: Iterable[Item],
+    call_limit: int,
+    call: Callable[[str, Mapping[int, list[Item]]], Plan[list[Sequence[int]]]],
+) -> Plan[None]:
+    """Settle messages of any queues. ``call`` sends those of a queue, by shard, and answers with their codes.
+
+    Raises LeaseLost, after the others are done, if some are no longer held.
+    """
     lost: list[LeasedMessage] = []
-    for queue, of_queue in groupby(messages, lambda message: message.queue):
+    for queue, of_queue in groupby(items, lambda item: item[0].queue):
         config = yield from context.config(queue)
-        limit = limits.CALL_INDEXED if config.exclusive_key is None else limits.CALL_EXCLUSIVE
-        for part in chunks_by_shard(list(of_queue), lambda message: shard_of_message(context, message), limit):
-            results = yield from _leased_calls(
-                context, "release", part, lambda config: _time(config.retention_ms), sessions
-            )
-            for shard, of_shard in part.items():
-                lost += _select_lost(of_shard, [code for code, *_ in results[shard]])
+        limit = call_limit if config.exclusive_key is None else limits.CALL_EXCLUSIVE
+        for part in chunks_by_shard(list(of_queue), lambda item: shard_of_message(context, item[0]), limit):
+            codes = yield from call(queue, part)
+            for shard_items, shard_codes in zip(part.values(), codes, strict=True):
+                lost += _select_lost([message for message, _ in shard_items], shard_codes)
     raise_lease_lost(lost)
 
 
