@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from struct import Struct
 from struct import error as StructError
 
 from tickwheel import limits
@@ -18,7 +17,6 @@ from tickwheel.plan import Plan, Request, Round, pairs_from_flat
 from tickwheel.storage import record
 from tickwheel.storage.record import State
 
-_TIME = Struct(">HI")
 # The fields of a queue's histograms: powers of two in ms, and how many had a deadline.
 BUCKET = re.compile(rb"(late|missed):[0-9]{1,2}|deadlines")
 _STATES = [state.label for state in State]
@@ -135,8 +133,7 @@ def forecast(context: NamespaceContext, queue: str, minutes: int) -> Plan[list[F
         )
     requests = [Request(shard, context.call("forecast", shard, queue, [minutes])) for shard in range(context.shards)]
     replies = yield Round(requests)
-    high, low = _TIME.unpack(replies[0].value[0])
-    first = (high << 32 | low) // 60_000
+    first = int.from_bytes(replies[0].value[0]) // 60_000
     totals = [sum(column) for column in zip(*(reply.value[1:] for reply in replies), strict=True)]
     return [ForecastMinute(validation.from_ms((first + n) * 60_000), count) for n, count in enumerate(totals)]
 

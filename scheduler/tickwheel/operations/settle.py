@@ -20,7 +20,6 @@ from tickwheel.plan import Plan, Request
 from tickwheel.runtime.backoff import exponential
 from tickwheel.storage.sharding import shard_of
 
-_TIME = Struct(">HI")
 _U16 = Struct(">H")
 _U32 = Struct(">I")
 
@@ -294,4 +293,4 @@ def _backoff(config: QueueConfig, attempt: int) -> int:
 
 
 def _time(ms: int) -> bytes:
-    return _TIME.pack(ms >> 32, ms & 0xFFFFFFFF)
+    return ms.to_bytes(6)

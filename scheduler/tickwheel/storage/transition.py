@@ -24,7 +24,7 @@ _ENTRY = Struct(">BHIHB")
 _MARK = Struct(">HIHHHH")
 _TAIL = Struct(">IHHB")
 _DETAIL = Struct(">HIQH")
-_TIME = Struct(">HI")
+_TIME_BYTES = 6
 _DETAILED, _LATE = 64, 128
 _PLAIN, _EXCLUSIVE = 3, 4
 
@@ -84,9 +84,8 @@ def _decode(entry: bytes) -> list[OutboxTransition]:
             metadata = decode_pairs(entry[at : at + length])
             at += length
         if parts & _LATE:
-            l1, l2 = _TIME.unpack_from(entry, at)
-            late = l1 << 32 | l2
-            at += _TIME.size
+            late = int.from_bytes(entry[at : at + _TIME_BYTES])
+            at += _TIME_BYTES
         decoded.append(
             OutboxTransition(
                 number,
