@@ -1,6 +1,9 @@
-"""The test kit: a private server, and a clock that the test turns. A delay of 30 days is tested in milliseconds.
+"""The test kit: a private server, and a clock that only the test moves. A delay of 30 days is tested in milliseconds.
 
-With pytest nothing has to be imported; the fixtures are there once Tickwheel is installed (see `plugin`):
+Everything but the clock is real: the server, the scripts and the wheel. Two things follow the real time all the same:
+client sessions (how long a call may be retried) and the ``wait=`` of a dequeue.
+
+With pytest, no import is needed: pytest loads the fixtures of `plugin` if Tickwheel is installed.
 
     def test_an_unpaid_order_is_cancelled(tickwheel, tickwheel_clock):
         orders = tickwheel.queue("orders")
@@ -15,8 +18,13 @@ Without pytest:
     with PrivateServer() as server, sandbox(server, shards=4) as (tickwheel, clock):
         ...
 
-Everything but the clock is real: the server, the scripts, the wheel. Sessions alone (how long a call may be repeated)
-and `wait=` follow the real time.
+plugin            the fixtures and the marker for pytest
+private_server    `PrivateServer`: a Valkey server for one program
+sandbox           `sandbox`: a namespace for one test, with its client and its clock
+virtual_clock     `VirtualClock`: the time of a namespace, and its transitions as they fall due
+task_tester       `TaskTester`: the tasks of an app, run in the process of the test
+manual_wheel      the driver of one shard, run step by step
+manual_clock      the clock of such a driver
 """
 
 from tickwheel.testing.private_server import PrivateServer

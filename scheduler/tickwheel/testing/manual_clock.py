@@ -1,8 +1,11 @@
-"""A clock for the driver of a shard that a test advances."""
+"""A clock for the driver of a shard. The test sets its time."""
 
 
 class ManualClock:
-    """A clock that somebody turns by hand: for tests, together with servers that run on the test clock."""
+    """A clock that shows ``now_ms`` until the test sets another time.
+
+    Stands in for the driver's clock. The scripts of the shard must use the test clock, too (`_clock_test`).
+    """
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms

@@ -1,4 +1,4 @@
-"""The wheel of one shard, turned by hand: the event process's own driver, without its threads and waiting."""
+"""The wheel of one shard, run step by step: the driver of the event process, without threads and waiting."""
 
 import os
 from typing import Any
@@ -15,39 +15,42 @@ from tickwheel.storage.script_errors import FENCED, STALECONFIG, ScriptError
 from tickwheel.testing.manual_clock import ManualClock
 
 ELECTION = "testing"
-# What the driver deals with by itself. Every other refusal is a bug, and the test should hear of it.
+# The driver handles these script errors. Any other script error is a bug and fails the test.
 _EXPECTED = (FENCED, STALECONFIG)
 
 
 class ManualWheel:
-    """Drives one shard of a namespace on the test clock, as far as it is told."""
+    """Drives one shard of a namespace on the test clock. Does nothing between two calls of `run_due`."""
 
     def __init__(self, connect: Connect, namespace: str, shard: int, queues: QueueLookup, clock: ManualClock) -> None:
         self._connect = connect
         self._config = DriverConfig(namespace, shard, queues, ELECTION, clock_fragment="_clock_test")
         self._clock = clock
-        # A link waits on this; nobody ever writes to it, for by hand there is no waiting.
+        # A connection waits on this pipe. Nothing is ever written to it: this driver never waits.
         self._never, self._unused = os.pipe()
         self._link: ShardConnection | None = None
         self._driver: ShardDriver | None = None
 
     def run_due(self) -> None:
-        """Do all that is due at the clock's time."""
+        """Run everything that is due at the time of the clock."""
         try:
             while self._turn():
                 pass
         except Fenced:
-            # Somebody else has driven the shard meanwhile, maybe another clock of the same namespace: take over again.
+            # Another driver has claimed the shard, perhaps that of another clock of the namespace. Claim it again.
             self.reset()
             while self._turn():
                 pass
 
     def next_wake(self) -> float:
-        """The next time, in ms, at which something is due by what the wheel knows; infinity where nothing is."""
+        """Return the earliest time in ms at which a loaded timer is due; infinity if there is none.
+
+        Before the shard is claimed, return the time of the clock: the claim is due.
+        """
         return self._driver.next_wake() if self._driver is not None else self._clock.now_ms
 
     def reset(self) -> None:
-        """Forget everything, as an event process does that ends; the next call takes the shard over."""
+        """Drop all state, as if the event process had ended. The next call claims the shard again."""
         self._driver = None
         if self._link is not None:
             self._link.close()
@@ -82,4 +85,4 @@ class ManualWheel:
         except ScriptError as error:
             if error.code in _EXPECTED:
                 raise
-            raise TickwheelError(f"shard {self._config.shard}: the wheel was refused: {error}") from error
+            raise TickwheelError(f"shard {self._config.shard}: a script rejected the wheel: {error}") from error

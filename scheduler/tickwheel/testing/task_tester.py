@@ -1,4 +1,4 @@
-"""Tasks in a test: what an app has sent is looked at, and run in the test's process, when it is due by its clock."""
+"""Tasks in a test: lists the calls that an app has sent, and runs them in the test's process when they are due."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,13 +19,13 @@ from tickwheel.worker.async_runner import AsyncTaskLoop
 from tickwheel.worker.schedule_runner import ScheduleRunner
 
 _BATCH = 100
-# Tasks that send each other on at once have no end.
+# Tasks that enqueue each other without a delay would run indefinitely.
 _MAX_RUNS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class SentTask:
-    """A call that waits to run."""
+    """A call of a task that waits to run."""
 
     task: str
     arguments: dict[str, Any]
@@ -36,7 +36,7 @@ class SentTask:
 
 
 class TaskTester:
-    """Runs the tasks of an app in the calling thread. Middleware is called as in a worker; time limits are not kept."""
+    """Runs the tasks of an app in the calling thread. Calls middleware like a worker, but enforces no time limits."""
 
     def __init__(self, app: TaskApp, tickwheel: Tickwheel, clock: VirtualClock) -> None:
         self._app = app
@@ -46,7 +46,10 @@ class TaskTester:
         self._schedule_runner = ScheduleRunner(app)
 
     def sent(self, task: Task[..., Any] | None = None) -> list[SentTask]:
-        """What was sent and has neither run nor been cancelled, of one task if asked: the earliest due first."""
+        """Return the calls that wait to run, the earliest due first. With ``task``, return only calls of that task.
+
+        Calls that have run or were cancelled are not among them.
+        """
         sent_tasks = []
         for message in self._waiting():
             envelope = read_envelope(message.payload)
@@ -58,10 +61,10 @@ class TaskTester:
         return sorted(sent_tasks, key=lambda sent_task: (sent_task.due, sent_task.id))
 
     def run_due(self) -> list[Outcome]:
-        """Run all that is due, and what that sends for now in turn; how each ended, in order. The clock stands still.
-        Schedules fire, from the first call on.
+        """Run all tasks that are due, and the tasks that these enqueue without a delay. Return the outcomes in order.
 
-        An error in a task fails it, as in a worker, and is its outcome's ``error``.
+        The clock does not move. Schedules fire from the first call on. An error in a task fails the task, as in a
+        worker, and is the ``error`` of its outcome. Raises TickwheelError after 100,000 runs.
         """
         self._clock.run_due()
         self._schedule_runner.ensure_occurrences(self._clock.now)
@@ -70,12 +73,14 @@ class TaskTester:
             for message in messages:
                 outcomes.append(self._run(message))
                 if len(outcomes) >= _MAX_RUNS:
-                    raise TickwheelError(f"{_MAX_RUNS} tasks have run, and there are more: do they send each other?")
+                    raise TickwheelError(
+                        f"{_MAX_RUNS} tasks have run, and more are due: check for tasks that enqueue each other"
+                    )
             self._clock.run_due()
         return outcomes
 
     def advance(self, duration: timedelta) -> list[Outcome]:
-        """Let time pass: every task runs when it is due. How each ended, in order."""
+        """Advance the clock, and run every task at its due time. Return the outcomes in order."""
         outcomes = self.run_due()
         self._clock.advance(duration, lambda: outcomes.extend(self.run_due()))
         return outcomes
@@ -109,7 +114,7 @@ class TaskTester:
 
 @contextmanager
 def open_task_tester(app: TaskApp, tickwheel: Tickwheel, clock: VirtualClock) -> Iterator[TaskTester]:
-    """Have an app send to a sandbox, and run there what it has sent, until this ends."""
+    """Connect an app to a sandbox for the duration of the ``with`` block, and yield the tester that runs its tasks."""
     client_options = app.where
     settings = tickwheel._client_settings
     app.move(url=settings.url, namespace=settings.namespace, clock=FRAGMENT)

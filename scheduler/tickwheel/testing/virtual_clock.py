@@ -1,4 +1,4 @@
-"""The clock of a namespace, turned by the test, and the event process that does what is due by it."""
+"""The clock of a namespace, moved by the test, and the event process that runs on this clock."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -22,13 +22,16 @@ _ANSWER_S = 10.0
 
 
 class VirtualClock:
-    """Time for one namespace, as its clients and its event process see it. It stands still until it is turned.
+    """The time of one namespace, for its clients and its event process. Only `advance` and `set` change the time.
 
-    The clients must have been opened with ``clock="_clock_test"``, as `sandbox` does; others follow the server's clock.
+    Clients must be opened with ``clock="_clock_test"``, as `sandbox` does. Other clients use the server's clock.
     """
 
     def __init__(self, url: str, namespace: str, now: datetime | None = None) -> None:
-        """The namespace must exist. The clock starts at ``now``, an aware datetime; by default at the present."""
+        """Take over the time of a namespace, which must exist.
+
+        ``now`` is the time at which the clock starts, an aware datetime; the default is the present.
+        """
         context = NamespaceContext(namespace, clock=FRAGMENT)
         self._io = RedisExecutor(ConnectionPools(url), url, _ANSWER_S)
         self._io.run(open_namespace(context, NamespaceOptions()))
@@ -45,16 +48,18 @@ class VirtualClock:
 
     @property
     def now(self) -> datetime:
-        """What the clock shows, in UTC, to the millisecond."""
+        """The time of the clock, in UTC, to the millisecond."""
         return validation.from_ms(self._manual_clock.now_ms)
 
     def advance(self, duration: timedelta, each: Callable[[], object] = lambda: None) -> None:
-        """Let time pass, with the event process at work: all that falls due happens at its own time, in order.
+        """Advance the clock by ``duration`` while the event process runs. Every transition happens at its due time.
 
-        ``each`` is called every time after something may have, to do then what follows of it.
+        Messages become Pending, and leases, back-offs and retention times end, in order. A transition that follows
+        from another one is included if it falls due before the end of ``duration``. ``each`` is called after each
+        point in time at which a transition may have happened, before the clock moves on.
 
-        Messages become Pending, leases end, back-offs end, retention ends, whatever follows from one another included.
-        Takes as long as there is work, not as long as the duration. Raises InvalidArgument where it is negative.
+        The call takes as long as the work, not as long as ``duration``. Raises InvalidArgument if ``duration`` is
+        negative.
         """
         target = self._manual_clock.now_ms + validation.duration_ms("duration", duration, 0, 2 * limits.DELAY_MS_MAX)
         self.run_due()
@@ -70,9 +75,9 @@ class VirtualClock:
         each()
 
     def set(self, moment: datetime) -> None:
-        """Jump to an aware datetime, forwards or backwards, as if no event process had run meanwhile.
+        """Set the clock to an aware datetime, later or earlier, as if no event process had run in between.
 
-        Nothing that is due happens before `run_due` or `advance` is called.
+        Transitions that are due then happen at the next call of `run_due` or `advance`.
         """
         moment_ms = validation.timestamp_ms("moment", moment, round_up=False)
         if moment_ms < self._manual_clock.now_ms:
@@ -81,12 +86,12 @@ class VirtualClock:
         self._set_time(moment_ms)
 
     def run_due(self) -> None:
-        """Do all that is due now, in every shard, without turning the clock."""
+        """Run everything that is due now, in every shard. The clock does not move."""
         for wheel in self._wheels:
             wheel.run_due()
 
     def close(self) -> None:
-        """Let go of the server. The namespace keeps the time it has."""
+        """Close the connections to the server. The namespace keeps its time."""
         for wheel in self._wheels:
             wheel.close()
         self._io.close()
