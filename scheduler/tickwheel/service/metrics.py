@@ -1,4 +1,6 @@
-"""A service's figures for Prometheus: what `figures` counts, and how its server stands when they are asked for."""
+"""Metrics of the service for Prometheus: the values of `counters`, and gauges that are read from the server on each
+scrape.
+"""
 
 from collections.abc import Callable
 from typing import Final
@@ -15,10 +17,10 @@ def _message_counts(action: str) -> Callable[[Server], Samples]:
 
 _C, _G, _H = CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 _QUEUE: Final = ("namespace", "queue")
-# Every figure, once; docs/operations.md explains them.
+# docs/operations.md lists the same metrics.
 METRICS: Final[tuple[MetricSpec[Server], ...]] = (
     MetricSpec(
-        *("service_calls", "Calls that have ended, by method and gRPC code", _C, ("method", "code")),
+        *("service_calls", "Calls that have ended", _C, ("method", "code")),
         lambda server: (
             ((method, code), count)
             for method, calls in server.counters.methods.items()
@@ -26,45 +28,43 @@ METRICS: Final[tuple[MetricSpec[Server], ...]] = (
         ),
     ),
     MetricSpec(
-        *("service_call_seconds", "How long calls took; a dequeue with what it waited", _H, ("method",)),
+        *("service_call_seconds", "Duration of calls, with the time that a dequeue waited", _H, ("method",)),
         lambda server: (
             ((method,), calls.durations) for method, calls in server.counters.methods.items() if calls.codes
         ),
     ),
     MetricSpec(
-        *("service_calls_in_flight", "Calls under way; of the streaming methods, streams open", _G, ("method",)),
+        *("service_calls_in_flight", "Calls in flight; for streaming methods, open streams", _G, ("method",)),
         lambda server: (((method,), calls.in_flight) for method, calls in server.counters.methods.items()),
     ),
     MetricSpec(
-        *("service_parked_calls", "Dequeues that wait for messages", _G, ()),
+        *("service_parked_calls", "Dequeue calls that wait for messages", _G, ()),
         unlabelled(lambda server: sum(namespace.parked for namespace in server.namespaces)),
     ),
     MetricSpec(
-        *("service_wake_ups", "How often one of them was woken", _C, ()),
+        *("service_wake_ups", "Wake-ups of waiting dequeue calls", _C, ()),
         unlabelled(lambda server: sum(namespace.woken for namespace in server.namespaces)),
     ),
     MetricSpec(
-        *("service_namespaces", "Namespaces that calls have named", _G, ()),
+        *("service_namespaces", "Namespaces that calls have opened", _G, ()),
         unlabelled(lambda server: len(server.namespaces)),
     ),
-    MetricSpec("service_enqueued_messages", "Messages enqueued, new ones", _C, _QUEUE, _message_counts("enqueued")),
+    MetricSpec("service_enqueued_messages", "New messages enqueued", _C, _QUEUE, _message_counts("enqueued")),
     MetricSpec("service_delivered_messages", "Messages delivered", _C, _QUEUE, _message_counts("delivered")),
     MetricSpec("service_completed_messages", "Messages completed", _C, _QUEUE, _message_counts("completed")),
-    MetricSpec("service_failed_messages", "Messages given back by fail", _C, _QUEUE, _message_counts("failed")),
-    MetricSpec("service_released_messages", "Messages given back by release", _C, _QUEUE, _message_counts("released")),
+    MetricSpec("service_failed_messages", "Messages settled by fail", _C, _QUEUE, _message_counts("failed")),
+    MetricSpec("service_released_messages", "Messages settled by release", _C, _QUEUE, _message_counts("released")),
     MetricSpec("service_cancelled_messages", "Messages cancelled", _C, _QUEUE, _message_counts("cancelled")),
     MetricSpec(
-        *("service_enqueue_group_messages", "How many messages of concurrent enqueues went together", _H, ()),
+        *("service_enqueue_group_messages", "Messages in one coalesced enqueue", _H, ()),
         unlabelled(lambda server: server.counters.group_sizes),
     ),
-    MetricSpec(
-        "service_processes", "Processes of the service that tell their figures", _G, (), unlabelled(lambda _: 1)
-    ),
+    MetricSpec("service_processes", "Processes of the service that report metrics", _G, (), unlabelled(lambda _: 1)),
 )
 
 
 class ServiceMetrics(SpecCollector[Server]):
-    """Collects the figures of one process."""
+    """Collects the metrics of one process."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(lambda: server, METRICS)

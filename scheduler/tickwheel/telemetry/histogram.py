@@ -1,16 +1,16 @@
-"""How often values were up to each of some bounds: plain numbers, for what processes tell Prometheus."""
+"""A histogram in plain numbers, cheap to update. `metrics` exports it to Prometheus."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
-# Upper bounds of what takes seconds.
+# Upper bounds of the buckets for durations, in seconds.
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Histogram:
-    """How often a value was up to each bound."""
+    """Counts values by bucket. A bucket has an inclusive upper bound; the last one, `+Inf`, has none."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -24,6 +24,6 @@ class Histogram:
         self.total += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """How many values were up to each bound, as Prometheus has it."""
+        """Return (upper bound, number of values up to it) for each bucket, cumulatively, as Prometheus expects."""
         bounds = [*(f"{float(bound):g}" for bound in self.bounds), "+Inf"]
         return list(zip(bounds, accumulate(self.counts), strict=True))

@@ -1,4 +1,5 @@
-"""Figures as Prometheus is told of them: each is described once, in a table that the operations page shows as well.
+"""Metric specifications. Each metric is defined once, in a table; the Prometheus collector is made from the table, and
+a test compares `docs/operations.md` with it.
 
 Needs the extra `metrics`.
 """
@@ -18,7 +19,10 @@ Samples = Iterator[tuple[tuple[str, ...], float | Histogram]]
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec(Generic[S]):
-    """How a figure of a source is told: a sample for each set of values of its labels."""
+    """One metric of a source: name without the prefix `tickwheel_`, help text, type and labels.
+
+    ``samples`` returns the label values and the value of each sample.
+    """
 
     name: str
     help: str
@@ -28,19 +32,19 @@ class MetricSpec(Generic[S]):
 
 
 def unlabelled(value: Callable[[S], float | Histogram]) -> Callable[[S], Samples]:
-    """The samples of a figure without labels."""
+    """Return the ``samples`` of a metric without labels, which has one value."""
     return lambda source: iter([((), value(source))])
 
 
 class SpecCollector(Collector, Generic[S]):
-    """Collects the metrics of one source, which ``read`` returns anew for each scrape."""
+    """Collects the metrics of one source. It calls ``read`` for the source on each scrape."""
 
     def __init__(self, read: Callable[[], S], specs: Sequence[MetricSpec[S]]) -> None:
         self._read = read
         self._specs = specs
 
     def collect(self) -> Iterator[Metric]:
-        """Each figure."""
+        """Yield each metric with its samples."""
         source = self._read()
         for spec in self._specs:
             metric = spec.family(f"tickwheel_{spec.name}", spec.help, labels=spec.labels)

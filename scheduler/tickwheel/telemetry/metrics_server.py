@@ -1,4 +1,4 @@
-"""Figures over HTTP for Prometheus. Needs the extra `metrics`."""
+"""The HTTP endpoint that Prometheus scrapes. Needs the extra `metrics`."""
 
 from collections.abc import Callable
 
@@ -9,15 +9,16 @@ from tickwheel.errors import InvalidArgument
 
 
 def registry_of(collector: Collector) -> CollectorRegistry:
-    """This collector's figures and no others."""
+    """Return a registry with this collector alone, without the default metrics of the Python process."""
     registry = CollectorRegistry()
     registry.register(collector)
     return registry
 
 
 def start_metrics_server(host: str, port: int, collector: Collector) -> Callable[[], None]:
-    """Serve the figures in a thread of its own; answers what stops it. Raises InvalidArgument where the address cannot
-    be listened on.
+    """Serve the metrics in a new thread, and return a function that stops the server and waits for the thread.
+
+    Raises InvalidArgument if the server cannot listen on the address.
     """
     try:
         server, thread = start_http_server(port, addr=host, registry=registry_of(collector))

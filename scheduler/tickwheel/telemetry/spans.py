@@ -1,7 +1,8 @@
-"""Spans by OpenTelemetry's conventions for messaging and for calls over the network. Import it where `tracing` is on.
+"""Spans by OpenTelemetry's semantic conventions for messaging and RPCs. Import this module only if `tracing` is on.
 
-A message carries the context of the span that enqueued it. What is done with it later is linked to that, and belongs to
-its trace where there is one to belong to: no span is open, and all messages at hand were enqueued by one.
+A message carries the context of the span that enqueued it. Spans of later operations on the message link to the
+enqueuing span. A later span also becomes its child if no other span is current and one span enqueued all messages of
+the operation.
 https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 """
 
@@ -21,20 +22,20 @@ from tickwheel.model.message import LeasedMessage, NewMessage
 from tickwheel.storage.trace_context import KEYS, TRACEPARENT, TRACESTATE
 
 _W3C: Final = TraceContextTextMapPropagator()
-# Of a call's codes, those that are the server's fault: https://opentelemetry.io/docs/specs/semconv/rpc/grpc/
+# The gRPC codes that count as errors of the server: https://opentelemetry.io/docs/specs/semconv/rpc/grpc/
 _FAULTS: Final = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 
 
 @contextmanager
 def sending(queue: str) -> Iterator[Span]:
-    """Messages are enqueued; they carry its context."""
+    """Open a span around an enqueue. The messages carry the context of the span."""
     with _start_span("send", "send", queue, SpanKind.PRODUCER) as span:
         yield span
 
 
 @contextmanager
 def settling(how: str, queue: str, messages: Sequence[LeasedMessage]) -> Iterator[None]:
-    """Messages are completed, failed or released."""
+    """Open a span around the settling of messages. ``how`` is complete, fail or release."""
     parent, links = _parent_and_links(messages)
     with _start_span(how, "settle", queue, SpanKind.CLIENT, parent, links) as span:
         record_messages(span, [message.id for message in messages])
@@ -43,7 +44,7 @@ def settling(how: str, queue: str, messages: Sequence[LeasedMessage]) -> Iterato
 
 @contextmanager
 def processing(message: LeasedMessage) -> Iterator[None]:
-    """A worker works on a message."""
+    """Open a span around a worker's processing of a message."""
     parent, links = _parent_and_links([message])
     with _start_span("process", "process", message.queue, SpanKind.CONSUMER, parent, links) as span:
         record_messages(span, [message.id])
@@ -51,7 +52,10 @@ def processing(message: LeasedMessage) -> Iterator[None]:
 
 
 def record_receive(queue: str, messages: Sequence[LeasedMessage], since_ns: int) -> None:
-    """Messages were dequeued by a call that began then: not opened before, as most calls find nothing."""
+    """Record the span of a dequeue that returned messages; the call started at ``since_ns``.
+
+    The span is created afterwards because most dequeue calls return no message and need no span.
+    """
     parent, links = _parent_and_links(messages)
     span = _tracer().start_span(
         f"receive {queue}",
@@ -67,7 +71,9 @@ def record_receive(queue: str, messages: Sequence[LeasedMessage], since_ns: int)
 
 @contextmanager
 def serving(method: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> Iterator[Span]:
-    """A call over the network is answered. ``method`` is as in its path; ``metadata`` may name the caller's span."""
+    """Open a span around the answering of an RPC. ``method`` is service/method; ``metadata`` may carry the caller's
+    span, which becomes the parent.
+    """
     attributes = {"rpc.system.name": "grpc", "rpc.method": method}
     parent = _W3C.extract({key: value for key, value in metadata or () if key in KEYS})
     with _tracer().start_as_current_span(
@@ -77,7 +83,7 @@ def serving(method: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> 
 
 
 def record_status_code(span: Span, code: str) -> None:
-    """The call has been answered with this code."""
+    """Record the gRPC code with which the call ended. Codes in `_FAULTS` mark the span as failed."""
     span.set_attribute("rpc.response.status_code", code)
     if code in _FAULTS:
         span.set_attribute("error.type", code)
@@ -85,13 +91,13 @@ def record_status_code(span: Span, code: str) -> None:
 
 
 def link_deliveries(span: Span, metadata: Iterable[Mapping[str, str]]) -> None:
-    """The call delivers messages with this metadata."""
+    """Link the span to the spans that enqueued the delivered messages, which have this metadata."""
     for span_context in _span_contexts(metadata):
         span.add_link(span_context)
 
 
 def record_messages(span: Span, ids: Sequence[str]) -> None:
-    """Which message, or how many."""
+    """Record the id of a single message, or else the number of messages."""
     if len(ids) == 1:
         span.set_attribute("messaging.message.id", ids[0])
     else:
@@ -99,7 +105,9 @@ def record_messages(span: Span, ids: Sequence[str]) -> None:
 
 
 def current_trace_pairs() -> dict[str, str]:
-    """The span that is open now, as a message carries it: without vendors' state that is too large for a pair."""
+    """Return the current span as the metadata pairs that a message carries. `tracestate` is left out if it is larger
+    than the value of a pair may be.
+    """
     carrier: dict[str, str] = {}
     _W3C.inject(carrier)
     if len(carrier.get(TRACESTATE, "").encode()) > limits.PAIR_VALUE_BYTES:
@@ -108,13 +116,16 @@ def current_trace_pairs() -> dict[str, str]:
 
 
 def with_trace_context(new: NewMessage, trace_pairs: dict[str, str]) -> NewMessage:
-    """The message with these pairs, unless it was given a trace already. Raises InvalidArgument for wrong metadata."""
+    """Return the message with these pairs added, or unchanged if it carries a trace already.
+
+    Raises InvalidArgument for invalid metadata.
+    """
     metadata = {} if new.metadata is None else validation.metadata(new.metadata)
     return new if TRACEPARENT in metadata else replace(new, metadata=metadata | trace_pairs)
 
 
 def _parent_and_links(messages: Sequence[LeasedMessage]) -> tuple[Context | None, list[Link]]:
-    """What a span that has to do with these messages belongs to, and is linked to."""
+    """Return the parent (None: the current span) and the links of a span for an operation on these messages."""
     origins = _span_contexts(message.metadata for message in messages)
     links = [Link(origin) for origin in origins]
     if len(origins) != 1 or trace.get_current_span().get_span_context().is_valid:
@@ -123,7 +134,7 @@ def _parent_and_links(messages: Sequence[LeasedMessage]) -> tuple[Context | None
 
 
 def _span_contexts(metadata: Iterable[Mapping[str, str]]) -> list[SpanContext]:
-    """The spans that enqueued messages with this metadata, each once."""
+    """Return the distinct spans that enqueued messages with this metadata."""
     contexts = {}
     for pairs in metadata:
         if TRACEPARENT in pairs:
