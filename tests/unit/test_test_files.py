@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from tests.integration.conftest import ON_A_CLUSTER
 from tests.support.file_order import SLOW_FILES, TESTS
 
 pytestmark = pytest.mark.unit
@@ -16,3 +17,7 @@ def test_no_two_test_files_have_the_same_name() -> None:
 
 def test_the_slow_files_are_there() -> None:
     assert [name for name in SLOW_FILES if not (TESTS / name).is_file()] == []
+
+
+def test_what_is_to_run_on_a_cluster_is_there() -> None:
+    assert [name for name in ON_A_CLUSTER if not (TESTS / "integration" / f"{name}.py").is_file()] == []
