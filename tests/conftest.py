@@ -60,16 +60,22 @@ def server(tickwheel_server: PrivateServer) -> Iterator[Any]:
 @pytest.fixture
 def contents(server: Any) -> Contents:
     """Reads everything that is stored in a namespace, to be compared. Sessions do not count: they hold answers."""
-    read: dict[bytes, Callable[[bytes], Any]] = {
-        b"hash": server.hgetall,
-        b"zset": lambda key: server.zrange(key, 0, -1, withscores=True),
-        b"list": lambda key: server.lrange(key, 0, -1),
-        b"stream": server.xrange,
+    read: dict[bytes, Callable[[Any, bytes], Any]] = {
+        b"hash": lambda pipeline, key: pipeline.hgetall(key),
+        b"zset": lambda pipeline, key: pipeline.zrange(key, 0, -1, withscores=True),
+        b"list": lambda pipeline, key: pipeline.lrange(key, 0, -1),
+        b"stream": lambda pipeline, key: pipeline.xrange(key),
     }
 
     def of_namespace(namespace: str) -> dict[str, Any]:
         found = sorted(server.scan_iter(match=f"{namespace}:{{*", count=10_000))
-        return {key.decode(): read[server.type(key)](key) for key in found if b":session:" not in key}
+        stored = [key for key in found if b":session:" not in key]
+        with server.pipeline(transaction=False) as pipeline:
+            for key in stored:
+                pipeline.type(key)
+            for key, kind in zip(stored, pipeline.execute(), strict=True):
+                read[kind](pipeline, key)
+            return {key.decode(): value for key, value in zip(stored, pipeline.execute(), strict=True)}
 
     return of_namespace
 
