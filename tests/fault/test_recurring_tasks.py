@@ -16,11 +16,11 @@ import pytest
 from tests.fault.event_processes import EventProcessChild
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.worker_processes import Worker
+from tests.support.outbox import read_outbox
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel, Unavailable
-from tickwheel.storage.keys import shard_key
 from tickwheel.storage.record import State
-from tickwheel.storage.transition import OutboxTransition, decode
+from tickwheel.storage.transition import OutboxTransition
 from tickwheel.tasks import TaskApp
 from tickwheel.testing import PrivateServer, VirtualClock
 from tickwheel.testing.task_tester import open_task_tester
@@ -50,9 +50,7 @@ class Place:
         return self._running.enter_context(worker)
 
     def history(self) -> list[OutboxTransition]:
-        keys = [shard_key(self._namespace, shard, "events") for shard in range(2)]
-        entries = [fields[b"e"] for key in keys for _, fields in self._client.xrange(key)]
-        return [transition for entry in entries for transition in decode(entry)]
+        return read_outbox(self._client, self._namespace, shards=2)
 
     def events_of(self, schedule: str, state: State | None = None) -> dict[int, list[int]]:
         """For which seconds a schedule has fired, or come to a state, and when: each as often as it has."""

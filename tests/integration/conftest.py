@@ -12,10 +12,10 @@ import pytest
 from tests.integration.blocking_aio import aio_sandbox, blocking_aio
 from tests.integration.cluster_server import ClusterServer
 from tests.integration.service_thread import ServiceThread
+from tests.support.outbox import read_outbox
 from tickwheel import Message, Queue, Tickwheel
-from tickwheel.storage.keys import shard_key
 from tickwheel.storage.sharding import shard_of
-from tickwheel.storage.transition import OutboxTransition, decode
+from tickwheel.storage.transition import OutboxTransition
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
 from tickwheel.testing.virtual_clock import FRAGMENT
 
@@ -121,9 +121,8 @@ def history(tw: Tickwheel, server: Any) -> Callable[[str], list[OutboxTransition
     """Reads the transitions of the messages of an id, in the order they happened."""
 
     def of_id(id: str) -> list[OutboxTransition]:
-        keys = [shard_key(tw._context.namespace, shard, "events") for shard in range(tw._context.shards)]
-        entries = [fields[b"e"] for key in keys for _, fields in server.xrange(key)]
-        return [transition for entry in entries for transition in decode(entry) if transition.id == id]
+        transitions = read_outbox(server, tw._context.namespace, tw._context.shards)
+        return [transition for transition in transitions if transition.id == id]
 
     return of_id
 
