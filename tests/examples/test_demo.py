@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,14 @@ def demo(scratch: Path) -> Demo:
     return run
 
 
+def slowdown() -> float:
+    """How many times longer a computation takes than it would alone, by all else that runs on the machine."""
+    began, cpu_began = time.perf_counter(), time.process_time()
+    while (cpu := time.process_time() - cpu_began) < 0.2:
+        pass
+    return (time.perf_counter() - began) / cpu
+
+
 def verdict(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -74,7 +83,8 @@ def small_day(tmp_path: Path) -> Path:
 
 
 def test_the_day_of_the_blizzard_passes_in_six_seconds(demo: Demo) -> None:
-    found = verdict(demo("--seconds", 6, "--json"))
+    """In six of its own: on a machine that is busy with other things the day is as much longer as they slow it down."""
+    found = verdict(demo("--seconds", max(6, min(60, round(6 * slowdown() / 2))), "--json"))
     assert found["passed"]
     assert (found["flights"], found["completed"], found["cancelled"]) == (930, 458, 472)
     assert all(check["holds"] for check in found["checks"])
@@ -127,14 +137,14 @@ def test_a_bad_file_is_told_by_its_line(demo: Demo, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_can_be_interrupted_and_leaves_nothing_behind(scratch: Path, number: signal.Signals) -> None:
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [*TICKWHEEL, "demo"], env=os.environ | {"TMPDIR": str(scratch)}, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "in the air" in line and line.startswith("05:"):
-            break
-    process.send_signal(number)
-    process.communicate(timeout=60)
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "in the air" in line and line.startswith("05:"):
+                break
+        process.send_signal(number)
+        process.communicate(timeout=60)
     assert process.returncode == 130
     assert list(scratch.iterdir()) == []

@@ -49,9 +49,11 @@ def wait_for_line(process: subprocess.Popen[str], word: str) -> str:
 def ended_at_the_end() -> Iterator[list[subprocess.Popen[str]]]:
     """What is entered here ends with the block. It is not killed: it may be the last to leave an embedded server."""
     started: list[subprocess.Popen[str]] = []
-    yield started
-    for process in started:
-        process.terminate()
-        process.wait(ENDS_S)
-        assert process.stderr is not None
-        process.stderr.close()
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.terminate()
+            process.wait(ENDS_S)
+            assert process.stderr is not None
+            process.stderr.close()

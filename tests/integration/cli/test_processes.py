@@ -277,15 +277,16 @@ def test_a_terminal_gets_colour_and_a_progress_bar(run: Run, environment: dict[s
 def test_ctrl_c_ends_a_waiting_dequeue_with_130(run: Run, environment: dict[str, str]) -> None:
     run("queue", "create", "orders")
     command = [*TICKWHEEL, "dequeue", "orders", "--wait", "1m"]
-    with Tickwheel(data_dir=environment["TICKWHEEL_DATA_DIR"], drive=False) as tickwheel:
-        waiting = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    with Tickwheel(data_dir=environment["TICKWHEEL_DATA_DIR"], drive=False) as tickwheel, ended_at_the_end() as started:
+        waiting = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        started.append(waiting)
         until = time.monotonic() + ENDS_S
         asked = Request(0, command=("PUBSUB", "SHARDNUMSUB", *tickwheel._context.channels("orders")))
         while tickwheel._run(send_request(asked)).value[1] == 0:
             assert time.monotonic() < until
         waiting.send_signal(signal.SIGINT)
         _, complained = waiting.communicate(timeout=ENDS_S)
-    assert (waiting.returncode, complained) == (130, b"")
+    assert (waiting.returncode, complained) == (130, "")
 
 
 def test_events_waits_for_kafka_and_ends_at_once_without_it(
