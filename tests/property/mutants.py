@@ -21,6 +21,8 @@ class Mutant:
     new: str
     namespace: str = "plain"
     """The kind of namespace in which it does harm."""
+    clock_steps: bool = False
+    """Whether it does harm only where the clock steps."""
 
     def source(self, text: str) -> str:
         assert self.old in text, f"{self.script} has no {self.old!r}: the mutant {self.name!r} needs another place"
@@ -125,8 +127,16 @@ MUTANTS = [
     Mutant("a lease has no timer", "dequeue", "event(timer(1,", "event(mark(1,"),
     Mutant("what is completed is kept for ever", "complete", "event(timer(2,", "event(mark(2,"),
     Mutant("the clock guard is not asked", "enqueue", "and not (absolute and high and due > high + guard)", ""),
-    Mutant("the clock guard is a hundred times as wide", "enqueue", "due > high + guard", "due > high + 100 * guard"),
-    Mutant("reschedule asks no clock guard", "reschedule", "and high and due > high + guard", "and false"),
+    Mutant(
+        "the clock guard is a hundred times as wide",
+        "enqueue",
+        "due > high + guard",
+        "due > high + 100 * guard",
+        clock_steps=True,
+    ),
+    Mutant(
+        "reschedule asks no clock guard", "reschedule", "and high and due > high + guard", "and false", clock_steps=True
+    ),
     Mutant("the forecast forgets the cancelled", "cancel", "expect(until_ms, -1)", ""),
     # Sessions and repeated calls
     Mutant("a request is done again", "_session", "elseif kept and last == sequence then", "elseif false then"),

@@ -113,9 +113,11 @@ class NamespaceUnderTest:
 
     def compare(self) -> None:
         """The server holds what the model says: records, indexes, counts."""
-        for (name, queue), shard in itertools.product(self.model.queues.items(), range(self.shards)):
+        places = list(itertools.product(self.model.queues, range(self.shards)))
+        for (name, shard), replies in zip(places, self.stored.read(places), strict=True):
+            queue = self.model.queues[name]
             exclusive = queue.settings.exclusive_key is not None
-            found, parked = self.stored.found(name, self._numbers[name], exclusive, shard)
+            found, parked = self.stored.found(replies, self._numbers[name], exclusive)
             for key, value in expected(queue, self._numbers[name], shard).items():
                 assert found[key] == value, f"{key} of {name} on shard {shard}"
             if exclusive:

@@ -13,6 +13,8 @@ from tickwheel.storage.record import BIAS, State
 _ORDER = Struct(">QHI")
 _RANK = Struct(">HI")
 Found = dict[str, object]
+# Commands that read one queue on one shard.
+_READS = 9
 
 
 def expected(queue: QueueModel, number: int, shard: int) -> Found:
@@ -67,18 +69,24 @@ class Stored:
         self._client = client
         self._namespace = namespace
 
-    def found(self, queue: str, number: int, exclusive: bool, shard: int) -> tuple[Found, set[bytes]]:
-        """What `expected` says of the same, and the groups that are parked."""
-        named = {name: keys.queue_key(self._namespace, shard, queue, name) for name in keys.QUEUE_KEYS}
-        pipeline = self._client.pipeline(transaction=False)
-        pipeline.hgetall(keys.shard_key(self._namespace, shard, "messages"))
-        pipeline.hgetall(keys.shard_key(self._namespace, shard, "bodies"))
-        pipeline.hgetall(named["counts"])
-        pipeline.hgetall(named["locks"])
-        pipeline.zrange(named["ready"], 0, -1, withscores=True)
-        for name in ("waiting", "pairs", "vpairs", "parked"):
-            pipeline.zrange(named[name], 0, -1)
-        messages, bodies, counts, locks, ready, waiting, pairs, vpairs, parked = pipeline.execute()
+    def read(self, places: Iterable[tuple[str, int]]) -> list[list[Any]]:
+        """What is stored of each (queue, shard), for `found`; all in one round trip."""
+        with self._client.pipeline(transaction=False) as pipeline:
+            for queue, shard in places:
+                named = {name: keys.queue_key(self._namespace, shard, queue, name) for name in keys.QUEUE_KEYS}
+                pipeline.hgetall(keys.shard_key(self._namespace, shard, "messages"))
+                pipeline.hgetall(keys.shard_key(self._namespace, shard, "bodies"))
+                pipeline.hgetall(named["counts"])
+                pipeline.hgetall(named["locks"])
+                pipeline.zrange(named["ready"], 0, -1, withscores=True)
+                for name in ("waiting", "pairs", "vpairs", "parked"):
+                    pipeline.zrange(named[name], 0, -1)
+            replies = pipeline.execute()
+        return [replies[first : first + _READS] for first in range(0, len(replies), _READS)]
+
+    def found(self, replies: list[Any], number: int, exclusive: bool) -> tuple[Found, set[bytes]]:
+        """What `expected` says of the same queue and shard, and the groups that are parked."""
+        messages, bodies, counts, locks, ready, waiting, pairs, vpairs, parked = replies
         prefix = number.to_bytes(2, "big")
         records = {
             field[2:]: record.decode(stored, bodies.get(record.body_field(field, stored), b""))

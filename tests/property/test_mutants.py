@@ -8,6 +8,7 @@ from hypothesis.errors import HypothesisException
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.property.mutants import MUTANTS, Mutant, sow
+from tests.property.scheduler_machine import ClockStepMachine, SchedulerMachine
 from tests.property.test_operations import IN_CI, machine
 from tickwheel.storage import scripts
 from tickwheel.testing import PrivateServer
@@ -20,10 +21,11 @@ pytestmark = pytest.mark.property
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_a_fault_is_noticed(mutant: Mutant, tickwheel_server: PrivateServer, tmp_path: Path) -> None:
     hurried = settings(IN_CI, max_examples=600, phases=[Phase.generate], report_multiple_bugs=False)
+    base = ClockStepMachine if mutant.clock_steps else SchedulerMachine
     with sow(mutant, tmp_path):
         _must_load(tickwheel_server)
         with pytest.raises(Exception) as noticed:  # noqa: PT011  # whatever it is that goes wrong
-            run_state_machine_as_test(machine(tickwheel_server, mutant.namespace), settings=hurried)
+            run_state_machine_as_test(machine(tickwheel_server, mutant.namespace, base), settings=hurried)
     assert not isinstance(noticed.value, HypothesisException)
 
 

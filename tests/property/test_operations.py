@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.integration.service_thread import ServiceThread
 from tests.property.model_messages import Settings
 from tests.property.mutants import Mutant, sow
-from tests.property.scheduler_machine import SchedulerMachine
+from tests.property.scheduler_machine import ClockStepMachine, SchedulerMachine
 from tickwheel import limits
 from tickwheel.driver import firing
 from tickwheel.testing import PrivateServer
@@ -46,15 +46,21 @@ FEW_PARKED = Mutant(
 )
 
 
-def machine(server: PrivateServer, namespace: str, **more: Any) -> type[SchedulerMachine]:
+def machine(
+    server: PrivateServer, namespace: str, base: type[SchedulerMachine] = SchedulerMachine, **more: Any
+) -> type[SchedulerMachine]:
     """The machine of all operations, for one kind of namespace."""
     shards, queues = NAMESPACES[namespace]
-    return type("Machine", (SchedulerMachine,), {"server": server, "shards": shards, "queues": queues} | more)
+    return type("Machine", (base,), {"server": server, "shards": shards, "queues": queues} | more)
 
 
 @pytest.mark.parametrize("namespace", NAMESPACES)
 def test_every_operation_does_what_the_model_says(tickwheel_server: PrivateServer, namespace: str) -> None:
     run_state_machine_as_test(machine(tickwheel_server, namespace), settings=IN_CI)
+
+
+def test_every_operation_does_what_the_model_says_while_the_clock_steps(tickwheel_server: PrivateServer) -> None:
+    run_state_machine_as_test(machine(tickwheel_server, "plain", ClockStepMachine), settings=IN_CI)
 
 
 @pytest.fixture(scope="module")
