@@ -93,6 +93,13 @@ def inside(tickwheel: Tickwheel) -> Tickwheel:
 
 
 @pytest.fixture
+def queue(request: pytest.FixtureRequest, tw: Tickwheel) -> Queue:
+    """The queue "q", with the settings of the marker ``queue``."""
+    marker = request.node.get_closest_marker("queue")
+    return tw.create_queue("q", **(marker.kwargs if marker else {}))
+
+
+@pytest.fixture
 def bring() -> Callable[..., Message | None]:
     """Enqueues a message, the only one that is Pending then, and brings it to a state; the lease, where it had one."""
 

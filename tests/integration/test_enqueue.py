@@ -29,11 +29,6 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EDGES = [0, 1, limits.INLINE_BYTES - 1, limits.INLINE_BYTES, limits.INLINE_BYTES + 1, limits.PAYLOAD_BYTES]
 
 
-@pytest.fixture
-def queue(tw: Tickwheel) -> Queue:
-    return tw.queue("q")
-
-
 @pytest.mark.parametrize("size", EDGES)
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_payloads_of_every_size_come_back_as_they_were(tw: Tickwheel, size: int, exclusive: bool) -> None:

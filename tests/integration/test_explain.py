@@ -9,18 +9,13 @@ from tickwheel import LeaseLost, Queue, Tickwheel
 from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import VirtualClock
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.queue(max_attempts=2)]
 
 SECOND = timedelta(seconds=1)
 
 
 def text(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d} UTC"
-
-
-@pytest.fixture
-def queue(tw: Tickwheel) -> Queue:
-    return tw.create_queue("q", max_attempts=2)
 
 
 @pytest.fixture

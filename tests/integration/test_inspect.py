@@ -9,18 +9,13 @@ import pytest
 from tickwheel import InvalidArgument, Message, NewMessage, Queue, QueueNotFound, Tickwheel
 from tickwheel.testing import VirtualClock
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.queue(forecast=True)]
 
 Bring = Callable[..., Message | None]
 MS = timedelta(milliseconds=1)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 STATES = ["invisible", "pending", "running", "completed", "cancelled", "errored"]
-
-
-@pytest.fixture
-def queue(tw: Tickwheel) -> Queue:
-    return tw.create_queue("q", forecast=True)
 
 
 def test_counts_has_every_state(queue: Queue, bring: Bring) -> None:

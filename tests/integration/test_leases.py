@@ -12,17 +12,15 @@ from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.storage.scripts import Call
 from tickwheel.testing import VirtualClock
 
-pytestmark = pytest.mark.integration
+SECOND = timedelta(seconds=1)
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.queue(lease=30 * SECOND, max_attempts=3, backoff=SECOND, backoff_max=4 * SECOND),
+]
 
 Bring = Callable[..., Message | None]
 Dump = Callable[[], dict[str, Any]]
 MS = timedelta(milliseconds=1)
-SECOND = timedelta(seconds=1)
-
-
-@pytest.fixture
-def queue(tw: Tickwheel) -> Queue:
-    return tw.create_queue("q", lease=30 * SECOND, max_attempts=3, backoff=SECOND, backoff_max=4 * SECOND)
 
 
 def take(queue: Queue, **given: Any) -> Message:

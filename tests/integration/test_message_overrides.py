@@ -4,17 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from tickwheel import Message, Queue, Tickwheel
+from tickwheel import Message, Queue
 from tickwheel.testing import VirtualClock
 
-pytestmark = pytest.mark.integration
-
 SECOND = timedelta(seconds=1)
-
-
-@pytest.fixture
-def queue(tw: Tickwheel) -> Queue:
-    return tw.create_queue("q", lease=30 * SECOND, max_attempts=3)
+pytestmark = [pytest.mark.integration, pytest.mark.queue(lease=30 * SECOND, max_attempts=3)]
 
 
 def take(queue: Queue) -> Message:

@@ -19,11 +19,6 @@ MS = timedelta(milliseconds=1)
 SECOND = timedelta(seconds=1)
 
 
-@pytest.fixture
-def queue(tw: Tickwheel) -> Queue:
-    return tw.queue("q")
-
-
 def drained(queue: Queue) -> list[str]:
     """The ids of all Pending messages, in the order in which one worker gets them."""
     found = []

@@ -11,15 +11,10 @@ from tickwheel.storage.record import State
 from tickwheel.storage.transition import OutboxTransition
 from tickwheel.testing import VirtualClock
 
-pytestmark = pytest.mark.integration
+SECOND = timedelta(seconds=1)
+pytestmark = [pytest.mark.integration, pytest.mark.queue(lease=30 * SECOND, max_attempts=3)]
 
 Dump = Callable[[], dict[str, Any]]
-SECOND = timedelta(seconds=1)
-
-
-@pytest.fixture
-def queue(tw: Tickwheel) -> Queue:
-    return tw.create_queue("q", lease=30 * SECOND, max_attempts=3)
 
 
 @pytest.fixture

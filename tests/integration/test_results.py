@@ -6,18 +6,13 @@ from typing import Any
 
 import pytest
 
-from tickwheel import InvalidArgument, LeaseLost, Queue, Tickwheel
+from tickwheel import InvalidArgument, LeaseLost, Queue
 from tickwheel.testing import VirtualClock
 
-pytestmark = pytest.mark.integration
+SECOND = timedelta(seconds=1)
+pytestmark = [pytest.mark.integration, pytest.mark.queue(lease=30 * SECOND)]
 
 Dump = Callable[[], dict[str, Any]]
-SECOND = timedelta(seconds=1)
-
-
-@pytest.fixture
-def queue(tw: Tickwheel) -> Queue:
-    return tw.create_queue("q", lease=30 * SECOND)
 
 
 @pytest.mark.parametrize("result", [None, "", "done", "x" * 1024, "é" * 512, "nul \0 and line\n"])

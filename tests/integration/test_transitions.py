@@ -7,22 +7,20 @@ from typing import Any
 import pytest
 
 from tests.support.state_table import all_transitions
-from tickwheel import Message, MessageNotFound, NewMessage, Queue, Tickwheel
+from tickwheel import Message, MessageNotFound, NewMessage, Queue
 from tickwheel.model.validation import from_ms
 from tickwheel.storage.record import State
 from tickwheel.storage.transition import OutboxTransition
 from tickwheel.testing import VirtualClock
 
-pytestmark = pytest.mark.integration
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.queue(lease=timedelta(seconds=10), max_attempts=2, backoff=timedelta(seconds=5)),
+]
 
 Bring = Callable[..., Message | None]
 History = Callable[[str], list[OutboxTransition]]
 MS = timedelta(milliseconds=1)
-
-
-@pytest.fixture
-def queue(tw: Tickwheel) -> Queue:
-    return tw.create_queue("q", lease=timedelta(seconds=10), max_attempts=2, backoff=timedelta(seconds=5))
 
 
 def last(history: History, id: str = "m") -> tuple[str | None, str | None, int, int]:
