@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 HOST = "127.0.0.1"
-_POLL_S = 0.02
+_POLL_S = 0.005
 _STOP_S = 15.0
 _LOG_TAIL_LINES = 20
 # Below the ports that systems give to outgoing connections: none of those takes the port of a server that is down.
