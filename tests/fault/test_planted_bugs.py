@@ -13,7 +13,7 @@ from tests.fault.harness.plan import Fault
 from tests.fault.harness.rows import plan
 from tests.fault.harness.run import run
 from tests.fault.harness.shared import SharedServices
-from tests.fault.harness.world import NAMESPACE, World
+from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest
 from tests.support.wait_until import eventually
 from tickwheel.storage.keys import queue_key, shard_key
 
@@ -52,8 +52,8 @@ PLANTED = [(lose_a_message, "I1"), (forget_who_runs, "I3"), (keep_a_value_locked
 @pytest.mark.parametrize(("sabotage", "invariant"), PLANTED)
 def test_a_planted_bug_is_noticed(sabotage: Sabotage, invariant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def planted(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
-        with world.place.client() as client:
+    def planted(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
+        with system.place.client() as client:
             sabotage(client)
         yield lambda: "done"
 

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.fault
 APP = "tests.fault.recurring_app:app"
 
 
-class Place:
+class RecurringDeployment:
     """A namespace, its history, and what works there, to be killed."""
 
     def __init__(self, server: PrivateServer, client: Any, folder: Path, running: ExitStack) -> None:
@@ -63,16 +63,16 @@ class Place:
 
 
 @pytest.fixture
-def place(tickwheel_server: PrivateServer, server: Any, tmp_path: Path) -> Iterator[Place]:
+def deployment(tickwheel_server: PrivateServer, server: Any, tmp_path: Path) -> Iterator[RecurringDeployment]:
     with ExitStack() as running:
-        yield Place(tickwheel_server, server, tmp_path, running)
+        yield RecurringDeployment(tickwheel_server, server, tmp_path, running)
 
 
-def test_each_second_fires_once_and_none_overlaps_whatever_is_killed(place: Place) -> None:
-    workers = [place.start_worker("--processes", "2"), place.start_worker()]
-    eventually(lambda: place.events_of("tick"), "it has begun", 30)
+def test_each_second_fires_once_and_none_overlaps_whatever_is_killed(deployment: RecurringDeployment) -> None:
+    workers = [deployment.start_worker("--processes", "2"), deployment.start_worker()]
+    eventually(lambda: deployment.events_of("tick"), "it has begun", 30)
     for n, what in enumerate(["process", "events", "process", "worker"] * 3):
-        fired = len(place.events_of("tick"))
+        fired = len(deployment.events_of("tick"))
         if what == "process":
             for child in workers[n % 2].children:
                 # It may have ended with its worker just now.
@@ -80,18 +80,18 @@ def test_each_second_fires_once_and_none_overlaps_whatever_is_killed(place: Plac
                     os.kill(child, signal.SIGKILL)
         elif what == "worker":
             workers[n % 2].signal(signal.SIGKILL)
-            workers[n % 2] = place.start_worker()
+            workers[n % 2] = deployment.start_worker()
         else:
-            place.events.kill()
-            place.events = place.start_events()
-        eventually(lambda fired=fired: len(place.events_of("tick")) > fired, "it goes on", 30, 0.05)  # type: ignore[misc]
+            deployment.events.kill()
+            deployment.events = deployment.start_events()
+        eventually(lambda fired=fired: len(deployment.events_of("tick")) > fired, "it goes on", 30, 0.05)  # type: ignore[misc]
     until = datetime.now(UTC).timestamp()
     # What was taken by one that was killed comes again when its lease ends.
-    eventually(lambda: has_all(place.events_of("tick"), until), "each second has come", 30, 0.05)
-    assert {len(times) for times in place.events_of("tick").values()} == {1}
+    eventually(lambda: has_all(deployment.events_of("tick"), until), "each second has come", 30, 0.05)
+    assert {len(times) for times in deployment.events_of("tick").values()} == {1}
 
-    eventually(lambda: len(place.events_of("crawl")) > 4, "what takes longer has fired again", 30, 0.05)
-    begun, done = place.events_of("crawl"), place.events_of("crawl", State.COMPLETED)
+    eventually(lambda: len(deployment.events_of("crawl")) > 4, "what takes longer has fired again", 30, 0.05)
+    begun, done = deployment.events_of("crawl"), deployment.events_of("crawl", State.COMPLETED)
     assert {len(times) for times in begun.values()} == {1}
     for earlier, later in pairwise(sorted(begun)):
         assert done[earlier][0] <= begun[later][0]

@@ -25,7 +25,7 @@ from tickwheel.testing import PrivateServer
 pytestmark = pytest.mark.fault
 
 
-class Place:
+class WorkerDeployment:
     """A namespace with an event process, where the worker's app sends to."""
 
     def __init__(self, url: str, namespace: str, folder: Path, tickwheel: Tickwheel) -> None:
@@ -50,61 +50,64 @@ class Place:
 
 
 @contextmanager
-def placed(url: str, namespace: str, folder: Path) -> Iterator[Place]:
+def deploy_workers(url: str, namespace: str, folder: Path) -> Iterator[WorkerDeployment]:
     worker_app.app.move(url=url, namespace=namespace)
     with (
         Tickwheel(url, namespace=namespace) as tickwheel,
         run_event_process(url, namespace, folder / "lock"),
     ):
-        yield Place(url, namespace, folder, tickwheel)
+        yield WorkerDeployment(url, namespace, folder, tickwheel)
     worker_app.app.close()
 
 
 @pytest.fixture
-def place(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[Place]:
+def deployment(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[WorkerDeployment]:
     namespace = f"worker-{uuid.uuid4().hex[:8]}"
-    with placed(tickwheel_server.url, namespace, tmp_path) as found:
+    with deploy_workers(tickwheel_server.url, namespace, tmp_path) as found:
         yield found
     tickwheel_server.clear(namespace)
 
 
 @pytest.mark.parametrize("options", [(), ("--threads", "4"), ("--processes", "2")], ids=["one", "threads", "processes"])
-def test_tasks_run_and_their_results_are_kept(place: Place, options: tuple[str, ...]) -> None:
-    plain = [place.send(worker_app.double, n) for n in range(20)]
-    asynchronous = [place.send(worker_app.double_async, n) for n in range(20)]
-    with place.worker(*options) as worker:
-        results = [place.becomes(id, "completed").result for id in plain + asynchronous]
+def test_tasks_run_and_their_results_are_kept(deployment: WorkerDeployment, options: tuple[str, ...]) -> None:
+    plain = [deployment.send(worker_app.double, n) for n in range(20)]
+    asynchronous = [deployment.send(worker_app.double_async, n) for n in range(20)]
+    with deployment.worker(*options) as worker:
+        results = [deployment.becomes(id, "completed").result for id in plain + asynchronous]
         assert results == [str(2 * n) for n in range(20)] * 2
         assert worker.end() == 0
     assert len(worker.record) == 40
 
 
-def test_more_messages_than_a_turn_takes_run_once_each(place: Place) -> None:
+def test_more_messages_than_a_turn_takes_run_once_each(deployment: WorkerDeployment) -> None:
     # A turn is five batches of ten.
     messages = [worker_app.double.message((n,), {}) for n in range(150)]
     ids = [result.id for result in worker_app.app.declared("work").enqueue_many(messages)]
-    place.sent |= dict.fromkeys(ids, worker_app.double)
-    with place.worker() as worker:
-        assert {place.becomes(id, "completed").attempt for id in ids} == {1}
+    deployment.sent |= dict.fromkeys(ids, worker_app.double)
+    with deployment.worker() as worker:
+        assert {deployment.becomes(id, "completed").attempt for id in ids} == {1}
         assert len(worker.record) == len(messages)
 
 
-def test_an_error_is_kept_and_the_task_tried_again_until_its_attempts_are_used_up(place: Place) -> None:
-    id = place.send(worker_app.boom, "no such user")
-    with place.worker() as worker:
-        message = place.becomes(id, "errored")
+def test_an_error_is_kept_and_the_task_tried_again_until_its_attempts_are_used_up(deployment: WorkerDeployment) -> None:
+    id = deployment.send(worker_app.boom, "no such user")
+    with deployment.worker() as worker:
+        message = deployment.becomes(id, "errored")
         assert (message.error, message.attempt) == ("ValueError: no such user", 2)
         assert len(worker.did("boom")) == 2
 
 
-def test_a_task_says_that_it_is_hopeless_or_is_to_be_tried_later(place: Place) -> None:
-    hopeless, later = place.send(worker_app.reject, "no"), place.send(worker_app.try_later)
-    with place.worker():
-        assert (place.becomes(hopeless, "errored").attempt, place.message(hopeless).error) == (1, "rejected: no")
-        assert place.becomes(later, "completed").attempt == 2
+def test_a_task_says_that_it_is_hopeless_or_is_to_be_tried_later(deployment: WorkerDeployment) -> None:
+    hopeless, later = deployment.send(worker_app.reject, "no"), deployment.send(worker_app.try_later)
+    with deployment.worker():
+        assert (deployment.becomes(hopeless, "errored").attempt, deployment.message(hopeless).error) == (
+            1,
+            "rejected: no",
+        )
+        assert deployment.becomes(later, "completed").attempt == 2
 
 
-def test_a_worker_tells_prometheus_what_became_of_its_tasks_and_processes(place: Place) -> None:
+def test_a_worker_tells_prometheus_what_became_of_its_tasks_and_processes(deployment: WorkerDeployment) -> None:
     port = free_port()
 
     def figure(name: str, **labels: str) -> float:
@@ -114,10 +117,10 @@ def test_a_worker_tells_prometheus_what_became_of_its_tasks_and_processes(place:
         found = [each.value for each in samples if (each.name, each.labels) == (f"tickwheel_worker_{name}", labels)]
         return found[0] if found else 0.0
 
-    blocking = place.send(worker_app.block_interpreter, 1.5)
-    place.tickwheel.queue("work").enqueue(b'{"task": "gone.task", "args": {}}', id="unknown", max_attempts=1)
-    with place.worker("--metrics", f"127.0.0.1:{port}"):
-        place.becomes("unknown", "errored", queue="work")
+    blocking = deployment.send(worker_app.block_interpreter, 1.5)
+    deployment.tickwheel.queue("work").enqueue(b'{"task": "gone.task", "args": {}}', id="unknown", max_attempts=1)
+    with deployment.worker("--metrics", f"127.0.0.1:{port}"):
+        deployment.becomes("unknown", "errored", queue="work")
         unknown = {"queue": "work", "task": "(unknown)", "outcome": "failed"}
         eventually(lambda: figure("tasks_total", **unknown) == 1, "it tells of what is no task", 10)
         task = {"queue": "work", "task": "tests.fault.worker_app.block_interpreter"}
@@ -125,16 +128,16 @@ def test_a_worker_tells_prometheus_what_became_of_its_tasks_and_processes(place:
         assert figure("wait_seconds_count", **task) == 1
         assert 1.5 <= figure("task_seconds_sum", **task) < 30
         assert figure("renewed_leases_total") >= 1
-        place.becomes(place.send(worker_app.poison), "errored")
+        deployment.becomes(deployment.send(worker_app.poison), "errored")
         eventually(lambda: figure("restarts_total") == 3, "three processes took another's place", 10)
         assert figure("processes") == 1
-    assert place.message(blocking).attempt == 1
+    assert deployment.message(blocking).attempt == 1
 
 
-def test_what_happens_is_told_with_fields_for_programs_to_read(place: Place) -> None:
-    id = place.send(worker_app.boom, "no such user")
-    with place.worker("--json") as worker:
-        place.becomes(id, "errored")
+def test_what_happens_is_told_with_fields_for_programs_to_read(deployment: WorkerDeployment) -> None:
+    id = deployment.send(worker_app.boom, "no such user")
+    with deployment.worker("--json") as worker:
+        deployment.becomes(id, "errored")
         assert worker.end() == 0
     lines = [json.loads(line) for line in worker.log.splitlines()]
     # Those of the supervisor, and those of its process.
@@ -147,10 +150,10 @@ def test_what_happens_is_told_with_fields_for_programs_to_read(place: Place) -> 
     assert {**said, "attempt": 2}.items() <= second.items()
 
 
-def test_leases_are_renewed_while_a_task_blocks_the_interpreter(place: Place) -> None:
-    ids = [place.send(worker_app.block_interpreter, 2.5), place.send(worker_app.double, 4)]
-    with place.worker("--processes", "2") as worker:
-        assert [place.becomes(id, "completed").attempt for id in ids] == [1, 1]
+def test_leases_are_renewed_while_a_task_blocks_the_interpreter(deployment: WorkerDeployment) -> None:
+    ids = [deployment.send(worker_app.block_interpreter, 2.5), deployment.send(worker_app.double, 4)]
+    with deployment.worker("--processes", "2") as worker:
+        assert [deployment.becomes(id, "completed").attempt for id in ids] == [1, 1]
         assert [len(worker.did(what)) for what in ("began", "ended", "double")] == [1, 1, 1]
 
 
@@ -159,140 +162,142 @@ def test_leases_are_renewed_while_a_task_blocks_the_interpreter(place: Place) ->
 )
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_a_task_past_its_time_limit_is_stopped_and_has_failed(
-    place: Place, task: Task[..., object], threads: str
+    deployment: WorkerDeployment, task: Task[..., object], threads: str
 ) -> None:
-    hanging, after = place.send(task), place.send(worker_app.double, 4)
-    with place.worker("--threads", threads):
-        assert place.becomes(hanging, "errored").error.startswith("over its time limit")
-        assert place.becomes(after, "completed").attempt == 1
+    hanging, after = deployment.send(task), deployment.send(worker_app.double, 4)
+    with deployment.worker("--threads", threads):
+        assert deployment.becomes(hanging, "errored").error.startswith("over its time limit")
+        assert deployment.becomes(after, "completed").attempt == 1
 
 
-def test_a_process_that_is_killed_leaves_its_batch_to_others(place: Place) -> None:
-    go = place.folder / "go"
-    running = place.send(worker_app.wait_for, str(go))
-    others = [place.send(worker_app.double, n) for n in range(5)]
-    with place.worker() as worker:
+def test_a_process_that_is_killed_leaves_its_batch_to_others(deployment: WorkerDeployment) -> None:
+    go = deployment.folder / "go"
+    running = deployment.send(worker_app.wait_for, str(go))
+    others = [deployment.send(worker_app.double, n) for n in range(5)]
+    with deployment.worker() as worker:
         worker.wait_until_recorded("began")
         os.kill(worker.children[0], signal.SIGKILL)
         go.touch()
-        assert place.becomes(running, "completed").attempt == 2
+        assert deployment.becomes(running, "completed").attempt == 2
         # They had not begun: the attempt is not theirs.
-        assert [place.becomes(id, "completed").attempt for id in others] == [1] * 5
+        assert [deployment.becomes(id, "completed").attempt for id in others] == [1] * 5
         assert "ended by SIGKILL" in worker.log
 
 
-def test_a_message_that_kills_its_workers_ends_with_the_reason_and_others_go_on(place: Place) -> None:
-    before = [place.send(worker_app.double, n) for n in range(3)]
-    poison = place.send(worker_app.poison)
-    after = [place.send(worker_app.double, n) for n in range(20)]
-    with place.worker("--processes", "2") as worker:
-        message = place.becomes(poison, "errored")
+def test_a_message_that_kills_its_workers_ends_with_the_reason_and_others_go_on(deployment: WorkerDeployment) -> None:
+    before = [deployment.send(worker_app.double, n) for n in range(3)]
+    poison = deployment.send(worker_app.poison)
+    after = [deployment.send(worker_app.double, n) for n in range(20)]
+    with deployment.worker("--processes", "2") as worker:
+        message = deployment.becomes(poison, "errored")
         assert (message.attempt, message.error) == (3, "its worker process was ended by SIGKILL")
-        assert {place.becomes(id, "completed").attempt for id in before + after} == {1}
+        assert {deployment.becomes(id, "completed").attempt for id in before + after} == {1}
         assert len(worker.did("poison")) == 3
 
 
-def test_a_process_that_closes_the_files_it_is_watched_by_is_replaced(place: Place) -> None:
-    with place.worker() as worker:
-        place.becomes(place.send(worker_app.double, 3), "completed")
+def test_a_process_that_closes_the_files_it_is_watched_by_is_replaced(deployment: WorkerDeployment) -> None:
+    with deployment.worker() as worker:
+        deployment.becomes(deployment.send(worker_app.double, 3), "completed")
         [watched] = worker.children
-        closing = place.send(worker_app.close_all_files)
+        closing = deployment.send(worker_app.close_all_files)
         # It ends by itself, where it notices, or is killed.
         eventually(lambda: worker.children not in ([], [watched]), "another has followed")
-        place.becomes(place.send(worker_app.double, 4), "completed")
-        eventually(lambda: place.message(closing).state in ("completed", "errored"), "it has ended, too")
+        deployment.becomes(deployment.send(worker_app.double, 4), "completed")
+        eventually(lambda: deployment.message(closing).state in ("completed", "errored"), "it has ended, too")
         assert worker.end() == 0
 
 
-def test_when_the_whole_worker_is_killed_its_processes_end_and_its_messages_come_back(place: Place) -> None:
-    go = place.folder / "go"
-    running = place.send(worker_app.wait_for, str(go))
-    with place.worker("--drain", "100ms") as worker:
+def test_when_the_whole_worker_is_killed_its_processes_end_and_its_messages_come_back(
+    deployment: WorkerDeployment,
+) -> None:
+    go = deployment.folder / "go"
+    running = deployment.send(worker_app.wait_for, str(go))
+    with deployment.worker("--drain", "100ms") as worker:
         worker.wait_until_recorded("began")
         [child] = worker.children
         worker.signal(signal.SIGKILL)
         worker.process.wait(10)
         eventually(lambda: not _is_there(child), "the process has ended", 10)
-        place.becomes(running, "pending")
+        deployment.becomes(running, "pending")
         go.touch()
-    with place.worker():
-        assert place.becomes(running, "completed").attempt == 2
+    with deployment.worker():
+        assert deployment.becomes(running, "completed").attempt == 2
 
 
-def test_terminated_it_finishes_what_runs_and_gives_back_what_has_not_begun(place: Place) -> None:
-    go = place.folder / "go"
-    running = place.send(worker_app.wait_for, str(go))
-    others = [place.send(worker_app.double, n) for n in range(3)]
-    with place.worker() as worker:
+def test_terminated_it_finishes_what_runs_and_gives_back_what_has_not_begun(deployment: WorkerDeployment) -> None:
+    go = deployment.folder / "go"
+    running = deployment.send(worker_app.wait_for, str(go))
+    others = [deployment.send(worker_app.double, n) for n in range(3)]
+    with deployment.worker() as worker:
         worker.wait_until_recorded("began")
         worker.signal(signal.SIGTERM)
         eventually(lambda: "ending: tasks that run" in worker.log, "it ends")
         go.touch()
         assert worker.process.wait(20) == 0
-        assert place.message(running).state == "completed"
-        assert [(place.message(id).state, place.message(id).attempt) for id in others] == [("pending", 0)] * 3
+        assert deployment.message(running).state == "completed"
+        assert [(deployment.message(id).state, deployment.message(id).attempt) for id in others] == [("pending", 0)] * 3
 
 
 @pytest.mark.parametrize("how", ["again", "drained"])
-def test_told_twice_or_out_of_time_it_ends_at_once_and_gives_all_back(place: Place, how: str) -> None:
-    running = place.send(worker_app.wait_for, str(place.folder / "never"))
-    with place.worker("--drain", "60s" if how == "again" else "100ms") as worker:
+def test_told_twice_or_out_of_time_it_ends_at_once_and_gives_all_back(deployment: WorkerDeployment, how: str) -> None:
+    running = deployment.send(worker_app.wait_for, str(deployment.folder / "never"))
+    with deployment.worker("--drain", "60s" if how == "again" else "100ms") as worker:
         worker.wait_until_recorded("began")
         worker.signal(signal.SIGINT)
         if how == "again":
             eventually(lambda: "ending: tasks that run" in worker.log, "it ends")
             worker.signal(signal.SIGINT)
         assert worker.process.wait(20) == 0
-        assert (place.message(running).state, place.message(running).attempt) == ("pending", 0)
+        assert (deployment.message(running).state, deployment.message(running).attempt) == ("pending", 0)
 
 
-def test_a_process_over_its_memory_limit_makes_place_for_another(place: Place) -> None:
-    ids = [place.send(worker_app.grow, 200) for _ in range(3)]
-    with place.worker("--memory-limit", "250MiB") as worker:
-        pids = {place.becomes(id, "completed").result for id in ids[:1]}
+def test_a_process_over_its_memory_limit_makes_place_for_another(deployment: WorkerDeployment) -> None:
+    ids = [deployment.send(worker_app.grow, 200) for _ in range(3)]
+    with deployment.worker("--memory-limit", "250MiB") as worker:
+        pids = {deployment.becomes(id, "completed").result for id in ids[:1]}
         eventually(lambda: "a new process follows" in worker.log, "the limit is noticed")
-        last = place.send(worker_app.grow, 1)
-        assert place.becomes(last, "completed").result not in pids
-    assert {place.message(id).attempt for id in [*ids, last]} == {1}
+        last = deployment.send(worker_app.grow, 1)
+        assert deployment.becomes(last, "completed").result not in pids
+    assert {deployment.message(id).attempt for id in [*ids, last]} == {1}
 
 
 @pytest.mark.parametrize("task", [worker_app.wait_until_lost], ids=["sync"])
-def test_a_task_can_see_that_its_message_was_cancelled(place: Place, task: Task[..., object]) -> None:
-    id = place.send(task)
-    with place.worker() as worker:
+def test_a_task_can_see_that_its_message_was_cancelled(deployment: WorkerDeployment, task: Task[..., object]) -> None:
+    id = deployment.send(task)
+    with deployment.worker() as worker:
         worker.wait_until_recorded("began")
-        place.tickwheel.queue("work").cancel(id)
+        deployment.tickwheel.queue("work").cancel(id)
         worker.wait_until_recorded("lost")
-        assert place.message(id).state == "cancelled"
+        assert deployment.message(id).state == "cancelled"
 
 
-def test_async_tasks_of_a_process_run_side_by_side(place: Place) -> None:
-    go = place.folder / "go"
-    ids = [place.send(worker_app.await_for, str(go)) for _ in range(8)]
-    with place.worker("--threads", "8") as worker:
+def test_async_tasks_of_a_process_run_side_by_side(deployment: WorkerDeployment) -> None:
+    go = deployment.folder / "go"
+    ids = [deployment.send(worker_app.await_for, str(go)) for _ in range(8)]
+    with deployment.worker("--threads", "8") as worker:
         # Each lane takes a batch; all the same no more than one waits behind another.
         worker.wait_until_recorded("began", 1)
         go.touch()
-        assert {place.becomes(id, "completed").attempt for id in ids} == {1}
+        assert {deployment.becomes(id, "completed").attempt for id in ids} == {1}
 
 
 def test_a_worker_goes_on_when_its_server_is_killed_and_comes_back(faulty: FaultyServer, tmp_path: Path) -> None:
-    with placed(faulty.url, "outage", tmp_path) as place, place.worker() as worker:
-        go = place.folder / "go"
-        running = place.send(worker_app.wait_for, str(go))
+    with deploy_workers(faulty.url, "outage", tmp_path) as deployment, deployment.worker() as worker:
+        go = deployment.folder / "go"
+        running = deployment.send(worker_app.wait_for, str(go))
         worker.wait_until_recorded("began")
         faulty.kill()
         faulty.start()
         go.touch()
-        assert place.becomes(running, "completed", 60).attempt <= 2
-        after = [place.send(worker_app.double, n) for n in range(20)]
-        assert {place.becomes(id, "completed", 60).attempt for id in after} == {1}
+        assert deployment.becomes(running, "completed", 60).attempt <= 2
+        after = [deployment.send(worker_app.double, n) for n in range(20)]
+        assert {deployment.becomes(id, "completed", 60).attempt for id in after} == {1}
         os.kill(worker.children[0], signal.SIGKILL)
         faulty.kill()
         eventually(lambda: "another follows" in worker.log, "its processes are started again", 60)
         faulty.start()
-        again = place.send(worker_app.double, 4)
-        place.becomes(again, "completed", 60)
+        again = deployment.send(worker_app.double, 4)
+        deployment.becomes(again, "completed", 60)
         with faulty.frozen():
             worker.signal(signal.SIGTERM)
             eventually(lambda: "ending: tasks that run" in worker.log, "it ends")
@@ -312,17 +317,17 @@ def test_a_worker_goes_on_when_its_server_is_killed_and_comes_back(faulty: Fault
     ids=lambda value: value.__name__ if hasattr(value, "__name__") else "",
 )
 def test_whatever_a_task_raises_it_has_failed_and_the_next_one_runs(
-    place: Place, task: Task[..., object], says: str
+    deployment: WorkerDeployment, task: Task[..., object], says: str
 ) -> None:
-    raising, after = place.send(task), place.send(worker_app.double_async, 4)
-    with place.worker() as worker:
-        assert place.becomes(raising, "errored").error.startswith(says)
-        assert place.becomes(after, "completed").attempt == 1
+    raising, after = deployment.send(task), deployment.send(worker_app.double_async, 4)
+    with deployment.worker() as worker:
+        assert deployment.becomes(raising, "errored").error.startswith(says)
+        assert deployment.becomes(after, "completed").attempt == 1
         assert worker.end() == 0
 
 
-def test_whatever_a_payload_does_its_message_has_failed_and_the_next_one_runs(place: Place) -> None:
-    name, queue = worker_app.pick.name, place.tickwheel.create_queue("work", update=True, **worker_app.WORK)
+def test_whatever_a_payload_does_its_message_has_failed_and_the_next_one_runs(deployment: WorkerDeployment) -> None:
+    name, queue = worker_app.pick.name, deployment.tickwheel.create_queue("work", update=True, **worker_app.WORK)
     payloads = {
         "nested": b"[" * 2_000,
         "nested-task": b'{"task": "%s", "args": {"of": %s}}' % (name.encode(), b"[" * 2_000),
@@ -330,89 +335,89 @@ def test_whatever_a_payload_does_its_message_has_failed_and_the_next_one_runs(pl
     }
     for id, payload in payloads.items():
         queue.enqueue(payload, id=id, max_attempts=1)
-    after = place.send(worker_app.double, 4)
-    with place.worker() as worker:
+    after = deployment.send(worker_app.double, 4)
+    with deployment.worker() as worker:
         for id in payloads:
-            assert place.becomes(id, "errored", queue="work").error
-        assert place.becomes(after, "completed").attempt == 1
+            assert deployment.becomes(id, "errored", queue="work").error
+        assert deployment.becomes(after, "completed").attempt == 1
         assert worker.end() == 0
 
 
-def test_what_a_task_leaves_behind_holds_nobody_up(place: Place) -> None:
-    dying, after = place.send(worker_app.leave_a_child_and_die), place.send(worker_app.double, 4)
-    with place.worker() as worker:
-        place.becomes(dying, "errored")
-        assert place.becomes(after, "completed").attempt == 1
+def test_what_a_task_leaves_behind_holds_nobody_up(deployment: WorkerDeployment) -> None:
+    dying, after = deployment.send(worker_app.leave_a_child_and_die), deployment.send(worker_app.double, 4)
+    with deployment.worker() as worker:
+        deployment.becomes(dying, "errored")
+        assert deployment.becomes(after, "completed").attempt == 1
         [[_, child]] = worker.did("child")
         eventually(lambda: not _is_there(int(child)), "what it left behind has ended", 20)
         assert worker.end() == 0
 
 
-def test_programs_that_tasks_start_read_nothing_of_ours(place: Place) -> None:
-    id = place.send(worker_app.read_input)
-    with place.worker():
-        assert place.becomes(id, "completed").result == '""'
+def test_programs_that_tasks_start_read_nothing_of_ours(deployment: WorkerDeployment) -> None:
+    id = deployment.send(worker_app.read_input)
+    with deployment.worker():
+        assert deployment.becomes(id, "completed").result == '""'
 
 
-def test_a_task_beside_one_that_is_killed_for_its_time_limit_has_lost_no_attempt(place: Place) -> None:
-    go = place.folder / "go"
-    innocent = place.send(worker_app.wait_for, str(go))
-    with place.worker("--threads", "2") as worker:
+def test_a_task_beside_one_that_is_killed_for_its_time_limit_has_lost_no_attempt(deployment: WorkerDeployment) -> None:
+    go = deployment.folder / "go"
+    innocent = deployment.send(worker_app.wait_for, str(go))
+    with deployment.worker("--threads", "2") as worker:
         worker.wait_until_recorded("began", 1)
-        hanging = place.send(worker_app.hang_outside)
-        place.becomes(hanging, "errored")
+        hanging = deployment.send(worker_app.hang_outside)
+        deployment.becomes(hanging, "errored")
         go.touch()
-        assert place.becomes(innocent, "completed").attempt == 1
+        assert deployment.becomes(innocent, "completed").attempt == 1
 
 
 def test_a_process_that_cannot_start_while_the_server_is_away_follows_later(
     faulty: FaultyServer, tmp_path: Path
 ) -> None:
-    with placed(faulty.url, "away", tmp_path) as place, place.worker(TIMEOUT="1") as worker:
-        place.becomes(place.send(worker_app.double, 1), "completed")
+    with deploy_workers(faulty.url, "away", tmp_path) as deployment, deployment.worker(TIMEOUT="1") as worker:
+        deployment.becomes(deployment.send(worker_app.double, 1), "completed")
         faulty.kill()
         os.kill(worker.children[0], signal.SIGKILL)
         eventually(lambda: worker.log.count("another follows") >= 3, "it has tried again and again", 60)
         faulty.start()
-        place.becomes(place.send(worker_app.double, 2), "completed", 60)
+        deployment.becomes(deployment.send(worker_app.double, 2), "completed", 60)
         assert worker.end() == 0
 
 
-def test_middleware_hears_of_processes_and_batches(place: Place) -> None:
-    ids = [place.send(worker_app.double, n) for n in range(3)]
-    with place.worker(DIARY="yes") as worker:
+def test_middleware_hears_of_processes_and_batches(deployment: WorkerDeployment) -> None:
+    ids = [deployment.send(worker_app.double, n) for n in range(3)]
+    with deployment.worker(DIARY="yes") as worker:
         for id in ids:
-            place.becomes(id, "completed")
+            deployment.becomes(id, "completed")
         assert worker.end() == 0
         assert [line[0] for line in worker.record] == ["startup", "batch", *["double"] * 3, "ran", "shutdown"]
         assert [worker.did("batch"), worker.did("ran")] == [[["batch", "work", "3"]], [["ran", "work", "3"]]]
 
 
-def test_a_worker_takes_from_the_queues_that_it_is_told_to(place: Place) -> None:
-    id = place.send(worker_app.double, 1)
-    with place.worker("--queue", "other", "--selector", "lottery") as worker:
+def test_a_worker_takes_from_the_queues_that_it_is_told_to(deployment: WorkerDeployment) -> None:
+    id = deployment.send(worker_app.double, 1)
+    with deployment.worker("--queue", "other", "--selector", "lottery") as worker:
         eventually(lambda: "queues other" in worker.log, "it works", 30)
         assert worker.end() == 0
-    assert place.message(id).state == "pending"
+    assert deployment.message(id).state == "pending"
 
 
-def test_what_a_selector_asked_about_and_did_not_choose_is_given_back(place: Place) -> None:
-    left = place.send(worker_app.double, 1)
+def test_what_a_selector_asked_about_and_did_not_choose_is_given_back(deployment: WorkerDeployment) -> None:
+    left = deployment.send(worker_app.double, 1)
     chosen = worker_app.app.declared("other").enqueue(worker_app.double.message((2,), {}).payload).id
-    with place.worker("--selector", "tests.fault.worker_app:Indecisive") as worker:
-        place.becomes(chosen, "completed", queue="other")
+    with deployment.worker("--selector", "tests.fault.worker_app:Indecisive") as worker:
+        deployment.becomes(chosen, "completed", queue="other")
         assert worker.end() == 0
     assert [line[1] for line in worker.did("double")] == [chosen]
-    assert (place.message(left).state, place.message(left).attempt) == ("pending", 0)
+    assert (deployment.message(left).state, deployment.message(left).attempt) == ("pending", 0)
 
 
-def test_a_message_that_is_no_task_fails_and_says_why(place: Place) -> None:
-    queue = place.tickwheel.queue("work")
-    with place.worker() as worker:
+def test_a_message_that_is_no_task_fails_and_says_why(deployment: WorkerDeployment) -> None:
+    queue = deployment.tickwheel.queue("work")
+    with deployment.worker() as worker:
         queue.enqueue(b"order 17", id="no-task", max_attempts=1)
         queue.enqueue(b'{"task": "gone.task", "args": {}}', id="unknown", max_attempts=1)
         for id, says in (("no-task", "the payload is no task"), ("unknown", "no task 'gone.task'")):
-            assert says in place.becomes(id, "errored", queue="work").error
+            assert says in deployment.becomes(id, "errored", queue="work").error
         assert worker.end() == 0
 
 
@@ -429,8 +434,10 @@ def test_a_message_that_is_no_task_fails_and_says_why(place: Place) -> None:
     ],
     ids=["module", "name", "kind", "notation", "queue", "selector", "selector-class"],
 )
-def test_a_worker_that_cannot_start_says_why(place: Place, app: str, options: tuple[str, ...], says: str) -> None:
-    with Worker(place.url, place.namespace, place.folder, *options, app=app) as worker:
+def test_a_worker_that_cannot_start_says_why(
+    deployment: WorkerDeployment, app: str, options: tuple[str, ...], says: str
+) -> None:
+    with Worker(deployment.url, deployment.namespace, deployment.folder, *options, app=app) as worker:
         assert worker.process.wait(30) == 2
         assert says in worker.log
         assert "Traceback" not in worker.log

@@ -15,7 +15,7 @@ from tests.fault.harness.deployment import Deployment
 from tests.fault.harness.elections import LockFiles
 from tests.fault.harness.rows import plan
 from tests.fault.harness.run_evidence import Violation
-from tests.fault.harness.world import NAMESPACE, World
+from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.storage.keys import queue_key, shard_key
@@ -32,9 +32,9 @@ AS_CUT, ALMOST_ALL = 4_096, 4 << 20
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SystemUnderTest]:
     """A server with a queue, and no processes."""
-    monkeypatch.setattr("tests.fault.harness.world.DRIVERS", 0)
+    monkeypatch.setattr("tests.fault.harness.system_under_test.DRIVERS", 0)
     monkeypatch.setattr("tests.fault.harness.aftermath._COPIES", COPIES)
     monkeypatch.setattr("tests.fault.harness.aftermath._PASSES_S", 0.2)
     with (
@@ -42,11 +42,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         Tickwheel(place.own_url, namespace=NAMESPACE, shards=1, timeout=timedelta(seconds=5)) as tickwheel,
     ):
         tickwheel.create_queue("q")
-        yield World(plan("F18", 1), place, tickwheel, LockFiles(tmp_path), None)
+        yield SystemUnderTest(plan("F18", 1), place, tickwheel, LockFiles(tmp_path), None)
 
 
-def enqueue(world: World, count: int) -> None:
-    world.tickwheel.queue("q").enqueue_many([NewMessage(id=f"m-{n}") for n in range(count)])
+def enqueue(system: SystemUnderTest, count: int) -> None:
+    system.tickwheel.queue("q").enqueue_many([NewMessage(id=f"m-{n}") for n in range(count)])
 
 
 def fill(client: Any, size: int) -> None:
@@ -54,45 +54,45 @@ def fill(client: Any, size: int) -> None:
     client.set("filler", bytes(size))
 
 
-def copy_disk(world: World) -> Path:
+def copy_disk(system: SystemUnderTest) -> Path:
     """From here on the run's data is as it is now, whatever the server does."""
-    disk = world.folder / "before"
-    shutil.copytree(world.place.disk, disk)
-    world.place.disk = disk
+    disk = system.folder / "before"
+    shutil.copytree(system.place.disk, disk)
+    system.place.disk = disk
     return disk
 
 
-def findings(world: World) -> list[str]:
-    return world.tickwheel._run(audit(world.tickwheel._context))
+def findings(system: SystemUnderTest) -> list[str]:
+    return system.tickwheel._run(audit(system.tickwheel._context))
 
 
-def test_a_file_that_ends_anywhere_in_whole_transitions_is_sound(world: World) -> None:
-    enqueue(world, 30)
-    found = cut_file(world)
+def test_a_file_that_ends_anywhere_in_whole_transitions_is_sound(system: SystemUnderTest) -> None:
+    enqueue(system, 30)
+    found = cut_file(system)
     assert (found.violations, found.faults) == ([], COPIES)
 
 
-def test_a_file_that_ends_in_half_a_transition_is_noticed(world: World) -> None:
-    enqueue(world, 1)
-    with world.place.client() as client:
+def test_a_file_that_ends_in_half_a_transition_is_noticed(system: SystemUnderTest) -> None:
+    enqueue(system, 1)
+    with system.place.client() as client:
         # What a script that is not all or nothing does: there is a moment in which the message is gone.
         [(field, record)] = client.hgetall(MESSAGES).items()
         client.hdel(MESSAGES, field)
         fill(client, AS_CUT)
         client.hset(MESSAGES, field, record)
-    assert findings(world) == []
+    assert findings(system) == []
 
-    found = cut_file(world)
+    found = cut_file(system)
     assert {violation.invariant for violation in found.violations} == {"I4"}
     assert len({violation.text.partition(":")[0] for violation in found.violations}) == COPIES
 
 
 def test_bytes_that_are_others_are_refused_or_reported_or_make_no_difference(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    system: SystemUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.fault.harness.aftermath._COPIES", 12)
-    enqueue(world, 30)
-    found = flip_byte(world)
+    enqueue(system, 30)
+    found = flip_byte(system)
     assert (found.violations, found.faults) == ([], 12)
     noticed = re.fullmatch(r"(\d+) refused, (\d+) reported, (\d+) no state differs", found.marks[0])
     assert noticed is not None
@@ -102,42 +102,42 @@ def test_bytes_that_are_others_are_refused_or_reported_or_make_no_difference(
     assert refused + reported + same == 12
 
 
-def test_a_state_that_differs_and_that_nobody_tells_is_noticed(world: World) -> None:
-    with world.place.client() as client:
+def test_a_state_that_differs_and_that_nobody_tells_is_noticed(system: SystemUnderTest) -> None:
+    with system.place.client() as client:
         fill(client, ALMOST_ALL)
-    copy_disk(world)
-    enqueue(world, 1)
-    found = flip_byte(world)
+    copy_disk(system)
+    enqueue(system, 1)
+    found = flip_byte(system)
     assert [violation.invariant for violation in found.violations] == ["I4"] * COPIES
 
 
-def test_what_the_audit_reports_of_a_flipped_byte_is_told(world: World) -> None:
-    enqueue(world, 1)
-    with world.place.client() as client:
+def test_what_the_audit_reports_of_a_flipped_byte_is_told(system: SystemUnderTest) -> None:
+    enqueue(system, 1)
+    with system.place.client() as client:
         client.delete(MESSAGES)
         fill(client, ALMOST_ALL)
-    found = flip_byte(world)
+    found = flip_byte(system)
     assert (found.violations, found.marks) == ([], [f"0 refused, {COPIES} reported, 0 no state differs"])
 
 
-def test_a_file_that_the_server_refuses_is_told(world: World) -> None:
-    disk = copy_disk(world)
+def test_a_file_that_the_server_refuses_is_told(system: SystemUnderTest) -> None:
+    disk = copy_disk(system)
     [file] = disk.glob("appendonlydir/*.incr.aof")
     file.write_bytes(b"no command\r\n" + file.read_bytes())
-    found = flip_byte(world)
+    found = flip_byte(system)
     assert (found.violations, found.marks) == ([], [f"{COPIES} refused, 0 reported, 0 no state differs"])
 
 
-def test_nothing_is_left_where_nothing_was(world: World) -> None:
-    assert let_retention_pass(world).violations == []
-    assert world.place.faketime.read_text() == "+360\n"
+def test_nothing_is_left_where_nothing_was(system: SystemUnderTest) -> None:
+    assert let_retention_pass(system).violations == []
+    assert system.place.faketime.read_text() == "+360\n"
 
 
-def test_what_is_left_when_retention_is_over_is_noticed(world: World) -> None:
-    enqueue(world, 1)
-    [message] = world.tickwheel.queue("q").dequeue()
+def test_what_is_left_when_retention_is_over_is_noticed(system: SystemUnderTest) -> None:
+    enqueue(system, 1)
+    [message] = system.tickwheel.queue("q").dequeue()
     message.complete()
-    found = let_retention_pass(world)
+    found = let_retention_pass(system)
     assert Violation("I6", f"{MESSAGES} is left over") in found.violations
 
 
@@ -149,23 +149,25 @@ def test_what_is_left_when_retention_is_over_is_noticed(world: World) -> None:
         (("XADD", INBOX, "*", "field", "value"), INBOX),
     ],
 )
-def test_each_key_that_is_left_is_noticed(world: World, command: tuple[str, ...], key: str) -> None:
-    with world.place.client() as client:
+def test_each_key_that_is_left_is_noticed(system: SystemUnderTest, command: tuple[str, ...], key: str) -> None:
+    with system.place.client() as client:
         client.execute_command(*command)
-    assert let_retention_pass(world).violations == [Violation("I6", f"{key} is left over")]
+    assert let_retention_pass(system).violations == [Violation("I6", f"{key} is left over")]
 
 
-def test_what_has_not_ended_when_none_has_for_long_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_not_ended_when_none_has_for_long_is_told(
+    system: SystemUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run, "ENDS_S", 0.3)
-    assert run._until_all_ended(world) == {}
-    enqueue(world, 2)
-    assert run._until_all_ended(world) == {"pending": 2}
+    assert run._until_all_ended(system) == {}
+    enqueue(system, 2)
+    assert run._until_all_ended(system) == {"pending": 2}
 
 
-def test_who_ends_one_by_one_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_ends_one_by_one_is_waited_for(system: SystemUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "ENDS_S", 1.0)
-    queue = world.tickwheel.queue("q")
-    enqueue(world, 15)
+    queue = system.tickwheel.queue("q")
+    enqueue(system, 15)
     unfinished = collect.unfinished
 
     def after_one_more(tickwheel: Tickwheel) -> dict[str, int]:
@@ -174,4 +176,4 @@ def test_who_ends_one_by_one_is_waited_for(world: World, monkeypatch: pytest.Mon
         return unfinished(tickwheel)
 
     monkeypatch.setattr(run, "unfinished", after_one_more)
-    assert run._until_all_ended(world) == {}
+    assert run._until_all_ended(system) == {}

@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 from services.valkey import ValkeyServer
 from tests.fault.harness.claims import claims, was_rewritten
 from tests.fault.harness.run_evidence import Claim
-from tests.fault.harness.world import NAMESPACE
+from tests.fault.harness.system_under_test import NAMESPACE
 from tests.support.wait_until import eventually
 from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.storage import scripts

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from tests.property.wheel_mutants import MUTANTS
+from tests.property.wheel_namespace import WheelNamespace
 from tests.property.wheel_simulator import Process, Simulation
-from tests.property.wheel_world import World
 from tickwheel.driver import filing, firing, inbox_buffer, shard_driver
 from tickwheel.driver.commands import Command, ReadStream
 from tickwheel.driver.shard_driver import ShardDriver
@@ -27,14 +27,14 @@ DAY_MS = 86_400_000
 
 
 @pytest.fixture
-def world(tickwheel_server: PrivateServer) -> Iterator[World]:
-    with World(tickwheel_server, seed=0) as world:
+def world(tickwheel_server: PrivateServer) -> Iterator[WheelNamespace]:
+    with WheelNamespace(tickwheel_server, seed=0) as world:
         yield world
 
 
 @pytest.mark.parametrize("seed", [*KEPT, *NEW])
 def test_nothing_is_lost_or_early_or_left_behind(tickwheel_server: PrivateServer, seed: int) -> None:
-    with World(tickwheel_server, seed) as world:
+    with WheelNamespace(tickwheel_server, seed) as world:
         Simulation(world).run(STEPS)
 
 
@@ -56,7 +56,7 @@ def test_the_same_holds_where_memory_and_portions_are_tiny(
     monkeypatch.setattr(inbox_buffer, "HURRY_TIMERS", 15)
     monkeypatch.setattr(firing, "FIRE_BATCH", 2)
 
-    with World(tickwheel_server, seed) as world:
+    with WheelNamespace(tickwheel_server, seed) as world:
         # What does not fit waits in its slot while later timers of the same slot are in memory: that may be late.
         Simulation(world, is_punctual=False).run(STEPS)
 
@@ -67,7 +67,7 @@ def test_nothing_is_lost_or_early_or_left_behind_in_many_runs(tickwheel_server: 
     # Others each time: a seed that fails is told, and is kept above.
     first = random.SystemRandom().randrange(10_000, 1 << 32)
     for seed in range(first, first + MANY):
-        with World(tickwheel_server, seed) as world:
+        with WheelNamespace(tickwheel_server, seed) as world:
             try:
                 Simulation(world).run(STEPS)
             except BaseException as error:
@@ -78,7 +78,7 @@ def test_nothing_is_lost_or_early_or_left_behind_in_many_runs(tickwheel_server: 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_wheel_with_a_broken_rule_is_noticed(tickwheel_server: PrivateServer, mutant: type[ShardDriver]) -> None:
     for seed in range(30):
-        with World(tickwheel_server, seed) as world:
+        with WheelNamespace(tickwheel_server, seed) as world:
             try:
                 Simulation(world, mutant).run(STEPS)
             except AssertionError:
@@ -86,7 +86,9 @@ def test_a_wheel_with_a_broken_rule_is_noticed(tickwheel_server: PrivateServer, 
     pytest.fail(f"{mutant.__name__} got through: {mutant.__doc__}")
 
 
-def test_a_hundred_thousand_timers_of_one_tick_are_fired_in_bounded_calls_at_their_time(world: World) -> None:
+def test_a_hundred_thousand_timers_of_one_tick_are_fired_in_bounded_calls_at_their_time(
+    world: WheelNamespace,
+) -> None:
     process = Process(world, ShardDriver, None, 0)
     for _ in range(100):
         world.enqueue([300_000] * 1_000)
@@ -107,7 +109,7 @@ def test_a_hundred_thousand_timers_of_one_tick_are_fired_in_bounded_calls_at_the
 
 
 @pytest.mark.parametrize(("in_memory", "most"), [(False, 20), (True, 50)], ids=["in slots", "in memory"])
-def test_no_duty_waits_until_promotion_has_caught_up(world: World, in_memory: bool, most: int) -> None:
+def test_no_duty_waits_until_promotion_has_caught_up(world: WheelNamespace, in_memory: bool, most: int) -> None:
     process = Process(world, ShardDriver, None, 0)
     world.make_cancelled(50)
     run_until(process, world, world.monotonic + 540_000)
@@ -133,7 +135,9 @@ def test_no_duty_waits_until_promotion_has_caught_up(world: World, in_memory: bo
         assert scripts[: scripts.index(duty)].count("promote") <= most, duty
 
 
-def test_an_extended_lease_outlives_a_step_of_the_clock_that_nobody_has_seen_yet(world: World) -> None:
+def test_an_extended_lease_outlives_a_step_of_the_clock_that_nobody_has_seen_yet(
+    world: WheelNamespace,
+) -> None:
     process = Process(world, ShardDriver, None, 0)
     world.make_leases(1, timedelta(seconds=5))
     world.extend_leases(timedelta(minutes=1))
@@ -146,7 +150,7 @@ def test_an_extended_lease_outlives_a_step_of_the_clock_that_nobody_has_seen_yet
     assert world.pending() == 0
 
 
-def test_after_days_away_promotion_starts_at_once_with_the_oldest(world: World) -> None:
+def test_after_days_away_promotion_starts_at_once_with_the_oldest(world: WheelNamespace) -> None:
     process = Process(world, ShardDriver, None, 0)
     for _ in range(6):
         world.enqueue([world.random.randrange(10_000, 3 * DAY_MS) for _ in range(1_000)])
@@ -165,7 +169,7 @@ def test_after_days_away_promotion_starts_at_once_with_the_oldest(world: World) 
     assert world.left_behind() == {"inbox": 0, "slots": []}
 
 
-def run_until(process: Process, world: World, monotonic_ms: float) -> list[Command]:
+def run_until(process: Process, world: WheelNamespace, monotonic_ms: float) -> list[Command]:
     """Let the process work, and time pass when it waits, until then. What it had the server carry out."""
     carried_out = []
     while world.monotonic < monotonic_ms:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from tests.property.wheel_world import CLOCK, World
+from tests.property.wheel_namespace import CLOCK, WheelNamespace
 from tickwheel.driver.commands import Command, ReadStream
 from tickwheel.driver.config import DriverConfig
 from tickwheel.driver.inbox_buffer import ROTATE_MS
@@ -24,7 +24,7 @@ LONGEST_HEALING = 12_000
 class Process:
     """An event process: a driver, and the command that it waits for."""
 
-    def __init__(self, world: World, driver_class: type[ShardDriver], epoch: int | None, number: int) -> None:
+    def __init__(self, world: WheelNamespace, driver_class: type[ShardDriver], epoch: int | None, number: int) -> None:
         self._world = world
         self._driver_class = driver_class
         self._number = number
@@ -93,9 +93,9 @@ class Process:
 
 @dataclass
 class Simulation:
-    """Some processes and clients on one world, for so many steps; then all is healed and must come to its end."""
+    """Some processes and clients of one namespace, for so many steps; then all is healed and must come to its end."""
 
-    world: World
+    world: WheelNamespace
     driver_class: type[ShardDriver] = ShardDriver
     is_punctual: bool = True
     processes: list[Process] = field(default_factory=list)
@@ -157,7 +157,10 @@ class Simulation:
         wake = process.wakes_at
         if following is not None:
             left = following - self.world.server_ms
-            wake = max(wake, self.world.monotonic + left - self.world.random.choice([0, 3_000, 10_000, 300_000]))
+            wake = max(
+                wake,
+                self.world.monotonic + left - self.world.random.choice([0, 3_000, 10_000, 300_000]),
+            )
             # Somebody looks whether it was in time.
             wake = min(wake, self.world.monotonic + max(left, 0) + 3)
         self.world.monotonic = max(self.world.monotonic + 0.01, wake)

@@ -11,7 +11,7 @@ HOUR = timedelta(hours=1)
 _fresh = itertools.count()
 
 
-class World:
+class CallTargets:
     """A plain queue and an exclusive one, with a message in each state that calls start from."""
 
     def __init__(self, tickwheel: Tickwheel) -> None:
@@ -55,7 +55,7 @@ class Argument(NamedTuple):
     """One argument of one call. A value of another type than ``types`` must be refused; bool is no int."""
 
     types: tuple[type, ...]
-    call: Callable[[World, Any], object]
+    call: Callable[[CallTargets, Any], object]
 
 
 TEXT, FLAG, NUMBER, NOTHING = (str,), (bool,), (int,), type(None)
@@ -65,43 +65,43 @@ PAIRS = (Mapping, NOTHING)
 
 
 def _of(queue: str, method: str, argument: str, types: tuple[type, ...], **others: Any) -> Argument:
-    def call(world: World, value: Any) -> object:
-        found: Queue = getattr(world, queue)
+    def call(targets: CallTargets, value: Any) -> object:
+        found: Queue = getattr(targets, queue)
         return getattr(found, method)(**others | {argument: value})
 
     return Argument(types, call)
 
 
 def _setting(name: str, types: tuple[type, ...]) -> Argument:
-    return Argument(types, lambda world, value: world.tickwheel.create_queue(f"q{next(_fresh)}", **{name: value}))
+    return Argument(types, lambda targets, value: targets.tickwheel.create_queue(f"q{next(_fresh)}", **{name: value}))
 
 
 def _taken(name: str, types: tuple[type, ...]) -> Argument:
-    return Argument(types, lambda world, value: world.take(**{name: value}))
+    return Argument(types, lambda targets, value: targets.take(**{name: value}))
 
 
-def _leased(world: World, id: Any = None, token: Any = None) -> Message:
-    assert world.held is not None
-    return world.plain.leased(world.held.id if id is None else id, world.held.token if token is None else token)
+def _leased(targets: CallTargets, id: Any = None, token: Any = None) -> Message:
+    assert targets.held is not None
+    return targets.plain.leased(targets.held.id if id is None else id, targets.held.token if token is None else token)
 
 
-def _extend(world: World, duration: Any) -> datetime:
-    assert world.held is not None
-    return world.held.extend(duration)
+def _extend(targets: CallTargets, duration: Any) -> datetime:
+    assert targets.held is not None
+    return targets.held.extend(duration)
 
 
-def _extend_many(world: World, duration: Any) -> None:
-    assert world.held is not None
-    world.plain.extend_many([world.held], duration)
+def _extend_many(targets: CallTargets, duration: Any) -> None:
+    assert targets.held is not None
+    targets.plain.extend_many([targets.held], duration)
 
 
 _WITH_VALUE = {"id": "m", "exclusive_value": "1"}
 
 ARGUMENTS: dict[str, Argument] = {
-    "queue name": Argument(TEXT, lambda world, value: world.tickwheel.queue(value)),
-    "create_queue name": Argument(TEXT, lambda world, value: world.tickwheel.create_queue(value)),
+    "queue name": Argument(TEXT, lambda targets, value: targets.tickwheel.queue(value)),
+    "create_queue name": Argument(TEXT, lambda targets, value: targets.tickwheel.create_queue(value)),
     "create_queue update": Argument(
-        FLAG, lambda world, value: world.tickwheel.create_queue("own", update=value, exclusive_key="of", lease=HOUR)
+        FLAG, lambda targets, value: targets.tickwheel.create_queue("own", update=value, exclusive_key="of", lease=HOUR)
     ),
     "create_queue exclusive_key": _setting("exclusive_key", (str, NOTHING)),
     "create_queue indexed": _setting("indexed", (list, tuple, set, frozenset, NOTHING)),
@@ -121,11 +121,11 @@ ARGUMENTS: dict[str, Argument] = {
     "enqueue deadline": _of("plain", "enqueue", "deadline", (datetime, timedelta, NOTHING)),
     "enqueue metadata": _of("plain", "enqueue", "metadata", PAIRS),
     "enqueue metadata with an exclusive key": _of("own", "enqueue", "metadata", (Mapping,)),
-    "enqueue exclusive value": Argument(TEXT, lambda world, value: world.own.enqueue(metadata={"of": value})),
+    "enqueue exclusive value": Argument(TEXT, lambda targets, value: targets.own.enqueue(metadata={"of": value})),
     "enqueue lease": _of("plain", "enqueue", "lease", DURATION),
     "enqueue max_attempts": _of("plain", "enqueue", "max_attempts", (int, NOTHING)),
     "enqueue_many messages": _of("plain", "enqueue_many", "messages", (Iterable,)),
-    "enqueue_many one message": Argument((), lambda world, value: world.plain.enqueue_many([NewMessage(), value])),
+    "enqueue_many one message": Argument((), lambda targets, value: targets.plain.enqueue_many([NewMessage(), value])),
     "dequeue limit": _taken("limit", NUMBER),
     "dequeue where": _taken("where", PAIRS),
     "dequeue lease": _taken("lease", DURATION),
@@ -133,14 +133,14 @@ ARGUMENTS: dict[str, Argument] = {
     "dequeue request_id": _taken("request_id", (str, NOTHING)),
     "dequeue consistency": _taken("consistency", TEXT),
     "dequeue wait": _taken("wait", DURATION),
-    "leased id": Argument((str, NOTHING), lambda world, value: _leased(world, id=value)),
-    "leased token": Argument((bytes, NOTHING), lambda world, value: _leased(world, token=value)),
+    "leased id": Argument((str, NOTHING), lambda targets, value: _leased(targets, id=value)),
+    "leased token": Argument((bytes, NOTHING), lambda targets, value: _leased(targets, token=value)),
     "leased exclusive_value": _of("own", "leased", "exclusive_value", TEXT, id="m", token=bytes(16)),
     "complete_many messages": _of("plain", "complete_many", "messages", (Sequence,)),
-    "complete_many one message": Argument((), lambda world, value: world.plain.complete_many([value])),
-    "complete_many results": Argument((Sequence, NOTHING), lambda world, value: world.complete_many(value)),
-    "complete_many one result": Argument((str, NOTHING), lambda world, value: world.complete_many([value])),
-    "complete result": Argument((str, NOTHING), lambda world, value: world.complete(value)),
+    "complete_many one message": Argument((), lambda targets, value: targets.plain.complete_many([value])),
+    "complete_many results": Argument((Sequence, NOTHING), lambda targets, value: targets.complete_many(value)),
+    "complete_many one result": Argument((str, NOTHING), lambda targets, value: targets.complete_many([value])),
+    "complete result": Argument((str, NOTHING), lambda targets, value: targets.complete(value)),
     "release_many messages": _of("plain", "release_many", "messages", (Sequence,)),
     "extend_many messages": _of("plain", "extend_many", "messages", (Sequence,), duration=timedelta(minutes=1)),
     "extend_many duration": Argument((timedelta,), _extend_many),
@@ -162,15 +162,15 @@ ARGUMENTS: dict[str, Argument] = {
     "get exclusive_value": _of("own", "get", "exclusive_value", TEXT, id="m"),
     "explain id": _of("own", "explain", "id", TEXT, exclusive_value="1"),
     "explain exclusive_value": _of("own", "explain", "exclusive_value", TEXT, id="m"),
-    "messages state": Argument((str, NOTHING), lambda world, value: list(world.plain.messages(value))),
+    "messages state": Argument((str, NOTHING), lambda targets, value: list(targets.plain.messages(value))),
     "depth where": _of("plain", "depth", "where", PAIRS),
     "forecast minutes": _of("plain", "forecast", "minutes", NUMBER),
     "block enqueue": _of("own", "block", "enqueue", FLAG),
     "block dequeue": _of("own", "block", "dequeue", FLAG),
     "unblock enqueue": _of("own", "unblock", "enqueue", FLAG),
     "unblock dequeue": _of("own", "unblock", "dequeue", FLAG),
-    "fail error": Argument((str, NOTHING), lambda world, value: world.fail(value, timedelta(0))),
-    "fail retry_in": Argument(DURATION, lambda world, value: world.fail(None, value)),
-    "fail final": Argument(FLAG, lambda world, value: world.fail(None, None, value)),
+    "fail error": Argument((str, NOTHING), lambda targets, value: targets.fail(value, timedelta(0))),
+    "fail retry_in": Argument(DURATION, lambda targets, value: targets.fail(None, value)),
+    "fail final": Argument(FLAG, lambda targets, value: targets.fail(None, None, value)),
     "extend duration": Argument((timedelta,), _extend),
 }

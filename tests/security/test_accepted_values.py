@@ -40,7 +40,7 @@ def deadline_of(now: datetime, given: Any) -> datetime:
         return FIRST if since < timedelta() else LAST
 
 
-class World:
+class ValueEffects:
     """A namespace whose clock stands still, and what each accepted value must lead to."""
 
     def __init__(self, tickwheel: Tickwheel, clock: VirtualClock) -> None:
@@ -61,44 +61,44 @@ class World:
         return message
 
 
-def payload(world: World, value: Any) -> None:
-    queue = world.tickwheel.queue(next(names))
+def payload(effects: ValueEffects, value: Any) -> None:
+    queue = effects.tickwheel.queue(next(names))
     result = queue.enqueue(value)
     assert queue.get(result.id).payload == bytes(value)
     assert [message.payload for message in queue.dequeue()] == [bytes(value)]
 
 
-def id_(world: World, value: Any) -> None:
+def id_(effects: ValueEffects, value: Any) -> None:
     if value is None:
-        assert world.plain.enqueue().id != world.plain.enqueue().id
+        assert effects.plain.enqueue().id != effects.plain.enqueue().id
         return
-    queue = world.tickwheel.queue(next(names))
+    queue = effects.tickwheel.queue(next(names))
     assert queue.enqueue(id=value).id == value == queue.get(value).id
     assert not queue.enqueue(id=value).created
     assert queue.enqueue(id="another").created == (value != "another")
     assert [message.id for message in queue.dequeue()] == [value]
 
 
-def delay(world: World, value: Any) -> None:
-    view = world.plain.get(world.plain.enqueue(delay=value).id)
-    assert view.due == view.deadline == world.now + up(value or timedelta())
-    assert view.state == ("invisible" if view.due > world.now else "pending")
+def delay(effects: ValueEffects, value: Any) -> None:
+    view = effects.plain.get(effects.plain.enqueue(delay=value).id)
+    assert view.due == view.deadline == effects.now + up(value or timedelta())
+    assert view.state == ("invisible" if view.due > effects.now else "pending")
 
 
-def due(world: World, value: Any) -> None:
-    view = world.plain.get(world.plain.enqueue(due=value).id)
-    assert view.due == view.deadline == (world.now if value is None else moment_up(value))
-    assert view.state == ("invisible" if view.due > world.now else "pending")
+def due(effects: ValueEffects, value: Any) -> None:
+    view = effects.plain.get(effects.plain.enqueue(due=value).id)
+    assert view.due == view.deadline == (effects.now if value is None else moment_up(value))
+    assert view.state == ("invisible" if view.due > effects.now else "pending")
 
 
-def deadline(world: World, value: Any) -> None:
-    view = world.plain.get(world.plain.enqueue(deadline=value).id)
-    assert view.due == world.now
-    assert view.deadline == (world.now if value is None else deadline_of(world.now, value))
+def deadline(effects: ValueEffects, value: Any) -> None:
+    view = effects.plain.get(effects.plain.enqueue(deadline=value).id)
+    assert view.due == effects.now
+    assert view.deadline == (effects.now if value is None else deadline_of(effects.now, value))
 
 
-def metadata(world: World, value: Any) -> None:
-    queue = world.tickwheel.queue(next(names))
+def metadata(effects: ValueEffects, value: Any) -> None:
+    queue = effects.tickwheel.queue(next(names))
     created = queue.enqueue(metadata=value)
     wanted = {} if value is None else dict(value.items())
     assert queue.get(created.id).metadata == wanted
@@ -108,24 +108,24 @@ def metadata(world: World, value: Any) -> None:
     assert [message.metadata for message in queue.dequeue(where=wanted)] == [wanted]
 
 
-def exclusive_value(world: World, value: Any) -> None:
+def exclusive_value(effects: ValueEffects, value: Any) -> None:
     name = next(ids)
-    world.own.enqueue(b"of", id=name, metadata={"of": value})
-    assert world.own.get(name, value).exclusive_value == value
+    effects.own.enqueue(b"of", id=name, metadata={"of": value})
+    assert effects.own.get(name, value).exclusive_value == value
     other = {"of": f"{value[:50]}, another"}
-    assert world.own.enqueue(b"other", id=name, metadata=other).created
-    assert world.own.get(name, value).payload == b"of"
+    assert effects.own.enqueue(b"other", id=name, metadata=other).created
+    assert effects.own.get(name, value).payload == b"of"
 
 
-def lease_of_message(world: World, value: Any) -> None:
-    queue = world.tickwheel.queue(next(names))
+def lease_of_message(effects: ValueEffects, value: Any) -> None:
+    queue = effects.tickwheel.queue(next(names))
     queue.enqueue(lease=value)
     [message] = queue.dequeue()
-    assert message.lease_until == world.now + (timedelta(seconds=30) if value is None else up(value))
+    assert message.lease_until == effects.now + (timedelta(seconds=30) if value is None else up(value))
 
 
-def max_attempts(world: World, value: Any) -> None:
-    queue = world.tickwheel.queue(next(names))
+def max_attempts(effects: ValueEffects, value: Any) -> None:
+    queue = effects.tickwheel.queue(next(names))
     queue.enqueue(id="m", max_attempts=value)
     most = 5 if value is None else value
     for attempt in range(1, most + 1):
@@ -134,31 +134,33 @@ def max_attempts(world: World, value: Any) -> None:
         assert message.fail(retry_in=timedelta(0)) == ("pending" if attempt < most else "errored")
 
 
-def setting(name: str, meant: Callable[[Any], Any]) -> Callable[[World, Any], None]:
-    def check(world: World, value: Any) -> None:
-        queue = world.tickwheel.create_queue(next(names), **{name: value})
+def setting(name: str, meant: Callable[[Any], Any]) -> Callable[[ValueEffects, Any], None]:
+    def check(effects: ValueEffects, value: Any) -> None:
+        queue = effects.tickwheel.create_queue(next(names), **{name: value})
         assert getattr(queue.config(), name) == meant(value)
 
     return check
 
 
-def duration_setting(name: str, default: timedelta, least: timedelta = timedelta()) -> Callable[[World, Any], None]:
-    def check(world: World, value: Any) -> None:
-        queue = world.tickwheel.create_queue(next(names), **{name: value})
+def duration_setting(
+    name: str, default: timedelta, least: timedelta = timedelta()
+) -> Callable[[ValueEffects, Any], None]:
+    def check(effects: ValueEffects, value: Any) -> None:
+        queue = effects.tickwheel.create_queue(next(names), **{name: value})
         wanted = max(default if value is None else up(value), least)
         assert getattr(queue.config(), f"{name}_ms") * MS == wanted
 
     return check
 
 
-def limit(world: World, value: Any) -> None:
-    queue = world.tickwheel.queue(next(names))
+def limit(effects: ValueEffects, value: Any) -> None:
+    queue = effects.tickwheel.queue(next(names))
     queue.enqueue_many(NewMessage() for _ in range(3))
     assert len(queue.dequeue(value)) == min(value, 3)
 
 
-def where(world: World, value: Any) -> None:
-    queue = world.tickwheel.create_queue(next(names))
+def where(effects: ValueEffects, value: Any) -> None:
+    queue = effects.tickwheel.create_queue(next(names))
     assert queue.depth(value) == 0
     wanted = {} if value is None else dict(value.items())
     queue.enqueue(id="none")
@@ -167,81 +169,81 @@ def where(world: World, value: Any) -> None:
     assert [message.id for message in queue.dequeue(2, where=value)] == (["all"] if wanted else ["none", "all"])
 
 
-def lease(world: World, value: Any) -> None:
-    queue = world.tickwheel.queue(next(names))
+def lease(effects: ValueEffects, value: Any) -> None:
+    queue = effects.tickwheel.queue(next(names))
     queue.enqueue()
     [message] = queue.dequeue(lease=value)
-    assert message.lease_until == world.now + (timedelta(seconds=30) if value is None else up(value))
+    assert message.lease_until == effects.now + (timedelta(seconds=30) if value is None else up(value))
 
 
-def worker(world: World, value: Any) -> None:
-    queue = world.tickwheel.queue(next(names))
+def worker(effects: ValueEffects, value: Any) -> None:
+    queue = effects.tickwheel.queue(next(names))
     queue.enqueue(id="m")
     queue.dequeue(worker=value)
     assert (queue.explain("m").worker or "") == queue.get("m").worker == (value or "")
 
 
-def request_id(world: World, value: Any) -> None:
-    queue = world.tickwheel.queue(next(names))
+def request_id(effects: ValueEffects, value: Any) -> None:
+    queue = effects.tickwheel.queue(next(names))
     queue.enqueue_many([NewMessage(), NewMessage()])
     first, second = queue.dequeue(request_id=value), queue.dequeue(request_id=value)
     assert ([message.token for message in first] == [message.token for message in second]) == (value is not None)
 
 
-def fail_error(world: World, value: Any) -> None:
-    message = world.held()
+def fail_error(effects: ValueEffects, value: Any) -> None:
+    message = effects.held()
     message.fail(value)
     wanted = str.encode(value or "")[:1024].decode(errors="ignore")
-    assert world.tickwheel.queue(message.queue).get(message.id).error == wanted
+    assert effects.tickwheel.queue(message.queue).get(message.id).error == wanted
 
 
-def fail_retry_in(world: World, value: Any) -> None:
-    message = world.held()
+def fail_retry_in(effects: ValueEffects, value: Any) -> None:
+    message = effects.held()
     state = message.fail(retry_in=value)
-    view = world.tickwheel.queue(message.queue).get(message.id)
+    view = effects.tickwheel.queue(message.queue).get(message.id)
     if value is None:
         assert view.until is not None
-        assert world.now < view.until <= world.now + timedelta(seconds=1)
+        assert effects.now < view.until <= effects.now + timedelta(seconds=1)
     elif value <= timedelta():
         assert (state, view.until) == ("pending", None)
     else:
-        assert (state, view.until) == ("invisible", world.now + up(value))
+        assert (state, view.until) == ("invisible", effects.now + up(value))
 
 
-def result(world: World, value: Any) -> None:
-    message = world.held()
+def result(effects: ValueEffects, value: Any) -> None:
+    message = effects.held()
     message.complete(value)
     wanted = None if value is None else str.encode(value).decode()
-    assert world.tickwheel.queue(message.queue).get(message.id).result == wanted
+    assert effects.tickwheel.queue(message.queue).get(message.id).result == wanted
 
 
-def extend(world: World, value: Any) -> None:
-    message = world.held()
+def extend(effects: ValueEffects, value: Any) -> None:
+    message = effects.held()
     before = message.lease_until
-    assert message.extend(value) == max(before, world.now + up(value))
-    assert world.tickwheel.queue(message.queue).get(message.id).until == message.lease_until
+    assert message.extend(value) == max(before, effects.now + up(value))
+    assert effects.tickwheel.queue(message.queue).get(message.id).until == message.lease_until
 
 
-def rescheduled(argument: str, meant: Times) -> Callable[[World, Any], None]:
-    def check(world: World, value: Any) -> None:
-        name = world.plain.enqueue(delay=HOUR, deadline=2 * HOUR).id
+def rescheduled(argument: str, meant: Times) -> Callable[[ValueEffects, Any], None]:
+    def check(effects: ValueEffects, value: Any) -> None:
+        name = effects.plain.enqueue(delay=HOUR, deadline=2 * HOUR).id
         arguments: dict[str, Any] = {argument: value}
-        world.plain.reschedule(name, **arguments)
-        view = world.plain.get(name)
+        effects.plain.reschedule(name, **arguments)
+        view = effects.plain.get(name)
         changed, kept = (view.deadline, view.due) if argument == "deadline" else (view.due, view.deadline)
-        assert changed == meant(world.now, value)
-        assert kept == world.now + (HOUR if argument == "deadline" else 2 * HOUR)
+        assert changed == meant(effects.now, value)
+        assert kept == effects.now + (HOUR if argument == "deadline" else 2 * HOUR)
 
     return check
 
 
-def forecast(world: World, value: Any) -> None:
-    assert len(world.plain.forecast(value)) == value
+def forecast(effects: ValueEffects, value: Any) -> None:
+    assert len(effects.plain.forecast(value)) == value
 
 
-def blocked(operation: str) -> Callable[[World, Any], None]:
-    def check(world: World, value: Any) -> None:
-        queue: Queue = world.tickwheel.create_queue(next(names))
+def blocked(operation: str) -> Callable[[ValueEffects, Any], None]:
+    def check(effects: ValueEffects, value: Any) -> None:
+        queue: Queue = effects.tickwheel.create_queue(next(names))
         arguments: dict[str, Any] = {operation: value}
         queue.block(**arguments)
         assert getattr(queue.config(), f"{operation}_blocked") is value
@@ -255,7 +257,7 @@ def blocked(operation: str) -> Callable[[World, Any], None]:
     return check
 
 
-CHECKS: dict[str, Callable[[World, Any], None]] = {
+CHECKS: dict[str, Callable[[ValueEffects, Any], None]] = {
     "enqueue payload": payload,
     "enqueue id": id_,
     "enqueue delay": delay,
@@ -297,10 +299,10 @@ CHECKS: dict[str, Callable[[World, Any], None]] = {
 def test_what_is_accepted_is_done_as_it_says(
     argument: str, tickwheel: Tickwheel, tickwheel_clock: VirtualClock
 ) -> None:
-    world, accepted = World(tickwheel, tickwheel_clock), 0
+    effects, accepted = ValueEffects(tickwheel, tickwheel_clock), 0
     for value in VALUES:
         try:
-            CHECKS[argument](world, value)
+            CHECKS[argument](effects, value)
         except InvalidArgument:
             continue
         except AssertionError as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.security.calls import ARGUMENTS, World
+from tests.security.calls import ARGUMENTS, CallTargets
 from tests.security.hostile_values import TEXTS, VALUES, Colour, Number
 from tickwheel import InvalidArgument, Message, Queue, Tickwheel, TickwheelError
 from tickwheel.testing import PrivateServer
@@ -37,14 +37,14 @@ def neighbour(tickwheel_server: PrivateServer, contents: Contents) -> Iterator[N
 def test_a_hostile_argument_is_a_clear_error_or_does_what_it_says(
     argument: str, tickwheel: Tickwheel, server: Any, dump: Callable[[], dict[str, Any]]
 ) -> None:
-    world, (types, call) = World(tickwheel), ARGUMENTS[argument]
+    targets, (types, call) = CallTargets(tickwheel), ARGUMENTS[argument]
     foreign = keys_of_others(server, tickwheel)
     before: dict[str, Any] | None = None
     for value in VALUES:
         if before is None:
-            world.prepare()
+            targets.prepare()
             before = dump()
-        refused = refusal(lambda: call(world, value))  # noqa: B023
+        refused = refusal(lambda: call(targets, value))  # noqa: B023
         fits = isinstance(value, types) and (bool in types or not isinstance(value, bool))
         assert fits or refused is not None, f"{argument} takes {value!r:.80}"
         if refused is None:

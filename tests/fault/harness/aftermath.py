@@ -16,7 +16,7 @@ from services.valkey import ValkeyServer
 from tests.fault.harness.deployment import step_clock
 from tests.fault.harness.leftovers import of_no_messages
 from tests.fault.harness.run_evidence import Violation
-from tests.fault.harness.world import NAMESPACE, World, log
+from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest, log
 from tickwheel import Tickwheel, TickwheelError
 from tickwheel.doctor import audit
 
@@ -36,12 +36,12 @@ class Aftermath:
     violations: list[Violation] = field(default_factory=list)
 
 
-def cut_file(world: World) -> Aftermath:
+def cut_file(system: SystemUnderTest) -> Aftermath:
     """The end of the append-only file is lost, by up to 4 KiB: transitions are there whole, or not at all."""
-    chance, found = random.Random(world.plan.seed), Aftermath(_COPIES)
+    chance, found = random.Random(system.plan.seed), Aftermath(_COPIES)
     for n in range(_COPIES):
         cut = chance.randint(0, _CUT_BYTES)
-        with _copy(world, n) as (server, file):
+        with _copy(system, n) as (server, file):
             os.truncate(file, max(file.stat().st_size - cut, 0))
             server.start()
             with _opened(server) as tickwheel:
@@ -51,12 +51,12 @@ def cut_file(world: World) -> Aftermath:
     return found
 
 
-def flip_byte(world: World) -> Aftermath:
+def flip_byte(system: SystemUnderTest) -> Aftermath:
     """One byte of the append-only file is another: the server refuses it, or the audit tells, or no state differs."""
-    chance, found = random.Random(world.plan.seed), Aftermath(_COPIES)
-    states, told = _states(world.tickwheel), {"refused": 0, "reported": 0, "no state differs": 0}
+    chance, found = random.Random(system.plan.seed), Aftermath(_COPIES)
+    states, told = _states(system.tickwheel), {"refused": 0, "reported": 0, "no state differs": 0}
     for n in range(_COPIES):
-        with _copy(world, n) as (server, file):
+        with _copy(system, n) as (server, file):
             at = chance.randrange(file.stat().st_size)
             with file.open("r+b") as data:
                 data.seek(at)
@@ -78,27 +78,27 @@ def flip_byte(world: World) -> Aftermath:
     return found
 
 
-def let_retention_pass(world: World) -> Aftermath:
+def let_retention_pass(system: SystemUnderTest) -> Aftermath:
     """Six minutes pass, by the server's clock, which an operator accepts: nothing is left of any message."""
     found = Aftermath()
-    step_clock(world.place.faketime, _RETENTION_S)
+    step_clock(system.place.faketime, _RETENTION_S)
 
     def all_gone() -> bool:
-        for kept in world.drivers:
+        for kept in system.drivers:
             said = log(kept.process)
             if said.count("promotion is held") > said.count("was accepted"):
                 os.kill(kept.process.pid, signal.SIGUSR1)
-        return not of_no_messages(world)
+        return not of_no_messages(system)
 
     try:
-        world.until(all_gone, "everything is gone", _PASSES_S)
+        system.until(all_gone, "everything is gone", _PASSES_S)
     except TimeoutError:
-        found.violations += [Violation("I6", f"{what} is left over") for what in of_no_messages(world)[:20]]
+        found.violations += [Violation("I6", f"{what} is left over") for what in of_no_messages(system)[:20]]
     found.marks.append("its retention over, every message is gone")
     return found
 
 
-AFTERMATHS: dict[str, Callable[[World], Aftermath]] = {
+AFTERMATHS: dict[str, Callable[[SystemUnderTest], Aftermath]] = {
     "cut_file": cut_file,
     "flip_byte": flip_byte,
     "let_retention_pass": let_retention_pass,
@@ -106,10 +106,10 @@ AFTERMATHS: dict[str, Callable[[World], Aftermath]] = {
 
 
 @contextmanager
-def _copy(world: World, number: int) -> Iterator[tuple[ValkeyServer, Path]]:
+def _copy(system: SystemUnderTest, number: int) -> Iterator[tuple[ValkeyServer, Path]]:
     """A server, not started, on a copy of the run's data, and the file there that grows."""
-    folder = world.folder / f"copy-{number}"
-    shutil.copytree(world.place.disk / "appendonlydir", folder / "appendonlydir")
+    folder = system.folder / f"copy-{number}"
+    shutil.copytree(system.place.disk / "appendonlydir", folder / "appendonlydir")
     [file] = (folder / "appendonlydir").glob("*.incr.aof")
     server = ValkeyServer("valkey-copy", folder)
     try:

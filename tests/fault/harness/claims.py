@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from tests.fault.harness.run_evidence import Claim
-from tests.fault.harness.world import NAMESPACE
+from tests.fault.harness.system_under_test import NAMESPACE
 
 _FENCE_BYTES = 8
 _CLAIM = re.compile(

@@ -10,51 +10,51 @@ from pathlib import Path
 
 from services.process import ServiceError
 from tests.fault.harness.plan import Fault
-from tests.fault.harness.world import World
+from tests.fault.harness.system_under_test import SystemUnderTest
 
 _RETRY_S = 30.0
 
 
 @contextmanager
-def kill_worker(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def kill_worker(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """SIGKILL, with what it has in hand."""
-    kept = world.workers[fault.whom % len(world.workers)]
+    kept = system.workers[fault.whom % len(system.workers)]
     before = len(kept.ended)
     kept.kill()
     yield lambda: "it was replaced" if len(kept.ended) > before else ""
 
 
 @contextmanager
-def stop_worker(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def stop_worker(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Restarted as an operator does it."""
-    kept = world.workers[fault.whom % len(world.workers)]
+    kept = system.workers[fault.whom % len(system.workers)]
     before = len(kept.ended)
     kept.stop()
     yield lambda: "it was replaced" if len(kept.ended) > before else ""
 
 
 @contextmanager
-def pause_worker(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def pause_worker(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """SIGSTOP past its leases."""
-    process = world.workers[fault.whom % len(world.workers)].process
+    process = system.workers[fault.whom % len(system.workers)].process
     process.pause()
-    world.until(lambda: _stat(process.pid)[0] == "T", "it is stopped", _RETRY_S)
+    system.until(lambda: _stat(process.pid)[0] == "T", "it is stopped", _RETRY_S)
     yield lambda: f"{process.name} was stopped"
     with suppress(ServiceError, ProcessLookupError):
         process.resume()
 
 
 @contextmanager
-def kill_producer(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def kill_producer(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """SIGKILL, for good: its last call is never repeated."""
-    kept = world.producers[fault.whom % len(world.producers)]
+    kept = system.producers[fault.whom % len(system.producers)]
     was_running = kept.is_running
     kept.kill()
     yield lambda: "its last call is open" if was_running else ""
 
 
 @contextmanager
-def burn_cpu(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def burn_cpu(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Other programs want all processors, and more of them."""
     command = [sys.executable, "-c", "while True: pass"]
     burners = [subprocess.Popen(command) for _ in range(2 * (os.cpu_count() or 1))]

@@ -8,14 +8,14 @@ from typing import cast
 from services.slot_migration import SlotMigration
 from tests.fault.harness.clustered import ClusterDeployment
 from tests.fault.harness.plan import Fault
-from tests.fault.harness.world import NAMESPACE, World
+from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest
 
 
 @contextmanager
-def move_slot(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def move_slot(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """A shard's slot moves, whole or key by key; then it stays half moved for as long as the fault lasts."""
-    place = cast(ClusterDeployment, world.place)
-    slot = place.slot(NAMESPACE, fault.whom % world.plan.load.shards)
+    place = cast(ClusterDeployment, system.place)
+    slot = place.slot(NAMESPACE, fault.whom % system.plan.load.shards)
     source = place.cluster.primary_of(slot)
     target = place.another_primary(source)
     if fault.amount:
@@ -33,10 +33,10 @@ def move_slot(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 
 
 @contextmanager
-def kill_primary(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def kill_primary(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """The primary of a shard, by SIGKILL: the cluster makes its replica the primary, and it comes back as a replica."""
-    place = cast(ClusterDeployment, world.place)
-    slot = place.slot(NAMESPACE, fault.whom % world.plan.load.shards)
+    place = cast(ClusterDeployment, system.place)
+    slot = place.slot(NAMESPACE, fault.whom % system.plan.load.shards)
     primary = place.cluster.primary_of(slot)
     primary.kill()
     yield lambda: f"{primary.name} failed over" if place.cluster.primary_of(slot) is not primary else ""

@@ -7,7 +7,7 @@ from tests.fault.harness.claims import claims, was_rewritten
 from tests.fault.harness.history import read
 from tests.fault.harness.leftovers import of_ended_messages
 from tests.fault.harness.run_evidence import Evidence
-from tests.fault.harness.world import NAMESPACE, World
+from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest
 from tickwheel import Queue, Tickwheel, TickwheelError
 from tickwheel.doctor import audit
 from tickwheel.plan import Request, pairs_from_flat, send_request
@@ -18,36 +18,36 @@ from tickwheel.storage.transition import OutboxTransition
 _PAGE = 1_000
 
 
-def collect(world: World) -> Evidence:
+def collect(system: SystemUnderTest) -> Evidence:
     """All that is known of the run."""
-    tickwheel = world.tickwheel
+    tickwheel = system.tickwheel
     queues = tickwheel.queues()
     numbers = {queue.config().number: queue.name for queue in queues}
-    happened = [_transitions(tickwheel, shard) for shard in range(world.plan.load.shards)]
+    happened = [_transitions(tickwheel, shard) for shard in range(system.plan.load.shards)]
     relayed: list[OutboxTransition] = []
-    if world.relay is not None:
-        relayed = world.relay.read(numbers)
+    if system.relay is not None:
+        relayed = system.relay.read(numbers)
         happened = [relayed + _not_among(relayed, happened)]
     left = unfinished(tickwheel)
     end, damaged = _states(queues)
     found = Evidence(
-        world.plan.load,
-        read(world.folder),
+        system.plan.load,
+        read(system.folder),
         happened,
         numbers,
         end,
-        [list(seen) for seen in world.fences],
+        [list(seen) for seen in system.fences],
         damaged + tickwheel._run(audit(tickwheel._context)),
-        ordered=world.relay is None,
-        leftovers=[] if left else of_ended_messages(world),
-        claims=[claims(server.folder) for server in world.place.servers],
-        rewritten=any(was_rewritten(server.folder) for server in world.place.servers),
+        ordered=system.relay is None,
+        leftovers=[] if left else of_ended_messages(system),
+        claims=[claims(server.folder) for server in system.place.servers],
+        rewritten=any(was_rewritten(server.folder) for server in system.place.servers),
         unfinished=left,
     )
-    if world.relay is not None:
-        found.repeated = world.relay.records() - len(relayed)
-        if all(fault.kind == "kill_relay" for fault in world.plan.faults):
-            found.in_flight = sum(in_flight for _, in_flight in killed_relays(world))
+    if system.relay is not None:
+        found.repeated = system.relay.records() - len(relayed)
+        if all(fault.kind == "kill_relay" for fault in system.plan.faults):
+            found.in_flight = sum(in_flight for _, in_flight in killed_relays(system))
     return found
 
 
@@ -84,9 +84,9 @@ def entries(tickwheel: Tickwheel) -> tuple[int, int]:
     return total, left
 
 
-def killed_relays(world: World) -> list[tuple[int, int]]:
+def killed_relays(system: SystemUnderTest) -> list[tuple[int, int]]:
     """Of each relay that was killed before it cut: transitions acknowledged to it, and under way, in order of time."""
-    told = sorted(world.folder.glob("killed-*"), key=lambda path: path.stat().st_mtime_ns)
+    told = sorted(system.folder.glob("killed-*"), key=lambda path: path.stat().st_mtime_ns)
     return [tuple(json.loads(path.read_text())) for path in told]
 
 

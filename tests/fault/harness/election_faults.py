@@ -6,45 +6,45 @@ from typing import cast
 
 from tests.fault.harness.elections import LockFiles, ZooKeeperElection
 from tests.fault.harness.plan import Fault
-from tests.fault.harness.world import World, log, refused_calls
+from tests.fault.harness.system_under_test import SystemUnderTest, log, refused_calls
 
 
 @contextmanager
-def kill_driver(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def kill_driver(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """The one that drives, by SIGKILL."""
-    kept, fences = world.leading(fault.whom), world.fences_now()
+    kept, fences = system.leading(fault.whom), system.fences_now()
     kept.kill(1.0)
-    yield lambda: "another claimed" if world.fences_now() != fences else ""
+    yield lambda: "another claimed" if system.fences_now() != fences else ""
 
 
 @contextmanager
-def stop_driver(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def stop_driver(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """The one that drives, by SIGTERM."""
-    kept, fences = world.leading(fault.whom), world.fences_now()
+    kept, fences = system.leading(fault.whom), system.fences_now()
     process = kept.process
     kept.stop()
-    yield lambda: "another claimed, and it ended" if "ended" in log(process) and world.fences_now() != fences else ""
+    yield lambda: "another claimed, and it ended" if "ended" in log(process) and system.fences_now() != fences else ""
 
 
 @contextmanager
-def pause_driver(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def pause_driver(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """The one that drives sleeps past its session; under lock files all of its host do, and another host takes over."""
-    fences = world.fences_now()
-    if isinstance(world.election, LockFiles):
-        for kept in world.drivers:
+    fences = system.fences_now()
+    if isinstance(system.election, LockFiles):
+        for kept in system.drivers:
             kept.process.pause()
-        world.election.move()
-        paused = [kept.replace() for kept in world.drivers]
+        system.election.move()
+        paused = [kept.replace() for kept in system.drivers]
     else:
-        process = world.leading(fault.whom).process
+        process = system.leading(fault.whom).process
         process.pause()
         paused = [process]
-    one_host = isinstance(world.election, LockFiles)
+    one_host = isinstance(system.election, LockFiles)
 
     def mark() -> str:
-        if world.fences_now() == fences or (one_host and any(process.is_running for process in paused)):
+        if system.fences_now() == fences or (one_host and any(process.is_running for process in paused)):
             return ""
-        return f"deposed, {_fenced(world)}"
+        return f"deposed, {_fenced(system)}"
 
     yield mark
     for process in paused:
@@ -52,22 +52,22 @@ def pause_driver(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 
 
 @contextmanager
-def cut_off_from_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def cut_off_from_zookeeper(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """The one that drives loses its session, and still reaches the server."""
-    kept, fences = world.leading(fault.whom), world.fences_now()
-    links = cast(ZooKeeperElection, world.election).links(kept.name)
+    kept, fences = system.leading(fault.whom), system.fences_now()
+    links = cast(ZooKeeperElection, system.election).links(kept.name)
     for link in links:
         link.stall()
-    yield lambda: f"another claimed, {_fenced(world)}" if world.fences_now() != fences else ""
+    yield lambda: f"another claimed, {_fenced(system)}" if system.fences_now() != fences else ""
     for link in links:
         link.go_on()
         link.cut()
 
 
 @contextmanager
-def kill_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def kill_zookeeper(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """One server of the quorum."""
-    servers = cast(ZooKeeperElection, world.election).zookeeper.servers
+    servers = cast(ZooKeeperElection, system.election).zookeeper.servers
     server = servers[fault.whom % len(servers)]
     before = server.pid
     server.kill()
@@ -76,24 +76,24 @@ def kill_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 
 
 @contextmanager
-def lose_quorum(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def lose_quorum(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """All servers but one: nobody can be elected, and who drives goes on."""
-    zookeeper = cast(ZooKeeperElection, world.election).zookeeper
+    zookeeper = cast(ZooKeeperElection, system.election).zookeeper
     lost = zookeeper.servers[1:]
     for server in lost:
         server.kill()
-    fences, stayed = world.fences_now(), [False]
+    fences, stayed = system.fences_now(), [False]
     yield lambda: "who drove went on" if stayed[0] else ""
-    stayed[0] = world.fences_now() == fences
+    stayed[0] = system.fences_now() == fences
     for server in lost:
         server.launch()
     zookeeper.wait_until_all_ready()
 
 
 @contextmanager
-def roll_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def roll_zookeeper(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Each server of the quorum is restarted, once the one before serves again."""
-    servers = cast(ZooKeeperElection, world.election).zookeeper.servers
+    servers = cast(ZooKeeperElection, system.election).zookeeper.servers
     before = [server.pid for server in servers]
 
     def mark() -> str:
@@ -105,7 +105,7 @@ def roll_zookeeper(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
         server.start()
 
 
-def _fenced(world: World) -> str:
+def _fenced(system: SystemUnderTest) -> str:
     """What the server refused to those who had been deposed."""
-    with world.place.client() as client:
+    with system.place.client() as client:
         return f"{refused_calls(client, 'FENCED')} calls refused as fenced"

@@ -7,15 +7,15 @@ from typing import cast
 from services.valkey import ValkeyServer
 from tests.fault.harness.plan import Fault
 from tests.fault.harness.replicated import ReplicatedDeployment
-from tests.fault.harness.world import World
+from tests.fault.harness.system_under_test import SystemUnderTest
 
 _WRITTEN_S = 5.0
 
 
 @contextmanager
-def fail_over(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def fail_over(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """The replica lags, then the primary is killed and the replica takes its place."""
-    place, ahead = cast(ReplicatedDeployment, world.place), [0]
+    place, ahead = cast(ReplicatedDeployment, system.place), [0]
     old = place.server
     place.link.stall()
     yield lambda: f"{ahead[0]} bytes of the old primary are gone" if ahead[0] else ""
@@ -26,9 +26,9 @@ def fail_over(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 
 
 @contextmanager
-def split(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def split(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Clients go on with the old primary while event processes drive the new one; then the old one rejoins."""
-    place, ahead = cast(ReplicatedDeployment, world.place), [0]
+    place, ahead = cast(ReplicatedDeployment, system.place), [0]
     old = place.server
     place.link.stall()
     place.fail_over()
@@ -36,7 +36,7 @@ def split(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
     yield lambda: f"{ahead[0]} bytes written to the old primary are gone" if ahead[0] else ""
     # Clients that wait for an answer at that moment write a little later.
     with suppress(TimeoutError):
-        world.until(lambda: _written(old) > before, "the old primary is written to", _WRITTEN_S)
+        system.until(lambda: _written(old) > before, "the old primary is written to", _WRITTEN_S)
     ahead[0] = _written(old) - before
     place.rejoin(old)
 

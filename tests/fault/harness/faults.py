@@ -17,12 +17,12 @@ from tests.fault.harness import (
 )
 from tests.fault.harness.history import now
 from tests.fault.harness.plan import Fault
-from tests.fault.harness.world import World
+from tests.fault.harness.system_under_test import SystemUnderTest
 
 _MARK_S = 30.0
 
 # A context that does the fault on entry and undoes it on exit; what it yields tells its mark, asked when all is over.
-Kind = Callable[[World, Fault], AbstractContextManager[Callable[[], str]]]
+Kind = Callable[[SystemUnderTest, Fault], AbstractContextManager[Callable[[], str]]]
 
 # Nobody waits for these to be undone: others take over, or go on.
 TAKEN_OVER: dict[str, Kind] = {
@@ -81,10 +81,10 @@ class Injection:
     error: BaseException | None = None
 
 
-def inject(world: World, faults: tuple[Fault, ...]) -> list[Injection]:
+def inject(system: SystemUnderTest, faults: tuple[Fault, ...]) -> list[Injection]:
     """Carry out all faults at their times, each in a thread of its own; returns when all are over."""
     injections = [Injection(fault) for fault in faults]
-    threads = [threading.Thread(target=_carry_out, args=(world, each), daemon=True) for each in injections]
+    threads = [threading.Thread(target=_carry_out, args=(system, each), daemon=True) for each in injections]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -95,19 +95,19 @@ def inject(world: World, faults: tuple[Fault, ...]) -> list[Injection]:
     return injections
 
 
-def _carry_out(world: World, injection: Injection) -> None:
+def _carry_out(system: SystemUnderTest, injection: Injection) -> None:
     fault = injection.fault
-    time.sleep(max(world.started + fault.at - now(), 0))
+    time.sleep(max(system.started + fault.at - now(), 0))
     injection.began, injection.began_ms = now(), time.time() * 1000
-    injection.epochs = [epoch for epoch, _ in world.fences_now()]
+    injection.epochs = [epoch for epoch, _ in system.fences_now()]
     try:
-        with KINDS[fault.kind](world, fault) as mark:
+        with KINDS[fault.kind](system, fault) as mark:
             injection.since_ms = time.time() * 1000
             time.sleep(fault.lasts)
         injection.over = now()
         if fault.kind not in TAKEN_OVER:
             injection.since_ms = time.time() * 1000
-        world.until(lambda: bool(mark()), "", _MARK_S)
+        system.until(lambda: bool(mark()), "", _MARK_S)
         injection.mark = str(mark())
     except TimeoutError:
         injection.mark = ""

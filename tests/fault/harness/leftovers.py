@@ -3,26 +3,26 @@
 import re
 from typing import Any
 
-from tests.fault.harness.world import NAMESPACE, World
+from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest
 
 # What a namespace without messages has, and what messages that have ended have besides.
 _STAYS = r"clock|events|inbox|namespace|queues|q:[^:]+:(config|counts|lateness)"
 _ENDED = _STAYS + r"|messages|bodies|slots|w[2-5]:\d+|session:.+"
 
 
-def of_ended_messages(world: World) -> list[str]:
+def of_ended_messages(system: SystemUnderTest) -> list[str]:
     """What only messages that have not ended have: entries of indexes, locks, parked groups."""
     found: set[str] = set()
-    for server in world.place.servers:
+    for server in system.place.servers:
         with server.client(decode_responses=False) as client:
             if client.info("replication")["role"] == "master":
                 found.update(_other_than(_ENDED, client))
     return sorted(found)
 
 
-def of_no_messages(world: World) -> list[str]:
+def of_no_messages(system: SystemUnderTest) -> list[str]:
     """What only messages, timers and calls have, and counters that are not zero."""
-    with world.place.client() as client:
+    with system.place.client() as client:
         keys = _keys(client)
         found = _other_than(_STAYS, client)
         found += [key for key in keys if key.endswith(":inbox") and client.xlen(key)]

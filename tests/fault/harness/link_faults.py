@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tests.fault.harness.plan import Fault
-from tests.fault.harness.world import World, log
+from tests.fault.harness.system_under_test import SystemUnderTest, log
 
 
 @contextmanager
-def lose_replies(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def lose_replies(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Answers are lost on their way, and their connections cut; ``amount`` is the chance of each."""
-    proxies = world.place.proxies
+    proxies = system.place.proxies
     before = sum(proxy.lost for proxy in proxies)
     for proxy in proxies:
         proxy.loses = fault.amount
@@ -22,9 +22,9 @@ def lose_replies(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 
 
 @contextmanager
-def slow_link(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def slow_link(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Both links are slow; then they stop one by one, and go on in the other order."""
-    chance, proxies = random.Random(fault.at), world.place.proxies
+    chance, proxies = random.Random(fault.at), system.place.proxies
     before = sum(proxy.delayed for proxy in proxies)
     for proxy in proxies:
         proxy.delay_s = fault.amount
@@ -39,11 +39,11 @@ def slow_link(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 
 
 @contextmanager
-def stall_drivers(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def stall_drivers(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """The event processes are cut off from the server, and clients are not."""
-    proxy = world.place.proxies[1]
-    said = "".join(log(kept.process) for kept in world.drivers).count("lost")
+    proxy = system.place.proxies[1]
+    said = "".join(log(kept.process) for kept in system.drivers).count("lost")
     proxy.stall()
-    yield lambda: "it noticed" if "".join(log(kept.process) for kept in world.drivers).count("lost") > said else ""
+    yield lambda: "it noticed" if "".join(log(kept.process) for kept in system.drivers).count("lost") > said else ""
     proxy.go_on()
     proxy.cut()

@@ -28,8 +28,8 @@ from tests.fault.harness.rows import ROWS, Row
 from tests.fault.harness.run_evidence import Evidence, Violation
 from tests.fault.harness.server_faults import DRIFT
 from tests.fault.harness.shared import SharedServices
+from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest, log
 from tests.fault.harness.worker import POISONED
-from tests.fault.harness.world import NAMESPACE, World, log
 from tickwheel import Tickwheel, TickwheelError
 
 # After the last fault some message ends within each such time, until all have.
@@ -71,13 +71,13 @@ def run(plan: RunPlan, shared: SharedServices, *, keep: bool = False) -> Outcome
             ) as tickwheel,
         ):
             _create_queues(tickwheel)
-            world = World(plan, place, tickwheel, election, _relay(row, shared))
+            system = SystemUnderTest(plan, place, tickwheel, election, _relay(row, shared))
             try:
-                _play(world, outcome)
+                _play(system, outcome)
             except TimeoutError as error:
                 outcome.violations.append(Violation("L2", str(error)))
             finally:
-                world.close()
+                system.close()
     except RowUnavailable:
         raise
     except Exception as error:
@@ -119,17 +119,17 @@ def _create_queues(tickwheel: Tickwheel) -> None:
     tickwheel.create_queue(EXCLUSIVE, exclusive_key=VALUE_KEY, **common)
 
 
-def _play(world: World, outcome: Outcome) -> None:
-    plan, row = world.plan, ROWS[world.plan.row]
-    world.start()
-    injections = inject(world, plan.faults)
-    end = world.started + plan.load.seconds
-    world.until(lambda: now() > end, "the load's time is over", plan.load.seconds + 1)
-    left = _until_all_ended(world)
-    world.end_workers()
-    aftermath = AFTERMATHS[row.after](world) if row.after else None
-    world.end_drivers()
-    evidence = collect(world)
+def _play(system: SystemUnderTest, outcome: Outcome) -> None:
+    plan, row = system.plan, ROWS[system.plan.row]
+    system.start()
+    injections = inject(system, plan.faults)
+    end = system.started + plan.load.seconds
+    system.until(lambda: now() > end, "the load's time is over", plan.load.seconds + 1)
+    left = _until_all_ended(system)
+    system.end_workers()
+    aftermath = AFTERMATHS[row.after](system) if row.after else None
+    system.end_drivers()
+    evidence = collect(system)
     evidence.unfinished = left
     evidence.turned_back = [
         (each.began - 0.1, each.over + 0.1) for each in injections if each.fault.kind == "step_clock"
@@ -141,32 +141,32 @@ def _play(world: World, outcome: Outcome) -> None:
         outcome.violations += aftermath.violations
         outcome.marks += aftermath.marks
         outcome.faults += aftermath.faults
-    if world.relay is not None:
+    if system.relay is not None:
         outcome.marks.append(f"{evidence.repeated} relayed twice")
     if plan.load.poisoned:
-        deaths = sum(log(process).count(POISONED) for kept in world.workers for process in kept.ended)
+        deaths = sum(log(process).count(POISONED) for kept in system.workers for process in kept.ended)
         outcome.faults += deaths
         outcome.marks.append(f"workers killed by what they took: {deaths}")
     measure(outcome, evidence, injections)
 
 
-def _until_all_ended(world: World) -> dict[str, int]:
+def _until_all_ended(system: SystemUnderTest) -> dict[str, int]:
     """Wait until producers have all answers and no message is under way; what is left when that comes no nearer."""
     deadline, least = time.monotonic() + ENDS_S, (sys.maxsize, 0)
     left: dict[str, int] = {"unknown": 1}
     while left and time.monotonic() < deadline:
-        if any(kept.is_running for kept in world.producers):
+        if any(kept.is_running for kept in system.producers):
             left = {"producers": 1}
         else:
             try:
-                left = unfinished(world.tickwheel)
-                waiting = entries(world.tickwheel)[1] if world.relay is not None else 0
+                left = unfinished(system.tickwheel)
+                waiting = entries(system.tickwheel)[1] if system.relay is not None else 0
                 if (now_left := (sum(left.values()), waiting)) < least:
                     least, deadline = now_left, time.monotonic() + ENDS_S
                 if not left and waiting:
                     left = {"not relayed": waiting}
-                if left and ROWS[world.plan.row].faked == "server":
-                    _cancel_what_is_far_away(world.tickwheel)
+                if left and ROWS[system.plan.row].faked == "server":
+                    _cancel_what_is_far_away(system.tickwheel)
             except TickwheelError as error:
                 left = {str(error): 1}
         time.sleep(0.1)

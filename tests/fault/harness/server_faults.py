@@ -15,7 +15,7 @@ import redis
 from tests.fault.harness.deployment import drift_clock, set_clock, step_clock
 from tests.fault.harness.history import now
 from tests.fault.harness.plan import Fault
-from tests.fault.harness.world import World, log, refused_calls
+from tests.fault.harness.system_under_test import SystemUnderTest, log, refused_calls
 
 _HOUR_S = 3600
 _RETRY_S = 30.0
@@ -38,9 +38,9 @@ print(*(each / passed for each in went))
 
 
 @contextmanager
-def kill_server(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def kill_server(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """SIGKILL; it comes back with its data once the fault is over."""
-    server = world.place.server
+    server = system.place.server
     before = server.pid
     server.kill()
     yield lambda: f"process {server.pid} after {before}" if server.pid != before else ""
@@ -48,9 +48,9 @@ def kill_server(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 
 
 @contextmanager
-def stop_server(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def stop_server(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Restarted as an operator does it."""
-    server = world.place.server
+    server = system.place.server
     before = server.pid
     server.stop()
     server.start()
@@ -58,11 +58,11 @@ def stop_server(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 
 
 @contextmanager
-def pause_server(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def pause_server(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """SIGSTOP: connections stay open, and silent."""
-    with world.place.client() as client:
+    with system.place.client() as client:
         client.ping()
-        world.place.server.pause()
+        system.place.server.pause()
         asked = now()
         answered: list[float] = []
 
@@ -74,14 +74,14 @@ def pause_server(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
         thread = threading.Thread(target=ask, daemon=True)
         thread.start()
         yield lambda: f"silent for {answered[0]:.2f} s" if answered and answered[0] >= min(fault.lasts, 4) else ""
-        world.place.server.resume()
+        system.place.server.resume()
         thread.join()
 
 
 @contextmanager
-def limit_memory(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def limit_memory(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """It has less memory than it uses."""
-    with world.place.client() as client:
+    with system.place.client() as client:
         refused = 0
         before = refused_calls(client, "OOM")
         client.config_set("maxmemory", int(client.info("memory")["used_memory"]) - 1)
@@ -91,14 +91,14 @@ def limit_memory(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 
 
 @contextmanager
-def fill_disk(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def fill_disk(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """The server ends when it cannot write what it would have to answer for."""
-    server, filler = world.place.server, world.place.disk / "filler"
+    server, filler = system.place.server, system.place.disk / "filler"
     # What the server wrote may have filled it before.
     with suppress(OSError), filler.open("wb", buffering=0) as file:
         while True:
             file.write(bytes(1 << 16))
-    world.until(lambda: not server.is_running or "MISCONF" in log(server), "the server notices", _RETRY_S)
+    system.until(lambda: not server.is_running or "MISCONF" in log(server), "the server notices", _RETRY_S)
     mark = "the server refused" if server.is_running else "the server ended"
     yield lambda: mark
     filler.unlink(missing_ok=True)
@@ -106,51 +106,51 @@ def fill_disk(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
 
 
 @contextmanager
-def step_hour(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def step_hour(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Its clock steps by so many hours, and back to what it was."""
     step = round(fault.amount * _HOUR_S)
-    with world.place.client() as client:
-        step_clock(world.place.faketime, step)
+    with system.place.client() as client:
+        step_clock(system.place.faketime, step)
         shown = client.time()[0] - time.time()
         assert abs(shown - step) < 5, f"the server's clock is {shown:.0f} s ahead, not {step}"
         yield lambda: f"{shown:+.0f} s"
-        step_clock(world.place.faketime, 0)
-    _accept_where_held(world)
+        step_clock(system.place.faketime, 0)
+    _accept_where_held(system)
 
 
 @contextmanager
-def step_drivers_clock(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def step_drivers_clock(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Event processes that start while their host's clock is wrong take the server's for the wrong one."""
-    step_clock(world.place.faketime, round(fault.amount * _HOUR_S))
-    kept, fences = world.leading(fault.whom), world.fences_now()
+    step_clock(system.place.faketime, round(fault.amount * _HOUR_S))
+    kept, fences = system.leading(fault.whom), system.fences_now()
     kept.kill()
-    yield lambda: f"{fault.amount:+.0f} h, another claimed" if world.fences_now() != fences else ""
-    step_clock(world.place.faketime, 0)
-    _accept_where_held(world)
+    yield lambda: f"{fault.amount:+.0f} h, another claimed" if system.fences_now() != fences else ""
+    step_clock(system.place.faketime, 0)
+    _accept_where_held(system)
 
 
 @contextmanager
-def drift_server(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def drift_server(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Its clock goes fast or slow until the run is over: to event processes it is as if theirs went slow or fast."""
     gone: list[float] = []
-    with world.place.client() as client:
+    with system.place.client() as client:
         # At once it is as if it had gone so since its process began.
-        drift_clock(world.place.faketime, _rate(fault))
+        drift_clock(system.place.faketime, _rate(fault))
         before = _ahead_ms(client)
         yield lambda: f"{gone[0]:+.1f} ms in {fault.lasts} s" if gone and abs(gone[0]) >= _LEAST * fault.lasts else ""
         gone.append(_ahead_ms(client) - before)
 
 
 @contextmanager
-def drift_drivers(world: World, fault: Fault) -> Iterator[Callable[[], str]]:
+def drift_drivers(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """All clocks of the event processes' host go fast or slow until the run is over; one starts under it."""
-    set_clock(world.place.rate, str(_rate(fault)))
-    kept, fences = world.leading(fault.whom), world.fences_now()
+    set_clock(system.place.rate, str(_rate(fault)))
+    kept, fences = system.leading(fault.whom), system.fences_now()
     kept.kill()
-    told = subprocess.check_output([sys.executable, "-c", _PROBE], env=os.environ | world.place.driver_environment)
+    told = subprocess.check_output([sys.executable, "-c", _PROBE], env=os.environ | system.place.driver_environment)
     rates = [float(rate) for rate in told.split()]
     drifts = all(DRIFT / 2 < abs(rate - 1) < DRIFT * 2 for rate in rates)
-    yield lambda: f"{rates} times as fast" if drifts and world.fences_now() != fences else ""
+    yield lambda: f"{rates} times as fast" if drifts and system.fences_now() != fences else ""
 
 
 def _rate(fault: Fault) -> float:
@@ -168,10 +168,10 @@ def _ahead_ms(client: Any) -> float:
     return min(found)[1] * 1e3
 
 
-def _accept_where_held(world: World) -> None:
+def _accept_where_held(system: SystemUnderTest) -> None:
     """An operator's part: a clock that was wrong for so long that it was taken as right is right again."""
     time.sleep(2)
-    for kept in world.drivers:
+    for kept in system.drivers:
         said = log(kept.process)
         gone_on = said.count("promotion goes on") + said.count("was accepted")
         if said.count("promotion is held") > gone_on and kept.is_running:

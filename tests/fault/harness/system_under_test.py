@@ -25,7 +25,7 @@ _LOOK_S, _START_S = 0.02, 60.0
 _FENCE_BYTES = 8
 
 
-class World:
+class SystemUnderTest:
     """A run's processes. ``started`` is when its load begins, by the history's clock."""
 
     def __init__(

@@ -1,6 +1,6 @@
-"""The world of a wheel under simulation: a real server that runs on injected time, a client, and the laws that hold.
+"""The namespace of a wheel under simulation: a server that runs on injected time, a client, and the laws that hold.
 
-Time passes only when the simulation says so. The server's clock is the world's time plus `clock_step`.
+Time passes only when the simulation says so. The server's clock is the true time plus `clock_step`.
 """
 
 import os
@@ -29,7 +29,7 @@ START_MS = 1_600 * 64**5 - 30_000
 _numbers = count()
 
 
-class World:
+class WheelNamespace:
     """One namespace with two queues of one shard, on a server of its own."""
 
     def __init__(self, server: PrivateServer, seed: int) -> None:
