@@ -1,4 +1,46 @@
-"""A delay scheduler and priority queue on Redis or Valkey: timing wheel, exclusive queues, exact history."""
+"""A delay scheduler and priority queue on Redis or Valkey: timing wheel, exclusive queues, exact history.
+
+`Tickwheel` is the blocking client; `tickwheel.aio` has the asyncio client. A message is delivered when it is due, the
+earliest deadline first, to one worker at a time. A message whose lease ends is delivered again. This package exports
+the public names. The other public modules are `aio`, `errors`, `limits`, `tracing`, `tasks`, `events`, `celery`,
+`testing`, `worker.selectors`, `embedded`, `doctor`, `event_process` and `v1`; all others may move.
+
+    aio.py          the asyncio client: public names
+    errors.py       all exceptions, in one tree
+    limits.py       every limit and default
+    plan.py         plans: operations as generators of steps, without I/O
+    tracing.py      OpenTelemetry: whether tracing is on, and the spans of workers
+    driving.py      `python -m tickwheel.driving`: runs an event process
+    message.py      the names that pickled messages of version 0.1 refer to
+    __main__.py     `python -m tickwheel`: the command line
+
+    client/         the public clients, blocking and asyncio
+    operations/     the operations of clients, as plans
+    model/          messages, queue configurations, results, and the validation of arguments
+    storage/        keys, scripts and packed records
+    redis/          executors that run plans on Redis, Valkey and clusters
+    rpc/            conversions and tables that the gRPC client and the service share
+    driver/         the timing wheel of one shard
+    election/       which event process leads which shard
+    event_process/  the process that leads shards and drives their wheels
+    relay/          events from the outbox of a shard to Kafka
+    sinks/          due messages to Kafka topics, Redis lists and channels
+    kafka/          the only package that imports confluent_kafka
+    events/         reading the history from Kafka
+    service/        the gRPC service
+    tasks/          functions as messages: tasks, queues and schedules of an app
+    worker/         `tickwheel worker`: processes that run tasks
+    celery/         migration from Celery
+    telemetry/      metric specifications, histograms and spans
+    embedded/       the bundled Valkey server as a child process
+    doctor/         audits of stored data
+    load/           simulated production load
+    demo/           the demo with a day of real flights
+    testing/        the test kit for users
+    cli/            the command line
+    runtime/        processes, threads, logs and clocks
+    v1/             messages generated from proto/
+"""
 
 from tickwheel.client import Message, Queue, Tickwheel
 from tickwheel.embedded import EmbeddedServerError

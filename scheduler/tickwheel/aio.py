@@ -1,4 +1,4 @@
-"""The client for asyncio: the public place of what is in `tickwheel.client.asyncio`."""
+"""The public names of the asyncio client, which is in `tickwheel.client.asyncio`."""
 
 from tickwheel.client.asyncio import Tickwheel
 from tickwheel.client.asyncio_queue import Message, Queue

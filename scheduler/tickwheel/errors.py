@@ -1,14 +1,14 @@
-"""The one tree of errors.
+"""All exceptions, in one tree.
 
 TickwheelError
-├── refused for what was asked: InvalidArgument (PayloadTooLarge), NamespaceNotFound, QueueNotFound,
-│   QueueConfigConflict, QueueBlocked, IdConflict, MessageNotFound, InvalidTransition, LeaseLost,
-│   Forbidden (Unauthenticated)
-├── refused for the state of the service: NotDurable, OutOfMemory, OutboxFull, LimitExceeded, SessionExpired,
+├── the call is wrong: InvalidArgument (PayloadTooLarge), NamespaceNotFound, QueueNotFound, QueueConfigConflict,
+│   QueueBlocked, IdConflict, MessageNotFound, InvalidTransition, LeaseLost, Forbidden (Unauthenticated)
+├── the server cannot execute the call now: NotDurable, OutOfMemory, OutboxFull, LimitExceeded, SessionExpired,
 │   Fenced, EmbeddedServerError
-└── not known: Unavailable (``may_have_happened`` says whether the call can have taken effect; HandshakeFailed)
+└── the outcome is unknown: Unavailable (``may_have_happened`` is False if the call had no effect; HandshakeFailed)
 
-A message says what was wrong, with which value, and what is allowed; attributes carry the same for programs.
+The text of an exception names the problem, the value and the allowed values. Attributes carry the same facts for
+programs.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,15 @@ from typing import Any
 
 
 class TickwheelError(Exception):
-    """The root of every error that Tickwheel raises on purpose."""
+    """The base class of every exception that Tickwheel raises on purpose."""
 
 
 class InvalidArgument(TickwheelError, ValueError):
-    """An argument is of the wrong type or outside what is allowed. Nothing was sent.
+    """An argument has the wrong type or a value that is not allowed. Nothing was sent.
 
-    With one exception: that a due time is too far ahead, only the server's clock can tell. Then all others of the batch
-    are enqueued, and ``results`` holds the result of every message in order (None where it was refused).
+    A due time too far ahead is an exception, because only the server's clock can detect it. In this case, all other
+    messages of the batch are enqueued, and ``results`` holds the result of every message in order (None for a refused
+    message).
     """
 
     def __init__(self, text: str, results: Sequence[Any] = ()) -> None:
@@ -32,11 +33,11 @@ class InvalidArgument(TickwheelError, ValueError):
 
 
 class PayloadTooLarge(InvalidArgument):
-    """The payload is longer than the limit. Store it elsewhere and enqueue where it is."""
+    """The payload is longer than the limit. Store the payload elsewhere, and enqueue a reference to it."""
 
 
 class NamespaceNotFound(TickwheelError):
-    """No namespace of this name exists on the server, and who asked makes none."""
+    """No namespace of this name exists on the server, and the caller does not create one."""
 
 
 class QueueNotFound(TickwheelError):
@@ -44,19 +45,21 @@ class QueueNotFound(TickwheelError):
 
 
 class QueueConfigConflict(TickwheelError):
-    """The queue exists with another configuration, or a fixed setting was to change; or the call does not go with its
-    configuration: workers cannot dequeue from a queue with a sink.
+    """The call does not match the configuration of the queue.
+
+    Either the queue exists with another configuration, or the call would change an immutable setting, or the
+    configuration excludes the operation: workers cannot dequeue from a queue with a sink.
     """
 
 
 class QueueBlocked(TickwheelError):
-    """The queue is blocked for this operation until somebody unblocks it."""
+    """The queue is blocked for this operation, until an operator or a program unblocks it."""
 
 
 class IdConflict(TickwheelError):
-    """A message of this id exists with other content.
+    """A message with this id exists with other content.
 
-    ``results`` holds, for a batch, the result of every message in order (None where it was in conflict).
+    For a batch, ``results`` holds the result of every message in order (None for a message in conflict).
     """
 
     def __init__(self, text: str, results: Sequence[Any] = ()) -> None:
@@ -65,11 +68,11 @@ class IdConflict(TickwheelError):
 
 
 class MessageNotFound(TickwheelError):
-    """No message of this identity: never enqueued, or its retention is over."""
+    """No such message: it was never enqueued, or its retention is over."""
 
 
 class InvalidTransition(TickwheelError):
-    """The message is in a state that this operation does not start from. ``state`` names it."""
+    """The operation is not allowed in the current state of the message. ``state`` is this state."""
 
     def __init__(self, text: str, state: str = "") -> None:
         super().__init__(text)
@@ -77,9 +80,9 @@ class InvalidTransition(TickwheelError):
 
 
 class LeaseLost(TickwheelError):
-    """The token no longer owns the message: the lease expired, or the message was cancelled or finished.
+    """The token no longer owns the message: the lease expired, or the message was cancelled or settled.
 
-    ``lost`` holds, for a batch, the messages that were refused; all others were done.
+    For a batch, ``lost`` holds the messages whose lease is lost; the call took effect on all others.
     """
 
     def __init__(self, text: str, lost: Sequence[Any] = ()) -> None:
@@ -88,27 +91,27 @@ class LeaseLost(TickwheelError):
 
 
 class Forbidden(TickwheelError):
-    """The server refused the user or password, or the user may not run this command."""
+    """The server rejected the user or the password, or the user has no permission for the command."""
 
 
 class Unauthenticated(Forbidden):
-    """The service does not know who calls: no token, one that it does not know, or one that has expired."""
+    """The service cannot identify the caller: the token is missing, unknown or expired."""
 
 
 class NotDurable(TickwheelError):
-    """The server cannot give, or did not give, the durability asked for. The call may be sent again."""
+    """The server cannot provide, or did not provide, the requested durability. The call may be repeated."""
 
 
 class OutOfMemory(TickwheelError):
-    """The server is at its memory limit and refused before doing anything."""
+    """The server is at its memory limit and refused the call. Nothing was changed."""
 
 
 class OutboxFull(TickwheelError):
-    """The shard's outbox is at its limit: until events are relayed, enqueue, reschedule and redrive are refused.
+    """The shard's outbox is at its limit. Enqueue, reschedule and redrive are refused until events are relayed.
 
-    Nothing else is, so work that is there can be done.
+    All other operations are accepted, so that workers can finish existing messages.
 
-    ``size`` and ``limit`` are bytes of events on the shard.
+    ``size`` and ``limit`` are in bytes of events on the shard.
     """
 
     def __init__(self, text: str, size: int = 0, limit: int = 0) -> None:
@@ -118,9 +121,9 @@ class OutboxFull(TickwheelError):
 
 
 class LimitExceeded(TickwheelError):
-    """The service refused for now: too many messages a second, or calls that wait, for a token or a process of it.
+    """The service throttles the call: a token or a process has too many messages per second or too many waiting calls.
 
-    Nothing was done. ``retry_after_ms`` is when the call may be sent again; the client does so within its timeout.
+    Nothing was done. The call may be repeated after ``retry_after_ms``; the client does so within its timeout.
     """
 
     def __init__(self, text: str, retry_after_ms: int = 0) -> None:
@@ -129,13 +132,13 @@ class LimitExceeded(TickwheelError):
 
 
 class SessionExpired(TickwheelError):
-    """A repeated call came later than its session lives: whether the first one took effect is not known."""
+    """A call was repeated after its session expired. It is unknown if the first call took effect."""
 
 
 class Fenced(TickwheelError):
-    """An event process with a newer fence drives this shard. Nothing was changed.
+    """An event process with a newer epoch drives this shard. Nothing was changed.
 
-    ``held`` is the epoch that it obeys; None where the refusal does not say it.
+    ``held`` is the epoch of the shard, or None if the server's error does not contain it.
     """
 
     def __init__(self, text: str, held: int | None = None) -> None:
@@ -144,9 +147,9 @@ class Fenced(TickwheelError):
 
 
 class Unavailable(TickwheelError):
-    """The server could not be reached, or did not answer in time.
+    """The server is unreachable, or did not answer in time.
 
-    ``may_have_happened`` is False where the call certainly had no effect.
+    ``may_have_happened`` is False if the call certainly had no effect.
     """
 
     def __init__(self, text: str, *, may_have_happened: bool = True) -> None:
@@ -155,9 +158,9 @@ class Unavailable(TickwheelError):
 
 
 class HandshakeFailed(Unavailable):
-    """Client and service get no further than hello: one speaks TLS and the other does not, or a certificate is refused.
+    """Client and service cannot connect: only one of them uses TLS, or a certificate is rejected. Nothing was sent.
 
-    Told at once, as to try again would not help. Nothing was sent.
+    Raised at the first attempt, because a retry would not help.
     """
 
     def __init__(self, text: str, *, may_have_happened: bool = False) -> None:

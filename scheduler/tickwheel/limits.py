@@ -1,8 +1,8 @@
-"""Every limit and default, in one place. The guide's table is checked against this file by a test."""
+"""Every limit and default, in one place. A test compares the table in the guide with this file."""
 
 PAYLOAD_BYTES = 32 * 1024
 PAYLOAD_BYTES_MAX = 256 * 1024
-# Payloads up to this size live in the record, larger ones in `bodies`: chosen, not measured.
+# Payloads up to this size are stored in the record, larger payloads in `bodies`. Chosen, not measured.
 INLINE_BYTES = 1024
 
 PAIRS_MAX = 16
@@ -15,26 +15,26 @@ ERROR_BYTES = 1024
 RESULT_BYTES = 1024
 
 DEQUEUE_MESSAGES = 1_000
-# Of one DequeueBatch, for so many messages as one of them may ask for.
+# Requests of one DequeueBatch call. Together they may ask for DEQUEUE_MESSAGES.
 DEQUEUE_REQUESTS = 100
-# Of one script call: some two milliseconds of the server's time, and other clients wait no longer.
+# Messages of one script call. The call takes about 2 ms of the server's time, so other clients wait no longer.
 CALL_MESSAGES = 250
-# Of an exclusive queue, to complete, release or cancel: a value that is let go makes its next message ready, with all
-# its pairs.
+# Messages of one call that completes, releases or cancels in an exclusive queue. A released value makes its next
+# message ready, with all metadata pairs of the message.
 CALL_EXCLUSIVE = 20
-# Of a plain queue, to cancel or release: each leaves or enters up to 16 indexes.
+# Messages of one call that cancels or releases in a plain queue. Each message leaves or enters up to 16 indexes.
 CALL_INDEXED = 50
 CALL_BYTES = 1024 * 1024
-# Of large payloads, which go beside a script's call and not through it.
+# Bytes of the large payloads of one call, which are sent outside the arguments of the script.
 OUT_OF_BAND_BYTES = 4 * 1024 * 1024
-BESIDE_BYTES = OUT_OF_BAND_BYTES  # its public name until now
+BESIDE_BYTES = OUT_OF_BAND_BYTES  # earlier public name
 CALL_ENTRIES = 2_000
-# Of all calls that are sent together, one for each shard: what a client holds until they are answered.
+# Bytes of the calls of one round, one call for each shard. A client keeps them in memory until they are answered.
 ROUND_BYTES = 16 * 1024 * 1024
 
-# A configuration that changes this often before one call gets through is being fought over.
+# A call gives up if the configuration changes more often than this during the call: programs overwrite each other.
 STALE_CONFIG_RETRIES = 20
-STALE_MOST = STALE_CONFIG_RETRIES  # its public name until now
+STALE_MOST = STALE_CONFIG_RETRIES  # earlier public name
 
 QUEUES_MAX = 65_535
 SETTINGS_MAX = 1_000
@@ -55,11 +55,11 @@ BACKOFF_MS_MAX = 600_000
 RETENTION_MS = 600_000
 ERRORED_RETENTION_MS = 7 * 86_400_000
 RETENTION_MS_MAX = 365 * 86_400_000
-# A call is repeated for at most RETRY_MS; its session outlives that many times over.
+# A call is retried for at most RETRY_MS. Its session lives ten times as long.
 SESSION_MS = 300_000
 RETRY_MS = 30_000
 HISTORY_ENTRIES = 100_000
-# Bytes of events of a shard that may wait for the relay.
+# Bytes of events that a shard keeps for the relay.
 OUTBOX_BYTES = 256 * 1024 * 1024
 OUTBOX_BYTES_MIN = 1024
 OUTBOX_BYTES_MAX = 2**40 - 1024
@@ -68,11 +68,12 @@ CLOCK_GUARD_MS = 1_000
 CLOCK_GUARD_MS_MIN = 250
 CLOCK_GUARD_MS_MAX = 3_600_000
 
-# Of one process of the service. A request is a message of gRPC; dequeues with a wait, and streams, are calls that wait.
+# Limits of one process of the service. A request is one gRPC message. A waiting call is a dequeue with a wait, or a
+# stream.
 REQUEST_BYTES = 4 * 1024 * 1024
 STREAM_CREDIT = 10_000
 WAITING_CALLS = 10_000
-# Beyond those that wait.
+# Calls in addition to the waiting calls.
 OTHER_CALLS = 2_000
 CONNECTIONS = 10_000
 RATE_MAX = 1_000_000

@@ -1,4 +1,4 @@
-"""The place that a pickled message of version 0.1 names; messages are in `tickwheel.model.message`."""
+"""The names that pickled messages of version 0.1 refer to. Messages are in `tickwheel.model.message`."""
 
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage, _unpickled
 

@@ -1,7 +1,7 @@
-"""What the client wants done, as data: operations make plans, executors carry them out.
+"""Plans: the operations of a client as generators of steps, without I/O.
 
-A plan is a generator: it yields a step, is sent what came of it, and returns its result. So every decision is made
-once, without I/O, and the two layers stay thin.
+A plan yields a step, receives the answer to the step, and finally returns its result. An executor runs the steps.
+Every decision is made in a plan, so the blocking and the asyncio executors share all of them and stay thin.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -19,8 +19,8 @@ T = TypeVar("T")
 class Request:
     """A script call or a plain command on one shard.
 
-    ``prelude`` is sent in one transaction with the call, ahead of it. ``retry_args`` are the arguments for sending the
-    call a second time, if they differ. ``durable`` calls wait for the replicas that the client asked for.
+    ``prelude`` is a command that runs before the call, in the same transaction. ``retry_args`` replace the arguments
+    when the call is sent again. A ``durable`` call waits for as many replicas as the client's durability demands.
     """
 
     shard: int
@@ -33,9 +33,9 @@ class Request:
 
 @dataclass(slots=True)
 class Reply:
-    """What came of a request: a value, or the error of a script.
+    """The outcome of a request: a value, or the error of a script.
 
-    ``resent`` says that the call was sent more than once, so it may have been answered before.
+    ``resent``: the call was sent more than once, so an earlier copy may have been executed.
     """
 
     value: Any = None
@@ -45,10 +45,10 @@ class Reply:
 
 @dataclass(slots=True)
 class Round:
-    """Requests that are sent together, in one round trip for each server. Answered with a Reply for each.
+    """Requests that are sent together, in one round trip for each server. The answer is a list with a Reply for each.
 
-    ``allow_partial``: if servers answer, those that stay silent when asked again are not waited for: None for each
-    of theirs.
+    ``allow_partial``: if at least one server answers, the round ends after the second failed attempt. The answer then
+    has None for each request to an unresponsive server.
     """
 
     requests: list[Request]
@@ -57,19 +57,19 @@ class Round:
 
 @dataclass(slots=True)
 class ListPrimaries:
-    """Ask which servers there are. Answered with a shard for each name of one: requests of that shard go to it."""
+    """List the primaries. The answer maps the name of each primary to a shard whose requests go to this primary."""
 
 
 @dataclass(slots=True)
 class Subscribe:
-    """Subscribe to a queue's wake-ups. Answered with a waiter once the subscription stands."""
+    """Subscribe to a queue's wake-ups. The answer is a waiter, once the subscription is confirmed."""
 
     queue: str
 
 
 @dataclass(slots=True)
 class AwaitWakeup:
-    """Sleep until woken, or for so many seconds."""
+    """Sleep until the waiter is woken, for at most ``seconds``."""
 
     waiter: Any
     seconds: float
@@ -77,23 +77,23 @@ class AwaitWakeup:
 
 @dataclass(slots=True)
 class ForwardWakeup:
-    """The waiter was woken and found nothing for itself: let another try."""
+    """Pass the wake-up to another waiter, because this one found no message for itself."""
 
     waiter: Any
 
 
 @dataclass(slots=True)
 class Unsubscribe:
-    """The waiter is no longer needed; a wake-up that it did not use goes to another."""
+    """Remove a waiter. A wake-up that the waiter did not use goes to another waiter."""
 
     waiter: Any
 
 
 @dataclass(slots=True)
 class RpcCall:
-    """A call of the gRPC service (`rpc.methods`). Answered with its response.
+    """A call of the gRPC service (`rpc.methods`). The answer is the response.
 
-    ``until``, in monotonic seconds, is when a call that waits is to be answered; sent again it waits only for the rest.
+    ``until`` is the end of the wait of a waiting call, in monotonic seconds. A retry waits only for the remaining time.
     """
 
     method: str
@@ -106,7 +106,7 @@ Plan = Generator[Step, Any, T]
 
 
 class PlanRun(Generic[T]):
-    """Steps through a plan. The executor carries each step out and sets its ``answer``, or the ``error`` it raised."""
+    """Steps through a plan. The executor runs each step and sets ``answer``, or ``error`` if the step raised one."""
 
     __slots__ = ("_plan", "answer", "error", "result")
     result: T
@@ -132,12 +132,12 @@ class PlanRun(Generic[T]):
 
 
 def send_request(request: Request) -> Plan[Reply]:
-    """A round of a single request."""
+    """Send a round with a single request, and return its reply."""
     replies = yield Round([request])
     reply: Reply = replies[0]
     return reply
 
 
 def pairs_from_flat(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Two by two, as Redis answers with hashes."""
+    """Return the (field, value) pairs of a hash, which Redis returns as a flat list."""
     return zip(flat[::2], flat[1::2], strict=True)

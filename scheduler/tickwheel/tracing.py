@@ -1,7 +1,7 @@
-"""OpenTelemetry, as far as every program meets it: whether it is on, and what costs nothing where it is not.
+"""OpenTelemetry for every program. Costs nothing while tracing is off.
 
-It is on where the program has set a provider of traces. The spans are in `spans`, which needs the extra `tracing`; the
-context of the span that enqueued a message goes with the message (`trace_context`).
+Tracing is on if the program has set a tracer provider. Spans are in `telemetry.spans`, which needs the extra
+`tracing`. A message carries the context of the span that enqueued it (`storage.trace_context`).
 """
 
 import sys
@@ -16,13 +16,13 @@ _NOTHING: Final = nullcontext()
 
 
 def is_on() -> bool:
-    """Whether this program has set a provider of traces. One that has not even imported them has none."""
+    """Return whether this program has set a tracer provider. Does not import OpenTelemetry."""
     api = sys.modules.get("opentelemetry.trace")
     return api is not None and not isinstance(api.get_tracer_provider(), api.ProxyTracerProvider)
 
 
 def processing(message: "LeasedMessage") -> AbstractContextManager[object]:
-    """The span of a worker's work on a message, in the trace that the message belongs to. Use it in a ``with``."""
+    """Return a context manager: the span of a worker's work on a message, in the trace of the message."""
     if not is_on():
         return _NOTHING
     from tickwheel.telemetry import spans
@@ -31,7 +31,7 @@ def processing(message: "LeasedMessage") -> AbstractContextManager[object]:
 
 
 def carried() -> tuple[tuple[str, str], ...]:
-    """The span that is open now, as metadata of a call over the network."""
+    """Return the current span as metadata of a network call; empty while tracing is off."""
     if not is_on():
         return ()
     from tickwheel.telemetry import spans

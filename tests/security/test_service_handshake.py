@@ -66,15 +66,15 @@ def served(tickwheel_server: PrivateServer) -> Iterator[dict[str, ServiceThread]
 @pytest.mark.parametrize(
     ("server", "url", "said"),
     [
-        ("tls", f"grpcs://{{0}}?tls_ca={STRANGER}", "does not trust the certificate that is shown there (self signed"),
-        ("tls", "grpcs://{0}", "does not trust the certificate that is shown there (self signed"),
+        ("tls", f"grpcs://{{0}}?tls_ca={STRANGER}", "does not trust the server's certificate (self signed"),
+        ("tls", "grpcs://{0}", "does not trust the server's certificate (self signed"),
         ("expired", f"grpcs://{{0}}?tls_ca={EXPIRED}", "(certificate has expired)"),
-        ("other host", f"grpcs://{{0}}?tls_ca={OTHER}", "is not for 127.0.0.1"),
-        ("plain", f"grpcs://{{0}}?tls_ca={CERT}", "the url is grpc://, not grpcs://"),
-        ("tls", "grpc://{0}", "the url is grpcs://, not grpc://"),
-        ("mtls", "grpc://{0}", "the url is grpcs://, not grpc://"),
-        ("mtls", f"grpcs://{{0}}?tls_ca={CERT}", "tls_cert and tls_key in the url give it"),
-        ("mtls", f"grpcs://{{0}}?tls_ca={CERT}&tls_cert={OTHER}&tls_key={OTHER_KEY}", "the one of tls_cert is refused"),
+        ("other host", f"grpcs://{{0}}?tls_ca={OTHER}", "is not valid for 127.0.0.1"),
+        ("plain", f"grpcs://{{0}}?tls_ca={CERT}", "use grpc:// instead of grpcs://"),
+        ("tls", "grpc://{0}", "use grpcs:// instead of grpc://"),
+        ("mtls", "grpc://{0}", "use grpcs:// instead of grpc://"),
+        ("mtls", f"grpcs://{{0}}?tls_ca={CERT}", "set tls_cert and tls_key"),
+        ("mtls", f"grpcs://{{0}}?tls_ca={CERT}&tls_cert={OTHER}&tls_key={OTHER_KEY}", "rejects the one in tls_cert"),
     ],
     ids=[
         "other authority",

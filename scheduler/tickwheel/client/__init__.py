@@ -1,4 +1,24 @@
-"""The public clients, and the two backends behind them: Redis directly, or the gRPC service."""
+"""The public clients, blocking and asyncio, and the backends and executors behind them.
+
+A client call becomes a plan (`tickwheel.plan`). A backend builds the plan, and an executor runs it. A client uses one
+of two backends: Redis or Valkey directly, or the gRPC service. Both clients use the same backends, so an operation has
+the same rules, errors and limits in both. A client retries a call until its timeout, and raises Unavailable if the
+outcome is unknown. The operations themselves are in `tickwheel.operations`; the connections to Redis and Valkey are in
+`tickwheel.redis`.
+
+    blocking.py         Tickwheel: the blocking client; thread-safe
+    blocking_queue.py   Queue and Message of the blocking client; generated from asyncio_queue.py
+    asyncio.py          Tickwheel: the asyncio client
+    asyncio_queue.py    Queue and Message of the asyncio client
+    settings.py         ClientSettings: the validated options of a client
+    connect.py          picks the backend and the executor for a URL
+    backend.py          Backend: the interface of both backends
+    redis_backend.py    RedisBackend: operations as script calls on the shards
+    tracing_backend.py  TracingBackend: spans around the operations of another backend
+    local_processes.py  the embedded server and the event process that a client starts
+    admin.py            Admin: runs plans of administrative commands through a client
+    grpc/               GrpcBackend, its executors, and the retries of calls
+"""
 
 from tickwheel.client.blocking import Tickwheel
 from tickwheel.client.blocking_queue import Message, Queue

@@ -1,4 +1,4 @@
-"""The internal door to a client: administrative commands run plans that are no operation of a queue."""
+"""Internal access to a client, for administrative commands whose plans are not operations of a queue."""
 
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ class Admin:
 
     @property
     def context(self) -> NamespaceContext:
-        """The namespace as the client knows it: its name, its shards, and the caches that plans share."""
+        """The namespace of the client: its name, its shards, and the caches that plans share."""
         return self._tickwheel._context
 
     @property
@@ -27,5 +27,5 @@ class Admin:
         return self._tickwheel._client_settings
 
     def run(self, plan: Plan[T]) -> T:
-        """Run a plan to its end and return its result. Raises the errors of the plan and Unavailable."""
+        """Run a plan and return its result. Raises the errors of the plan, and Unavailable."""
         return self._tickwheel._run(plan)

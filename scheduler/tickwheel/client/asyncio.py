@@ -1,4 +1,4 @@
-"""The client for asyncio: the same surface as `tickwheel`, with `await`. Every decision is in the same core.
+"""The asyncio client: the same methods as `tickwheel.Tickwheel`, with `await`. Both clients run the same plans.
 
 async with tickwheel.aio.Tickwheel() as tw:
     await tw.queue("mail").enqueue(b"…")
@@ -27,7 +27,7 @@ T = TypeVar("T")
 class Tickwheel:
     """A delay scheduler and priority queue for asyncio; the parameters are those of `tickwheel.Tickwheel`.
 
-    Use it in an ``async with`` statement, or call `open` and `close`. Until closed it belongs to its event loop.
+    Use the client in an ``async with`` statement, or call `open` and `close`. An open client belongs to one event loop.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class Tickwheel:
         self._untraced_backend = connect.select_backend(self._client_settings, self._context)
         self._namespace_options = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
         self._io: Any = None
-        # The loop that opened it last, and the lock under which it is opened and closed there.
+        # The event loop that opened the client last, and the lock that `open` and `close` hold in this loop.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
 
     async def open(self) -> Self:
-        """Connect; start the embedded server and its event process where that is asked for.
+        """Connect. Start the embedded server and the event process if the options ask for them.
 
-        Does nothing where it is open. Raises TickwheelError where it is open in another event loop.
+        Does nothing if the client is already open. Raises TickwheelError if the client is open in another event loop.
         """
         async with self._lifecycle_lock():
             if self._io is None or not self._io.owned_by_this_process:
@@ -69,35 +69,36 @@ class Tickwheel:
         return self
 
     def queue(self, name: str) -> Queue:
-        """A queue by name; nothing is sent."""
+        """Return the queue ``name``. Sends nothing. Raises InvalidArgument."""
         return Queue(self, name)
 
     async def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
-        """Create a queue, or check that it has this configuration; see `tickwheel.Tickwheel.create_queue`."""
+        """Create a queue, or check its configuration; see `tickwheel.Tickwheel.create_queue`."""
         queue = Queue(self, name)
         await self._run(self._backend.create(queue.name, config, update=update))
         return queue
 
     async def queues(self) -> list[Queue]:
-        """All queues of the namespace, by name."""
+        """Return all queues of the namespace, sorted by name."""
         return [Queue(self, name) for name in await self._run(self._backend.queues())]
 
     async def settings(self) -> dict[str, str]:
-        """All settings of the namespace; see `tickwheel.Tickwheel.settings`."""
+        """Return all settings of the namespace; see `tickwheel.Tickwheel.settings`."""
         return await self._run(self._backend.settings())
 
     async def setting(self, name: str) -> str | None:
-        """One setting; see `tickwheel.Tickwheel.setting`."""
+        """Return one setting; see `tickwheel.Tickwheel.setting`."""
         return await self._run(self._backend.setting(name))
 
     async def set_setting(self, name: str, value: str | None) -> None:
-        """Set or remove one; see `tickwheel.Tickwheel.set_setting`."""
+        """Set or remove a setting; see `tickwheel.Tickwheel.set_setting`."""
         await self._run(self._backend.set_setting(name, value))
 
     async def close(self) -> None:
-        """Let go of the server; messages stay. May be called twice.
+        """Close the connections; messages stay on the server. Closing a closed client does nothing.
 
-        Waits for an `open` that is under way. Raises TickwheelError in another event loop, unless its own has ended.
+        Waits for an `open` that is in progress. Raises TickwheelError if the client belongs to another event loop that
+        still runs.
         """
         async with self._lifecycle_lock(closing=True):
             await finish_despite_cancel(asyncio.create_task(self._close()))
@@ -114,14 +115,14 @@ class Tickwheel:
         return f"<Tickwheel {self._client_settings.display_url} namespace={self._context.namespace!r}>"
 
     def _lifecycle_lock(self, *, closing: bool = False) -> asyncio.Lock:
-        """The lock of who opens and closes it. Raises TickwheelError in another event loop than its own."""
+        """Return the lock for `open` and `close`. Raises TickwheelError if the client belongs to another event loop."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             taken = self._lock.locked() or (self._io is not None and self._io.owned_by_this_process)
             ended = self._loop is not None and self._loop.is_closed()
             if taken and not (closing and ended):
                 raise wrong_loop_error(self._client_settings.display_url, closing=closing)
-            # A new lock: one for which tasks have waited is bound to their loop.
+            # A lock that tasks have waited for is bound to the loop of these tasks.
             self._loop, self._lock = loop, asyncio.Lock()
         return self._lock
 

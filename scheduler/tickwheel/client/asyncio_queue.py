@@ -16,31 +16,41 @@ if TYPE_CHECKING:
 
 
 class Message(LeasedMessage):
-    """A message that this worker holds the lease of."""
+    """A message that is leased to this worker."""
 
     __slots__ = ("_tickwheel",)
     _tickwheel: "Tickwheel"
 
     async def complete(self, result: str | None = None) -> None:
-        """Done. ``result``, up to 1 KiB, is kept for the retention. Raises LeaseLost, InvalidArgument."""
+        """Mark the message Completed. ``result``, up to 1 KiB, is stored with the message for its retention.
+
+        Raises LeaseLost, InvalidArgument.
+        """
         results = None if result is None else [result]
         await self._tickwheel._run(self._tickwheel._backend.complete([self], results))
 
     async def fail(self, error: str | None = None, retry_in: timedelta | None = None, *, final: bool = False) -> str:
-        """Give it back; answers its new state: ``invisible``, ``pending`` or, with its attempts used up, ``errored``.
+        """Report that the attempt failed, and return the new state of the message.
 
-        ``retry_in`` is the back-off before the next attempt, by default the queue's: exponential with full jitter.
-        ``error`` is kept with the message, up to 1 KiB. ``final``: errored, whatever attempts are left.
-        Raises LeaseLost, InvalidArgument.
+        The state is ``invisible`` or ``pending`` until the next attempt, or ``errored`` if no attempts are left.
+        ``error``, up to 1 KiB, is stored with the message. ``retry_in`` is the back-off before the next attempt; the
+        default is the queue's back-off, exponential with full jitter. With ``final``, the message is errored even if
+        attempts are left. Raises LeaseLost, InvalidArgument.
         """
         return await self._tickwheel._run(self._tickwheel._backend.fail(self, error, retry_in, final))
 
     async def release(self) -> None:
-        """Give it back as if it had not been delivered: pending at once, the attempt not counted. Raises LeaseLost."""
+        """Return the message as if it had not been delivered: Pending immediately, and the attempt does not count.
+
+        Raises LeaseLost.
+        """
         await self._tickwheel._run(self._tickwheel._backend.release([self]))
 
     async def extend(self, duration: timedelta) -> datetime:
-        """Hold the lease until ``duration`` from now, if that is later; answers when it ends. Raises LeaseLost."""
+        """Extend the lease until ``duration`` from now, and return its end. Never shortens the lease.
+
+        Raises LeaseLost, InvalidArgument.
+        """
         await self._tickwheel._run(self._tickwheel._backend.extend([self], duration))
         return self.lease_until
 
@@ -64,10 +74,11 @@ class Queue:
         lease: timedelta | None = None,
         max_attempts: int | None = None,
     ) -> EnqueueResult:
-        """Add a message; the same again (same id and content) changes nothing.
+        """Add a message. Adding the same message (same id, same content) again changes nothing.
 
-        ``delay`` or ``due`` is when it may first be delivered, by default now. ``deadline`` is its urgency, by default
-        `due`: the earliest is delivered first. ``lease`` and ``max_attempts`` override the queue's.
+        ``delay`` or ``due`` is the earliest time of delivery; the default is now. ``deadline`` is the urgency: the
+        message with the earliest deadline is delivered first. The default is the due time. ``lease`` and
+        ``max_attempts`` override those of the queue.
         Raises InvalidArgument, PayloadTooLarge, IdConflict, QueueBlocked, QueueNotFound, OutOfMemory, Unavailable.
         """
         new = NewMessage(payload, id, delay, due, deadline, metadata, lease, max_attempts)
@@ -75,11 +86,15 @@ class Queue:
         return result
 
     async def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
-        """Add many, a round trip for each 250 messages of a shard; fewer with many pairs, or beyond 1 MiB.
+        """Add messages, in one round trip for every 250 messages of a shard.
 
-        One that is wrong in itself ends it before its part is sent; parts sent before stay. What only the server can
-        tell (IdConflict; InvalidArgument for a ``due`` more than five years ahead) comes after all others are added,
-        and the error's ``results`` say which. Any other error leaves open which are in; the same again is safe.
+        Chunks are smaller if messages have many metadata pairs, or if a chunk would exceed 1 MiB.
+
+        An invalid message stops the call before the chunk that contains it is sent; chunks already sent remain
+        enqueued. A message that the server rejects (IdConflict, or InvalidArgument for a ``due`` more than five years
+        ahead) does not stop the others: the error is raised after all chunks, and its ``results`` list which messages
+        were enqueued. After any other error it is unknown which messages were enqueued. Repeating the call with the
+        same ids is safe.
         """
         return await self._tickwheel._run(self._backend.enqueue_many(self.name, messages))
 
@@ -94,51 +109,59 @@ class Queue:
         request_id: str | None = None,
         consistency: str = "heads",
     ) -> list[Message]:
-        """Lease up to ``limit`` messages, earliest deadline first, of those that carry every pair of ``where``.
+        """Lease up to ``limit`` messages that have every metadata pair of ``where``, earliest deadline first.
 
-        ``wait`` is how long to sleep for the first one; without it an empty queue answers at once. ``worker`` names
-        the holder in `explain` and events. The same ``request_id`` (``slot:sequence``, the sequence growing with each
-        call of the slot) again within five minutes answers the same messages, as far as they are still held.
-        Over several shards the order is by heads at most 100 ms old, ``where`` or not; ``consistency="exact"`` asks all
-        of them first for the most urgent that match, which takes a round trip more.
-        Raises InvalidArgument, QueueBlocked, QueueConfigConflict (it has a sink), QueueNotFound, Unavailable.
+        ``wait`` is the longest time to wait for the first message; without it, the call on an empty queue returns
+        immediately. ``worker`` names the lease holder in `explain` and in events. ``request_id`` (``slot:sequence``,
+        with a sequence that grows with each call of the slot) makes the call safe to repeat: the same id within five
+        minutes returns the same messages, except those that are no longer leased.
 
-        asyncio: to cancel the task, by ``asyncio.timeout`` too, does not take back what was sent. Messages may have
-        been leased by then; they stay leased until their lease ends, and their attempt counts. Limit the time by
-        ``wait``; or give a ``request_id``, and repeat the call with the same one to get them.
+        Across several shards, messages are ordered by cached shard heads that are at most 100 ms old, with or without
+        ``where``. ``consistency="exact"`` first asks all shards for their most urgent matching messages, which costs
+        one more round trip.
+        Raises InvalidArgument, QueueBlocked, QueueConfigConflict (the queue has a sink), QueueNotFound, Unavailable.
+
+        asyncio: cancelling the task, also by ``asyncio.timeout``, does not revoke a request that was already sent.
+        Messages may have been leased by then: they stay leased until their lease ends, and the attempt counts. Limit
+        the time with ``wait`` instead, or pass a ``request_id`` and repeat the call with the same id to receive them.
         """
         options = DequeueOptions.parse(limit, where, lease, wait, worker, request_id, consistency)
         plan = self._backend.dequeue(self.name, options, Message)
         return self._tickwheel._attach_client(await self._tickwheel._run(plan))
 
     async def leased(self, id: str, token: bytes, exclusive_value: str | None = None) -> Message:
-        """A message that was dequeued elsewhere, by the token of its lease: to finish or extend it from here.
+        """Return a message that another process dequeued, by the token of its lease, to settle or extend it here.
 
-        Raises LeaseLost where the token no longer owns it, MessageNotFound, InvalidArgument.
+        Raises LeaseLost if the token no longer owns the message, MessageNotFound, InvalidArgument.
         """
         plan = self._backend.resume_lease(self.name, id, token, exclusive_value, Message)
         [message] = self._tickwheel._attach_client([await self._tickwheel._run(plan)])
         return message
 
     async def complete_many(self, messages: Sequence[Message], results: Sequence[str | None] | None = None) -> None:
-        """Complete all, with a result for each. Raises LeaseLost, whose ``lost`` names those no longer held, after the
-        others are done.
+        """Complete the messages; ``results`` has one result, or None, for each message.
+
+        Raises LeaseLost, after the other messages are completed, if leases are lost; its ``lost`` lists the messages.
         """
         await self._tickwheel._run(self._backend.complete(messages, results))
 
     async def release_many(self, messages: Sequence[Message]) -> None:
-        """Release all; as `complete_many` where some are no longer held."""
+        """Release the messages. Lost leases raise LeaseLost as in `complete_many`."""
         await self._tickwheel._run(self._backend.release(messages))
 
     async def extend_many(self, messages: Sequence[Message], duration: timedelta) -> None:
-        """Extend all, whose ``lease_until`` is the new one then; as `complete_many` where some are no longer held."""
+        """Extend the leases and set ``lease_until`` of the messages. Lost leases raise LeaseLost as in `complete_many`.
+
+        Raises InvalidArgument.
+        """
         await self._tickwheel._run(self._backend.extend(messages, duration))
 
     async def cancel(self, id: str, exclusive_value: str | None = None, *, release: bool = False) -> Change:
-        """Cancel a message that is not finished; again changes nothing.
+        """Cancel a message that is not finished. Cancelling the message again changes nothing.
 
-        A running one of an exclusive queue holds its value until its worker's next call or the end of its lease;
-        ``release`` frees it at once. Raises MessageNotFound, InvalidTransition, InvalidArgument.
+        A cancelled message that was Running in an exclusive queue keeps its exclusive value occupied until the worker's
+        next call, or until the end of the lease. ``release`` frees the value immediately.
+        Raises MessageNotFound, InvalidTransition, InvalidArgument.
         """
         [change] = await self.cancel_many([id], exclusive_value, release=release)
         return change
@@ -146,7 +169,10 @@ class Queue:
     async def cancel_many(
         self, ids: Sequence[str], exclusive_value: str | None = None, *, release: bool = False
     ) -> list[Change]:
-        """Cancel all, of one exclusive value where the queue is exclusive; raises for the first that was refused."""
+        """Cancel messages; in an exclusive queue, all of them have the same exclusive value.
+
+        A message that cannot be cancelled does not stop the others. The error of the first one is raised at the end.
+        """
         return await self._tickwheel._run(self._backend.cancel_many(self.name, ids, exclusive_value, release))
 
     async def reschedule(
@@ -158,7 +184,7 @@ class Queue:
         due: datetime | None = None,
         deadline: datetime | timedelta | None = None,
     ) -> Change:
-        """Give a message that is not delivered yet a new due time, a new deadline, or both.
+        """Set a new due time, a new deadline, or both, of a message that is Invisible or Pending.
 
         Raises MessageNotFound, InvalidTransition, InvalidArgument.
         """
@@ -166,42 +192,48 @@ class Queue:
         return await self._tickwheel._run(plan)
 
     async def redrive(self, id: str, exclusive_value: str | None = None) -> Change:
-        """Errored -> Pending, with attempts from zero. Raises MessageNotFound, InvalidTransition."""
+        """Move an errored message back to Pending, with no attempts used. Raises MessageNotFound, InvalidTransition."""
         return await self._tickwheel._run(self._backend.redrive(self.name, id, exclusive_value))
 
     async def get(self, id: str, exclusive_value: str | None = None) -> MessageView:
-        """The message as it stands. Raises MessageNotFound."""
+        """Return the current state of a message. Raises MessageNotFound."""
         return await self._tickwheel._run(self._backend.get(self.name, id, exclusive_value))
 
     async def explain(self, id: str, exclusive_value: str | None = None) -> Explanation:
-        """Why the message is not running, and when it will. Raises MessageNotFound."""
+        """Return why the message is not running, and when it will run. Raises MessageNotFound."""
         return await self._tickwheel._run(self._backend.explain(self.name, id, exclusive_value))
 
     async def messages(self, state: str | None = None) -> AsyncIterator[MessageView]:
-        """Walk over all messages of the queue, of one state if asked; reads every message of the namespace."""
+        """Iterate over the messages of the queue, or over those in ``state``. Reads every message of the namespace."""
         pager = self._backend.pages(self.name, state)
         while not pager.ended:
             for message in await self._tickwheel._run(pager.next()):
                 yield message
 
     async def counts(self) -> dict[str, int]:
-        """How many messages are invisible, pending, running, completed, cancelled and errored."""
+        """Return the number of messages in each state: invisible, pending, running, completed, cancelled, errored."""
         return await self._tickwheel._run(self._backend.counts(self.name))
 
     async def lateness(self) -> Lateness:
-        """How late messages became deliverable, and how many missed their deadline."""
+        """Return how late messages became deliverable, and how many missed their deadline."""
         return await self._tickwheel._run(self._backend.lateness(self.name))
 
     async def depth(self, where: Mapping[str, str] | None = None) -> int:
-        """How many messages are Pending, of those that carry every pair of ``where``."""
+        """Return the number of Pending messages that have every metadata pair of ``where``."""
         return await self._tickwheel._run(self._backend.depth(self.name, where))
 
     async def forecast(self, minutes: int = 60) -> list[ForecastMinute]:
-        """What falls due in each of the coming minutes; the queue must have been created with ``forecast=True``."""
+        """Return how many messages fall due in each of the next ``minutes``.
+
+        The queue must have been created with ``forecast=True``.
+        """
         return await self._tickwheel._run(self._backend.forecast(self.name, minutes))
 
     async def block(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
-        """Block enqueue, dequeue, or both: they raise QueueBlocked, a dequeue that waits already within seconds."""
+        """Block enqueue, dequeue, or both, so that they raise QueueBlocked.
+
+        A dequeue that is already waiting raises QueueBlocked within seconds.
+        """
         return await self._tickwheel._run(self._backend.block(self.name, True, enqueue=enqueue, dequeue=dequeue))
 
     async def unblock(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
@@ -209,7 +241,7 @@ class Queue:
         return await self._tickwheel._run(self._backend.block(self.name, False, enqueue=enqueue, dequeue=dequeue))
 
     async def config(self) -> QueueConfig:
-        """The queue's configuration, read from its home. Raises QueueNotFound."""
+        """Return the queue's configuration, read from the metadata shard. Raises QueueNotFound."""
         return await self._tickwheel._run(self._backend.config(self.name))
 
     def __repr__(self) -> str:

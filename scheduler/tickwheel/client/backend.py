@@ -1,6 +1,4 @@
-"""The operations of a client, each as a plan. `RedisBackend` carries them out on the shards, `GrpcBackend` calls the
-gRPC service.
-"""
+"""The operations of a client, each as a plan. `RedisBackend` calls the shards, `GrpcBackend` the gRPC service."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -17,19 +15,19 @@ M = TypeVar("M", bound=LeasedMessage)
 
 
 class MessagePager(Protocol):
-    """A walk over all messages of a queue, page by page."""
+    """Reads the messages of a queue, page by page."""
 
     ended: bool
 
     def next(self) -> Plan[list[MessageView]]:
-        """The next page; it may be empty before the end."""
+        """Return a plan for the next page. A page may be empty although more pages follow; see `ended`."""
 
 
 class Backend(Protocol):
-    """What the methods of `Queue`, `Message` and `Tickwheel` do; see there."""
+    """The operations behind the methods of `Queue`, `Message` and `Tickwheel`, which describe them."""
 
     def open(self, options: NamespaceOptions) -> Plan[None]:
-        """Make the namespace where it is new, check it where it is not, and fill the core."""
+        """Create the namespace, or compare an existing one with the options. Stores its shards in the context."""
 
     def enqueue_many(self, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]: ...
 

@@ -1,4 +1,4 @@
-"""The blocking client: `Tickwheel`, `Queue`, `Message`. Every decision is in the core; here plans are run."""
+"""The blocking client. It runs plans; the plans are built by the backend."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -20,19 +20,27 @@ T = TypeVar("T")
 class Tickwheel:
     """A delay scheduler and priority queue.
 
-    ``url`` says where: none is an embedded server on ``data_dir`` (default: the platform's folder for user data),
-    ``redis://``, ``rediss://`` and ``unix://`` a server that is there, ``redis+cluster://host:port,host:port`` and
-    ``rediss+cluster://`` a Redis Cluster. ``shards`` is fixed when the namespace is first used (default 1) and checked
-    after. ``durability`` is ``memory``, ``fsync`` (embedded default) or ``replica:N``. ``drive`` says whether this
-    program also runs the event process, in a child: by default where embedded. Fixed with the namespace are
-    ``history`` (``capped``, ``relay``, ``off``), ``auto_create``, ``clock_guard`` (by how much the server's clock may
-    step forward before promotion is held: 1 s), ``outbox_limit`` (bytes of events a shard keeps for the relay: 256 MiB;
-    what is beyond whole KiB is left off) and ``outbox_full``: at the limit ``block`` refuses new messages, ``drop``
-    drops events. ``existing`` makes no namespace: NamespaceNotFound where it is not there. ``timeout`` is how long a
-    call goes on trying, by default 30 s. ``clock`` is for tests that turn the time.
+    ``url``: the server. None starts or joins an embedded server on ``data_dir`` (default: the platform's folder for
+    user data). ``redis://``, ``rediss://`` and ``unix://`` name a running server,
+    ``redis+cluster://host:port,host:port`` and ``rediss+cluster://`` a Redis Cluster, ``grpc://`` and ``grpcs://`` the
+    gRPC service.
+    ``durability``: ``memory``, ``fsync`` (default of the embedded server) or ``replica:N``.
+    ``drive``: also run the event process, as a child process. The default is True for an embedded server only.
+    ``existing``: raise NamespaceNotFound if the namespace does not exist, instead of creating it.
+    ``timeout``: how long a call is retried, up to 30 s (default: 30 s).
+    ``clock``: for tests that control the time.
 
-    Safe to share between threads. A process that is forked opens a client of its own. Close it, or use it in a
-    ``with`` statement: calls under way, waiting ones too, end with an error then.
+    The following are fixed when the namespace is created. If they are passed later, they are compared.
+
+    ``shards``: the number of shards (default: 1).
+    ``history``: ``capped``, ``relay`` or ``off``.
+    ``auto_create``: create a queue when its first message is enqueued.
+    ``clock_guard``: how far the server's clock may step forward before promotion is held (default: 1 s).
+    ``outbox_limit``: bytes of events that a shard keeps for the relay, rounded down to KiB (default: 256 MiB).
+    ``outbox_full``: at that limit, ``block`` refuses new messages, and ``drop`` drops events.
+
+    A client is safe to share between threads. A forked process must open its own client. Close the client, or use it in
+    a ``with`` statement; calls in flight, also waiting ones, then end with an error.
     """
 
     def __init__(
@@ -70,40 +78,46 @@ class Tickwheel:
             raise
 
     def queue(self, name: str) -> Queue:
-        """A queue by name; nothing is sent."""
+        """Return the queue ``name``. Sends nothing. Raises InvalidArgument."""
         return Queue(self, name)
 
     def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
-        """Create a queue, or check that it has this configuration; with ``update`` change those that are named.
+        """Create a queue, or check that it has this configuration. With ``update``, change the named settings.
 
-        ``exclusive_key``: the metadata key of which at most one message per value is Running. ``indexed``: the metadata
-        keys that ``where`` may name (default: all). ``lease`` (30 s), ``max_attempts`` (5), ``backoff`` (1 s) and
-        ``backoff_max`` (10 min), ``retention`` of completed and cancelled messages (10 min) and ``errored_retention``
-        (7 days), ``payload_limit`` (32 KiB), ``forecast`` (False). ``sink``: where due messages are handed to instead
-        of to workers, ``kafka://topic``; ``""`` gives them back. Raises QueueConfigConflict, InvalidArgument.
+        ``exclusive_key``: a metadata key; at most one message of each of its values is Running.
+        ``indexed``: the metadata keys that ``where`` may name (default: all).
+        ``lease`` (30 s), ``max_attempts`` (5), ``backoff`` (1 s), ``backoff_max`` (10 min), ``payload_limit`` (32 KiB).
+        ``retention``: how long completed and cancelled messages are kept (10 min).
+        ``errored_retention``: how long errored messages are kept (7 days).
+        ``forecast``: count the messages that fall due in each minute (False).
+        ``sink``: deliver due messages to ``kafka://topic`` instead of to workers; ``""`` removes the sink.
+        Raises QueueConfigConflict, InvalidArgument.
         """
         queue = Queue(self, name)
         self._run(self._backend.create(queue.name, config, update=update))
         return queue
 
     def queues(self) -> list[Queue]:
-        """All queues of the namespace, by name."""
+        """Return all queues of the namespace, sorted by name."""
         return [Queue(self, name) for name in self._run(self._backend.queues())]
 
     def settings(self) -> dict[str, str]:
-        """All settings of the namespace, by name: small texts that programs read while they run; no secrets."""
+        """Return all settings of the namespace, by name: short texts that programs read while they run.
+
+        Settings are not for secrets.
+        """
         return self._run(self._backend.settings())
 
     def setting(self, name: str) -> str | None:
-        """One setting, read from its home; None where it is not set."""
+        """Return one setting, read from the metadata shard, or None if it is not set."""
         return self._run(self._backend.setting(name))
 
     def set_setting(self, name: str, value: str | None) -> None:
-        """Set it, up to 1 KiB, or with None remove it. Raises InvalidArgument."""
+        """Set a setting of up to 1 KiB; None removes the setting. Raises InvalidArgument."""
         self._run(self._backend.set_setting(name, value))
 
     def close(self) -> None:
-        """Let go of the server; messages stay. May be called twice."""
+        """Close the connections; messages stay on the server. Closing a closed client does nothing."""
         try:
             self._io.close()
         finally:

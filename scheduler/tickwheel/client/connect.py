@@ -1,4 +1,4 @@
-"""Picks the backend and the executor for a client's URL: Redis or Valkey directly, or the gRPC service."""
+"""The backend and the executor for a client's URL: Redis or Valkey directly, or the gRPC service."""
 
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from tickwheel.redis.wakeup_thread import WakeupThread
 
 
 def select_backend(client_settings: ClientSettings, context: NamespaceContext) -> Backend:
-    """Return the backend, which provides the client's operations as plans."""
+    """Return the backend, which builds the plans of the client's operations."""
     return (
         channel.create_backend(context)
         if client_settings.is_service
@@ -27,7 +27,7 @@ def select_backend(client_settings: ClientSettings, context: NamespaceContext) -
 
 
 def with_tracing(backend: Backend) -> Backend:
-    """Return the backend, inside spans if this program has set a provider of traces by now."""
+    """Return the backend, wrapped in spans if this program has set a tracer provider."""
     if not tracing.is_on():
         return backend
     from tickwheel.client.tracing_backend import TracingBackend
@@ -38,7 +38,7 @@ def with_tracing(backend: Backend) -> Backend:
 def blocking_executor(
     client_settings: ClientSettings, context: NamespaceContext, processes: LocalProcesses, server_url: str
 ) -> Any:
-    """Return what carries plans out for any threads: a RedisExecutor or a GrpcExecutor."""
+    """Return the thread-safe executor of plans: a RedisExecutor or a GrpcExecutor."""
     if client_settings.is_service:
         return channel.blocking_executor(client_settings)
     servers = ConnectionPools(server_url, client_settings.answer_s)
@@ -56,7 +56,7 @@ def blocking_executor(
 def asyncio_executor(
     client_settings: ClientSettings, context: NamespaceContext, processes: LocalProcesses, server_url: str
 ) -> Any:
-    """Return what carries plans out in the running event loop: an AsyncRedisExecutor or an AsyncGrpcExecutor."""
+    """Return the executor of plans in the running event loop: an AsyncRedisExecutor or an AsyncGrpcExecutor."""
     if client_settings.is_service:
         return channel.asyncio_executor(client_settings)
     servers = AsyncConnectionPools(server_url, client_settings.answer_s)

@@ -9,7 +9,7 @@ from tickwheel.runtime.child_process import ChildProcess
 
 
 class LocalProcesses:
-    """Starts, restarts and stops the processes of one client, as far as its settings ask for them."""
+    """Starts, restarts and stops the local processes of one client, if its settings ask for them."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -26,14 +26,16 @@ class LocalProcesses:
         return self._connect_url
 
     def restart_embedded_server(self) -> None:
-        """After a lost connection: start the embedded server again if it was killed."""
+        """Restart the embedded server if it was killed. Call this after a lost connection."""
         if self.server is not None and self.server.is_open:
             self.server.ensure_running()
 
     def start_driving(self) -> None:
-        """Start the event process as a child, so that this program's interpreter makes nothing late.
+        """Start the event process, if the settings ask for one. Does not wait until it drives.
 
-        It ends with this program, however that ends. Of several programs on one directory, one child is elected.
+        A child process keeps the wheel on time while this program's interpreter is busy. The child ends when this
+        program ends, also if this program is killed. If several programs use one data directory, one of their children
+        is elected to drive.
         """
         settings = self._settings
         if not settings.drives:
@@ -42,11 +44,11 @@ class LocalProcesses:
         if self.server is not None:
             command += ["--data-dir", str(self.server.data_dir)]
         command += ["--lock", str(settings.election_lock)]
-        # Not as an argument, which every user of the host can read.
+        # The URL may hold a password, and every user of the host can read a process's arguments.
         self._child = ChildProcess(command, {redis_url.VARIABLE: self._connect_url})
 
     def close(self) -> None:
-        """Stop the child and let go of the embedded server."""
+        """Stop the child and close the embedded server."""
         child, self._child = self._child, None
         if child is not None:
             child.stop()

@@ -1,4 +1,4 @@
-"""The operations of a client that talks to the shards itself."""
+"""The operations of a client that calls the shards directly."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta

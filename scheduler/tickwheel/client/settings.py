@@ -1,4 +1,4 @@
-"""The settings of a client, validated before anything is opened."""
+"""The settings of a client, validated before the client opens a connection or starts a process."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -44,7 +44,7 @@ class ClientSettings:
         drive: bool | None,
         timeout: timedelta | None,
     ) -> Self:
-        """Return the settings for a client's arguments. Raises InvalidArgument for the first wrong one."""
+        """Return the settings for a client's arguments. Raises InvalidArgument for the first wrong argument."""
         namespace = validation.plain_name("namespace", namespace)
         if url is not None:
             _check_url(url)
@@ -62,22 +62,22 @@ class ClientSettings:
 
     @property
     def is_service(self) -> bool:
-        """Whether the client talks to the gRPC service, and not to Redis itself."""
+        """Whether the client calls the gRPC service instead of Redis."""
         return self.url is not None and grpc_url.is_grpc_url(self.url)
 
     @property
     def answer_s(self) -> float:
-        """Seconds that a server may take for one answer: the whole call's, or more while WAIT counts replicas."""
+        """Seconds that a server may take for one answer: the timeout of a call, or more if calls WAIT for replicas."""
         return max(self.timeout_s, REPLICA_ANSWER_S) if self.durability.replicas else self.timeout_s
 
     @property
     def display_url(self) -> str:
-        """The server as logs and errors name it, without a password."""
+        """The server's name in logs and errors, without a password."""
         return f"the embedded server in {self.data_dir}" if self.url is None else redis_url.redact(self.url)
 
     @property
     def election_lock(self) -> Path:
-        """The lock file by which one event process on this host is elected; each shard adds its number."""
+        """The lock file that elects one event process on this host. The lock file of a shard adds the shard number."""
         if self.data_dir is not None:
             return self.data_dir / f"event-process-{self.namespace}.lock"
         return redis_url.default_lock(self.url or "", self.namespace)
@@ -108,6 +108,8 @@ def _check_data_dir(url: str | None, data_dir: object) -> None:
 
 def _check_grpc(durability: str | None, drive: bool | None) -> None:
     if durability is not None:
-        raise InvalidArgument("durability is the server's to give, by `tickwheel serve --durability`: leave it out")
+        raise InvalidArgument(
+            "with a grpc:// url, the service decides the durability (`tickwheel serve --durability`): leave it out"
+        )
     if drive:
-        raise InvalidArgument("with a grpc:// url the event process is the server's: leave drive out")
+        raise InvalidArgument("a client with a grpc:// url cannot run the event process: leave drive out")

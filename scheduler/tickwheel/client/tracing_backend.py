@@ -1,4 +1,4 @@
-"""Spans around the operations of a backend that move messages. Import it only while tracing is on."""
+"""Spans around the operations of a backend that move messages. Import this module only while tracing is on."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ M = TypeVar("M", bound=LeasedMessage)
 
 
 class TracingBackend:
-    """A backend whose plans open spans. Operations that move no messages are those of the backend inside."""
+    """Wraps a backend: plans that move messages open spans. All other operations pass through."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -24,13 +24,13 @@ class TracingBackend:
         return getattr(self._backend, name)
 
     def enqueue_many(self, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
-        """The messages carry the context of the span."""
+        """Enqueue in a span. The messages carry the context of the span."""
         if not isinstance(messages, Iterable):
             return self._backend.enqueue_many(queue, messages)
         return self._enqueue_many(queue, messages)
 
     def dequeue(self, queue: str, *args: Any) -> Plan[list[M]]:
-        """A call that returns messages has a span, linked to the spans that enqueued them."""
+        """Dequeue, and record a span if the call returns messages, linked to the spans that enqueued them."""
         return _with_receive_span(self._backend.dequeue(queue, *args), queue)
 
     def complete(self, messages: Sequence[LeasedMessage], *args: Any) -> Plan[None]:

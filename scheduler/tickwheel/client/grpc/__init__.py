@@ -1,1 +1,16 @@
-"""The client's side of the gRPC service: the operations as calls, and the two layers that carry them."""
+"""The client side of the gRPC service: operations as RPCs, and the executors that send them.
+
+A client with a ``grpc://`` or ``grpcs://`` URL needs no access to Redis. Each call is retried until the client's
+timeout, and takes effect once: an RPC that is not idempotent by id or token carries a request id of a client session.
+This package needs the extra `grpc`; only `channel.py` may be imported without it. Conversions between values and
+protobuf messages are in `tickwheel.rpc`, which the service shares.
+
+    channel.py            opens the channel and creates backend and executors; imports grpc on demand
+    grpc_backend.py       GrpcBackend: operations as plans of RPCs
+    request_chunks.py     cuts messages and leases into requests of bounded size
+    blocking_executor.py  GrpcExecutor: runs plans for any thread
+    asyncio_executor.py   AsyncGrpcExecutor: runs plans in one event loop
+    call_retry.py         CallRetry: time limits, back-off and errors of one call
+    dequeue_batcher.py    DequeueBatcher: concurrent polls of one event loop in one RPC
+    handshake_probe.py    HandshakeProbe: detects TLS errors that a retry cannot fix
+"""

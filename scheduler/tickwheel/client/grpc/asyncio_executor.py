@@ -1,4 +1,4 @@
-"""Plans of calls of the service carried out on a channel of an event loop."""
+"""Runs plans of RPCs in one event loop."""
 
 import asyncio
 from contextlib import suppress
@@ -17,10 +17,11 @@ from tickwheel.runtime.event_loop import run_in_thread, wrong_loop_error
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.process_guard import ProcessGuard
 
-# A process has one poller of grpc for all its event loops. What it has yet to say of calls that were cancelled goes to
-# their loop, and where that has ended an error goes into the log of another: of 1,000 calls it said all within 50 ms.
+# grpc has one poller thread for all event loops of a process. It reports the end of cancelled calls to their event
+# loop. If this loop has ended, grpc logs an error in another loop. So `close` waits for these last reports: for 1,000
+# cancelled calls they took less than 50 ms.
 _LAST_EVENTS_S: Final = 0.1
-# So long a client that is closed waits for what its cancelled polls bring, to give it back.
+# How long `close` waits for the answers to cancelled polls, to release the messages in them.
 _RELEASE_TIMEOUT_S: Final = 2.0
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class AsyncGrpcExecutor:
-    """Runs plans on one channel, in the event loop that made it."""
+    """Runs plans on one channel, in the event loop that created the executor."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class AsyncGrpcExecutor:
         handshake: HandshakeProbe,
         metadata: Metadata = (),
     ) -> None:
-        """``seconds`` is how long a call is tried; ``metadata`` goes with each."""
+        """``seconds`` is how long a call is retried. Every call carries ``metadata``."""
         self._channel = channel
         self._display_url = display_url
         self._seconds = seconds
@@ -54,16 +55,16 @@ class AsyncGrpcExecutor:
         self._dequeue_batcher = DequeueBatcher(channel, metadata)
         self._loop = asyncio.get_running_loop()
         self._closing = asyncio.Event()
-        # Calls that were cancelled, or are under way.
+        # Calls in flight, and calls that were cancelled.
         self._open_calls = 0
 
     @property
     def owned_by_this_process(self) -> bool:
-        """Whether this process opened it, and was not forked from the one that did."""
+        """Whether this process created the executor; False in a process forked from that one."""
         return self._process_guard.owned_by_this_process
 
     async def run(self, plan: Plan[T]) -> T:
-        """Carry a plan out, step by step. Raises TickwheelError in another event loop than the client's."""
+        """Run a plan and return its result. Raises TickwheelError in another event loop than the client's."""
         if asyncio.get_running_loop() is not self._loop:
             self._process_guard.check()
             raise wrong_loop_error(self._display_url)
@@ -100,14 +101,14 @@ class AsyncGrpcExecutor:
                     raise permanent_error from None
                 pause = retry.backoff_or_raise(failed)
             except grpc.aio.UsageError:
-                # Closed before the polls of this turn were sent.
+                # The channel was closed before the batcher sent the polls of this turn of the event loop.
                 self._open_calls -= 1
                 self._process_guard.check()
                 raise
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is not None and not task.cancelling():
-                    # Of the call, by the channel that is closed: not of the task that made it.
+                    # Closing the channel has cancelled the call; nobody has cancelled this task.
                     self._process_guard.check(sent=True)
                 raise
             with suppress(TimeoutError):
@@ -116,7 +117,7 @@ class AsyncGrpcExecutor:
             self._process_guard.check(sent=True)
 
     async def close(self) -> None:
-        """Close the channel, and end every call."""
+        """Close the channel and end every call."""
         self._process_guard.close()
         if not self._process_guard.owned_by_this_process or self._loop.is_closed():
             return

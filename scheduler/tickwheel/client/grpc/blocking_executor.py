@@ -1,4 +1,4 @@
-"""Plans of calls of the service carried out on a blocking channel, by any threads."""
+"""Runs plans of RPCs on a blocking channel, for any thread."""
 
 import threading
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class GrpcExecutor:
-    """Runs plans on one channel."""
+    """Runs plans on one channel. Thread-safe."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class GrpcExecutor:
         handshake: HandshakeProbe,
         metadata: Metadata = (),
     ) -> None:
-        """``seconds`` is how long a call is tried; ``metadata`` goes with each."""
+        """``seconds`` is how long a call is retried. Every call carries ``metadata``."""
         self._channel = channel
         self._display_url = display_url
         self._seconds = seconds
@@ -46,7 +46,7 @@ class GrpcExecutor:
         self._closing = threading.Event()
 
     def run(self, plan: Plan[T]) -> T:
-        """Carry a plan out, step by step."""
+        """Run a plan and return its result."""
         plan_run = PlanRun(plan)
         while (step := plan_run.next_step()) is not None:
             try:
@@ -86,7 +86,7 @@ class GrpcExecutor:
             self._process_guard.check(sent=True)
 
     def close(self) -> None:
-        """Close the channel, and end every call."""
+        """Close the channel and end every call."""
         self._process_guard.close()
         if not self._process_guard.owned_by_this_process:
             return

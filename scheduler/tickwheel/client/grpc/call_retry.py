@@ -1,4 +1,4 @@
-"""One call of the service, until it is answered: how long an attempt may take, and what its failure means. No I/O."""
+"""The attempts of one RPC: the time limit of each attempt, and the meaning of its failure. No I/O."""
 
 import time
 from dataclasses import dataclass, field
@@ -16,28 +16,27 @@ from tickwheel.rpc.status import error_from_status
 from tickwheel.runtime.backoff import exponential, full_jitter
 from tickwheel.runtime.log_throttle import LogThrottle
 
-# What a server, or what stands before it, says of a call that may be sent again as it is: it did not come through.
+# Status codes, of the service or of a proxy in between, after which the same call may be sent again.
 _RETRYABLE: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
-# What the client library says where there was no connection to send anything on. Whatever else it says, the call may
-# have been sent.
+# Error texts of the grpc library if there was no connection. After any other error, the call may have been sent.
 _NOT_SENT: Final = ("failed to connect to all addresses", "DNS resolution failed")
 
-# What the server's library says where more calls are under way than it takes, and after how long it is asked again.
+# Error text of the service's grpc library if too many calls are in flight, and the wait before the next attempt.
 _TOO_MANY: Final = "Concurrent RPC limit exceeded"
 _TOO_MANY_MS: Final = 1_000
 
-# An attempt that is made has this long at least.
+# The minimum time limit of an attempt.
 _MIN_ATTEMPT_S: Final = 0.01
 
 
 class AttemptFailed(Exception):
-    """An attempt that came to nothing; the text says why."""
+    """An attempt failed and may be repeated."""
 
 
 @dataclass(slots=True)
 class CallRetry:
-    """The attempts of one call. ``seconds`` is how long it is tried beyond what it waits for by itself."""
+    """The attempts of one call. ``seconds`` is how long the call is retried, in addition to the wait it asks for."""
 
     call: RpcCall
     display_url: str
@@ -60,24 +59,27 @@ class CallRetry:
         return METHODS[self.call.method].path
 
     def attempt_s(self) -> float:
-        """How long the next attempt may take. One that waits is shortened to what is left of its time."""
+        """Return the time limit of the next attempt. Shortens the wait of a waiting call to its remaining time."""
         now = time.monotonic()
         if self.call.until is not None:
             self.call.request.wait_ms = round(1000 * max(self.call.until - now, 0))
         return max(self._until - now, _MIN_ATTEMPT_S)
 
     def backoff_or_raise(self, failed: Any) -> float:
-        """Seconds before the next attempt. Raises what the service refused the call with, or Unavailable at the end."""
+        """Return the seconds to wait before the next attempt.
+
+        Raises the error with which the service refused the call, or Unavailable if the time is up.
+        """
         if self.call.method == "Dequeue":
             self.call.request.first_attempt = False
         error = error_from_status(failed)
         if isinstance(error, Unavailable):
-            # The server has tried for as long as it does, and this client's time is its own.
+            # The service has used up its own timeout for the call. This client's timeout may be longer.
             self._sent = self._sent or error.may_have_happened
             return self._attempts.backoff_or_raise(error, self._sent)
         code, details = failed.code(), failed.details()
         if error is None and code is grpc.StatusCode.RESOURCE_EXHAUSTED and str(details).startswith(_TOO_MANY):
-            error = LimitExceeded(f"{self.display_url} has all the calls that it takes: {details}", _TOO_MANY_MS)
+            error = LimitExceeded(f"{self.display_url} has too many calls in flight: {details}", _TOO_MANY_MS)
         if isinstance(error, LimitExceeded):
             return self._postpone(error)
         if error is not None:
@@ -91,7 +93,7 @@ class CallRetry:
         return self._attempts.backoff_or_raise(AttemptFailed(f"{code.name}: {details}"), self._sent)
 
     def should_probe(self, failed: Any) -> bool:
-        """Whether `HandshakeProbe.probe_tls` may tell why the attempt failed."""
+        """Return whether `HandshakeProbe.probe_tls` could find out why the attempt failed."""
         return not self._sent and self.handshake.should_probe(str(failed.details()))
 
     def record_success(self) -> None:
@@ -99,26 +101,29 @@ class CallRetry:
         self.handshake.record_success()
 
     def _postpone(self, error: LimitExceeded) -> float:
-        """Seconds until the service may take the call. Raises what it said where that is too late for this one.
+        """Return the seconds to wait before a throttled call is sent again. Raises the error if the time is up by then.
 
-        Of many calls that are put off, each comes at a time of its own, and later each time.
+        The wait has an exponential, random part, so that many throttled calls do not return at the same time.
         """
         self._refusals += 1
         pause = error.retry_after_ms / 1000 + full_jitter(exponential(0.02, 1.0, self._refusals))
         if time.monotonic() + pause >= self._until:
             raise error from None
-        level = self.log_throttle.level(f"put off: {error}")
-        log.log(level, "put off by %s: %s; again in %.3f s", first_node_only(self.display_url), error, pause)
+        level = self.log_throttle.level(f"throttled: {error}")
+        log.log(level, "throttled by %s: %s; retrying in %.3f s", first_node_only(self.display_url), error, pause)
         return pause
 
 
 def foreign_status_error(display_url: str, code: grpc.StatusCode, details: str | None) -> TickwheelError:
-    """The error of a status that this product does not give: another service is there, or something in between."""
-    return TickwheelError(f"{display_url} answers {code.name}: {details}")
+    """Return the error for a status that no Tickwheel service returns: it comes from another service or a proxy."""
+    return TickwheelError(
+        f"{display_url} returned the status {code.name}: {details}; check that the url leads to a Tickwheel service"
+    )
 
 
 def not_supported_error(display_url: str) -> TickwheelError:
-    """The error of what is no operation of the service: it looks at keys, or deletes them."""
+    """Return the error for a plan that reads or deletes keys, which is not an operation of the service."""
     return TickwheelError(
-        f"{display_url} does not do that for its clients: it needs the url of the server that keeps messages"
+        f"{display_url} is a gRPC service, which does not offer this operation: use the url of the Redis or Valkey"
+        " server"
     )

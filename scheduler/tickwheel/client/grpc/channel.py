@@ -1,4 +1,4 @@
-"""What a client of a grpc:// URL is made of. Needs the extra `grpc`."""
+"""The channel, the backend and the executors of a client with a grpc:// URL. Needs the extra `grpc`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 Metadata = tuple[tuple[str, str], ...]
 
-# An answer may hold 1,000 payloads; a connection that is dead is noticed while a call waits. `CallRetry` tries again,
-# and says so in the request: the library does not. A service that is back is found within a second or so, and at
-# another address of its name within 5: by itself the library waits up to two minutes, and leases end meanwhile.
+# Receive size: an answer may hold 1,000 payloads. Keepalive: detects a dead connection while a call waits. Retries:
+# `CallRetry` does them, because it must mark the request as a retry. Reconnect back-off: a restarted service is found
+# within about 1 s, and a service whose name has a new address within 5 s. The library's default waits up to two
+# minutes, in which leases would end.
 _OPTIONS = [
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -31,7 +32,7 @@ _OPTIONS = [
 
 
 def blocking_executor(settings: ClientSettings) -> "GrpcExecutor":
-    """Return an executor for any threads. Raises InvalidArgument if a file of the URL cannot be read."""
+    """Return a thread-safe executor. Raises InvalidArgument if a file of the URL cannot be read."""
     grpc = _import_grpc()
     from tickwheel.client.grpc.blocking_executor import GrpcExecutor
 
@@ -39,7 +40,7 @@ def blocking_executor(settings: ClientSettings) -> "GrpcExecutor":
 
 
 def asyncio_executor(settings: ClientSettings) -> "AsyncGrpcExecutor":
-    """Return an executor for the running event loop. Raises as `blocking_executor`."""
+    """Return an executor for the running event loop. Raises InvalidArgument as `blocking_executor` does."""
     grpc = _import_grpc()
     from tickwheel.client.grpc.asyncio_executor import AsyncGrpcExecutor
 
@@ -47,7 +48,7 @@ def asyncio_executor(settings: ClientSettings) -> "AsyncGrpcExecutor":
 
 
 def create_backend(context: NamespaceContext) -> Backend:
-    """What is asked of the server."""
+    """Return the backend. Raises InvalidArgument if the extra `grpc` is not installed."""
     _import_grpc()
     from tickwheel.client.grpc.grpc_backend import GrpcBackend
 
@@ -55,7 +56,7 @@ def create_backend(context: NamespaceContext) -> Backend:
 
 
 def _connection(settings: ClientSettings, channels: Any) -> tuple[Any, str, float, HandshakeProbe, Metadata]:
-    """Return a channel of `grpc` or `grpc.aio`, and what else both executors are made with."""
+    """Return a channel of `grpc` or `grpc.aio`, and the other arguments of both executors."""
     url = GrpcUrl.parse(settings.url or "")
     if url.encrypted:
         files = (url.read("tls_ca"), url.read("tls_key"), url.read("tls_cert"))

@@ -1,6 +1,7 @@
-"""Dequeue calls that do not wait, made at once by the tasks of one event loop: they go to the service in one call.
+"""Combines the polls of one event loop into one RPC. A poll is a dequeue call that does not wait.
 
-So a host whose idle workers ask again and again costs the service a fraction of what their single calls would.
+Polls that tasks start in the same turn of the event loop go to the service in one DequeueBatch call. A host with many
+idle workers then costs the service a fraction of the single calls.
 """
 
 import asyncio
@@ -20,10 +21,10 @@ _Poll = tuple[calls.DequeueRequest, "asyncio.Future[calls.DequeueResponse | None
 
 
 class DequeueBatcher:
-    """Of one channel and its event loop."""
+    """The polls of one channel and its event loop."""
 
     def __init__(self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]) -> None:
-        """``metadata`` goes with each call."""
+        """Every call carries ``metadata``."""
         batch, release = METHODS["DequeueBatch"], METHODS["Release"]
         self._batch: Callable[..., Any] = channel.unary_stream(
             batch.path, batch.request.SerializeToString, batch.response.FromString
@@ -35,11 +36,11 @@ class DequeueBatcher:
         self._pending: list[_Poll] = []
         self._waiting: set[asyncio.Future[calls.DequeueResponse | None]] = set()
         self._in_flight: set[asyncio.Task[None]] = set()
-        # An older service is asked one by one.
+        # False after an older service has rejected DequeueBatch. Polls are then sent one by one.
         self._is_supported = True
 
     def can_batch(self, step: RpcCall) -> bool:
-        """Whether the call may be one of many. Where there are spans, each call has its own."""
+        """Return whether the call may be part of a batch. With tracing on, each call is sent alone, in its own span."""
         return (
             step.method == "Dequeue"
             and step.until is None
@@ -49,13 +50,14 @@ class DequeueBatcher:
         )
 
     async def submit(self, request: calls.DequeueRequest, seconds: float) -> calls.DequeueResponse | None:
-        """Its answer; None where it is to be sent by itself. Raises as a call of the channel does.
+        """Send a poll with those of other tasks and return its answer, or None if the caller must send it alone.
 
-        A request that was sent in vain is no first attempt any more, and says so.
+        Raises as a call of the channel does. Clears ``first_attempt`` of a request that was sent in a batch, so that
+        the service treats a later copy as a retry.
         """
         loop = asyncio.get_running_loop()
         if not self._pending:
-            # After the other tasks that are ready now.
+            # Flush after all tasks that are ready in this turn have submitted their polls.
             loop.call_soon(self._flush, seconds)
         answer: asyncio.Future[calls.DequeueResponse | None] = loop.create_future()
         self._pending.append((request, answer))
@@ -64,7 +66,7 @@ class DequeueBatcher:
             return await answer
         except asyncio.CancelledError:
             if not answer.cancelled() and answer.exception() is None and (response := answer.result()) is not None:
-                # Cancelled between the answer and its turn.
+                # The task was cancelled after the answer arrived, and before the task ran again.
                 self._release_unclaimed(request, response, seconds)
             raise
         finally:
@@ -72,11 +74,11 @@ class DequeueBatcher:
 
     @property
     def has_calls_in_flight(self) -> bool:
-        """Whether a call has not ended."""
+        """Whether a batch, or a release of unclaimed messages, has not ended."""
         return bool(self._in_flight)
 
     async def close(self, seconds: float) -> None:
-        """Cancel who waits, and wait, so long at most, for the end of their calls: what they bring is given back."""
+        """Cancel all polls, and wait up to ``seconds`` for their answers, to release the messages in them."""
         for answer in self._waiting:
             answer.cancel()
         until = asyncio.get_running_loop().time() + seconds
@@ -107,17 +109,18 @@ class DequeueBatcher:
                 for item in response.answers:
                     self._deliver(*remaining.pop(item.place), item.response, seconds)
         except Exception as failed:
-            # Whatever it is, those who wait hear of it.
+            # Every kind of failure must reach the waiting polls.
             code = failed.code() if isinstance(failed, grpc.aio.AioRpcError) else None
             if code is grpc.StatusCode.UNIMPLEMENTED:
                 self._is_supported = False
-            # All others have been answered: those whom it is about ask by themselves, and are told.
+            # A token may lack the permission for one of the queues. The service has answered the polls of all other
+            # queues; the remaining ones are sent alone, and each receives its own error.
             elif code is not grpc.StatusCode.PERMISSION_DENIED:
                 for _, answer in remaining.values():
                     if not answer.done():
                         answer.set_exception(failed)
         except asyncio.CancelledError:
-            # The channel is closed, or the event loop ends.
+            # The channel was closed, or the event loop ends.
             for _, answer in remaining.values():
                 answer.cancel()
             raise
@@ -140,7 +143,7 @@ class DequeueBatcher:
     def _release_unclaimed(
         self, request: calls.DequeueRequest, response: calls.DequeueResponse, seconds: float
     ) -> None:
-        """Who asked was cancelled meanwhile."""
+        """Release the messages of an answer whose task was cancelled."""
         if response.deliveries:
             self._start(self._release_messages(request, response, seconds))
 
@@ -149,13 +152,13 @@ class DequeueBatcher:
     ) -> None:
         leases = [delivery.lease for delivery in response.deliveries]
         release_request = calls.ReleaseRequest(namespace=request.namespace, queue=request.queue, leases=leases)
-        # Else they come back when their leases end.
+        # If the release fails, the messages are delivered again after their leases end.
         with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
             await self._release(release_request, timeout=seconds, metadata=self._metadata)
 
 
 def _chunks(polls: list[_Poll]) -> Iterator[list[_Poll]]:
-    """As many as may go in one call."""
+    """Cut polls into chunks that fit into one DequeueBatch call."""
     chunk: list[_Poll] = []
     wanted = 0
     for poll in polls:

@@ -1,6 +1,7 @@
-"""The operations of a client that asks a server of this product: each a plan of calls of the service.
+"""The operations of a client of the gRPC service: each is a plan of RPCs.
 
-What can be checked without a queue's configuration is checked here, as a direct client does, before anything is sent.
+Arguments are checked before a request is sent, as in `RedisBackend`, if the check needs no queue configuration. The
+service checks the others.
 """
 
 import time
@@ -55,7 +56,7 @@ class MessagePager:
         self.ended = False
 
     def next(self) -> Plan[list[MessageView]]:
-        """The next page; it may be empty before the end."""
+        """Return a plan for the next page; see `backend.MessagePager`."""
         page = yield RpcCall("ListMessages", self._request)
         self._request.page_token = page.next_page_token
         self.ended = not page.next_page_token
@@ -63,7 +64,7 @@ class MessagePager:
 
 
 class GrpcBackend:
-    """See `Backend`. Of the core only the namespace and the slots are used."""
+    """See `Backend`. Uses only the namespace, the shards and the sessions of the context."""
 
     def __init__(self, context: NamespaceContext) -> None:
         self._context = context
@@ -300,7 +301,10 @@ class GrpcBackend:
         return {**self._queue_fields(queue), "id": id_, "exclusive_value": _encode_exclusive_value(exclusive_value)}
 
     def _call_once(self, method: str, request: Any, until: float | None = None) -> Plan[Any]:
-        """A call that is done once however often it is sent: under the next sequence of a slot, if it names none."""
+        """Call a method that takes effect once, even if it is sent several times.
+
+        A request without a request id gets the next sequence of a client session.
+        """
         if request.request_id:
             return (yield RpcCall(method, request, until))
         with self._context.sessions.borrow() as session:

@@ -1,7 +1,8 @@
-"""Why a client and a service get no further than hello, where that can be known: to try again would not help then.
+"""Detects connection errors that a retry cannot fix: TLS on one side only, or a rejected certificate.
 
-The library tells of a certificate that the client refuses. Where the other side has hung up without a word, it is asked
-once more, without the library, whether it speaks TLS: a server that is starting again does not answer that.
+If the client rejects a certificate, the grpc library reports the reason. If the other side closes the connection
+without a reason, the probe opens a TLS connection without the library. A service that is restarting does not accept
+this connection, so a restart is not mistaken for a TLS error.
 """
 
 import socket
@@ -13,31 +14,31 @@ from tickwheel.errors import HandshakeFailed
 from tickwheel.rpc.url import GrpcUrl
 
 _PROBE_TIMEOUT_S: Final = 2.0
-# Before it is asked again.
+# The minimum time between two probes.
 _PAUSE_S: Final = 2.0
 _CONNECT_FAILED: Final = "failed to connect to all addresses"
 _HUNG_UP: Final = ("Socket closed", "reset by peer")
-# What the library says, and what is to do.
+# Part of the library's error, and the text that explains it: {0} is the library's reason, {host} the host of the URL.
 _TLS_FAILURES: Final = (
     (
         "CERTIFICATE_VERIFY_FAILED: ",
-        "this client does not trust the certificate that is shown there ({0}): tls_ca in the url names the file of the"
-        " authorities to trust",
+        "this client does not trust the server's certificate ({0}): set tls_ca in the url to the file of the"
+        " certificate authority to trust",
     ),
     (
         "Hostname Verification Check failed",
-        "the certificate that is shown there is not for {host}: the host in the url must be one that it names",
+        "the server's certificate is not valid for {host}: use a host that the certificate names",
     ),
     (
         "is not in peer certificate",
-        "the certificate that is shown there is not for {host}: the host in the url must be one that it names",
+        "the server's certificate is not valid for {host}: use a host that the certificate names",
     ),
-    ("WRONG_VERSION_NUMBER", "nobody speaks TLS there: if that is as it should be, the url is grpc://, not grpcs://"),
+    ("WRONG_VERSION_NUMBER", "the server does not use TLS: if this is intended, use grpc:// instead of grpcs://"),
 )
 
 
 class HandshakeProbe:
-    """Of one client."""
+    """The probe of one client."""
 
     def __init__(self, url: GrpcUrl, display_url: str) -> None:
         self._url = url
@@ -46,7 +47,7 @@ class HandshakeProbe:
         self._probed_at = -_PAUSE_S
 
     def should_probe(self, details: str) -> bool:
-        """Whether `probe_tls` may find out more than the library says. Now and then: it takes a connection."""
+        """Return whether `probe_tls` could find the reason for the library's error. True at most once every 2 s."""
         hung_up = details.startswith(_CONNECT_FAILED) and any(part in details for part in _HUNG_UP)
         if self._answered or not hung_up or time.monotonic() - self._probed_at < _PAUSE_S:
             return False
@@ -54,11 +55,11 @@ class HandshakeProbe:
         return True
 
     def record_success(self) -> None:
-        """A call was: from now on whoever hangs up is a server that ends."""
+        """Record an answered call. From now on, a closed connection means that the service stops, not a TLS error."""
         self._answered = True
 
     def permanent_error(self, details: str) -> HandshakeFailed | None:
-        """The error of what the library says of an attempt, where it can be known to be for good."""
+        """Return the error if the library's error text names a reason that a retry cannot fix, else None."""
         if not details.startswith(_CONNECT_FAILED):
             return None
         for part, means in _TLS_FAILURES:
@@ -69,10 +70,10 @@ class HandshakeProbe:
         return None
 
     def probe_tls(self) -> HandshakeFailed | None:
-        """Whether it is about TLS that the other side hangs up. Blocks, for up to 2 s."""
+        """Open a TLS connection, and return an error if TLS is why the service closes connections. Blocks up to 2 s."""
         host, _, port = self._url.target.rpartition(":")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # Nothing is sent that is secret.
+        # The probe sends no secret, so it need not check the certificate.
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.set_alpn_protocols(["h2"])
         try:
@@ -83,24 +84,28 @@ class HandshakeProbe:
                 context.wrap_socket(plain, server_hostname=host.strip("[]")) as encrypted,
             ):
                 if not self._url.encrypted:
-                    return self._error("TLS is spoken there: the url is grpcs://, not grpc://")
+                    return self._error("the server uses TLS: use grpcs:// instead of grpc://")
                 hung_up = _is_closed_by_peer(encrypted)
         except (OSError, ValueError):
             return None
         if not hung_up:
             return None
         return self._error(
-            "the connection is ended after the certificates: a client's own is asked for there, and "
-            + ("the one of tls_cert is refused" if self._url.tls_cert else "tls_cert and tls_key in the url give it")
+            "the server requires a client certificate, and "
+            + (
+                "rejects the one in tls_cert: use a certificate of an authority that the server trusts"
+                if self._url.tls_cert
+                else "the url has none: set tls_cert and tls_key"
+            )
         )
 
     def _error(self, text: str) -> HandshakeFailed:
-        return HandshakeFailed(f"{self._display_url} cannot be talked to: {text}; nothing was sent")
+        return HandshakeFailed(f"no connection to {self._display_url}: {text}; nothing was sent")
 
 
 def _is_closed_by_peer(encrypted: ssl.SSLSocket) -> bool:
     try:
-        # A server speaks first: its settings.
+        # An HTTP/2 server sends its settings first.
         return encrypted.recv(1) == b""
     except ssl.SSLError:
         return True

@@ -1,4 +1,4 @@
-"""What goes into one call of the service: so many messages, of so many bytes."""
+"""Messages and leases in chunks that fit into one RPC."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, repeat
@@ -10,13 +10,16 @@ from tickwheel.rpc import message_conversion
 from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.v1 import message_pb2 as messages
 
-# Of messages to enqueue, of their bytes, and of leases or ids; a server takes no request beyond 4 MiB.
+# Items of one request: messages to enqueue, leases or ids; and bytes of messages. The service's limit is 4 MiB.
 BATCH_MESSAGES: Final = 1_000
 _BATCH_BYTES: Final = 3 * 1024 * 1024
 
 
 def chunk_new_messages(new_messages: Iterable[NewMessage]) -> Iterator[list[messages.NewMessage]]:
-    """As many as fit into one call. Raises InvalidArgument for one that is wrong, before its part is there."""
+    """Cut messages into chunks that fit into one request.
+
+    Raises InvalidArgument for an invalid message, before it yields the chunk with this message.
+    """
     chunk: list[messages.NewMessage] = []
     size = 0
     for new in new_messages:
@@ -35,7 +38,7 @@ def chunk_new_messages(new_messages: Iterable[NewMessage]) -> Iterator[list[mess
 def chunk_leases(
     leased_messages: Sequence[LeasedMessage], results: Sequence[bytes | None] | None = None
 ) -> Iterator[tuple[str, list[tuple[LeasedMessage, bytes | None]]]]:
-    """A queue, and as many of its messages, each with its result, as fit into one call."""
+    """Yield a queue and a chunk of its messages, each with its result, for each request."""
     pairs = zip(leased_messages, repeat(None) if results is None else results, strict=False)
     for queue, group in groupby(pairs, lambda item: item[0].queue):
         for chunk in iter_chunks(list(group), BATCH_MESSAGES):
