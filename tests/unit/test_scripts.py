@@ -105,7 +105,11 @@ def test_the_table_of_script_errors_has_the_codes_that_scripts_raise() -> None:
 @pytest.mark.parametrize(
     ("reply", "kind", "text"),
     [
-        ("BLOCKED the queue is blocked", QueueBlocked, "queue 'q': the queue is blocked; `unblock` it to go on"),
+        (
+            "BLOCKED the queue is blocked",
+            QueueBlocked,
+            "queue 'q': the queue is blocked; `unblock` the queue to continue",
+        ),
         ("TOOFAR 3", InvalidArgument, "due must be within 1825 days from now, by the clock of the shard's server"),
         ("TOOMANYQUEUES a namespace has at most 9", TickwheelError, "a namespace has at most 9"),
         ("CORRUPT slot 2:1 holds", TickwheelError, "queue 'q': CORRUPT slot 2:1 holds"),
@@ -123,7 +127,7 @@ def test_the_numbers_of_a_script_error_are_attributes_of_its_exception() -> None
     error = ScriptError("OUTBOXFULL 12345 1024").to_tickwheel_error("queue 'q'")
     assert isinstance(error, OutboxFull)
     assert (error.size, error.limit) == (12_345, 1_024)
-    assert str(error).startswith("queue 'q': enqueue, reschedule and redrive are refused: 12,345 bytes of events")
+    assert str(error).startswith("queue 'q': the outbox is full: 12,345 bytes of events are not yet relayed")
 
     fenced = ScriptError("FENCED 17 the shard is held by epoch 18").to_tickwheel_error("shard 0")
     assert isinstance(fenced, Fenced)

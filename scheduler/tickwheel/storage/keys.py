@@ -1,7 +1,8 @@
-"""The names of all Redis keys: one attribute a key, nothing else in the code spells one.
+"""The names of all Redis keys. No other module spells a key.
 
-Every key of shard 3 starts `<namespace>:{3}:`, so a shard lives in one Cluster slot. Names of queues and namespaces
-may hold letters, digits, `.`, `_` and `-` only (`model/validation.py`), so no name can move a key to another slot.
+Every key of shard 3 starts with `<namespace>:{3}:`, so all keys of a shard are in one hash slot of a Redis Cluster.
+Names of queues and namespaces contain only letters, digits, `.`, `_` and `-` (`model/validation.py`), so no name can
+move a key to another hash slot.
 """
 
 from functools import lru_cache
@@ -23,41 +24,45 @@ QUEUE_KEYS = (
 
 
 def shard_prefix(namespace: str, shard: int) -> str:
+    """Return the prefix of every key of the shard."""
     return f"{namespace}:{{{shard}}}:"
 
 
 @lru_cache(maxsize=65_536)
 def shard_key(namespace: str, shard: int, name: str) -> str:
-    """A key that the shard has once: one of SHARD_KEYS. `adopted` is a channel, not a key."""
+    """Return the name of a key that exists once in each shard: one of SHARD_KEYS. `adopted` is a channel, not a key."""
     return shard_prefix(namespace, shard) + name
 
 
 @lru_cache(maxsize=65_536)
 def queue_key(namespace: str, shard: int, queue: str, name: str) -> str:
-    """A key that the shard has once per queue: one of QUEUE_KEYS. `wake` is a channel, not a key."""
+    """Return the name of a key of one queue on one shard: one of QUEUE_KEYS. `wake` is a channel, not a key."""
     return f"{shard_prefix(namespace, shard)}q:{queue}:{name}"
 
 
 def slot_key(namespace: str, shard: int, level: int, number: int) -> str:
-    """The list of timers of slot `number` of `level` of the wheel."""
+    """Return the key of the list of timers in slot `number` of `level` of the wheel."""
     return f"{shard_prefix(namespace, shard)}w{level}:{number}"
 
 
 def session_key(namespace: str, shard: int, slot: str) -> str:
-    """The last sequence and answer of one client slot."""
+    """Return the key of the last sequence and answer of one client session."""
     return f"{shard_prefix(namespace, shard)}session:{slot}"
 
 
 def namespace_key(namespace: str) -> str:
-    """Home of what the namespace fixed once: number of shards, history, who may elect."""
+    """Return the key of the namespace's fixed values: number of shards, history, election.
+
+    This key, `queues_key` and `settings_key` are on the metadata shard, shard 0.
+    """
     return shard_prefix(namespace, 0) + "namespace"
 
 
 def queues_key(namespace: str) -> str:
-    """Home of every queue's configuration: name -> packed configuration."""
+    """Return the key of the configurations of all queues: name -> packed configuration."""
     return shard_prefix(namespace, 0) + "queues"
 
 
 def settings_key(namespace: str) -> str:
-    """Home of the namespace's settings: name -> value."""
+    """Return the key of the namespace's settings: name -> value."""
     return shard_prefix(namespace, 0) + "settings"

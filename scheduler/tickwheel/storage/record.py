@@ -1,6 +1,7 @@
-"""A message's record as bytes: the twin of `lua/_record.lua`, where the layout is described.
+"""A message's record as bytes. `lua/_record.lua` implements and describes the same layout.
 
-Also the names that tell messages apart within a queue, and the signatures that filters test first.
+The module also builds the name that identifies a message within its queue, and the signatures that filters test before
+they compare pairs.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ _U64 = Struct(">Q")
 
 
 class State(IntEnum):
-    """Where a message stands. GONE and the absent message are 0 in events."""
+    """The state of a message. In events, 0 stands for a message that does not exist."""
 
     INVISIBLE = 1
     PENDING = 2
@@ -34,13 +35,13 @@ class State(IntEnum):
 
     @property
     def label(self) -> str:
-        """The lower-case name, as counts, events and the CLI print it."""
+        """The lower-case name, as counts, events and the CLI print the state."""
         return self.name.lower()
 
 
 @dataclass(slots=True)
 class Record:
-    """A record taken apart; times in ms since 1970. ``until_ms``: Invisible, leased or kept until then."""
+    """A decoded record. Times are in ms since 1970. ``until_ms`` is the end of invisibility, lease or retention."""
 
     state: State
     flags: int
@@ -62,16 +63,17 @@ class Record:
 
     @property
     def explicit_deadline(self) -> bool:
+        """Whether the deadline was set by the caller. Otherwise the deadline equals the due time."""
         return bool(self.flags & EXPLICIT)
 
     @property
     def holds_exclusive_value(self) -> bool:
-        """Cancelled while Running, and its exclusive value not yet free."""
+        """Whether the message was cancelled while Running and still holds its exclusive value."""
         return bool(self.flags & HELD)
 
 
 def decode(record: bytes, body: bytes = b"") -> Record:
-    """Take a record apart; ``body`` is its entry in `bodies`, under `body_field`, if it has one."""
+    """Decode a record. ``body`` is the entry of the record in `bodies`, under `body_field`, if the record has one."""
     state, flags, version, attempts, u1, u2 = HEAD.unpack_from(record)
     at = HEAD.size
     token, worker, lease, max_attempts, error = b"", "", 0, 0, ""
@@ -104,13 +106,13 @@ def decode(record: bytes, body: bytes = b"") -> Record:
 
 
 def body_field(field: bytes, record: bytes) -> bytes:
-    """Where `bodies` has the payload of a record with BODY."""
+    """Return the field of `bodies` that stores the payload of a record with the flag BODY."""
     at = HEAD.size + FIXED.size - 12 + (17 + record[HEAD.size + 16] if record[1] & OWNED else 0)
     return field + record[at : at + 8]
 
 
 def encode(record: Record, indexed: frozenset[str] | None = None) -> tuple[bytes, bytes]:
-    """The record as the scripts write it, and its body; what `decode` takes apart. For tests and repair tools."""
+    """Return the record as the scripts write it, and its body: the inverse of `decode`. For tests and repair tools."""
     parts = [HEAD.pack(record.state, record.flags, record.version, record.attempts, *divmod(record.until_ms, 2**32))]
     if record.flags & OWNED:
         worker = record.worker.encode()
@@ -132,9 +134,10 @@ def encode(record: Record, indexed: frozenset[str] | None = None) -> tuple[bytes
 
 @lru_cache(maxsize=16_384)
 def pair(key: str, value: str) -> tuple[bytes, int]:
-    """A pair as records and indexes hold it, and its three bits of the 64-bit signature.
+    """Return a pair as records and indexes store it, and the three bits of the pair in the 64-bit signature.
 
-    The bits come from BLAKE2b of the pair, so that every language can make the same (a Bloom filter: Bloom, 1970).
+    The bits are taken from BLAKE2b of the pair, so every language can compute the same bits. The signature is a Bloom
+    filter (Bloom, 1970).
     """
     packed = _encode_pair(key, value)
     hashed = int.from_bytes(hashlib.blake2b(packed[2:], digest_size=3).digest())
@@ -148,14 +151,15 @@ def _encode_pair(key: str, value: str) -> bytes:
 
 
 def pairs_section(metadata: Mapping[str, str], indexed: frozenset[str] | None) -> bytes:
-    """Signature, number of indexed pairs, and pairs, the indexed ones first. ``indexed`` None: all but the trace's.
+    """Return signature, number of indexed pairs, and the pairs, indexed pairs first.
 
-    Sorted by key: the same pairs in another order are the same content.
+    If ``indexed`` is None, every pair is indexed except those of the trace context. Pairs are sorted by key, so the
+    same pairs in another order are the same content.
     """
     first, others, signature = [], [], 0
     for key, value in sorted(metadata.items()):
         if key in trace_context.KEYS:
-            # Hardly ever the same twice: nothing to cache.
+            # Trace contexts rarely repeat: `pair` would fill its cache with them.
             others.append(_encode_pair(key, value))
             continue
         packed, bits = pair(key, value)
@@ -169,7 +173,7 @@ def pairs_section(metadata: Mapping[str, str], indexed: frozenset[str] | None) -
 
 
 def encode_pairs(metadata: Mapping[str, str]) -> bytes:
-    """The pairs of a record or event; what `decode_pairs` takes apart."""
+    """Return the pairs as a record or event stores them: the inverse of `decode_pairs`."""
     return b"".join(
         _encode_pair(key, value) if key in trace_context.KEYS else pair(key, value)[0]
         for key, value in metadata.items()
@@ -177,7 +181,7 @@ def encode_pairs(metadata: Mapping[str, str]) -> bytes:
 
 
 def decode_pairs(blob: bytes) -> dict[str, str]:
-    """The pairs of a record or event."""
+    """Return the pairs of a record or event as a dict."""
     pairs = {}
     at = 0
     while at < len(blob):
@@ -189,7 +193,7 @@ def decode_pairs(blob: bytes) -> dict[str, str]:
 
 
 def encode_filters(filters: Mapping[str, str]) -> bytes:
-    """What dequeue and depth ask for: signature and pairs."""
+    """Return the filter argument of the scripts dequeue and depth: signature and pairs."""
     signature, packed = 0, []
     for key, value in filters.items():
         raw, bits = pair(key, value)
@@ -199,14 +203,17 @@ def encode_filters(filters: Mapping[str, str]) -> bytes:
 
 
 def name(id_: bytes, exclusive_value: bytes | None) -> bytes:
-    """What tells a message within its queue: its id, behind its exclusive value where the queue has such a key."""
+    """Return the name that identifies a message within its queue.
+
+    The name is the id. In an exclusive queue, the exclusive value precedes the id.
+    """
     if exclusive_value is None:
         return id_
     return _U16.pack(len(exclusive_value)) + exclusive_value + id_
 
 
 def split_name(name_: bytes, exclusive: bool) -> tuple[str, str | None]:
-    """The id and the exclusive value of a name."""
+    """Return the id and the exclusive value of a name. The value is None unless the queue is ``exclusive``."""
     if not exclusive:
         return name_.decode(), None
     end = 2 + _U16.unpack_from(name_)[0]

@@ -23,12 +23,12 @@ FENCED: Final = "FENCED"
 
 
 class Retry(Enum):
-    """When a refused call can succeed."""
+    """When a rejected call can succeed."""
 
     NEVER = "never, as it is"
     LATER = "later, unchanged"
     WITH_CURRENT_CONFIG = "with the current configuration of the queue"
-    IN_NEW_SESSION = "in a new session, if the refused call was not itself a repeat"
+    IN_NEW_SESSION = "in a new session, if the rejected call was not itself a retry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,14 @@ class ScriptErrorSpec:
 
 _SPECS: Final = (
     ScriptErrorSpec(STALECONFIG, None, Retry.WITH_CURRENT_CONFIG),
-    ScriptErrorSpec("BLOCKED", QueueBlocked, Retry.LATER, "{subject}: {text}; `unblock` it to go on"),
+    ScriptErrorSpec("BLOCKED", QueueBlocked, Retry.LATER, "{subject}: {text}; `unblock` the queue to continue"),
     ScriptErrorSpec(
         "OUTBOXFULL",
         OutboxFull,
         Retry.LATER,
-        "{subject}: enqueue, reschedule and redrive are refused: {size:,} bytes of events wait to be relayed to Kafka,"
-        " and the outbox's limit is {limit:,} a shard; once the relay has caught up, the same call will do",
+        "{subject}: the outbox is full: {size:,} bytes of events are not yet relayed to Kafka, and the limit is"
+        " {limit:,} bytes a shard; enqueue, reschedule and redrive are rejected until the relay catches up: check that"
+        " the relay runs, then retry the call",
         fields=("size", "limit"),
     ),
     ScriptErrorSpec(
@@ -74,7 +75,8 @@ _SPECS: Final = (
         "ELECTION",
         TickwheelError,
         Retry.NEVER,
-        "{subject}: {code} {text}; to change it end all event processes, and run `tickwheel shards reset-epoch`",
+        "{subject}: {code} {text}; to change the election, stop all event processes and run `tickwheel shards"
+        " reset-epoch`",
     ),
     ScriptErrorSpec("CORRUPT", TickwheelError, Retry.NEVER),
 )
@@ -83,7 +85,7 @@ _OTHER: Final = ScriptErrorSpec("", TickwheelError, Retry.NEVER)
 
 
 class ScriptError(Exception):
-    """A script or its server refused a call. The first word of the reply is ``code``, the rest is ``text``."""
+    """An error reply of a script or its server. The first word of the reply is ``code``, the rest is ``text``."""
 
     def __init__(self, reply: str) -> None:
         super().__init__(reply)

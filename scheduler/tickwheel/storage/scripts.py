@@ -1,12 +1,12 @@
-"""The Lua scripts: found, composed of their fragments, and bound to keys by name.
+"""The Lua scripts: the module finds them, composes each from its fragments, and binds them to keys by name.
 
-A script in `lua/` opens with `#!lua`, then says in comments which keys it touches and what it is made of:
+A script in `lua/` begins with `#!lua`, then declares in comments its keys and its fragments:
 
-    -- KEYS: clock messages inbox       what the script calls `clock` is KEYS[1], and so on
-    -- KEYS: slots...                   the last may stand for all that follow (a table in Lua)
-    -- INCLUDE: _clock _record          fragments `lua/_clock.lua` …, in this order, each once
+    -- KEYS: clock messages inbox       the script's local `clock` is KEYS[1], and so on
+    -- KEYS: slots...                   the last name may stand for all further keys (a table in Lua)
+    -- INCLUDE: _clock _record          the fragments `lua/_clock.lua` …, in this order, each once
 
-so nobody counts positions by hand, on either side.
+Neither the scripts nor their callers refer to a key by its position.
 """
 
 import hashlib
@@ -24,7 +24,10 @@ _DECLARATION: Final = re.compile(r"^-- (KEYS|INCLUDE): +(.+?) *$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One composed script. ``keys`` names what it declares, in order; ``rest`` the key list that may follow."""
+    """One composed script. ``keys`` are the declared names, in order; ``rest`` names the list of further keys, if any.
+
+    ``sha`` is the SHA-1 of ``source``, by which servers know the script (`EVALSHA`).
+    """
 
     name: str
     keys: tuple[str, ...]
@@ -35,7 +38,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a script on one shard: pure data, sent by an I/O layer."""
+    """One call of a script on one shard: pure data, which an executor sends."""
 
     script: Script
     keys: Sequence[str]
@@ -43,21 +46,21 @@ class Call:
 
 
 def folder() -> Traversable:
-    """Where the scripts are: inside the installed package, or beside it in a checkout."""
+    """Return the folder of the scripts: `lua` in the installed package, or at the top of a checkout."""
     package = files("tickwheel")
     installed = package / "lua"
     return installed if installed.is_dir() else Path(str(package)).parents[1] / "lua"
 
 
 def names() -> list[str]:
-    """The names of all scripts, without the fragments."""
+    """Return the names of all scripts, without the fragments."""
     file_names = (entry.name for entry in folder().iterdir())
     return sorted(name[:-4] for name in file_names if name.endswith(".lua") and not name.startswith("_"))
 
 
 @lru_cache
 def load(name: str, clock: str = "_clock") -> Script:
-    """Compose a script. ``clock`` replaces the fragment that tells the time; only tests pass another."""
+    """Return the composed script. ``clock`` is the fragment that reads the time; only tests pass another one."""
     text = (folder() / f"{name}.lua").read_text()
     shebang, _, body = text.partition("\n")
     declared: dict[str, list[str]] = {"KEYS": [], "INCLUDE": []}
@@ -82,11 +85,11 @@ def bind(
     args: Sequence[bytes | int | str],
     rest: Sequence[str] = (),
 ) -> Call:
-    """Make a call of the script with each key it declares looked up in ``keys``."""
+    """Return a call of the script. ``keys`` maps each declared name to its key; ``rest`` are the further keys."""
     return Call(script, [*(keys[name] for name in script.keys), *rest], args)
 
 
 def _strip_comments(text: str) -> str:
-    """The code without whole-line comments and blank lines: what the server keeps and hashes."""
+    """Return the code without whole-line comments and blank lines: the text that the server stores and hashes."""
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.lstrip().startswith("--"))

@@ -1,12 +1,13 @@
-"""A timer as bytes: 'look at this message then'. The function `mark` of `lua/_transition.lua` packs the same bytes.
+"""A timer as bytes: "check this message at this time". The function `mark` of `lua/_transition.lua` packs the same.
 
     time     6 bytes, ms since 1970
     gen      4 bytes, low halves of the message's incarnation and version when the timer was made
-    kind     2 bits (promote, expire, retire), and the length of what follows in 14
+    kind     2 bits (promote, expire, retire), and the length of the rest in 14
     queue    2 bytes, the queue's number
-    name     what tells the message within its queue (`storage/record.py`)
+    name     identifies the message within its queue (`storage/record.py`)
 
-A timer whose generation is not its message's is stale and dropped when it fires; a timer is never removed.
+A timer is never removed. A timer whose generation differs from that of its message is stale, and is dropped when it
+fires.
 
 The driver parses a timer up to four times: when it reads, holds, files and fires the timer. That is the cost of keeping
 timers packed, in about a sixth of the memory of tuples.
@@ -24,7 +25,7 @@ _GENERATION = Struct(">IH")
 
 
 class Kind(IntEnum):
-    """Which script looks at the message when the timer fires."""
+    """The script that checks the message when the timer fires."""
 
     PROMOTE = 0
     EXPIRE = 1
@@ -32,7 +33,7 @@ class Kind(IntEnum):
 
 
 class Timer(NamedTuple):
-    """One timer, taken apart."""
+    """One decoded timer."""
 
     time_ms: int
     queue_number: int
@@ -42,23 +43,27 @@ class Timer(NamedTuple):
 
 
 def generation(incarnation: int, version: int) -> int:
-    """The generation of the timer that a message of this incarnation and version waits for."""
+    """Return the generation of the timer that a message of this incarnation and version waits for."""
     return (incarnation & 0xFFFF) << 16 | (version & 0xFFFF)
 
 
 def pack(timer: Timer) -> bytes:
+    """Return the timer as bytes: the inverse of `unpack`, for one timer."""
     high, low = divmod(timer.time_ms, 2**32)
     kind = timer.kind << 14 | len(timer.name) + 2
     return _HEAD.pack(high, low, timer.generation, kind, timer.queue_number) + timer.name
 
 
 def lease_key(lease_timer: bytes) -> bytes:
-    """Which lease a packed timer is for, whenever it ends: generation, kind, queue and name."""
+    """Return the key of the lease that a packed timer ends: generation, kind, queue and name, without the time."""
     return lease_timer[_TIME_BYTES:]
 
 
 def superseded_lease_key(retention_timer: bytes) -> bytes:
-    """The lease, as `lease_key` returns it, that this packed timer ends: that of the version before its own."""
+    """Return the key (see `lease_key`) of the lease that ended when this packed retention timer was made.
+
+    That lease belongs to the version before the timer's own.
+    """
     generation, kind = _GENERATION.unpack_from(retention_timer, _TIME_BYTES)
     before = generation & ~0xFFFF | (generation - 1) & 0xFFFF
     length = kind & 0x3FFF
@@ -76,7 +81,7 @@ def iter_timers(chunk: bytes) -> Iterator[tuple[int, int, Kind, bytes]]:
 
 
 def unpack(chunk: bytes) -> list[Timer]:
-    """Every timer of a packed chunk."""
+    """Return every timer of a packed chunk."""
     timers = []
     position, end = 0, len(chunk)
     while position < end:

@@ -1,7 +1,8 @@
-"""The trace that a message belongs to: two pairs of its metadata, named and written as W3C Trace Context has them.
+"""The trace of a message: two metadata pairs, with the names and the format of W3C Trace Context.
 
-They say where a message comes from, not what it is. So they are stored and delivered like any pair, but never indexed,
-no part of its content (the same message again, from another span, is the same), and beyond the number of pairs.
+Both pairs describe the origin of a message, not its content. They are stored and delivered like other pairs, but they
+are never indexed and do not count towards the maximum number of pairs. They are not compared when a message is enqueued
+again: the same message from another span is the same message.
 https://www.w3.org/TR/trace-context/
 """
 
@@ -14,7 +15,7 @@ KEYS: Final = frozenset((TRACEPARENT, TRACESTATE))
 
 
 def strip_trace_context(metadata: Mapping[str, str]) -> Mapping[str, str]:
-    """The pairs that are content; the very mapping where all are."""
+    """Return the pairs without the trace context; ``metadata`` itself if it contains no trace context."""
     if KEYS.isdisjoint(metadata):
         return metadata
     return {key: value for key, value in metadata.items() if key not in KEYS}

@@ -1,6 +1,6 @@
-"""The outbox: every transition of a shard, in order, as the scripts wrote it (`lua/_transition.lua`).
+"""The outbox: every transition of a shard, in order, as the scripts write it (`lua/_transition.lua`).
 
-An entry of the stream `events` is one script call; its field `e` holds
+An entry of the stream `events` records one script call. Its field `e` contains
 
     format B (3 plain, 4 exclusive queue), time I6, queue number I2, worker Bc0
     then for each transition
@@ -11,7 +11,7 @@ An entry of the stream `events` is one script call; its field `e` holds
                  are `until`, and it has no pairs
         128      lateness in ms I6 follows
 
-(queue, name, incarnation, version) names one transition for ever.
+(queue, name, incarnation, version) identifies one transition permanently.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _PLAIN, _EXCLUSIVE = 3, 4
 
 @dataclass(frozen=True, slots=True)
 class OutboxTransition:
-    """One state change. ``from_state`` is None for a new message, ``to_state`` for one that is gone."""
+    """One change of state. ``from_state`` is None for a new message, ``to_state`` is None for a deleted message."""
 
     queue_number: int
     id: str
@@ -51,13 +51,18 @@ class OutboxTransition:
 
 
 def decode(entry: bytes) -> list[OutboxTransition]:
-    """The transitions of one entry's field `e`. Raises ValueError where it is none: damaged, or of another version."""
+    """Return the transitions in the field `e` of one entry.
+
+    Raises ValueError if the field is damaged or has the format of another version.
+    """
     if entry[:1] not in (bytes([_PLAIN]), bytes([_EXCLUSIVE])):
-        raise ValueError(f"not an event of this version, which reads formats {_PLAIN} and {_EXCLUSIVE}: {entry[:16]!r}")
+        raise ValueError(
+            f"the event has an unknown format; this version reads formats {_PLAIN} and {_EXCLUSIVE}: {entry[:16]!r}"
+        )
     try:
         return _decode(entry)
     except (StructError, IndexError) as error:
-        raise ValueError(f"an event that is cut short: {len(entry)} bytes") from error
+        raise ValueError(f"the event is cut short: {len(entry)} bytes") from error
 
 
 def _decode(entry: bytes) -> list[OutboxTransition]:
@@ -106,5 +111,5 @@ def _decode(entry: bytes) -> list[OutboxTransition]:
             )
         )
     if not decoded or at > len(entry):
-        raise ValueError(f"an event that is cut short: {len(entry)} bytes")
+        raise ValueError(f"the event is cut short: {len(entry)} bytes")
     return decoded

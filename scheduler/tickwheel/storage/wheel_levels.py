@@ -1,7 +1,8 @@
-"""Which slot of the wheel a time belongs to: arithmetic only.
+"""The levels and slots of the wheel: arithmetic only.
 
-Radix 64, tick 1 ms: a slot of level k spans 64**k ms and has the absolute number time // 64**k, so nothing wraps.
-Levels 0 and 1 are memory (`driver/near_timers.py`), levels 2 to 5 are lists in Redis. The highest level is unbounded.
+The radix is 64, and a tick is 1 ms. A slot of level k spans 64**k ms and has the absolute number time // 64**k, so slot
+numbers never wrap. Levels 0 and 1 are in memory (`driver/near_timers.py`), levels 2 to 5 are lists in Redis. The
+highest level is unbounded.
 """
 
 from typing import Final
@@ -13,24 +14,25 @@ _BITS: Final = 6
 
 
 def length(level: int) -> int:
-    """The span of a slot of the level, in ms."""
+    """Return the span of a slot of the level, in ms."""
     return 1 << _BITS * level
 
 
 def number(level: int, time_ms: int) -> int:
-    """The slot of the level that the time falls into."""
+    """Return the number of the slot of the level that contains the time."""
     return time_ms >> _BITS * level
 
 
 def start(level: int, slot_number: int) -> int:
-    """When the slot starts, in ms."""
+    """Return the time at which the slot starts, in ms since 1970."""
     return slot_number << _BITS * level
 
 
 def level_for(time_ms: int, now_ms: int) -> int:
-    """The level that a timer is filed on: the highest whose slot has not come within one slot of the level below.
+    """Return the level on which to file a timer.
 
-    Times that have passed, however long ago, are of level 2.
+    That is the highest level whose slot for the time starts more than one slot of the level below from now. Times in
+    the past are filed on level 2.
     """
     level = HIGHEST
     while level > LOWEST and start(level, number(level, time_ms)) <= now_ms + length(level - 1):
@@ -39,25 +41,25 @@ def level_for(time_ms: int, now_ms: int) -> int:
 
 
 def lead_time(level: int) -> int:
-    """How long before its start a slot is served, in ms.
+    """Return how long before its start a slot is cascaded or read, in ms.
 
-    It is cascaded one slot of the level below ahead, so that its children are there in time; a slot of level 2 is read
-    one slot ahead, so that `near` and this agree.
+    A slot is cascaded one slot of the level below ahead of its start, so that its timers are in the lower slots in
+    time. A slot of level 2 is read one slot of level 2 ahead, which agrees with `is_near`.
     """
     return length(max(level - 1, LOWEST))
 
 
 def is_near(time_ms: int, now_ms: int) -> bool:
-    """Whether a timer is held in memory: it falls into the current or the next slot of level 2, or has passed."""
+    """Return whether a timer belongs in memory: its time is in the current or next slot of level 2, or in the past."""
     return number(LOWEST, time_ms) <= number(LOWEST, now_ms) + 1
 
 
 def name(level: int, slot_number: int) -> str:
-    """The slot's member in the sorted set `slots`."""
+    """Return the member that represents the slot in the sorted set `slots`."""
     return f"{level}:{slot_number}"
 
 
 def parse(slot_name: bytes) -> tuple[int, int]:
-    """Level and number of a member of `slots`."""
+    """Return level and number of a member of `slots`."""
     level, _, slot_number = slot_name.partition(b":")
     return int(level), int(slot_number)
