@@ -289,7 +289,7 @@ def test_a_call_that_makes_no_sense_leases_nothing(
 @pytest.mark.parametrize(
     ("count", "limit", "said"),
     [
-        (101, 1, "requests are 101, and at most 100 are allowed in one call"),
+        (101, 1, "a call takes at most 100 requests, not 101"),
         (3, 400, "requests are for 1200 messages, and at most 1000 are allowed in one call"),
     ],
 )

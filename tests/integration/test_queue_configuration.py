@@ -113,7 +113,7 @@ def test_what_indexes_depend_on_never_changes(tw: Tickwheel, dump: Dump, setting
 
 
 def test_a_setting_that_does_not_exist_is_named(tw: Tickwheel) -> None:
-    with pytest.raises(InvalidArgument, match="'leese'; there are backoff, "):
+    with pytest.raises(InvalidArgument, match="'leese'; the settings are backoff, "):
         tw.create_queue("q", leese=SECOND)
 
 

@@ -1,4 +1,4 @@
-"""How durations are written for people: 15m, 30s, 2h30m, 250ms, 40d. On the command line, and in scenarios of load."""
+"""Durations as text: 15m, 30s, 2h30m, 250ms, 40d. Used on the command line and in load scenarios."""
 
 import re
 from datetime import timedelta
@@ -12,17 +12,17 @@ DURATION = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def parse_duration(text: str) -> timedelta:
-    """``2h30m`` and the like."""
+    """Return the duration that ``text`` describes, such as ``2h30m``. Raises InvalidArgument."""
     if not isinstance(text, str) or not DURATION.fullmatch(text):
         raise InvalidArgument(f"a duration is written like 15m, 30s, 2h30m, 250ms or 40d, not {preview(text)}")
     try:
         return sum((timedelta(**{_UNITS[unit]: float(n)}) for n, unit in _PART.findall(text)), timedelta())
     except OverflowError as error:
-        raise InvalidArgument(f"a duration of {preview(text)} is longer than any clock runs") from error
+        raise InvalidArgument(f"a duration of {preview(text)} is too long") from error
 
 
 def format_duration(ms: int) -> str:
-    """A duration in ms as `duration` reads it."""
+    """Return a duration in ms in the notation of `parse_duration`."""
     if ms == 0:
         return "0s"
     parts, rest = [], ms

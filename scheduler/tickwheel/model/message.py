@@ -1,4 +1,4 @@
-"""What callers give and get: new messages, results, and messages as they were read."""
+"""Messages as callers use them: new messages, the results of enqueue, snapshots, and leased messages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ _LABELS = ("gone", *(state.label for state in State))
 
 @dataclass(slots=True)
 class NewMessage:
-    """A message to enqueue, for `enqueue_many`; the fields are the parameters of `Queue.enqueue`."""
+    """A message for `enqueue_many`. The fields are the parameters of `Queue.enqueue`."""
 
     payload: bytes = b""
     id: str | None = None
@@ -44,7 +44,10 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True)
 class EnqueueResult:
-    """``created`` is False where the same message was there before; ``state`` is where it stands."""
+    """The result of enqueuing one message, with its current ``state``.
+
+    ``created`` is False if the queue already had the same message.
+    """
 
     id: str
     state: str
@@ -53,9 +56,9 @@ class EnqueueResult:
 
 @dataclass(frozen=True, slots=True)
 class MessageView:
-    """A message as `Queue.get` found it: a snapshot, without the right to finish it.
+    """A snapshot of a message, as `Queue.get` returns it. It carries no lease, so it cannot settle the message.
 
-    Payload and metadata are gone once a message is completed or cancelled.
+    A completed or cancelled message has no payload and no metadata.
     """
 
     id: str
@@ -71,15 +74,16 @@ class MessageView:
     worker: str = ""
     error: str = ""
     until: datetime | None = field(default=None)
-    """Invisible until then, leased until then, or kept until then; None while Pending.
+    """End of invisibility, lease or retention, depending on the state. None while Pending.
 
-    Cancelled while it ran and holding its exclusive value: until then, unless its worker calls before."""
+    If the message was cancelled while it ran and still holds its exclusive value: the time at which the value becomes
+    free, unless the message's worker calls before."""
     result: str | None = None
-    """What it was completed with."""
+    """The result that the worker stored with the completed message."""
 
 
 class LeasedMessage:
-    """A message that this worker holds the lease of. The clients add what can be done with it."""
+    """A message that this worker leases. The subclasses of both clients add the methods that settle it."""
 
     __slots__ = (
         "_deadline_ms",
@@ -108,7 +112,7 @@ class LeasedMessage:
     def __init__(self, queue: str, field: bytes, record: bytes, body: bytes, exclusive: bool) -> None:
         _, flags, version, attempt, until_high, until_low = HEAD.unpack_from(record)
         self._lease_until_ms = until_high << 32 | until_low
-        # How long it was from when it was taken, by the shard's clock; 0 where that is not known.
+        # Length of the lease when the message was dequeued, by the shard's clock; 0 if unknown.
         self._lease_ms = 0
         at = HEAD.size
         self.token = record[at : at + 16]
@@ -139,7 +143,7 @@ class LeasedMessage:
     def by_lease(
         cls, queue: str, queue_number: int, id: str, exclusive_value: str | None, token: bytes, attempt: int
     ) -> Self:
-        """A message of which no more is known than its lease."""
+        """Return a message that consists of its lease only: payload and metadata are empty, times are 0."""
         message = cls.__new__(cls)
         message.id, message.exclusive_value, message.queue = id, exclusive_value, queue
         message.token, message.attempt, message.version = token, max(attempt, 1), 0
@@ -151,27 +155,27 @@ class LeasedMessage:
 
     @property
     def _queue_number(self) -> int:
-        """Of its queue, and of no later one of the name."""
+        """The number of the queue. A queue that is created later under the same name has another number."""
         return int(_U16.unpack_from(self._field)[0])
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The pairs given at enqueue; a new dict each time."""
+        """The metadata pairs passed to enqueue. Every access returns a new dict."""
         return decode_pairs(self._pairs)
 
     @property
     def due(self) -> datetime:
-        """When it could first be delivered, in UTC."""
+        """The time before which the message was not delivered, in UTC."""
         return validation.from_ms(self._due_ms)
 
     @property
     def deadline(self) -> datetime:
-        """Its urgency, in UTC; `due` where none was given."""
+        """The urgency of the message, in UTC. Equal to `due` if the caller set no deadline."""
         return validation.from_ms(self._deadline_ms)
 
     @property
     def lease_until(self) -> datetime:
-        """When the lease ends unless it is extended, in UTC, by the shard's clock."""
+        """The time at which the lease ends unless it is extended, in UTC, by the shard's clock."""
         return validation.from_ms(self._lease_until_ms)
 
     def __copy__(self) -> Self:
@@ -191,11 +195,11 @@ class LeasedMessage:
 
 
 class _DetachedClient:
-    """In place of the client, in a message that was pickled: its connections stay where it was dequeued."""
+    """Takes the place of the client in an unpickled message: the connections stay in the process that dequeued it."""
 
     def __getattr__(self, name: str) -> Any:
         raise TickwheelError(
-            "this message was dequeued by another client, and pickled: finish it here by queue.complete_many([message])"
+            "this message was pickled and has no client; finish it here by queue.complete_many([message])"
             " or queue.leased(message.id, message.token)"
         )
 
@@ -209,5 +213,5 @@ def _unpickled(kind: type[LeasedMessage], values: dict[str, Any]) -> LeasedMessa
 
 
 def label(state: int) -> str:
-    """The lower-case name of a state as scripts number it."""
+    """Return the lower-case name of a state by the number that scripts use; 0 is "gone"."""
     return _LABELS[state]

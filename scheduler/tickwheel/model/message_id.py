@@ -1,6 +1,7 @@
-"""Ids that the client makes: 20 characters that sort by the time they were made, then random.
+"""Ids that the client generates: 20 characters that sort by creation time.
 
-Ten characters of milliseconds and ten random ones of five bits each, in base32hex, whose byte order is numeric order.
+An id consists of ten characters for the milliseconds since 1970 and ten random characters, of five bits each. The
+alphabet is base32hex, whose byte order is the numeric order.
 """
 
 import os
@@ -8,14 +9,14 @@ import threading
 import time
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuv"
-# Any byte becomes the digit of its low five bits: uniform bytes give uniform digits.
+# A byte becomes the digit of its low five bits, so uniform bytes give uniform digits.
 _TO_DIGIT = bytes(ord(_DIGITS[byte & 31]) for byte in range(256))
 _POOL = 512
 _CHARS = 10
 
 
 class _IdGenerator(threading.local):
-    """Random characters are drawn from the system's generator in bulk, for each thread its own."""
+    """State of the generator, one for each thread. Random characters are drawn from the operating system in bulk."""
 
     def __init__(self) -> None:
         self.random = ""
@@ -28,7 +29,7 @@ _generator = _IdGenerator()
 
 
 def new_message_id() -> str:
-    """An id that nobody else makes: 50 random bits within its millisecond."""
+    """Return a new id. Ids of the same millisecond differ in 50 random bits."""
     generator = _generator
     ms = time.time_ns() // 1_000_000
     if ms != generator.ms:

@@ -1,8 +1,8 @@
-"""A queue's configuration: its settings, their limits, and the bytes in which scripts get what they need of it.
+"""The configuration of a queue: its settings, their limits, and the packed form that scripts receive.
 
-The home of every configuration is shard 0, with a version, and a stamp that no other queue has, not even one of its
-name in a namespace that has lost its state. Each shard has a copy of both, and a script called under others answers
-STALECONFIG before it writes.
+The metadata shard stores every configuration with a version and a uid. No other queue has the same uid, not even a
+queue of the same name that is created after the namespace lost its state. Every shard has a copy of version and uid. A
+script that is called with another version or uid returns STALECONFIG before it writes.
 """
 
 import json
@@ -28,7 +28,7 @@ IMMUTABLE_SETTINGS = ("exclusive_key", "indexed", "forecast")
 
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
-    """The settings of a queue. Times in ms; see `create_queue` for what each means."""
+    """The settings of a queue. Times are in ms. `create_queue` documents every setting."""
 
     exclusive_key: str | None = None
     indexed: tuple[str, ...] | None = None
@@ -54,15 +54,15 @@ class QueueConfig:
 
     @property
     def packed_version(self) -> bytes:
-        """Version and stamp as shards keep them."""
+        """Version and uid as shards store them."""
         return _VERSION.pack(self.version, self.uid)
 
     def context(self, history: int, options: int = 0) -> bytes:
-        """What a client's script call says of the queue (`lua/_queue_context.lua`)."""
+        """Return the queue's part of a client's script call (`lua/_queue_context.lua`)."""
         return _CONTEXT.pack(self.version, self.uid, self.number, self._options() | options, history)
 
     def leader_context(self, history: int) -> bytes:
-        """What an event process's script call says of the queue (`lua/_driver_context.lua`)."""
+        """Return the queue's part of a driver's script call (`lua/_driver_context.lua`)."""
         return self.context(history) + _LEADER.pack(
             self.max_attempts, *divmod(self.retention_ms, 2**32), *divmod(self.errored_retention_ms, 2**32)
         )
@@ -71,19 +71,19 @@ class QueueConfig:
         return (EXCLUSIVE if self.exclusive_key is not None else 0) | (FORECAST if self.forecast else 0)
 
     def settings(self) -> dict[str, Any]:
-        """What a user set, without number, version and stamp."""
+        """Return the settings that a user can set: all fields except number, version and uid."""
         values = asdict(self)
         for name in ("number", "version", "uid", "indexed_keys"):
             del values[name]
         return values
 
     def to_bytes(self) -> bytes:
-        """The settings as their home keeps them, behind version, stamp and number."""
+        """Return the settings as the metadata shard stores them behind version, uid and number."""
         return json.dumps(self.settings(), sort_keys=True).encode()
 
     @classmethod
     def from_bytes(cls, queue: str, data: bytes) -> Self:
-        """What was `stored`. Raises TickwheelError where it is damaged."""
+        """Return the configuration from its stored form. Raises TickwheelError if ``data`` is damaged."""
         try:
             version, uid, number = _HOME.unpack_from(data)
             settings = json.loads(data[_HOME.size :])
@@ -97,16 +97,19 @@ class QueueConfig:
             raise TickwheelError(f"the configuration of queue {queue!r} is damaged: {data!r:.80}") from error
 
     def check_immutable(self, queue: str, wanted: "QueueConfig") -> None:
-        """Raises QueueConfigConflict where a setting differs that never changes."""
+        """Raise QueueConfigConflict if one of IMMUTABLE_SETTINGS differs."""
         for name in IMMUTABLE_SETTINGS:
             if getattr(self, name) != getattr(wanted, name):
                 raise QueueConfigConflict(
                     f"queue {queue!r} has {name}={getattr(self, name)!r}, which never changes;"
-                    f" {getattr(wanted, name)!r} needs a queue of another name"
+                    f" to use {getattr(wanted, name)!r}, create a queue with another name"
                 )
 
     def apply_update(self, queue: str, wanted: "QueueConfig") -> "QueueConfig":
-        """``wanted`` as the successor of this one; QueueConfigConflict where a fixed setting would change."""
+        """Return ``wanted`` with this queue's blocks, number, version and uid.
+
+        Raises QueueConfigConflict if one of IMMUTABLE_SETTINGS would change.
+        """
         self.check_immutable(queue, wanted)
         return replace(
             wanted,
@@ -119,7 +122,7 @@ class QueueConfig:
 
 
 def differences(current: QueueConfig, wanted: QueueConfig) -> str:
-    """What differs between two configurations of a queue, for an error; empty where nothing does."""
+    """Return a description of the settings that differ, for an error text; empty if none differ."""
     skip = {"enqueue_blocked", "dequeue_blocked"}
     current_settings, wanted_settings = current.settings(), wanted.settings()
     return ", ".join(
@@ -130,7 +133,10 @@ def differences(current: QueueConfig, wanted: QueueConfig) -> str:
 
 
 def parse(settings: Mapping[str, Any], base: QueueConfig | None = None) -> QueueConfig:
-    """Settings as `create_queue` takes them, checked; what is not named is as in ``base``, or the default."""
+    """Return the checked settings of a `create_queue` call. Missing settings come from ``base`` or are defaults.
+
+    Raises InvalidArgument.
+    """
     validation.reject_unknown("a queue", settings, SETTINGS)
     values: dict[str, Any] = {}
     key = settings.get("exclusive_key")
@@ -155,7 +161,7 @@ def parse(settings: Mapping[str, Any], base: QueueConfig | None = None) -> Queue
     if settings.get("forecast") is not None:
         values["forecast"] = validation.boolean("forecast", settings["forecast"])
     if settings.get("sink") is not None:
-        # Empty takes it away: None is what was not named.
+        # An empty string removes the sink; None means that the caller did not name the setting.
         values["sink"] = None if settings["sink"] == "" else sink_url.validate_sink_url(settings["sink"])
     config = replace(base or QueueConfig(), **values)
     if config.backoff_ms > config.backoff_max_ms:
@@ -163,7 +169,7 @@ def parse(settings: Mapping[str, Any], base: QueueConfig | None = None) -> Queue
             f"backoff {timedelta(milliseconds=config.backoff_ms)} must not be longer than"
             f" backoff_max {timedelta(milliseconds=config.backoff_max_ms)}"
         )
-    # Retention never ends before the session in which a call may be repeated.
+    # Retention never ends before the session in which a call may be retried.
     return replace(
         config,
         retention_ms=max(config.retention_ms, limits.SESSION_MS),
@@ -174,7 +180,7 @@ def parse(settings: Mapping[str, Any], base: QueueConfig | None = None) -> Queue
 def _check_key(label: str, key: object) -> None:
     validation.text(label, key, limits.PAIR_KEY_BYTES, minimum=1)
     if key in trace_context.KEYS:
-        raise InvalidArgument(f"{label} cannot be {key!r}: it says which trace a message is of, and is never indexed")
+        raise InvalidArgument(f"{label} cannot be {key!r}: this key is part of the trace context, which is not indexed")
 
 
 _DURATIONS = {

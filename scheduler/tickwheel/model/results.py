@@ -1,4 +1,4 @@
-"""What operations answer their callers with: values of the public interface."""
+"""Results of operations: values of the public interface."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,26 +8,26 @@ from tickwheel.errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of a message. ``changed`` is False where the call had been done before."""
+    """The state of a message after a call. ``changed`` is False if an earlier call had made the same change."""
 
     id: str
     state: str
     version: int
     at: datetime
-    """The time that goes with the state: due, leased until, kept until.
+    """The time that belongs to the state: due time, end of the lease, or end of retention.
 
-    Of a message that was cancelled while it ran and holds its exclusive value: when its lease ends, which frees the
-    value unless its worker calls before. It is kept for the queue's retention from then on.
+    If the message was cancelled while it ran and holds its exclusive value: the end of its lease. The value becomes
+    free then, unless the message's worker calls before, and the retention of the queue starts.
     """
     changed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Where a message stands. ``reason`` says it in a sentence; the fields are for programs.
+    """Why a message is not running. ``reason`` is a sentence for people; the other fields are for programs.
 
-    Reasons: ``invisible``, ``behind_value``, ``behind_others``, ``next``, ``blocked``, ``running``, ``completed``,
-    ``cancelled``, ``errored``.
+    ``code`` is one of ``invisible``, ``behind_value``, ``behind_others``, ``next``, ``blocked``, ``running``,
+    ``completed``, ``cancelled`` and ``errored``.
     """
 
     id: str
@@ -35,36 +35,41 @@ class Explanation:
     code: str
     reason: str
     until: datetime | None = None
-    """When that changes by itself: due, end of the lease that holds it up (of a message that was cancelled while it
-    ran: of its own, which holds its exclusive value), end of retention. Past, where no event process has seen to it."""
+    """The time at which the situation changes without a call: the due time, the end of the lease that the message waits
+    for, or the end of retention. If the message was cancelled while it ran and holds its exclusive value, the end of
+    its own lease. In the past if no event process has processed the change yet."""
     ahead: int | None = None
-    """Deliverable messages that are more urgent; on other shards those with an earlier deadline."""
+    """Number of deliverable messages that are more urgent. On other shards, messages with an earlier deadline count."""
     ahead_in_value: int | None = None
-    """Messages of its exclusive value that go first, apart from the one that is running."""
+    """Number of messages of the same exclusive value that go first, without the running message."""
     holder: str | None = None
-    """The running message of its exclusive value."""
+    """Id of the message that holds the exclusive value."""
     worker: str | None = None
-    """Who has the lease, its own or the holder's, as named at dequeue."""
+    """The worker, as named at dequeue, that holds the lease of this message or of the holder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """How late messages became deliverable, and how many deadlines were missed, since the queue was created.
+    """Histograms of lateness and of missed deadlines since the queue was created.
 
-    The buckets count by powers of two: ``{1: 5}`` are five of less than 1 ms, ``{8: 2}`` two of 4 to under 8 ms.
+    Buckets are powers of two: ``{1: 5}`` means five messages of less than 1 ms, ``{8: 2}`` two messages from 4 ms to
+    less than 8 ms.
     """
 
     promoted: dict[int, int]
-    """(dequeueable - due) in ms, of messages that waited on the wheel: bucket's upper end -> how many."""
+    """Time from due to dequeueable, in ms, of messages that waited on the wheel: bucket's upper end -> messages."""
     missed: dict[int, int]
-    """(dequeued - deadline) in ms, of those dequeued after the deadline they were given: upper end -> how many."""
+    """Time from deadline to dequeue, in ms, of messages dequeued after an explicit deadline: upper end -> messages."""
     deadlines: int
-    """How many messages with a deadline of their own were dequeued."""
+    """Number of messages with an explicit deadline that were dequeued."""
 
     def percentile(self, share: float) -> int:
-        """The upper end, in ms, of the bucket up to which ``share`` (0 to 1) of the promoted lie; 0 for none."""
+        """Return the percentile ``share`` (0 to 1) of `promoted`: the upper end of its bucket, in ms; 0 if empty.
+
+        Raises InvalidArgument.
+        """
         if not 0 <= share <= 1:
-            raise InvalidArgument(f"share must be from 0 to 1, as 0.99 for the 99th percentile, not {share!r}")
+            raise InvalidArgument(f"share must be from 0 to 1, such as 0.99 for the 99th percentile, not {share!r}")
         wanted = share * sum(self.promoted.values())
         passed = 0
         for end, count in sorted(self.promoted.items()):
@@ -76,7 +81,7 @@ class Lateness:
 
 @dataclass(frozen=True, slots=True)
 class ForecastMinute:
-    """How many messages fall due in the minute that starts at ``start``."""
+    """The number of messages that are due in the minute that starts at ``start``."""
 
     start: datetime
     due: int

@@ -1,6 +1,7 @@
-"""Where a queue's due messages go instead of to workers, as a URL: which there are, and what each may look like.
+"""URLs of sinks: a sink receives the due messages of a queue instead of workers.
 
-`sinks/registry.py` opens them. Another kind is a line here and one there.
+This module lists the URL schemes and checks URLs; `sinks/registry.py` opens the sinks. A new kind of sink needs one
+line in each of the two modules.
 """
 
 import re
@@ -16,9 +17,9 @@ TOPIC_NAMES: Final = "1 to 249 letters, digits, '.', '_' and '-', neither '.' no
 
 
 def validate_sink_url(url: object) -> str:
-    """The URL, if it is one of a sink. Raises InvalidArgument."""
+    """Return the URL. Raises InvalidArgument if ``url`` is not the URL of a sink."""
     if not isinstance(url, str):
-        raise InvalidArgument(f"sink must be a URL as 'kafka://topic', not {preview(url)}")
+        raise InvalidArgument(f"sink must be a URL such as 'kafka://topic', not {preview(url)}")
     scheme, separator, name = url.partition("://")
     check = _SCHEMES.get(scheme)
     if not separator or check is None:
@@ -29,21 +30,21 @@ def validate_sink_url(url: object) -> str:
 
 
 def split_sink_url(url: str) -> tuple[str, str]:
-    """Scheme and name of a URL that was checked."""
+    """Return scheme and name of a validated URL."""
     scheme, _, name = url.partition("://")
     return scheme, name
 
 
 def is_topic(name: object) -> bool:
-    """Whether Kafka can have a topic of that name."""
+    """Return whether ``name`` is a valid name of a Kafka topic."""
     return isinstance(name, str) and _TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
 def _check_kafka(url: str, topic: str) -> None:
     if not is_topic(topic):
         raise InvalidArgument(
-            f"sink {url!r:.80} must be kafka:// and the name of a topic: {TOPIC_NAMES}; where the brokers are is the"
-            " event process's to know (--kafka)"
+            f"sink {url!r:.80} must be kafka:// and the name of a topic: {TOPIC_NAMES}; the addresses of the brokers"
+            " are an option of the event process (--kafka)"
         )
 
 

@@ -1,7 +1,7 @@
-"""The states of a message and the transitions between them. A pair of states that is not here cannot follow.
+"""The states of a message and the transitions between them. No other transition exists.
 
-The scripts in `lua/` carry the transitions out; the header of a script names its own. The table in `docs/guarantees.md`
-is written from `TRANSITIONS`.
+The scripts in `lua/` carry out the transitions; the header of each script names its own. The table in
+`docs/guarantees.md` is generated from `TRANSITIONS`.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,10 @@ FINAL: Final = (COMPLETED, CANCELLED, ERRORED)
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """From each state of ``before`` a message can enter each state of ``after``. None: the message does not exist."""
+    """A row of the state machine: from each state of ``before`` a message can enter each state of ``after``.
+
+    None stands for a message that does not exist.
+    """
 
     before: tuple[State | None, ...]
     script: str

@@ -1,6 +1,6 @@
-"""Checks what callers pass, before anything is sent, and turns times into integer milliseconds.
+"""Checks of arguments before anything is sent, and conversions of times to integer milliseconds.
 
-Every refusal is an InvalidArgument that says what was wrong, with which value, and what is allowed.
+Every check raises InvalidArgument, with the name of the argument, its value and the allowed values.
 """
 
 import re
@@ -18,18 +18,18 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _DAYS_MAX = 100_000
-# What a record has room for.
+# A record has 48 bits for the due time.
 _DUE_MS_MAX = 2**48 - 1
 
 
 def preview(value: object) -> str:
-    """A value as an error prints it: escaped, and cut where it is long."""
+    """Return a value as error texts print it: escaped, and cut to 80 characters."""
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def plain_name(label: str, value: object) -> str:
-    """The name of a queue or namespace."""
+    """Return the checked name of a queue or namespace."""
     if not isinstance(value, str) or len(value) > limits.NAME_CHARS or not _NAME.fullmatch(value):
         raise InvalidArgument(
             f"{label} must be 1 to {limits.NAME_CHARS} of letters, digits, '.', '_' and '-', not {preview(value)}"
@@ -38,12 +38,12 @@ def plain_name(label: str, value: object) -> str:
 
 
 def to_plain_str(value: str) -> str:
-    """The text itself: a member of an enumeration of texts, say, prints and formats as something else."""
+    """Return ``value`` as a plain str: a member of a str enumeration, for example, would print differently."""
     return str.__str__(value)
 
 
 def text(label: str, value: object, maximum: int, *, minimum: int = 0, nul: bool = True) -> bytes:
-    """A string as UTF-8, of ``least`` to ``most`` bytes."""
+    """Return a checked string as UTF-8, of ``minimum`` to ``maximum`` bytes. ``nul`` allows NUL characters."""
     if not isinstance(value, str):
         raise InvalidArgument(f"{label} must be a str, not {type(value).__name__} {preview(value)}")
     try:
@@ -60,52 +60,55 @@ def text(label: str, value: object, maximum: int, *, minimum: int = 0, nul: bool
 
 
 def message_id(value: object) -> bytes:
-    """The id that a caller chose: 1 to 128 bytes of UTF-8 without NUL."""
+    """Return a caller's id of a message: 1 to 128 bytes of UTF-8 without NUL."""
     return text("id", value, limits.ID_BYTES, minimum=1, nul=False)
 
 
 def payload(value: object, maximum: int = limits.PAYLOAD_BYTES) -> bytes:
-    """The payload as bytes."""
+    """Return the payload as bytes. Raises PayloadTooLarge above ``maximum`` bytes."""
     if not isinstance(value, bytes | bytearray | memoryview):
         raise InvalidArgument(f"payload must be bytes, not {type(value).__name__} {preview(value)}")
     raw = bytes(value)
     if len(raw) > maximum:
         raise PayloadTooLarge(
-            f"payload has {len(raw)} bytes, at most {maximum} are allowed: store it elsewhere and enqueue where it is"
+            f"payload has {len(raw)} bytes, at most {maximum} are allowed: store the content elsewhere and enqueue a"
+            " reference to it"
         )
     return raw
 
 
 def metadata(value: object) -> dict[str, str]:
-    """Up to 16 string pairs, and those of the trace."""
+    """Return the checked metadata: up to 16 string pairs, and the two pairs of the trace context."""
     return _pairs("metadata", value)
 
 
 def filters(value: object) -> dict[str, str]:
-    """What `where` may be: pairs that an index may have."""
+    """Return the checked pairs of `where`. The keys of the trace context are rejected, because they have no index."""
     pairs = _pairs("where", value)
     for key in trace_context.KEYS:
         if key in pairs:
-            raise InvalidArgument(f"where cannot name {key!r}: it says which trace a message is of, and has no index")
+            raise InvalidArgument(
+                f"where cannot name {key!r}: this key is part of the trace context, which has no index"
+            )
     return pairs
 
 
 def _pairs(label: str, value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"{label} must be a mapping of str to str, not {type(value).__name__} {preview(value)}")
-    # Read once: a mapping of the caller's own may answer otherwise the second time, or have no end.
+    # Read once, and only as far as needed: a caller's own mapping may change between two reads, or be endless.
     pairs = {}
     for key, item in islice(value.items(), limits.PAIRS_MAX + len(trace_context.KEYS) + 1):
         text(f"a key of {label}", key, limits.PAIR_KEY_BYTES, minimum=1)
         text(f"{label}[{preview(key)}]", item, limits.PAIR_VALUE_BYTES)
         pairs[to_plain_str(key)] = to_plain_str(item)
     if len(pairs) > limits.PAIRS_MAX and len(trace_context.strip_trace_context(pairs)) > limits.PAIRS_MAX:
-        raise InvalidArgument(f"{label} has more than {limits.PAIRS_MAX} pairs, the most that are allowed")
+        raise InvalidArgument(f"{label} has more than {limits.PAIRS_MAX} pairs, the maximum")
     return pairs
 
 
 def integer(label: str, value: object, minimum: int, maximum: int) -> int:
-    """A whole number from ``least`` to ``most``."""
+    """Return a checked whole number from ``minimum`` to ``maximum``."""
     try:
         number = None if isinstance(value, bool) else index(cast(SupportsIndex, value))
     except TypeError:
@@ -116,34 +119,38 @@ def integer(label: str, value: object, minimum: int, maximum: int) -> int:
 
 
 def check_max_items(label: str, items: Sized, maximum: int) -> None:
-    """Raises InvalidArgument for a call with more of them."""
+    """Raise InvalidArgument if a call has more than ``maximum`` items."""
     if len(items) > maximum:
-        raise InvalidArgument(f"{label} are {len(items)}, and at most {maximum} are allowed in one call")
+        raise InvalidArgument(f"a call takes at most {maximum} {label}, not {len(items)}")
 
 
 def boolean(label: str, value: object) -> bool:
+    """Return ``value`` if it is True or False."""
     if not isinstance(value, bool):
         raise InvalidArgument(f"{label} must be True or False, not {preview(value)}")
     return value
 
 
 class WireDuration(int):
-    """Milliseconds where a timedelta is expected: as they come over the network."""
+    """Milliseconds in place of a timedelta, as the service receives them."""
 
 
 class WireTimestamp(int):
-    """Milliseconds since 1970 where a datetime is expected: as they come over the network, before 1 and after 9999."""
+    """Milliseconds since 1970 in place of a datetime, as the service receives them.
+
+    Unlike datetime, the type also represents times before the year 1 and after 9999.
+    """
 
 
 def duration_ms(label: str, value: object, minimum: int, maximum: int) -> int:
-    """A timedelta in whole milliseconds, rounded up so that nothing is early."""
+    """Return a timedelta in whole milliseconds, rounded up so that nothing happens early."""
     if isinstance(value, WireDuration):
         return integer(f"{label}_ms", int(value), minimum, maximum)
     if not isinstance(value, timedelta):
         raise InvalidArgument(f"{label} must be a datetime.timedelta, not {type(value).__name__} {preview(value)}")
-    # Compared first: the longest timedelta cannot be negated.
+    # The longest timedelta cannot be negated, so the number of days is compared first.
     ms = -(-value // _MS) if abs(value.days) <= _DAYS_MAX else maximum + 1
-    # A microsecond before zero would round to it.
+    # A negative duration of less than 1 ms would round to zero.
     if value.days < 0 or not minimum <= ms <= maximum:
         raise InvalidArgument(
             f"{label} must be from {timedelta(milliseconds=minimum)} to {timedelta(milliseconds=maximum)}, not {value}"
@@ -152,19 +159,22 @@ def duration_ms(label: str, value: object, minimum: int, maximum: int) -> int:
 
 
 def timestamp_ms(label: str, value: object, *, round_up: bool) -> int:
-    """An aware datetime in ms since 1970, rounded up or down to the millisecond."""
+    """Return an aware datetime in ms since 1970, rounded up or down to the millisecond."""
     if not isinstance(value, datetime):
         raise InvalidArgument(
             f"{label} must be an aware datetime.datetime, not {type(value).__name__} {preview(value)}"
         )
     if value.utcoffset() is None:
-        raise InvalidArgument(f"{label} has no time zone: {value!r}; say which, for example value.astimezone()")
+        raise InvalidArgument(f"{label} has no time zone: {value!r}; add one, for example by value.astimezone()")
     since = value - _EPOCH
     return -(-since // _MS) if round_up else since // _MS
 
 
 def due_ms(value: object) -> int:
-    """An explicit due time: 1970 or later. How far ahead is checked against the clock by `delay_is_allowed`."""
+    """Return an explicit due time in ms: 1970 or later.
+
+    The script checks the upper bound against the clock of its server (error TOOFAR).
+    """
     if isinstance(value, WireTimestamp):
         return integer("due_ms", int(value), 0, _DUE_MS_MAX)
     ms = timestamp_ms("due", value, round_up=True)
@@ -174,8 +184,8 @@ def due_ms(value: object) -> int:
 
 
 def deadline_ms(value: object) -> tuple[int, bool]:
-    """A deadline in ms, and whether it counts from the moment of the call (a timedelta) or from 1970."""
-    # The script adds the clock, which has 48 bits, and Lua tells numbers apart up to 53.
+    """Return a deadline in ms, and whether it counts from the time of the call (a timedelta) or from 1970."""
+    # The script adds the clock, which has 48 bits, and Lua represents whole numbers exactly up to 53 bits.
     maximum = limits.DEADLINE_MS_MAX - 2**48
     if isinstance(value, WireTimestamp):
         return integer("deadline_ms", int(value), -limits.DEADLINE_MS_MAX, limits.DEADLINE_MS_MAX), False
@@ -189,13 +199,14 @@ def deadline_ms(value: object) -> tuple[int, bool]:
 
 
 def one_of(label: str, value: object, allowed: Collection[str]) -> str:
+    """Return ``value`` if it is one of the allowed strings."""
     if not isinstance(value, str) or value not in allowed:
         raise InvalidArgument(f"{label} must be one of {', '.join(allowed)}, not {preview(value)}")
     return to_plain_str(value)
 
 
 def from_ms(ms: int) -> datetime:
-    """An aware datetime, in UTC. Beyond the years of datetime it is the first or last there is."""
+    """Return an aware datetime in UTC. A time outside the range of datetime becomes the first or last datetime."""
     try:
         return _EPOCH + timedelta(milliseconds=ms)
     except OverflowError:
@@ -203,7 +214,9 @@ def from_ms(ms: int) -> datetime:
 
 
 def reject_unknown(label: str, values: Mapping[str, Any], allowed: Collection[str]) -> None:
-    """Refuses settings that do not exist, by name."""
+    """Raise InvalidArgument if a key of ``values`` is not in ``allowed``."""
     for key in values:
         if key not in allowed:
-            raise InvalidArgument(f"{label} has no setting {preview(key)}; there are {', '.join(sorted(allowed))}")
+            raise InvalidArgument(
+                f"{label} has no setting {preview(key)}; the settings are {', '.join(sorted(allowed))}"
+            )
