@@ -267,7 +267,7 @@ def test_a_stranger_has_an_answer_to_each_that_can_be_answered(
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"wait_ms": 1}, "request 1 must be a first_attempt with a request_id, and may not wait"),
+        ({"wait_ms": 1}, "request 1 must be a first_attempt with a request_id and without a wait"),
         ({"first_attempt": False}, "request 1 must be"),
         ({"request_id": ""}, "request 1 must be"),
         ({"request_id": "slot-0:1"}, "two requests have the same request_id"),

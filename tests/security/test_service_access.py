@@ -131,17 +131,17 @@ def test_a_token_is_in_no_text(service: ServiceThread) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "must hold [[token]] tables"),
+        ("", "must contain at least one [[token]] table"),
         ("[[token]]\n", "has no sha256"),
-        ("token = 3\n", "must hold [[token]] tables"),
-        ("[[token", "is no TOML"),
+        ("token = 3\n", "must contain at least one [[token]] table"),
+        ("[[token", "is not valid TOML"),
         (entry(PRODUCER, '["produce"]') + "[other]\n", "and nothing else"),
         (entry(PRODUCER, '["read"]'), "must be one of produce, consume, admin, not 'read'"),
         (entry(PRODUCER, "[]"), "roles of token 1"),
         (entry(PRODUCER, '["produce"]', "queues = 3"), "queues of token 1"),
         (entry(PRODUCER, '["produce"]', 'expires = "soon"'), "expires of token 1"),
         (entry(PRODUCER, '["produce"]', "secret = 1"), "has no setting 'secret'"),
-        (entry(PRODUCER, '["produce"]') * 2, "names one token twice"),
+        (entry(PRODUCER, '["produce"]') * 2, "contains the same sha256 twice"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused_by_what_is_wrong_in_it(tmp_path: Path, text: str, said: str) -> None:

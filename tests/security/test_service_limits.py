@@ -119,7 +119,7 @@ def test_a_client_that_cannot_wait_so_long_says_why_at_once(service: ServiceThre
 
         found: Any = eventually(refused, "its burst is used up")
         began = time.monotonic()
-        with pytest.raises(LimitExceeded, match="may have 1 messages a second"):
+        with pytest.raises(LimitExceeded, match="has reached its limit of 1 messages a second"):
             late.queue("late").counts()
         assert time.monotonic() - began < 5
         assert found.retry_after_ms > 10_000
@@ -169,7 +169,7 @@ def test_a_process_takes_so_many_calls_that_wait_whoever_makes_them(tickwheel_se
         streams = [open_stream(anybody, asked) for _ in range(3)]
         with pytest.raises(grpc.RpcError) as refused:
             anybody.call("Dequeue", **asked, wait_ms=1)
-        assert "this process of the service may have 3 calls that wait" in str(refused.value.details())
+        assert "this process of the service has reached its limit of 3 waiting calls" in str(refused.value.details())
         for stream in streams:
             stream.cancel()
 
@@ -226,7 +226,7 @@ def test_the_file_may_say_no_limits_that_make_no_sense(tmp_path: Path) -> None:
     for rest, said in (
         ("messages_per_second = 0", "must be a whole number from 1 to 1000000"),
         ("messages_per_second = 1.5", "must be a whole number"),
-        ("burst = 5", "goes with messages_per_second"),
+        ("burst = 5", "needs messages_per_second"),
         ("waiting = -1", "must be a whole number"),
     ):
         path.write_text(entry(SLOW, ROLES, rest))

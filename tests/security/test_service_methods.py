@@ -44,14 +44,14 @@ def test_an_rpc_without_a_row_is_refused_to_every_token(service: ServiceThread, 
         with pytest.raises(grpc.RpcError) as refused:
             list(stranger(channel, ADMIN).begin(name))
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
-        assert f"{name} is refused to every caller" in str(refused.value.details())
+        assert f"the service rejects {name} for every caller" in str(refused.value.details())
 
 
 def test_a_client_raises_forbidden_and_calls_the_other_rpcs(service: ServiceThread) -> None:
     with client(service, ADMIN) as tickwheel:
         queue = tickwheel.create_queue("orders")
         queue.enqueue(b"x")
-        with pytest.raises(Forbidden, match="GetDepth is refused to every caller"):
+        with pytest.raises(Forbidden, match="the service rejects GetDepth for every caller"):
             queue.depth()
         assert queue.counts()["pending"] == 1
 

@@ -99,7 +99,7 @@ def test_a_new_token_is_good_soon_and_calls_of_one_that_is_gone_end_those_that_w
         told = stream.ended()
         assert isinstance(told, grpc.RpcError)
         assert told.code() is grpc.StatusCode.UNAUTHENTICATED
-        assert "is no longer good" in str(told.details())
+        assert "is no longer valid" in str(told.details())
         with pytest.raises(Unauthenticated):
             goes.queue("jobs").counts()
         with client(service, COMES, namespace=NAMESPACE) as comes:
@@ -113,15 +113,15 @@ def test_a_file_that_is_broken_keeps_the_tokens_and_the_log_says_why_once(
     whole = file.read_text()
     with caplog.at_level(logging.INFO, "tickwheel.service"), client(service, GOES, namespace=NAMESPACE) as goes:
         file.write_text(whole[:-20] + "[[tok")
-        eventually(lambda: "the tokens stay as they were" in caplog.text, "it is told")
-        assert "is no TOML" in caplog.text
+        eventually(lambda: "the tokens stay unchanged" in caplog.text, "it is told")
+        assert "is not valid TOML" in caplog.text
         goes.queue("jobs").counts()
         file.unlink()
         eventually(lambda: "cannot be read" in caplog.text, "it is told")
         goes.queue("jobs").counts()
         file.write_text(entry(STAYS, ROLES, HERE))
-        eventually(lambda: "has changed: 1 tokens" in caplog.text, "it is whole again")
-        assert caplog.text.count("is no TOML") == 1
+        eventually(lambda: "has changed; tokens now valid: 1" in caplog.text, "it is whole again")
+        assert caplog.text.count("is not valid TOML") == 1
         with pytest.raises(Unauthenticated):
             goes.queue("jobs").counts()
 

@@ -1,1 +1,36 @@
-"""The gRPC service: any number of equal processes before one Redis, none of which keeps anything."""
+"""The gRPC service: the whole product over the network, for clients in any language.
+
+Any number of equal processes serve one Redis server or cluster. A process stores nothing: a client can send each call
+to another process, and a process that dies loses only the calls in flight. The service authenticates and authorizes
+calls, limits them, and coalesces concurrent calls into fewer round trips. Each call then runs as a plan of
+`operations`. The service drives no shard unless its settings ask for a child event process.
+
+server                one process: starts, serves and drains the gRPC server
+server_options        limits of connections and calls, as gRPC options
+multiprocess          several processes on one port
+tls                   TLS credentials of the server
+
+authentication        finds the caller of a call, and rejects calls without a valid token
+authorization         callers, roles, and the store of valid tokens
+token_file            reads the file of tokens, and reloads it when it changes
+token_quota           limits of one token: message rate, waiting calls, expiry
+token_bucket          the rate limit
+
+method_table          one row for each RPC: role, cost, metric
+message_handlers      the RPCs of MessageService
+queue_handlers        the RPCs of QueueService
+resolve_queue         the namespace and queue that a request names
+namespaces            the open namespaces of the process
+dequeue_batch         many dequeue requests in one call
+stream_credit         flow control of a dequeue stream
+
+micro_batcher         groups concurrent items into batches
+enqueue_batcher       coalesces enqueues of single messages
+poll_coalescer        coalesces polls of empty queues
+coalescing_executor   coalesces the round trips of concurrent plans
+
+call_observer         metrics, span and log line of each call
+counters              the values behind the metrics
+metrics               the metrics of one process
+multiprocess_metrics  the sum of the metrics of several processes
+"""

@@ -1,6 +1,6 @@
-"""Who comes in: a call is looked at when its headers are there, and refused before its request is read.
+"""Authentication: finds the caller of a call from the call's headers, and rejects a call before its request is read.
 
-So nobody makes the service hold requests who has no token, and no call is without its caller.
+So a client without a token cannot make the service hold requests in memory, and every call has a caller.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,11 +50,11 @@ class AuthenticatingHandler(grpc.GenericRpcHandler):
 
 
 def _required_role(name: str) -> Role:
-    """Raise Forbidden for an RPC without a row: nothing says who may call it."""
+    """Return the role that an RPC needs. Raises Forbidden for an RPC without a row in the table."""
     row = METHOD_TABLE.get(name)
     if row is None:
         raise Forbidden(
-            f"{name} is refused to every caller: the service has no row for it in its table of RPCs, which is a bug in"
-            " the service: report it"
+            f"the service rejects {name} for every caller, because its table of RPCs has no row for it; this is a bug"
+            " in the service: report it"
         )
     return row.role

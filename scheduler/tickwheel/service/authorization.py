@@ -1,4 +1,4 @@
-"""Who may do what: each call carries a token, and a token has roles on queues whose names match a pattern."""
+"""Authorization: each call carries a token. A token has roles on the queues and namespaces that match its patterns."""
 
 import hashlib
 import hmac
@@ -20,7 +20,7 @@ _BYTES = 32
 
 
 class Role(StrEnum):
-    """What a token is for. Whoever has one on a queue may also look at it."""
+    """A permission of a token. Every token may read (READ) the queues that match its patterns."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -30,7 +30,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and what may be done then. What its ``usage`` may be stays with the token when the file changes."""
+    """The holder of a token, with the token's rights and limits. Its ``quota`` survives reloads of the token file."""
 
     name: str
     digest: bytes = b""
@@ -45,11 +45,11 @@ class Caller:
 
     @property
     def rights(self) -> tuple[object, ...]:
-        """What a call that is under way was allowed by."""
+        """The rights of a call in flight. If they change, the call ends."""
         return self.roles, self.queues, self.namespaces, self.expires
 
     def check(self, role: Role, namespace: str, queue: str | None) -> None:
-        """Raises Forbidden where the caller may not."""
+        """Raise Forbidden if the caller lacks the role, or has no access to the namespace or queue."""
         if not _matches_any(namespace, self.namespaces):
             raise Forbidden(f"token {self.name!r} is not for namespace {namespace!r}")
         if role is not Role.READ and role not in self.roles:
@@ -61,9 +61,10 @@ class Caller:
 
     @asynccontextmanager
     async def hold_wait_slot(self, wait_limit: ConcurrencyLimit) -> AsyncIterator[None]:
-        """A call that waits, or a stream: it has a place of all and one of its token's, as long as the token is good.
+        """Run a waiting call or a stream in the ``with`` block, while its token is valid. The call holds a permit of
+        the process and a permit of its token.
 
-        Others are over soon anyway.
+        Other calls need no permit, as they end soon.
         """
         with wait_limit.acquire(), self.quota.wait_limit.acquire():
             async with self.until_token_expires():
@@ -71,7 +72,7 @@ class Caller:
 
     @asynccontextmanager
     async def until_token_expires(self) -> AsyncIterator[None]:
-        """A call that ends with its token."""
+        """Run a call in the ``with`` block, and interrupt the block if the token expires, is removed or changes."""
         if not self.digest:
             yield
             return
@@ -79,18 +80,18 @@ class Caller:
             yield
 
     def expires_in_s(self) -> float | None:
-        """How long the token is good, 0 or less where it is no more; None for ever."""
+        """Return the seconds until the token expires, 0 or less if it has expired, or None if it never does."""
         return None if self.expires is None else (self.expires - datetime.now(UTC)).total_seconds()
 
 
 ANONYMOUS: Final = Caller("anybody")
 UNKNOWN_CALLER: Final = Caller("nobody", roles=frozenset(), queues=(), namespaces=())
-# Of the call that is answered now, and what it needs.
+# The caller of the current call, and the role that the call needs.
 CALL: ContextVar[tuple[Caller, Role]] = ContextVar("call", default=(ANONYMOUS, Role.READ))
 
 
 class TokenStore:
-    """The tokens that are good now. Without any, anybody may do all."""
+    """The valid tokens. Without tokens (None), every caller has all rights."""
 
     def __init__(self, callers: Sequence[Caller] | None = None) -> None:
         self._callers: Sequence[Caller] | None = None
@@ -98,8 +99,8 @@ class TokenStore:
             self.replace(callers)
 
     def replace(self, callers: Sequence[Caller]) -> None:
-        """These and no others from now on. Calls that wait end where their token is not among them, and where it has
-        other rights than before: those are made again by their clients.
+        """Replace the set of valid tokens. Waiting calls end if their token was removed, or if its rights changed; in
+        the second case the client retries them.
         """
         previous = {caller.digest: caller for caller in self._callers or ()}
         current = []
@@ -113,21 +114,24 @@ class TokenStore:
             removed.quota.revoke()
 
     def authenticate(self, metadata: Sequence[tuple[str, str | bytes]] | None) -> Caller:
-        """Whose token a call carries, as ``authorization: Bearer …``. Raises Unauthenticated."""
+        """Return the caller whose token a call carries, as ``authorization: Bearer …``.
+
+        Raises Unauthenticated if the token is missing, unknown or expired.
+        """
         if self._callers is None:
             return ANONYMOUS
         header = next((value for key, value in metadata or () if key == "authorization"), "")
         scheme, _, token = str(header).partition(" ")
         if scheme.lower() != "bearer" or not token:
-            raise Unauthenticated("this server answers to tokens: give one, as grpc://:TOKEN@host:port")
+            raise Unauthenticated("this server requires a token: put it in the URL, as grpc://:TOKEN@host:port")
         digest = digest_of(token)
         matched = None
-        # All of them, however early one fits.
+        # Compares with every token, so that the time does not reveal which one matches.
         for caller in self._callers:
             if hmac.compare_digest(caller.digest, digest):
                 matched = caller
         if matched is None:
-            raise Unauthenticated("this server does not know the token")
+            raise Unauthenticated("this server does not know the token: check the token file of the service")
         left_s = matched.expires_in_s()
         if left_s is not None and left_s <= 0:
             raise Unauthenticated(f"token {matched.name!r} expired at {matched.expires:%FT%TZ}")
@@ -135,12 +139,12 @@ class TokenStore:
 
 
 def new_token() -> str:
-    """A token, which nobody can guess."""
+    """Return a new random token of 256 bits."""
     return PREFIX + secrets.token_urlsafe(_BYTES)
 
 
 def digest_of(token: str) -> bytes:
-    """What a file holds of a token."""
+    """Return the SHA-256 of a token, which the token file holds in its place."""
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
 
 

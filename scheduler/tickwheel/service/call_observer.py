@@ -1,4 +1,4 @@
-"""Around each call of the service: its figures, its span, and its line in the log where it was refused or failed."""
+"""Observes each call of the service: updates its metrics, opens its span, and logs it if it was rejected or failed."""
 
 import asyncio
 import logging
@@ -18,26 +18,26 @@ from tickwheel.storage.trace_context import TRACEPARENT
 from tickwheel.v1.message_service_pb2 import EnqueueRequest
 
 _log = logging.getLogger("tickwheel.service")
-# Which of the two a context has depends on the version of grpc.
+# `context.code()` returns the enum or its number, depending on the version of grpc.
 _NAMES: Final = {known: code.name for code in grpc.StatusCode for known in (code, code.value[0])}
-# What is not for the caller to mend.
+# Errors that the caller cannot fix: logged as warnings.
 _FAILED: Final = {"UNKNOWN", "INTERNAL", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "DATA_LOSS"}
-# Answered; or the client went, or gave up, and nothing was refused.
+# The call succeeded, or its client disconnected or stopped waiting: logged at level DEBUG.
 _QUIET: Final = {"OK", "CANCELLED", "DEADLINE_EXCEEDED"}
-# Its text may quote what the caller gave.
+# Error texts with these codes may quote values from the request: logged only if DEBUG is enabled.
 _QUOTING_CODES: Final = {"INVALID_ARGUMENT"}
 
 
 class CallObserver:
-    """Of one process. Whether calls have spans is settled when it is made: a provider of traces is set before that."""
+    """Wraps the handlers of one process. Calls have spans if a tracer provider is set when the observer is created."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self._traces = tracing.is_on()
 
     def wrap(self, method: Method, answer: Any) -> Any:
-        """What grpc is to call for the method in place of ``answer``, which is given what writes its answers where they
-        are many.
+        """Return the handler that grpc calls for the method. It calls ``answer`` with the request and the context, and
+        with a function that writes a response if the method streams responses.
         """
         if method.client_streaming and method.server_streaming:
             return self._wrap_bidirectional(method, answer)
@@ -48,7 +48,7 @@ class CallObserver:
         return self._wrap_unary(method, answer)
 
     def wrap_rejection(self, name: str, answer: Any) -> Any:
-        """The same for a call that is refused whatever it asks."""
+        """Return the handler of an RPC that rejects every call. ``name`` is the RPC; ``answer`` sends the error."""
 
         async def handler(request: Any, context: Any) -> None:
             await self._observe(name, context, answer(request, context))
@@ -64,7 +64,7 @@ class CallObserver:
             response = await self._observe(row.name, context, answer(request, context))
             if row.action:
                 first = request.first if method.client_streaming else request
-                # A stream without a request is of no queue.
+                # A stream without a request names no queue.
                 if first is not None:
                     counters[row.action].add(first.namespace, first.queue, row.count(request, response))
             return response
@@ -116,7 +116,7 @@ class CallObserver:
 
 
 def _trace_call(method: Method, answer: Any) -> Any:
-    """The same within a span, that of the caller above it. Streams to clients have none: they last for days."""
+    """Wrap ``answer`` in a span, a child of the caller's span. `DequeueStream` has no span: its calls last for days."""
     from tickwheel.telemetry import spans
 
     async def handler(request: Any, context: Any) -> Any:
@@ -131,7 +131,7 @@ def _trace_call(method: Method, answer: Any) -> Any:
 
 
 def _trace_server_stream(method: Method, answer: Any) -> Any:
-    """The same for a call that is answered piece by piece."""
+    """Wrap the ``answer`` of a method that streams responses in a span."""
     from tickwheel.telemetry import spans
 
     async def handler(request: Any, context: Any, write: Any) -> None:
@@ -163,7 +163,7 @@ def _span(method: Method, context: Any) -> Iterator[Any]:
 
 
 class _RequestStream:
-    """The requests of a stream, of which the first says for which queue they are."""
+    """The requests of a stream. ``first`` is the first request, which names the queue. Messages get ``trace``."""
 
     def __init__(self, requests: AsyncIterator[Any]) -> None:
         self._requests = aiter(requests)
@@ -183,7 +183,7 @@ class _RequestStream:
 
 
 def _inherit_trace(request: Any, trace: dict[str, str]) -> None:
-    """Messages that carry no trace are of the call's: so those of clients that know nothing of it have one."""
+    """Add the trace of the call to messages that carry none: messages of clients without tracing then have a trace."""
     if isinstance(request, _RequestStream):
         request.trace = trace
     else:
@@ -194,7 +194,7 @@ def _inherit_trace(request: Any, trace: dict[str, str]) -> None:
 
 
 def _code(context: Any, error: BaseException) -> str:
-    """What the caller hears."""
+    """Return the name of the gRPC code with which the call ends."""
     if isinstance(error, asyncio.CancelledError | GeneratorExit):
         left = context.time_remaining()
         return "CANCELLED" if left is None or left > 0 else "DEADLINE_EXCEEDED"

@@ -1,7 +1,8 @@
-"""Plans of concurrent calls share round trips to the server: what each sends stays its own, and so does its answer.
+"""Plans of concurrent calls share round trips to the server. Each plan still sends its own requests and gets its own
+replies.
 
-A script call stays one, with its session and its token. What only reads, and is the same for many, is read once for all
-of them: each had asked by then, so the answer is of a moment within each of their calls.
+Script calls are never merged: each keeps its session and its token. A read-only command that several plans send is
+executed once. All of them had started before it is sent, so the reply is from a moment within each of their calls.
 """
 
 import asyncio
@@ -14,25 +15,26 @@ from tickwheel.plan import Command, Reply, Request
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
 from tickwheel.service.micro_batcher import MicroBatcher
 
-# A round that asks for more goes alone, and so many at most go together: nobody waits long behind others.
+# Limits that keep the wait behind other plans short. A round with more requests, or with a script call of more
+# arguments, is sent separately; at most `_MAX_ROUNDS` rounds are sent together.
 _MAX_REQUESTS, _MAX_ARGUMENTS, _MAX_ROUNDS = 4, 64, 64
 _READS: Final = {"EXISTS", "GET", "HGET", "HMGET", "ZRANGE"}
 
 
 @dataclass(slots=True)
 class _PlanRound:
-    """A round of one plan; see `AsyncIO.round`."""
+    """A round of one plan: the arguments of `AsyncRedisExecutor.round`."""
 
     requests: list[Request]
     has_done: bool
 
 
 class CoalescingExecutor(AsyncRedisExecutor):
-    """Runs plans as `AsyncIO` does; small rounds for one server go with those of other plans."""
+    """Runs plans as `AsyncRedisExecutor` does, but sends small rounds of several plans to one server together."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        # For what is grouped before it comes here.
+        # For plans that are already coalesced, such as those of `EnqueueBatcher`.
         self.uncoalesced = AsyncRedisExecutor(*args)
         self._batchers: dict[str, MicroBatcher[_PlanRound, list[Reply] | BaseException]] = {}
 
@@ -51,11 +53,11 @@ class CoalescingExecutor(AsyncRedisExecutor):
         return replies
 
     def _server(self, requests: list[Request]) -> str | None:
-        """The server that a small round is for; None for a round that goes alone."""
+        """Return the server of a small round, or None for a round that is sent separately."""
         large = len(requests) > _MAX_REQUESTS or any(
             request.call is not None and len(request.call.args) > _MAX_ARGUMENTS for request in requests
         )
-        # To wait for replicas would hold up all that is behind it.
+        # A wait for replicas would delay all rounds behind it.
         if large or self._replicas:
             return None
         servers = {self._servers.topology.server(request.shard) for request in requests}
@@ -70,7 +72,8 @@ class CoalescingExecutor(AsyncRedisExecutor):
         except Unavailable:
             raise
         except TickwheelError:
-            # Whose it is shows when each is sent alone: again, as any call may be.
+            # The error belongs to one of the rounds. Each is sent again separately, so that only its plan gets the
+            # error. A repeated call is harmless, as every call may be retried.
             retries = [self.uncoalesced.round(item.requests, item.has_done) for item in group]
             return await asyncio.gather(*retries, return_exceptions=True)
         return [[replies[index] for index in row] for row in indexes]
@@ -81,7 +84,7 @@ def _max_batch(waiting: Sequence[_PlanRound]) -> int:
 
 
 def _assign_index(request: Request, sent: list[Request], reads: dict[tuple[int, Command], int]) -> int:
-    """Where the request's reply will be: what is read for another is not sent again."""
+    """Append the request to ``sent``, and return the index of its reply. A read already in ``sent`` is shared."""
     index = len(sent)
     if request.command is not None and request.command[0] in _READS:
         index = reads.setdefault((request.shard, request.command), index)

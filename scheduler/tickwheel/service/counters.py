@@ -1,5 +1,5 @@
-"""What one process of the service counts: plain numbers, so that a call costs next to nothing for them; `metrics` tells
-them. All of it happens on one event loop.
+"""Counters of one process of the service, in plain numbers, so that counting costs a call almost nothing. `metrics`
+exports them. Only the event loop's thread updates them.
 """
 
 from typing import Final
@@ -8,15 +8,16 @@ from tickwheel.rpc.methods import METHODS
 from tickwheel.service.method_table import METHOD_ROWS
 from tickwheel.telemetry.histogram import SECONDS, Histogram
 
-# Upper bounds of how many messages one script call enqueued.
+# Upper bounds of the buckets for the number of messages that one script call enqueues.
 GROUP_SIZE_BUCKETS: Final = (1, 2, 5, 10, 20, 50, 100, 250, 1_000)
-# So many queues are told by name, those that were used first; no queue can have the name of the rest.
+# The first queues in use, up to this number, are counted separately. All others are counted together under a name that
+# no queue can have.
 QUEUES: Final = 1_000
 OTHER_QUEUES: Final = ("(others)", "(others)")
 
 
 class MethodCounters:
-    """Of one method: how many are under way, how many ended with each code, and how long they took."""
+    """Counters of one RPC: calls in flight, calls that ended by gRPC code, and their durations."""
 
     __slots__ = ("codes", "durations", "in_flight")
 
@@ -32,7 +33,7 @@ class MethodCounters:
 
 
 class MessageCounter:
-    """Of one thing that is done to messages: to how many, by namespace and queue."""
+    """Counts the messages to which one action applied, such as `enqueued`, by namespace and queue."""
 
     __slots__ = ("counts",)
 
@@ -47,7 +48,7 @@ class MessageCounter:
 
 
 class Counters:
-    """Since the process was started."""
+    """All counters since the start of the process."""
 
     def __init__(self) -> None:
         self.methods = {name: MethodCounters() for name in METHODS}

@@ -1,4 +1,4 @@
-"""Dequeue calls as the service is asked for them: one, or many of one client together."""
+"""Dequeue requests: the conversion of a single request, and the RPC `DequeueBatch` with many requests of one client."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -26,7 +26,7 @@ RequestGroup = list[tuple[int, calls.DequeueRequest]]
 
 
 def to_dequeue(namespace: Namespace, queue: str, request: calls.DequeueRequest, wait: timedelta | None) -> Dequeue:
-    """The dequeue that a request asks for. Raises InvalidArgument."""
+    """Return the dequeue operation for a request. Raises InvalidArgument if the request is invalid."""
     if request.consistency not in _CONSISTENCIES:
         raise InvalidArgument(f"consistency must be 0, 1 or 2, not {request.consistency}")
     options = DequeueOptions.parse(
@@ -43,17 +43,21 @@ def to_dequeue(namespace: Namespace, queue: str, request: calls.DequeueRequest, 
 
 
 class DequeueBatch:
-    """Many requests of one call. Those that ask for the same stand in a line; no line waits for another."""
+    """Answers the requests of one `DequeueBatch` call. Requests with the same namespace, queue and filter form a group,
+    which is served in order. Groups are served concurrently.
+    """
 
     def __init__(self, namespaces: Namespaces, write: Write) -> None:
         self._namespaces = namespaces
         self._write = write
-        # The library takes one answer at a time.
+        # The library allows one write at a time.
         self._write_lock = asyncio.Lock()
 
     async def answer(self, request: calls.DequeueBatchRequest) -> None:
-        """Answer each that can be. Raises InvalidArgument before anything is leased, and Forbidden, where one is for
-        what its caller may not do, once all others are answered.
+        """Answer the requests. A request that fails stays unanswered; its client repeats it as a single call.
+
+        Raises InvalidArgument before any message is leased. Raises Forbidden after all permitted requests are answered,
+        if the caller may not use the queue of one.
         """
         requests = request.requests
         check_max_items("requests", requests, limits.DEQUEUE_REQUESTS)
@@ -65,7 +69,7 @@ class DequeueBatch:
         groups: dict[Any, RequestGroup] = {}
         for index, item in enumerate(requests):
             if item.wait_ms or not (item.first_attempt and item.request_id):
-                raise InvalidArgument(f"request {index} must be a first_attempt with a request_id, and may not wait")
+                raise InvalidArgument(f"request {index} must be a first_attempt with a request_id and without a wait")
             groups.setdefault((item.namespace, item.queue, frozenset(item.where.items())), []).append((index, item))
         if len({item.request_id for item in requests}) < len(requests):
             raise InvalidArgument("two requests have the same request_id")
@@ -79,7 +83,10 @@ class DequeueBatch:
             raise forbidden[0]
 
     async def _answer_group(self, group: RequestGroup) -> Forbidden | None:
-        """One after the other, until there is nothing: that is so for all the others, too. Why none may have any."""
+        """Serve the requests in order until the queue has no more messages for them, then answer the others as empty.
+
+        Returns the error if the caller may not use the queue, else None.
+        """
         try:
             namespace, queue = await resolve_queue(self._namespaces, group[0][1])
             waiting = [(index, to_dequeue(namespace, queue, request, None)) for index, request in group]
@@ -93,7 +100,7 @@ class DequeueBatch:
                 if waiting and len(messages) < dequeue.limit:
                     has_more = await namespace.run(waiting[0][1].may_have_messages())
         except TickwheelError as error:
-            # Who has no answer asks by itself, and is told.
+            # The client repeats each unanswered request as a single call, which returns the error.
             return error if isinstance(error, Forbidden) else None
         await self._write_answers(
             [calls.DequeueBatchResponse.Answer(place=index, response=_EMPTY_RESPONSE) for index, _ in waiting]
@@ -108,7 +115,7 @@ class DequeueBatch:
 
 
 def to_response(messages: Iterable[LeasedMessage]) -> calls.DequeueResponse:
-    """The answer with what was leased."""
+    """Return the response with the leased messages."""
     return calls.DequeueResponse(deliveries=map(message_conversion.delivery_to_proto, messages))
 
 

@@ -1,4 +1,4 @@
-"""Enqueue of single messages: those of concurrent calls for one queue go to the script together."""
+"""Coalesces enqueues of single messages: one script call enqueues the messages of concurrent calls for a queue."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,12 +13,12 @@ from tickwheel.operations.queues import ensure
 from tickwheel.service.micro_batcher import MicroBatcher
 from tickwheel.telemetry.histogram import Histogram
 
-# Of the event loop, from what the connection has read to the call that waited.
+# Turns of the event loop between reading a wake-up from the connection and resuming the call that waits for it.
 _WAKE_UP_LOOP_TURNS: Final = 2
 
 
 class EnqueueBatcher:
-    """Of one namespace."""
+    """Coalesces the enqueues of one namespace."""
 
     def __init__(
         self,
@@ -27,7 +27,9 @@ class EnqueueBatcher:
         group_sizes: Histogram,
         has_waiters: Callable[[str], bool],
     ) -> None:
-        """``groups`` counts how many messages went together; ``waited_for`` says whether a call waits for a queue's."""
+        """``group_sizes`` counts the messages of each script call. ``has_waiters`` returns whether a call waits for
+        messages of a queue.
+        """
         self._context = context
         self._run = run
         self._group_sizes = group_sizes
@@ -42,23 +44,23 @@ class EnqueueBatcher:
         return result
 
     async def try_enqueue(self, queue: str, new: NewMessage) -> EnqueueResult | RefusedMessage:
-        """The same; that only a server could refuse it is no error here."""
+        """Enqueue one message as `enqueue` does, but return a rejection by the server instead of raising an error."""
         context = self._context
         config = context.configs.get(queue) or await self._run(ensure(context, queue))
         buffer = self._buffers.get(queue)
         if buffer is None or buffer.uid != config.uid:
-            # What waits in the line of before is sent by that one.
+            # The old buffer still sends the messages that wait in it.
             buffer = self._buffers[queue] = _QueueBuffer(context, queue, config.uid, self._run, self._group_sizes)
         result = await buffer.batcher.submit(buffer.pack(config, new))
         if self._has_waiters(queue):
-            # The wake-up that was published with it is here, too: who waits asks before we tell that it is there.
+            # The wake-up of this enqueue has arrived with its reply. Waiting calls send their dequeue first.
             for _ in range(_WAKE_UP_LOOP_TURNS):
                 await asyncio.sleep(0)
         return result
 
 
 class _QueueBuffer:
-    """The messages of one queue, of one configuration, that wait to be sent."""
+    """The packed messages that wait to be sent to one queue. A recreated queue has another ``uid`` and buffer."""
 
     def __init__(
         self,
@@ -78,7 +80,7 @@ class _QueueBuffer:
         self.batcher: MicroBatcher[PackedMessage, EnqueueResult | RefusedMessage] = MicroBatcher(self._send, _max_batch)
 
     def pack(self, config: QueueConfig, new: NewMessage) -> PackedMessage:
-        """The message, ready to send. Raises InvalidArgument for what is wrong with it."""
+        """Return the message, ready to send. Raises InvalidArgument if the message is invalid."""
         if self._packer is None or self._config is not config:
             self._packer, self._config = Packer(self._context, self._queue, config), config
         return self._packer.pack(new)

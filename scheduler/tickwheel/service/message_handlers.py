@@ -1,5 +1,5 @@
-"""The calls of MessageService, each as a plan on its namespace: what comes in is turned into the product's values, and
-what comes of it into the service's.
+"""The RPCs of MessageService. A handler converts the request from protobuf, runs a plan on the namespace, and converts
+the result to protobuf.
 """
 
 import asyncio
@@ -33,24 +33,24 @@ from tickwheel.v1 import message_service_pb2 as calls
 T = TypeVar("T")
 
 _MAX_LEASES, _MAX_FAILS = 1_000, 100
-# In one response of a stream: what the service holds for a client that does not read.
+# Messages in one response of a stream. The service holds at most one response for a client that does not read.
 _MAX_STREAM_BATCH: Final = 100
-# Then a stream sees whether its client is still there.
+# A dequeue stream waits at most this long in one dequeue, and then checks that its client still wants messages.
 _STREAM_WAIT: Final = timedelta(minutes=1)
 
 
 class MessageHandlers:
-    """One method for each call of MessageService, named like it."""
+    """Implements MessageService: one method for each RPC, with the name of the RPC in snake case."""
 
     def __init__(self, namespaces: Namespaces, wait_limit: ConcurrencyLimit) -> None:
-        """``places`` are those of calls that wait."""
+        """``wait_limit`` limits the waiting calls of this process."""
         self._namespaces = namespaces
         self._wait_limit = wait_limit
         self._waiting: set[Dequeue] = set()
         self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def drain(self) -> None:
-        """Whoever waits for messages is answered now, streams end, and from now on nobody waits."""
+        """Answer all waiting dequeue calls, end all streams, and let no later call wait."""
         if not self._drained.done():
             self._drained.set_result(None)
         for dequeue in self._waiting:
@@ -83,8 +83,8 @@ class MessageHandlers:
                     response.created += 1
                 else:
                     response.present += 1
-        # Answered as if it were whole, its client would take what was not read for enqueued.
-        self._check_not_drained("what was sent is enqueued in part")
+        # A normal response would make the client assume that requests still unread are enqueued.
+        self._check_not_drained("some of the messages sent may be enqueued; enqueue them again with the same ids")
         return response
 
     async def dequeue(self, request: calls.DequeueRequest) -> calls.DequeueResponse:
@@ -92,7 +92,7 @@ class MessageHandlers:
         wait = None if self._drained.done() else message_conversion.duration_from_proto(request, "wait_ms")
         dequeue = to_dequeue(namespace, queue, request, wait)
         if not request.wait_ms:
-            # What has to leave a trace looks for itself.
+            # A request that the shards must record cannot share a check with others.
             execute = (
                 namespace.poll_coalescer.dequeue
                 if request.first_attempt or not request.request_id
@@ -115,7 +115,7 @@ class MessageHandlers:
         async with StreamCredit(self._requests_until_drained(requests)) as credit:
             async for response in self._stream_deliveries(credit):
                 yield response
-        self._check_not_drained("what was delivered stays so")
+        self._check_not_drained("delivered messages stay leased")
 
     async def _stream_deliveries(self, credit: StreamCredit) -> AsyncIterator[calls.DequeueStreamResponse]:
         first = await credit.read_first()
@@ -246,7 +246,7 @@ class MessageHandlers:
         )
 
     async def _requests_until_drained(self, requests: AsyncIterator[T]) -> AsyncIterator[T]:
-        """The requests of a stream; they end, too, when the drain begins."""
+        """Yield the requests of a stream until the client ends the stream or the drain begins."""
         while True:
             request = asyncio.ensure_future(anext(requests, None))
             try:
@@ -258,10 +258,10 @@ class MessageHandlers:
                 request.cancel()
             yield received
 
-    def _check_not_drained(self, done: str) -> None:
-        """Raises what makes clients of a stream go on at another process."""
+    def _check_not_drained(self, consequence: str) -> None:
+        """Raise Unavailable if the drain has begun: the client then opens a new stream at another process."""
         if self._drained.done():
-            raise Unavailable(f"this process of the service ends: begin the stream again; {done}")
+            raise Unavailable(f"this process of the service is stopping: open a new stream; {consequence}")
 
     async def _wait_for_messages(self, namespace: Namespace, dequeue: Dequeue) -> list[LeasedMessage]:
         self._waiting.add(dequeue)
@@ -291,7 +291,7 @@ async def _enqueue_all(
     new = [message_conversion.new_message_from_proto(item) for item in items]
     results: Sequence[EnqueueResult | RefusedMessage]
     if len(new) == 1:
-        # As clients send it that know but one way.
+        # Some clients send even a single message as a batch.
         results = [await namespace.enqueue_batcher.try_enqueue(queue, new[0])]
     else:
         results = await namespace.run(enqueue_messages(namespace.context, queue, new))
@@ -304,7 +304,7 @@ async def _enqueue_all(
 
 
 async def _lost_indexes(namespace: Namespace, leased_messages: Sequence[LeasedMessage], plan: Plan[None]) -> list[int]:
-    """Run the plan; the places of those that were not held."""
+    """Run the plan, and return the indexes of the messages whose lease is lost."""
     try:
         await namespace.run(plan)
     except LeaseLost as error:
@@ -315,7 +315,7 @@ async def _lost_indexes(namespace: Namespace, leased_messages: Sequence[LeasedMe
 
 def _unpack_results(results: Mapping[int, str], count: int) -> list[str | None] | None:
     for index in results:
-        integer("a place of results", index, 0, count - 1)
+        integer("an index in results", index, 0, count - 1)
     return [results.get(n) for n in range(count)] if results else None
 
 

@@ -1,6 +1,6 @@
 """The RPCs of the service, one row each: who may call the RPC, what a call costs, and what it counts for in metrics.
 
-Health and reflection have no row: they are services of grpc, and open to everybody.
+Health and reflection have no row: grpc implements these services, and every caller may use them.
 """
 
 from collections.abc import Callable
@@ -60,10 +60,10 @@ METHOD_ROWS: Final = (
     MethodRow("EnqueueBatch", Role.PRODUCE, "messages", "enqueued", _created),
     MethodRow("EnqueueStream", Role.PRODUCE, "messages", "enqueued", lambda _, response: response.created),
     MethodRow("Dequeue", Role.CONSUME, 1, "delivered", _delivered),
-    # Counted for each poll of the batch.
+    # `CallObserver` calls ``count`` with each request of the batch and its response.
     MethodRow("DequeueBatch", Role.CONSUME, "requests", "delivered", _delivered),
     MethodRow("DequeueStream", Role.CONSUME, 1, "delivered", _delivered),
-    # The enqueue paid for leased messages. To refuse these RPCs would only have the work done twice.
+    # The token paid for these messages at the enqueue. If these RPCs were rejected, the work would be done twice.
     MethodRow("Complete", Role.CONSUME, 0, "completed", _not_lost),
     MethodRow("Fail", Role.CONSUME, 0, "failed", _failed),
     MethodRow("Release", Role.CONSUME, 0, "released", _not_lost),

@@ -1,8 +1,8 @@
-"""Groups what concurrent calls want of one shard: while one group is under way, those that come wait for the next one.
+"""Micro-batching: groups the items of concurrent calls. While one group is in flight, new items wait for the next.
 
-A call that is alone is sent at once. After a group, the next one waits until it is as large, but only as long as each
-millisecond brings more, and three of them, where nothing else is said: so one call of a script, and one system call to
-each client, do for many.
+A lone item is sent immediately. After a group of several, the next group lingers until it is as large as the last one,
+while at least one item arrives each millisecond, for at most 3 ms by default. So one script call, and one system call
+for each client, serve many calls (docs/decisions/0017).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _QUIET_S: Final = 0.001
 
 
 class MicroBatcher(Generic[T, R]):
-    """One line of those who wait."""
+    """A queue of items that wait to be sent, and the task that sends them in groups."""
 
     def __init__(
         self,
@@ -25,19 +25,24 @@ class MicroBatcher(Generic[T, R]):
         max_batch: Callable[[Sequence[T]], int],
         linger_s: float = _LINGER_S,
     ) -> None:
-        """``send`` does a group and answers each of it, in order; ``fitting`` says how many from the front make one."""
+        """``send`` executes a group and returns one result for each item, in order. ``max_batch`` returns how many of
+        the waiting items, from the front, the next group takes. ``linger_s`` limits the wait for more items.
+        """
         self._linger_s = linger_s
         self._send = send
         self._max_batch = max_batch
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
         self._sending: asyncio.Task[None] | None = None
         self.is_busy = False
-        """Whether a group is under way or waits to be sent."""
-        # So many are likely to come together: as many as did the last time.
+        """Whether a group is in flight or waits to be sent."""
+        # The size that the next group is expected to reach: that of the last group.
         self._expected = 1
 
     async def submit(self, item: T) -> R:
-        """What became of it. A caller that is cancelled takes nobody's answer away."""
+        """Send the item with those of concurrent calls, and return its result.
+
+        If the caller is cancelled, the other items of the group still get their results.
+        """
         if not self.is_busy and self._expected == 1:
             return await self._send_single(item)
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
@@ -47,7 +52,7 @@ class MicroBatcher(Generic[T, R]):
         return await done
 
     async def _send_single(self, item: T) -> R:
-        """In the caller's own task, so that it costs nothing to be grouped."""
+        """Send a lone item in the caller's own task: a batcher that is not busy costs no extra task."""
         self.is_busy = True
         try:
             [result] = await self._send([item])
@@ -66,7 +71,7 @@ class MicroBatcher(Generic[T, R]):
         try:
             while self._waiting:
                 await self._linger()
-                # Who has given up by now asks for nothing.
+                # Items of cancelled callers are dropped.
                 waiting = [(item, done) for item, done in self._waiting if not done.done()]
                 count = self._max_batch([item for item, _ in waiting])
                 group, self._waiting = waiting[:count], waiting[count:]
@@ -77,7 +82,7 @@ class MicroBatcher(Generic[T, R]):
             self.is_busy = False
 
     async def _linger(self) -> None:
-        """Wait for as many as are expected, as long as more comes."""
+        """Wait until the expected number of items is waiting, while more items arrive."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._linger_s
         size = 0

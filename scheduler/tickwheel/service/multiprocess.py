@@ -1,4 +1,4 @@
-"""Several processes of the service on one port: the kernel shares the connections out among them (SO_REUSEPORT)."""
+"""Several processes of the service on one port. The kernel distributes the connections among them (SO_REUSEPORT)."""
 
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,23 +10,26 @@ from typing import Final
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.child_process import ChildProcess
 
-# Beyond the time that calls are given, before one is killed.
+# A process is killed this long after the end of its drain time.
 _KILL_AFTER_S: Final = 5.0
 
 
 @contextmanager
 def reserve_port(host: str, port: int) -> Iterator[int]:
-    """A port that processes of this user may share, ours as long as this lasts. Raises InvalidArgument."""
+    """Reserve a port in the ``with`` block, and yield its number. Processes of this user may listen on it as well.
+
+    Raises InvalidArgument if the system cannot share ports, or if the address is not usable.
+    """
     if not hasattr(socket, "SO_REUSEPORT"):
-        raise InvalidArgument("this system shares no port among processes: leave --processes out")
+        raise InvalidArgument("several processes cannot share a port on this system: omit --processes")
     [(family, kind, number, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    # Bound and not listening: it takes no connection.
+    # The socket is bound but does not listen, so the kernel gives it no connections.
     with socket.socket(family, kind, number) as placeholder:
         placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
             placeholder.bind(address)
         except OSError as error:
-            raise InvalidArgument(f"nothing can listen on {host}:{port}: {error}") from error
+            raise InvalidArgument(f"the service cannot listen on {host}:{port}: {error}") from error
         yield placeholder.getsockname()[1]
 
 
@@ -38,9 +41,10 @@ def run_processes(
     drain_s: float,
     sockets: Sequence[Path] | None = None,
 ) -> Iterator[list[ChildProcess]]:
-    """So many processes of the command, each started again where it dies; told to end, all at once, at the end.
+    """Run ``count`` processes of the command in the ``with`` block. Restart a process that dies; stop all concurrently
+    at the end.
 
-    On ``sockets``, one each, they tell their figures.
+    Each process serves its metrics on its own Unix socket of ``sockets``.
     """
     children = []
     for n in range(count):

@@ -1,4 +1,6 @@
-"""One page of figures for several processes of the service: each tells its own on a socket, and their sum is served."""
+"""Aggregated metrics for a multi-process service: each process exposes its metrics on a Unix socket, and one endpoint
+serves the sum.
+"""
 
 import asyncio
 import os
@@ -25,7 +27,7 @@ _Key = tuple[str, str, tuple[tuple[str, str], ...]]
 
 @asynccontextmanager
 async def serve_counters(path: Path, collector: Collector) -> AsyncIterator[None]:
-    """Tell the figures, and whose they are, to whoever connects to the socket at ``path``."""
+    """Serve this process's metrics, after a line with its process id, on the Unix socket at ``path``."""
     registry = registry_of(collector)
 
     async def write_page(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -33,12 +35,12 @@ async def serve_counters(path: Path, collector: Collector) -> AsyncIterator[None
             writer.write(b"%d\n" % os.getpid() + generate_latest(registry))
             await writer.drain()
         except ConnectionError:
-            # It did not wait for the answer.
+            # The client closed the connection before the end of the answer.
             pass
         finally:
             writer.close()
 
-    # One that was killed has left it behind.
+    # A killed process leaves its socket behind.
     path.unlink(missing_ok=True)
     async with await asyncio.start_unix_server(write_page, path):
         yield
@@ -46,7 +48,7 @@ async def serve_counters(path: Path, collector: Collector) -> AsyncIterator[None
 
 @dataclass(slots=True)
 class _Process:
-    """What a process counted when it was asked last."""
+    """The counters of a process at the last scrape."""
 
     path: Path
     pid: str = ""
@@ -54,7 +56,7 @@ class _Process:
 
 
 class MultiprocessCollector(Collector):
-    """The sum over processes. What was counted by one that has died stays in it: counters do not fall."""
+    """Collects the sum over all processes. Counts of a process that died stay in the sum, so counters never fall."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._processes = [_Process(path) for path in paths]
@@ -63,7 +65,7 @@ class MultiprocessCollector(Collector):
         self._lock = Lock()
 
     def collect(self) -> Iterator[Metric]:
-        """Each figure."""
+        """Yield each metric, summed over the processes."""
         with self._lock:
             sums: Counter[_Key] = Counter()
             for process in self._processes:
@@ -76,7 +78,7 @@ class MultiprocessCollector(Collector):
         yield from metrics.values()
 
     def _fetch(self, process: _Process) -> Counter[_Key]:
-        """Note what the process has counted; answers how it stands now."""
+        """Store the counters of the process, and return its gauges. Return no gauges if the process is unreachable."""
         gauges: Counter[_Key] = Counter()
         try:
             pid, _, page = _read_page(process.path).partition("\n")

@@ -1,4 +1,4 @@
-"""The namespaces that a server of this product serves: each opened by the first call that names it."""
+"""The open namespaces of one process of the service. The first call that names a namespace opens it."""
 
 from typing import TypeVar
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Namespace:
-    """One namespace: its core, and what carries out plans on it."""
+    """One open namespace: its context, the executor of its plans, and the batchers in front of the executor."""
 
     def __init__(self, context: NamespaceContext, executor: CoalescingExecutor, counters: Counters) -> None:
         self.context = context
@@ -32,35 +32,35 @@ class Namespace:
         self.poll_coalescer = PollCoalescer(self.run)
 
     async def run(self, plan: Plan[T]) -> T:
-        """Carry out a plan."""
+        """Run a plan."""
         return await self._executor.run(plan)
 
     async def dequeue(self, dequeue: Dequeue) -> list[LeasedMessage]:
-        """Carry out a dequeue."""
+        """Run a dequeue, which waits for messages if its options ask for a wait."""
         return await self.run(dequeue.plan(LeasedMessage))
 
     @property
     def parked(self) -> int:
-        """How many calls wait for messages."""
+        """Number of calls that wait for messages."""
         return 0 if self._executor.wakeups is None else self._executor.wakeups.waiter_count
 
     def has_waiters(self, queue: str) -> bool:
-        """Whether a call waits for messages of the queue."""
+        """Return whether a call waits for messages of the queue."""
         return self._executor.wakeups is not None and self._executor.wakeups.has_waiter(queue)
 
     @property
     def woken(self) -> int:
-        """How often one of them was woken."""
+        """Number of times that a waiting call was woken."""
         return 0 if self._executor.wakeups is None else self._executor.wakeups.wakeup_count
 
     async def stop(self) -> None:
-        """End what wakes those who wait."""
+        """Stop the task that listens for wake-ups."""
         if self._executor.wakeups is not None:
             await self._executor.wakeups.stop()
 
 
 class Namespaces:
-    """All of them, on the connections of one server or cluster."""
+    """All open namespaces. They share the connections to one server or cluster."""
 
     def __init__(
         self,
@@ -79,28 +79,28 @@ class Namespaces:
 
     @property
     def open_namespaces(self) -> list[Namespace]:
-        """Those that calls have named so far."""
+        """The namespaces that calls have opened so far."""
         return list(self._open.values())
 
     async def check(self) -> None:
-        """Refuse a server that messages cannot be trusted to; see `check_server`."""
+        """Check that the Redis server is supported and durable enough; see `check_server`, which raises the errors."""
         name = self._client_settings.namespace
         await self._make_executor(NamespaceContext(name)).run(check_server(self._client_settings.durability, name))
 
     async def get(self, name: str) -> Namespace:
-        """The namespace, which is there. Raises NamespaceNotFound."""
+        """Return the existing namespace, opened if necessary. Raises NamespaceNotFound if it does not exist."""
         namespace = self._open.get(name or "tw")
         if namespace is not None and not namespace.context.is_lost:
             return namespace
         return await self.open(name, NamespaceOptions(existing=True))
 
     async def open(self, name: str, options: NamespaceOptions) -> Namespace:
-        """The namespace, made where it is not there and checked where it is; see `open_namespace`."""
+        """Open the namespace: create it, or check its settings if it exists; see `open_namespace`."""
         name = validation.plain_name("namespace", name or "tw")
         context = NamespaceContext(name, clock=self._clock)
         executor = self._make_executor(context)
         await executor.run(open_namespace(context, options))
-        # Two that open it at once agree here: the first stays, unless it was lost.
+        # If two calls opened the namespace concurrently, the first result stays, unless its namespace is gone.
         current = self._open.get(name)
         if current is None or current.context.is_lost:
             self._open[name] = Namespace(context, executor, self._counters)
@@ -121,7 +121,7 @@ class Namespaces:
         return executor
 
     async def close(self) -> None:
-        """End all of them, and close the connections."""
+        """Stop all namespaces, and close the connections."""
         for namespace in self._open.values():
             await namespace.stop()
         await self._servers.close()

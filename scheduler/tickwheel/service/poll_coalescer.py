@@ -1,4 +1,4 @@
-"""Dequeue calls that do not wait, as they come again and again to queues that are empty: one look is for all."""
+"""Coalesces non-waiting dequeue calls on empty queues: one check of the queue answers all of them."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
@@ -7,21 +7,21 @@ from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.service.micro_batcher import MicroBatcher
 
-# An answer that there is nothing may come a little later: it is the cheaper the more have it.
+# An "empty" answer may be delayed by up to 6 ms, so that more calls share one check.
 _LINGER_S: Final = 0.006
-# So many lines are kept; then those where nobody is waiting are forgotten.
+# Number of batchers (queue and filter) that are kept. Beyond it, idle batchers are dropped.
 _MAX_BATCHERS: Final = 1_000
 
 
 class PollCoalescer:
-    """Of one namespace."""
+    """Coalesces the polls of one namespace."""
 
     def __init__(self, run: Callable[[Any], Awaitable[Any]]) -> None:
         self._run = run
         self._batchers: dict[tuple[str, bytes], MicroBatcher[Dequeue, bool]] = {}
 
     async def dequeue(self, request: Dequeue) -> list[LeasedMessage]:
-        """What the call is given. Raises as `Queue.dequeue` does."""
+        """Return the leased messages of the call. Raises as `Queue.dequeue` does."""
         batcher = self._batchers.get(request.coalescing_key)
         if batcher is None:
             if len(self._batchers) >= _MAX_BATCHERS:
@@ -33,6 +33,7 @@ class PollCoalescer:
         return messages
 
     async def _probe(self, group: list[Dequeue]) -> Sequence[bool]:
-        # All of them had asked before, and for the same. Where something is, each asks for itself.
+        # All calls of the group started before this check, for the same queue and filter. If the queue may have
+        # messages, each call dequeues for itself.
         may_be_there: bool = await self._run(group[0].may_have_messages())
         return [may_be_there] * len(group)

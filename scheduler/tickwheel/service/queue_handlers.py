@@ -1,4 +1,4 @@
-"""The calls of QueueService, each as a plan on its namespace, as in `message_handlers`."""
+"""The RPCs of QueueService. Each handler runs a plan on the namespace, as in `message_handlers`."""
 
 from typing import Final
 
@@ -9,12 +9,12 @@ from tickwheel.service.namespaces import Namespaces
 from tickwheel.service.resolve_queue import check_permission, resolve_queue
 from tickwheel.v1 import queue_service_pb2 as admin
 
-# What is told of a namespace as it is.
+# Fields of the request that are passed on as they are.
 _NAMESPACE_FIELDS: Final = ("shards", "history", "auto_create", "outbox_full")
 
 
 class QueueHandlers:
-    """One method for each call of QueueService, named like it."""
+    """Implements QueueService: one method for each RPC, with the name of the RPC in snake case."""
 
     def __init__(self, namespaces: Namespaces) -> None:
         self._namespaces = namespaces
@@ -58,7 +58,7 @@ class QueueHandlers:
         return admin.GetSettingResponse(value=await namespace.run(settings.read(namespace.context, request.name)))
 
     async def set_setting(self, request: admin.SetSettingRequest) -> admin.SetSettingResponse:
-        # A setting is of the namespace, so it takes a token for all of its queues.
+        # A setting belongs to the namespace, so the token must have access to all of its queues.
         check_permission(request, "*")
         namespace = await self._namespaces.get(request.namespace)
         value = request.value if request.HasField("value") else None

@@ -1,4 +1,4 @@
-"""Which namespace and queue a call names, and whether its caller may do this there."""
+"""Finds the namespace and queue that a request names, and checks the caller's permission for the call."""
 
 from typing import Any
 
@@ -8,13 +8,16 @@ from tickwheel.service.namespaces import Namespace, Namespaces
 
 
 async def resolve_queue(namespaces: Namespaces, request: Any) -> tuple[Namespace, str]:
-    """The namespace, open, and the queue's name. Raises InvalidArgument, Forbidden, NamespaceNotFound."""
+    """Return the open namespace and the queue's name.
+
+    Raises InvalidArgument for an invalid name, Forbidden without permission, and NamespaceNotFound.
+    """
     queue = plain_name("a queue's name", request.queue)
     check_permission(request, queue)
     return await namespaces.get(request.namespace), queue
 
 
 def check_permission(request: Any, queue: str | None) -> None:
-    """Raises Forbidden where the caller may not do this."""
+    """Raise Forbidden if the caller of the current call lacks the permission for it; see `Caller.check`."""
     caller, role = CALL.get()
     caller.check(role, request.namespace or "tw", queue)

@@ -1,4 +1,4 @@
-"""One process of the service: answers calls on a port until told to stop; those under way then come to their end."""
+"""One process of the service: answers calls on a port until it is stopped. Calls in flight may then finish."""
 
 import asyncio
 import logging
@@ -39,12 +39,12 @@ from tickwheel.service.token_quota import ConcurrencyLimit, TokenQuota
 _log = logging.getLogger("tickwheel.service")
 _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
-# How long calls that are under way may take when the server is told to stop.
+# Time for calls in flight to finish after the server begins to stop.
 DRAIN_S: Final = 10.0
 
 
 class Server:
-    """The service of one Redis or cluster on one address. Use it in an ``async with`` statement."""
+    """Serves one Redis server or cluster on one address. Use the server in an ``async with`` statement."""
 
     def __init__(
         self,
@@ -58,9 +58,11 @@ class Server:
         waiting: int = limits.WAITING_CALLS,
         clock: str = "_clock",
     ) -> None:
-        """``address`` is host:port; port 0 is any that is free: `port` says which. Without ``tokens`` anybody may do
-        all, without ``credentials`` nothing is encrypted. Unless it ``shares_port`` nobody else may listen there. It
-        takes so many ``connections``, and so many calls that are ``waiting``. ``clock`` is for tests.
+        """``address`` is host:port. With port 0 the system picks a free port, which `port` returns after the start.
+
+        Without ``tokens`` every caller has all rights. Without ``credentials`` connections are not encrypted. Other
+        processes can listen on the address only if ``shares_port`` is true. ``connections`` and ``waiting`` limit the
+        connections and the waiting calls of this process. ``clock`` is for tests.
         """
         self._client_settings = client_settings
         self._processes = LocalProcesses(client_settings)
@@ -83,12 +85,12 @@ class Server:
 
     @property
     def namespaces(self) -> list[Namespace]:
-        """Those that calls have named so far."""
+        """The namespaces that calls have opened so far."""
         return [] if self._namespaces is None else self._namespaces.open_namespaces
 
     @property
     def scheme(self) -> str:
-        """Of the URL that clients take."""
+        """Scheme of the URL for clients."""
         return "grpc" if self._credentials is None else "grpcs"
 
     async def __aenter__(self) -> "Server":
@@ -99,7 +101,7 @@ class Server:
         await self.stop()
 
     async def start(self) -> None:
-        """Check the server that messages are kept in, and begin to answer."""
+        """Check the Redis server that stores the messages, and start to answer calls."""
         client_settings = self._client_settings
         server_url = await run_in_thread(self._processes.open)
         try:
@@ -142,7 +144,7 @@ class Server:
         )
 
     async def stop(self, seconds: float = DRAIN_S) -> None:
-        """Take no more calls; answer those that wait, and give the others so long to end."""
+        """Accept no more calls, answer the waiting ones, give the others ``seconds`` to end, and close everything."""
         if self._token_reloader is not None:
             self._token_reloader.cancel()
         await self._health.enter_graceful_shutdown()
@@ -186,7 +188,7 @@ class Server:
         async def answer(_: Any, context: Any) -> None:
             await abort_call(context, error)
 
-        # Of a stream the library reads nothing that nobody asks for, whatever the call is to its client.
+        # A handler for two streams fits every RPC, and the library reads a request of a stream only on demand.
         return grpc.stream_stream_rpc_method_handler(self._observer.wrap_rejection(method, answer))
 
     def _unary_handler(self, handle: Callable[[Any], Awaitable[Any]], cost: Cost) -> Any:
@@ -205,7 +207,7 @@ class Server:
             caller, _ = CALL.get()
             try:
                 caller.quota.take(cost(_require_decoded(request)))
-                # A client that does not read makes it last.
+                # A client that reads slowly makes the call long.
                 async with caller.until_token_expires():
                     await handle(request, write)
             except Exception as error:
@@ -225,7 +227,8 @@ class Server:
         return answer
 
     def _bidirectional_handler(self, handle: Callable[[Any], Any], cost: Cost) -> Any:
-        # It writes and is no generator: so its task is in here whenever its token is withdrawn.
+        # `answer` writes the responses instead of yielding them. So its task is always inside the `async with` block
+        # and can be interrupted if the token is removed.
         async def answer(requests: Any, context: Any, write: Callable[[Any], Awaitable[None]]) -> None:
             caller, _ = CALL.get()
             try:
@@ -246,8 +249,9 @@ def _deserializer(kind: Any) -> Callable[[bytes], Any]:
         try:
             return kind.FromString(raw)
         except DecodeError as error:
-            # Raised here it would be a mistake of ours: the caller would learn nothing, and the log get a traceback.
-            return InvalidArgument(f"the request is no {kind.DESCRIPTOR.full_name}: {error}")
+            # If it were raised here, the library would treat it as a bug: an error without details for the caller,
+            # and a traceback in the log.
+            return InvalidArgument(f"the request is not a valid {kind.DESCRIPTOR.full_name}: {error}")
 
     return read
 
@@ -265,15 +269,24 @@ async def _iter_requests(requests: AsyncIterator[Any], quota: TokenQuota, cost: 
 
 
 async def abort_call(context: Any, error: Exception) -> None:
-    """End the call with the error. Of one that is a mistake of ours the log has the traceback, its caller a number."""
+    """End the call with the error. An unexpected exception is a bug: its traceback is logged under a random number,
+    and the caller gets the number.
+    """
     if isinstance(error, grpc.aio.BaseError):
-        # The client is gone, or has its answer.
+        # The client has disconnected, or the call has ended already.
         raise error
     if not isinstance(error, TickwheelError):
         number = secrets.token_hex(4)
         fields = {"event": "mistake", "number": number}
-        _log.error("a call failed, error number %s", number, exc_info=error, extra={"fields": fields})
-        error = TickwheelError(f"the service failed at this call: its log says why, under error number {number}")
+        _log.error(
+            "a call failed because of a bug in the service, error number %s",
+            number,
+            exc_info=error,
+            extra={"fields": fields},
+        )
+        error = TickwheelError(
+            f"the call failed because of a bug in the service, whose log has the details under error number {number}"
+        )
     status = error_to_status(error)
     context.set_trailing_metadata(((DETAILS, status.SerializeToString()),))
     await context.abort(_CODES[status.code], status.message)

@@ -1,4 +1,4 @@
-"""How many messages a client of a stream can take now: flow control by what it can hold, not by bytes on the way."""
+"""Credit-based flow control of a dequeue stream: it limits the messages that a client holds, not bytes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -11,7 +11,7 @@ from tickwheel.v1.message_service_pb2 import DequeueStreamRequest
 
 
 class StreamCredit:
-    """What the requests of one stream have added, less what was sent. Use it in an ``async with`` statement."""
+    """The credit that the requests of one stream have granted, less the messages sent. An async context manager."""
 
     def __init__(self, requests: AsyncIterator[DequeueStreamRequest]) -> None:
         self._requests = aiter(requests)
@@ -24,11 +24,11 @@ class StreamCredit:
 
     async def __aexit__(self, *_: object) -> None:
         if self._reader is not None and not self._reader.cancel() and not self._reader.cancelled():
-            # Heard, or the loop would tell of it.
+            # Retrieve the exception; otherwise the event loop would log it as never retrieved.
             self._reader.exception()
 
     async def read_first(self) -> DequeueStreamRequest | None:
-        """The first request, which says what is wanted; None where there was none."""
+        """Return the first request, which names the queue and the options, or None if the client sent no request."""
         request = await anext(self._requests, None)
         if request is not None:
             self._add(request)
@@ -37,9 +37,9 @@ class StreamCredit:
         return request
 
     async def wait_for_credit(self) -> int:
-        """How many may be sent: waits until there are any; 0 when the client has ended the stream.
+        """Wait until messages may be sent, and return their number; return 0 if the client has ended the stream.
 
-        Raises what is wrong with a request.
+        Raises InvalidArgument if a request grants an invalid or too large credit.
         """
         assert self._reader is not None
         while not self._credit and not self._reader.done():
@@ -52,7 +52,7 @@ class StreamCredit:
 
     @contextmanager
     def on_client_close(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Calls ``ended`` if the client ends the stream meanwhile, or has."""
+        """Call ``callback`` if the client ends the stream during the ``with`` block, or has ended it before."""
         assert self._reader is not None
 
         def on_done(_: object) -> None:
@@ -65,7 +65,7 @@ class StreamCredit:
             self._reader.remove_done_callback(on_done)
 
     def spend(self, count: int) -> None:
-        """So many were sent."""
+        """Subtract the number of messages sent."""
         self._credit -= count
 
     async def _read(self) -> None:
@@ -75,6 +75,8 @@ class StreamCredit:
     def _add(self, request: DequeueStreamRequest) -> None:
         credit = self._credit + validation.integer("credit", request.credit, 0, limits.DEQUEUE_MESSAGES)
         if credit > limits.STREAM_CREDIT:
-            raise InvalidArgument(f"the stream has credit for {credit} messages; {limits.STREAM_CREDIT} are allowed")
+            raise InvalidArgument(
+                f"the stream would have credit for {credit} messages, and at most {limits.STREAM_CREDIT} are allowed"
+            )
         self._credit = credit
         self._changed.set()

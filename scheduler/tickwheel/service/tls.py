@@ -1,4 +1,4 @@
-"""How a server shows who it is, and whether its clients must."""
+"""TLS credentials of the server: its certificate, and the authority for certificates of clients."""
 
 import ssl
 from pathlib import Path
@@ -9,13 +9,17 @@ from tickwheel.errors import InvalidArgument
 
 
 def credentials(cert: Path | None, key: Path | None, client_ca: Path | None) -> grpc.ServerCredentials | None:
-    """None where nothing is given: nothing is encrypted. Raises InvalidArgument for half of it, or what is no TLS."""
+    """Return the credentials, or None without any file: connections are then not encrypted. With ``client_ca``,
+    clients must present a certificate of that authority.
+
+    Raises InvalidArgument if a file is missing or is not usable for TLS.
+    """
     if cert is None and key is None:
         if client_ca is not None:
-            raise InvalidArgument("--tls-client-ca is of TLS: it needs --tls-cert and --tls-key")
+            raise InvalidArgument("--tls-client-ca works only with TLS: it needs --tls-cert and --tls-key")
         return None
     if cert is None or key is None:
-        raise InvalidArgument("a certificate has two parts: give both --tls-cert and --tls-key")
+        raise InvalidArgument("give both --tls-cert and --tls-key: a certificate needs its private key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(cert, key, password=lambda: "")

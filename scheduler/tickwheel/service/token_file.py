@@ -1,17 +1,18 @@
-"""The file of tokens: read when the service starts, and again when it has changed.
+"""The token file: read when the service starts, and reloaded when it changes.
 
-It is TOML, and holds no secrets but their SHA-256: a token has 256 random bits, so there is nothing to guess.
+The file is TOML. It holds the SHA-256 of each token instead of the token. A token has 256 random bits, so it cannot be
+guessed from its hash.
 
     [[token]]
-    name = "shop"                       # in the log and in metrics
+    name = "shop"                       # for the log and for error texts
     sha256 = "9f86d0…"                  # of the token
     roles = ["produce", "consume"]      # produce, consume, admin
-    queues = ["orders", "mail.*"]       # as a shell's patterns; by default all
+    queues = ["orders", "mail.*"]       # shell patterns; by default all queues
     namespaces = ["tw"]                 # by default ["tw"]
     expires = 2027-01-01T00:00:00Z      # by default never
-    messages_per_second = 500           # of each process of the service; by default as many as come
-    burst = 1000                        # at once; by default one second's worth
-    waiting = 100                       # calls that wait, of each process; by default as many as the process may have
+    messages_per_second = 500           # in each process of the service; by default unlimited
+    burst = 1000                        # in messages; by default the messages of one second
+    waiting = 100                       # waiting calls in each process; by default the limit of the process
 """
 
 import asyncio
@@ -46,39 +47,43 @@ _log = logging.getLogger("tickwheel.service")
 
 
 class TokenFile:
-    """The file, and the access that it says."""
+    """The token file and the store of its tokens."""
 
     def __init__(self, path: Path) -> None:
-        """Raises InvalidArgument, which names what is wrong in the file, or with it."""
+        """Read the file. Raises InvalidArgument, which names the problem, if the file is unreadable or invalid."""
         self._path = path
         self._seen = self._state()
         self.token_store = TokenStore(read(path))
 
     async def run(self) -> None:
-        """Take the file up whenever it has changed, until cancelled. One that is wrong changes nothing."""
+        """Reload the file whenever it changes, until cancelled. An invalid file changes no token."""
         while True:
             await asyncio.sleep(POLL_INTERVAL_S)
             try:
                 self.reload_if_changed()
             except Exception:
-                # A mistake of ours: without this nobody would hear of it, nor would any later change be taken up.
-                _log.exception("the tokens stay as they were", extra={"fields": {"event": "tokens refused"}})
+                # A bug. Without this handler it would stay unnoticed, and no later change would be loaded.
+                _log.exception(
+                    "the token file cannot be reloaded because of a bug; the tokens stay unchanged",
+                    extra={"fields": {"event": "tokens refused"}},
+                )
 
     def reload_if_changed(self) -> None:
-        """Take the file up if it has changed."""
+        """Reload the file if it has changed. An invalid file is logged once and changes no token."""
         seen = self._state()
         if seen == self._seen:
             return
-        # Seen, right or wrong: what is wrong is told once. Looked at before it is read, so that no change is missed.
+        # The state is stored even if the file is invalid, so that the error is logged once. It is taken before the
+        # file is read, so that no change is missed.
         self._seen = seen
         try:
             callers = read(self._path)
         except InvalidArgument as error:
-            _log.error("the tokens stay as they were: %s", error, extra={"fields": {"event": "tokens refused"}})
+            _log.error("the tokens stay unchanged: %s", error, extra={"fields": {"event": "tokens refused"}})
             return
         self.token_store.replace(callers)
         fields = {"event": "tokens", "tokens": len(callers)}
-        _log.info("%s has changed: %d tokens", self._path, len(callers), extra={"fields": fields})
+        _log.info("%s has changed; tokens now valid: %d", self._path, len(callers), extra={"fields": fields})
 
     def _state(self) -> tuple[int, ...] | None:
         try:
@@ -89,25 +94,25 @@ class TokenFile:
 
 
 def read(path: Path) -> list[Caller]:
-    """What the file says. Raises InvalidArgument."""
+    """Return the callers that the file defines. Raises InvalidArgument if the file is unreadable or invalid."""
     try:
         with path.open("rb") as file:
             document = tomllib.load(file)
     except OSError as error:
-        raise InvalidArgument(f"the tokens of {path} cannot be read: {error.strerror}") from error
+        raise InvalidArgument(f"the token file {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{path} is no TOML: {error}") from error
+        raise InvalidArgument(f"{path} is not valid TOML: {error}") from error
     unknown = set(document) - {"token"}
     tables = document.get("token")
     if unknown or not isinstance(tables, list) or not tables:
-        raise InvalidArgument(f"{path} must hold [[token]] tables, at least one, and nothing else")
+        raise InvalidArgument(f"{path} must contain at least one [[token]] table, and nothing else")
     callers = [_parse_caller(f"token {n} of {path}", table) for n, table in enumerate(tables, 1)]
     if len({caller.digest for caller in callers}) < len(callers):
-        raise InvalidArgument(f"{path} names one token twice")
+        raise InvalidArgument(f"{path} contains the same sha256 twice: give each token its own")
     names = [caller.name for caller in callers]
     for name in names:
         if names.count(name) > 1:
-            raise InvalidArgument(f"{path} has two tokens of the name {name!r}: the log would not tell them apart")
+            raise InvalidArgument(f"{path} has two tokens named {name!r}: the log could not distinguish them")
     return callers
 
 
@@ -126,12 +131,12 @@ def _parse_caller(label: str, table: Any) -> Caller:
         validation.one_of(f"a role of {label}", role, [Role.PRODUCE.value, Role.CONSUME.value, Role.ADMIN.value])
     expires = table.get("expires")
     if expires is not None and (not isinstance(expires, datetime) or expires.tzinfo is None):
-        raise InvalidArgument(f"expires of {label} must be a time with its zone, as 2027-01-01T00:00:00Z")
+        raise InvalidArgument(f"expires of {label} must be a time with its zone, for example 2027-01-01T00:00:00Z")
     name = table.get("name")
     if not isinstance(name, str) or not name:
         raise InvalidArgument(f"{label} has no name")
     if "burst" in table and "messages_per_second" not in table:
-        raise InvalidArgument(f"burst of {label} goes with messages_per_second, which it does not say")
+        raise InvalidArgument(f"burst of {label} needs messages_per_second, which the table lacks")
     return Caller(
         name,
         digest,
@@ -150,14 +155,15 @@ def _number(label: str, table: Mapping[str, Any], name: str, maximum: int) -> in
 
 
 def _patterns(label: str, table: Mapping[str, Any], name: str, default: tuple[str, ...]) -> tuple[str, ...]:
-    """Patterns that some name can match: of a mistyped one nobody would hear."""
+    """Return the patterns of a field. Raises InvalidArgument for a pattern that no name can match, because it would
+    otherwise stay unnoticed.
+    """
     patterns = _texts(label, table, name, default)
     for pattern in patterns:
         if not _PATTERN.fullmatch(pattern):
             raise InvalidArgument(
-                f"{name} of {label} has {validation.preview(pattern)}, which no name matches: names are letters,"
-                " digits,"
-                " '.', '_' and '-'; a pattern has also *, ? and [...]"
+                f"{name} of {label} has {validation.preview(pattern)}, which no name matches: names consist of letters,"
+                " digits, '.', '_' and '-'; a pattern may also contain *, ? and [...]"
             )
     return patterns
 
@@ -165,5 +171,5 @@ def _patterns(label: str, table: Mapping[str, Any], name: str, default: tuple[st
 def _texts(label: str, table: Mapping[str, Any], name: str, default: tuple[str, ...] | None) -> tuple[str, ...]:
     texts = table.get(name, default)
     if not isinstance(texts, list | tuple) or not texts or not all(isinstance(text, str) for text in texts):
-        raise InvalidArgument(f"{name} of {label} must be a list of texts, not {validation.preview(texts)}")
+        raise InvalidArgument(f"{name} of {label} must be a list of strings, not {validation.preview(texts)}")
     return tuple(texts)

@@ -1,4 +1,4 @@
-"""What one token uses of a process now, and what it may: messages a second, calls that wait, and until when at all."""
+"""Quotas of one token in one process: message rate, concurrent waiting calls, expiry."""
 
 import asyncio
 import time
@@ -9,12 +9,12 @@ from typing import Final
 from tickwheel.errors import LimitExceeded, TickwheelError, Unauthenticated, Unavailable
 from tickwheel.service.token_bucket import TokenBucket
 
-# When a place of a call that waits may be free again: nobody knows.
+# Suggested to a client that exceeds a limit of waiting calls. The time when another call ends is unknown.
 _RETRY_AFTER_MS: Final = 1_000
 
 
 class ConcurrencyLimit:
-    """Calls that may wait at once. ``whose`` says for whom, in the refusal."""
+    """Limits the number of concurrent waiting calls; None is no limit. ``holder`` names its owner in the error."""
 
     def __init__(self, limit: int | None, holder: str) -> None:
         self.limit = limit
@@ -23,11 +23,11 @@ class ConcurrencyLimit:
 
     @contextmanager
     def acquire(self) -> Iterator[None]:
-        """One of them, as long as this lasts. Raises LimitExceeded where all are taken."""
+        """Hold one permit in the ``with`` block. Raises LimitExceeded if no permit is free."""
         if self.limit is not None and self.in_use >= self.limit:
             raise LimitExceeded(
-                f"{self._holder} may have {self.limit:,} calls that wait, and has them all: ask again later, without a"
-                " wait, or through another process of the service",
+                f"{self._holder} has reached its limit of {self.limit:,} waiting calls: retry later, without a wait, or"
+                " through another process of the service",
                 _RETRY_AFTER_MS,
             )
         self.in_use += 1
@@ -38,22 +38,23 @@ class ConcurrencyLimit:
 
 
 class TokenQuota:
-    """Of one token, or of anybody where there are none."""
+    """The quota of one token, or of all callers together if the service has no tokens."""
 
     def __init__(self, name: str) -> None:
         self.wait_limit = ConcurrencyLimit(None, f"token {name!r}")
         self._name = name
         self._bucket: TokenBucket | None = None
-        # What the token is allowed now; None where it is no longer good.
+        # The current rights of the token; None if it was removed.
         self._rights: object = None
-        # What each call would end with.
+        # The error with which each tracked call would end.
         self._tracked_calls: dict[asyncio.Timeout, tuple[type[TickwheelError], str]] = {}
 
     def update_limits(
         self, rights: object, messages_per_second: int | None, burst: int | None, waiting: int | None
     ) -> None:
-        """What the tokens' file says now. What was used before counts on; calls that wait under other rights end, to be
-        made again under these.
+        """Apply the rights and limits of the current token file. Past use still counts.
+
+        If the rights changed, tracked calls end with an error that makes clients call again under the new rights.
         """
         if self._rights != rights:
             self._rights = rights
@@ -69,28 +70,31 @@ class TokenQuota:
             self._bucket.rate, self._bucket.burst = messages_per_second, burst
 
     def take(self, count: int) -> None:
-        """Count a call of so many messages. Raises LimitExceeded, with when it may come again."""
+        """Charge a call for ``count`` messages. Raises LimitExceeded with the time until a retry may pass."""
         seconds = self._wait_s(count)
         if seconds and self._bucket is not None:
             raise LimitExceeded(
-                f"token {self._name!r} may have {self._bucket.rate:g} messages a second, and has used them: nothing was"
-                f" done; again in {seconds:.3f} s",
+                f"token {self._name!r} has reached its limit of {self._bucket.rate:g} messages a second: the call had"
+                f" no effect; retry in {seconds:.3f} s",
                 max(round(1_000 * seconds), 1),
             )
 
     async def wait_and_take(self, count: int) -> None:
-        """Count part of a stream: it waits until it may go on, and so does who sends it."""
+        """Charge one request of a stream for ``count`` messages. Waits while the token is over its rate; the client is
+        slowed down by flow control.
+        """
         while seconds := self._wait_s(count):
             await asyncio.sleep(seconds)
 
     @asynccontextmanager
     async def track_call(self, rights: object, expires_in_s: float | None) -> AsyncIterator[None]:
-        """A call that came under these rights, as long as its token has them and is good.
+        """Run a call in the ``with`` block while its token is valid and has these rights.
 
-        Raises in the middle of it where that ends: Unauthenticated, or Unavailable where it may be made again.
+        Interrupts the block otherwise. Raises Unauthenticated if the token expires or is removed, and Unavailable if
+        its rights change: the client may then call again.
         """
         if rights != self._rights:
-            # Since it came.
+            # The token file was reloaded after the call was authenticated.
             kind, text = self._revoked_error if self._rights is None else self._changed_error
             raise kind(text)
         now = asyncio.get_running_loop().time()
@@ -108,13 +112,13 @@ class TokenQuota:
             del self._tracked_calls[limit]
 
     def revoke(self) -> None:
-        """The token is no longer good: its calls that wait end now."""
+        """End the tracked calls of the token, which was removed from the token file."""
         self._rights = None
         self._end_calls(*self._revoked_error)
 
     @property
     def _revoked_error(self) -> tuple[type[TickwheelError], str]:
-        return Unauthenticated, f"token {self._name!r} is no longer good"
+        return Unauthenticated, f"token {self._name!r} is no longer valid"
 
     @property
     def _changed_error(self) -> tuple[type[TickwheelError], str]:

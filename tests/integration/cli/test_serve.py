@@ -94,7 +94,7 @@ def test_streams_that_are_idle_end_at_once_when_it_is_told_to_end_and_may_begin_
         process.send_signal(signal.SIGTERM)
         streaming.join(ENDS_S)
         assert [error.code() for error in failed] == [grpc.StatusCode.UNAVAILABLE]
-        assert "begin the stream again" in str(failed[0].details())
+        assert "open a new stream" in str(failed[0].details())
     assert process.wait(ENDS_S) == 0
     never.set()
 
