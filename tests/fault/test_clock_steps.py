@@ -169,7 +169,7 @@ def test_a_step_forward_is_held_until_the_clock_agrees_again(
         assert jobs.counts()["pending"] == 1
 
         clock.step_to(timedelta())
-        driver.says("agrees again")
+        driver.says("agrees with the trusted time again; promotion resumes")
         becomes_pending(jobs, "soon")
         assert {state(jobs, id) for id in ("within the step", "named within the step")} == {"invisible"}
 

@@ -1,34 +1,34 @@
-"""What the wheel of a shard knows of time. The driver reads no clock of its own, so that tests can turn every one."""
+"""The clock that a driver needs. A driver reads no other clock, so tests can control the time completely."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """The shard's clock as its driver sees it, and a monotonic one to wait by. All in ms."""
+    """The time of a shard, and a monotonic clock to wait by. All times are in ms."""
 
     def now(self) -> int:
-        """The driver's bound on the shard's time: never ahead of what the clock guard trusts."""
+        """Return the driver's bound on the shard's time: never ahead of the time that the clock guard trusts."""
 
     @property
     def monotonic(self) -> Callable[[], float]:
-        """Time that only passes: for rotation and waiting."""
+        """A monotonic clock, for rotation and waiting."""
 
     def monotonic_at(self, time_ms: int) -> float:
-        """The moment on the monotonic clock at which `now` may have reached a time."""
+        """Return the moment on the monotonic clock at which `now` may have reached ``time_ms``."""
 
     @property
     def unsaved_offset(self) -> int | None:
-        """What the shard is to keep of an accepted step, in ms, and has not; None where there is nothing new."""
+        """The accepted step of the server's clock, in ms, that the shard must still store; None if nothing changed."""
 
     def on_claimed(self, server_ms: int, high_ms: int | None, accepted_ms: int) -> None:
-        """The shard was claimed: its server's clock, its high-water mark, and what it keeps of an accepted step."""
+        """Take over the server's time, the high-water mark and the accepted step that the claim returned."""
 
     def observe(self, server_ms: int) -> None:
-        """What the server's clock showed in the last reply."""
+        """Record the server's time in the last reply."""
 
     def needs_probe(self, waiting: bool) -> bool:
-        """Whether the server's clock should be asked. ``waiting``: timers in memory wait for it."""
+        """Return whether to read the server's clock now. ``waiting``: timers in memory wait for the time."""
 
     def next_probe(self, waiting: bool) -> float | None:
-        """The moment on the monotonic clock at which `wants_look` becomes true."""
+        """Return the moment on the monotonic clock at which `needs_probe` becomes true."""

@@ -1,23 +1,24 @@
-"""The clock guard: how far a shard's server clock is believed. Pure: every moment is an argument.
+"""The clock guard: how far a shard's server clock is trusted. Pure: every moment is an argument.
 
-Two times are kept, both as offsets from a monotonic clock that also counts sleep:
+The guard keeps two times, both as offsets from a monotonic clock that also counts sleep:
 
-the *estimate*  follows what the server's clock shows. Each reply bounds it: a reply showing S, asked at `sent` and
-                received at `received`, puts the server between S - received and S + 1 - sent ahead of the
-                monotonic clock. The largest lower bound is kept, and given up as fast as clocks drift, so the estimate
-                is hardly ever ahead of the server; a contradiction (the server went back) resets it.
-the *anchor*    is the clock that is trusted. It follows the estimate every ten seconds, so slow drift and slewing
-                pass. A server more than the limit ahead of it has made a step: the guard holds, and time stands still
-                at what it was, until the server agrees with the anchor again or an operator accepts its time.
+the *estimate*  follows the server's clock. Each reply bounds the estimate: a reply with time S to a request sent at
+                `sent`, received at `received`, puts the server between S - received and S + 1 - sent ahead of the
+                monotonic clock. The guard keeps the largest lower bound and lowers the bound as fast as clocks drift,
+                so the estimate is hardly ever ahead of the server. A contradiction (the server's clock went back)
+                resets the estimate.
+the *anchor*    is the trusted clock. It follows the estimate every ten seconds, so slow drift and slewing pass. A
+                server that is ahead of the anchor by more than the limit has made a step: the guard holds. The time
+                stands still until the server agrees with the anchor again or an operator accepts the server's time.
 
-A server that steps back is followed at once: that makes messages late, never early.
+The guard follows a server that steps back immediately: that makes messages late, never early.
 
-At the first claim nothing is trusted yet. The witnesses are this host's wall clock (plus what an operator has accepted,
-which the shard keeps) and the shard's high-water mark, which is the time up to which the shard has already been driven.
-A server ahead of both by more than the limit is not believed: the guard holds from the start, at the later of the two.
-So hosts must agree to within the limit, as NTP makes them, or an operator accepts. At later claims by the same process
-the anchor is the witness. What no witness can tell: a step of a clock that server and process share, made while no
-process ran.
+At the first claim nothing is trusted yet. The witnesses are this host's wall clock (plus the step that an operator has
+accepted, which the shard stores) and the shard's high-water mark: the time up to which the shard has been driven.
+A server ahead of both by more than the limit is not trusted: the guard holds from the start, at the later of the two.
+So the clocks of hosts must agree to within the limit, for example through NTP, or an operator must accept the time. At
+later claims by the same process the anchor is the witness. Not detectable: a step of a clock that server and process
+share, if the step was made while no process ran.
 """
 
 import logging
@@ -26,7 +27,7 @@ from typing import Final
 
 from tickwheel.limits import CLOCK_GUARD_MS
 
-# Clocks that are slewed to the right time go wrong by half a thousandth at most.
+# A clock that is being slewed runs fast or slow by at most 0.05 %.
 DRIFT: Final = 0.0005
 ANCHOR_MS: Final = 10_000
 
@@ -37,7 +38,7 @@ class ClockGuard:
     """Guards against forward steps of more than ``limit_ms`` of the server's clock."""
 
     def __init__(self, limit_ms: int = CLOCK_GUARD_MS, label: str = "the server's clock") -> None:
-        """``what`` is what the log calls it."""
+        """``label`` is the name of the clock in log lines."""
         self._limit = limit_ms
         self._label = label
         self._offset = -inf
@@ -50,39 +51,39 @@ class ClockGuard:
 
     @property
     def is_holding(self) -> bool:
-        """Whether time stands still because the server's clock is not believed."""
+        """Whether the time stands still because the server's clock is not trusted."""
         return self._frozen is not None
 
     @property
     def ahead_ms(self) -> int:
-        """By how much the server's clock is ahead of the one that is trusted."""
+        """By how many ms the server's clock is ahead of the trusted clock."""
         return round(self._observed_offset - self._anchor)
 
     def now(self, monotonic_ms: float) -> float:
-        """The bound on the shard's time."""
+        """Return the bound on the shard's time."""
         return self._offset + monotonic_ms if self._frozen is None else self._frozen
 
     def monotonic_at(self, time_ms: int) -> float:
-        """The moment at which `now` reaches the time, unless the guard holds."""
+        """Return the moment at which `now` reaches ``time_ms``, unless the guard holds."""
         return time_ms - self._offset
 
     def start(self, server_ms: int, received: float, wall_ms: float, high_ms: int | None) -> None:
-        """Before the first `observe`: the witnesses of the moment in which its reply came."""
+        """Set the witnesses, as of the moment at which the first reply was received. Call before `observe`."""
         self._anchor = self._offset = min(server_ms, max(wall_ms, high_ms or 0)) - received
         self._seen_at = received
 
     def observe(self, server_ms: int, sent: float, received: float) -> None:
-        """The server's clock showed ``server_ms`` some time between two moments."""
+        """Record that the server's clock read ``server_ms`` at some moment between ``sent`` and ``received``."""
         low, high = server_ms - received, server_ms + 1 - sent
         self._observed_offset = low
-        # A slow reply proves little: it neither holds nor lets go.
+        # The bounds of a slow reply are too wide to prove a step or the end of one: the guard's state stays.
         ahead = (low if self._frozen is None else high - 1) - self._anchor
         if ahead > self._limit:
             self._hold(received)
             return
         if self._frozen is not None:
             self._frozen = None
-            _log.warning("%s agrees again; promotion goes on", self._label)
+            _log.warning("%s agrees with the trusted time again; promotion resumes", self._label)
             self._offset = low
         else:
             estimate = self._offset - (received - self._seen_at) * DRIFT
@@ -92,9 +93,9 @@ class ClockGuard:
             self._anchor, self._anchored_at = self._offset, received
 
     def accept(self) -> None:
-        """An operator says that the server's clock is right as it is."""
+        """Trust the server's clock as it is, on behalf of an operator."""
         if self._frozen is not None:
-            _log.warning("%s was accepted, %d ms ahead", self._label, self.ahead_ms)
+            _log.warning("%s was accepted, %d ms ahead; promotion resumes", self._label, self.ahead_ms)
             self._offset = self._anchor = self._observed_offset
             self._frozen = None
 

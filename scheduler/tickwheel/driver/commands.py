@@ -1,7 +1,13 @@
-"""What the wheel of a shard, and the relay, ask of its server: data, sent by the runner, played by the simulator.
+"""Commands for a shard's server, as data. Driver and relay yield them; a connection or the simulator executes them.
 
-Replies, in the order of the classes: whatever the script returns; the packed fence or None; a list of
-(entry id, what it packs); a list of slot names; a list of chunks of packed timers; a number.
+Replies:
+
+Call             the result of the script
+ReadFence        the packed fence, or None
+ReadStream       a list of (entry id, packed timers or events)
+ReadSlots        a list of slot names
+ReadSlot         a list of chunks of packed timers
+WaitForReplicas  a number of replicas
 """
 
 from collections.abc import Generator
@@ -13,16 +19,17 @@ from tickwheel.storage.scripts import Call
 
 @dataclass(frozen=True, slots=True)
 class ReadFence:
-    """The fence that the shard obeys."""
+    """Reads the shard's current fence."""
 
     clock_key: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReadStream:
-    """Entries of a stream after an id: of the inbox, whose entries pack timers, or of the outbox, which pack events.
+    """Reads up to ``count`` entries of a stream after an id. Entries of the inbox pack timers; the outbox, events.
 
-    ``until_ms`` is how long to wait for the first, on the process's monotonic clock; None does not wait.
+    ``until_ms`` is the moment on the process's monotonic clock up to which to wait for the first entry; None does not
+    wait.
     """
 
     key: str
@@ -33,7 +40,7 @@ class ReadStream:
 
 @dataclass(frozen=True, slots=True)
 class ReadSlots:
-    """Names of the slots in use, by rank."""
+    """Reads the names of slots in use, by rank."""
 
     key: str
     first: int
@@ -42,7 +49,7 @@ class ReadSlots:
 
 @dataclass(frozen=True, slots=True)
 class ReadSlot:
-    """Chunks of a slot, from a position on."""
+    """Reads chunks of a slot, from a position on."""
 
     key: str
     first: int
@@ -51,7 +58,7 @@ class ReadSlot:
 
 @dataclass(frozen=True, slots=True)
 class WaitForReplicas:
-    """How many replicas have all that this connection wrote, once that many have or so many ms have passed."""
+    """Waits until ``count`` replicas have everything that this connection wrote, for at most ``timeout_ms``."""
 
     count: int
     timeout_ms: int
@@ -59,8 +66,8 @@ class WaitForReplicas:
 
 Command = Call | ReadFence | ReadStream | ReadSlots | ReadSlot | WaitForReplicas
 
-# Parts of the driver: each is sent the reply to a command it yields, or thrown `Refused`. A duty says whether there was
-# anything to do, `Moving` about how many timers it moved.
+# Parts of the driver: each is sent the reply to a command that it yields, or thrown `ScriptError`. `DutySteps` return
+# whether there was anything to do; `MoveSteps` return about how many timers they moved.
 Steps = Generator[Command, Any, None]
 DutySteps = Generator[Command, Any, bool]
 MoveSteps = Generator[Command, Any, int]

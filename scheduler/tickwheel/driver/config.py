@@ -1,4 +1,4 @@
-"""What the drivers of one shard have in common, from one fence to the next."""
+"""Settings that all drivers of one shard share, from one fence to the next."""
 
 from dataclasses import dataclass, field
 
@@ -9,9 +9,10 @@ from tickwheel.driver.stats import WheelStats
 
 @dataclass(frozen=True, slots=True)
 class DriverConfig:
-    """``election`` is the kind of election, which the shard keeps; ``owner`` is the name of the process for people.
+    """The settings of one shard's drivers.
 
-    ``clock_fragment`` is how scripts read the time: another fragment than the default in tests only.
+    ``election`` is the kind of election, which the shard stores. ``owner`` is the readable name of the process.
+    ``clock_fragment`` is the Lua fragment with which scripts read the time; only tests change it.
     """
 
     namespace: str
@@ -23,5 +24,5 @@ class DriverConfig:
     stats: WheelStats = field(default_factory=WheelStats)
 
     def make_fenced_shard(self) -> FencedShard:
-        """Return the shard without a fence yet."""
+        """Return the shard, still without a fence."""
         return FencedShard(self.namespace, self.shard, self.clock_fragment)

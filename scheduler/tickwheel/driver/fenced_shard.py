@@ -1,4 +1,4 @@
-"""One shard as its driver addresses it: names of keys, scripts, the fence, and calls under it."""
+"""One shard as its driver addresses it: names of keys, scripts, the fence, and calls under the fence."""
 
 from collections.abc import Generator, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ class FencedShard:
         return keys.slot_key(self._namespace, self.number, level, number)
 
     def queue_keys(self, queue: str) -> dict[str, str]:
-        """All keys that a script of a queue may declare."""
+        """Return all keys that a script of a queue may declare, by name."""
         result = self._queue_keys.get(queue)
         if result is None:
             own_keys = {name: keys.queue_key(self._namespace, self.number, queue, name) for name in keys.QUEUE_KEYS}
@@ -40,7 +40,7 @@ class FencedShard:
         slot: str = "",
         rest: Sequence[str] = (),
     ) -> Generator[Command, Any, Any]:
-        """Call one of the wheel's own scripts under the fence. They are never refused but for the fence."""
+        """Call one of the wheel's own scripts under the fence. These scripts fail only if the fence is outdated."""
         try:
             return (yield scripts.bind(script, self.keys | {"slot": slot}, [self.fence, *args], rest))
         except ScriptError as error:

@@ -1,4 +1,4 @@
-"""Which timers go into which slots: the content of one call of `file_timers.lua`."""
+"""Sorts timers into slots: the arguments of one call of `file_timers.lua`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.timer import iter_timers
 from tickwheel.storage.wheel_levels import level_for, name, number, start
 
-# Lists keep elements of up to 8 KB together: two chunks of this many timers share a node, and a chunk is what a
-# cascade reads at least.
+# A node of a Redis list holds up to 8 KB, so two chunks of this many timers share a node. A cascade reads at least one
+# chunk.
 CHUNK_TIMERS = 100
 
 
@@ -32,7 +32,7 @@ class Filing:
                     timers.append(timer)
 
     def arguments(self) -> list[bytes | int | str]:
-        """What `file_timers.lua` wants to know of each slot, in the order of `slots`."""
+        """Return the arguments of `file_timers.lua` for all slots, in the order of `slots`."""
         args: list[bytes | int | str] = []
         for (level, slot_number), timers in self.slots.items():
             chunks = [b"".join(chunk) for chunk in iter_chunks(timers, CHUNK_TIMERS)]

@@ -1,7 +1,7 @@
-"""Due timers go to the scripts that look at the messages: promote, expire and retire.
+"""Sends due timers to the scripts that check the messages: promote, expire and retire.
 
-A timer is answered only by the script's final answer. Everything else (not yet due, not handled in this call, refused,
-no answer at all) leaves it open, and the inbox or its slot keeps it.
+A timer is answered only by the script's final answer. In all other cases (not yet due, not handled in this call,
+rejected, no reply at all) the timer stays open, and the inbox or the timer's slot keeps the timer.
 """
 
 import logging
@@ -21,12 +21,12 @@ from tickwheel.storage.script_errors import FENCED, Retry, ScriptError
 from tickwheel.storage.scripts import bind
 from tickwheel.storage.timer import Kind
 
-# A call of this many takes the server about a millisecond. More would save next to nothing for each message, and every
-# other client of the server would wait longer.
+# A call with this many timers takes the server about a millisecond. Larger calls would save almost nothing for each
+# message, and every other client of the server would wait longer.
 FIRE_BATCH: Final = 200
-# After an error that is neither the fence nor the configuration, a batch waits this long.
+# Delay of a batch after an error other than an outdated fence or configuration.
 POSTPONE_MS: Final = 1_000
-# Timers of a queue that home does not know wait this long for it.
+# Delay of timers whose queue is unknown to the metadata shard.
 UNKNOWN_MS: Final = 10_000
 
 _BOUND = Struct(">HII")
@@ -37,7 +37,7 @@ _log = logging.getLogger("tickwheel.event_process")
 
 
 class TimerFirer:
-    """Fires what is due of one shard."""
+    """Fires the due timers of one shard."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class TimerFirer:
         self._inbox_buffer = inbox_buffer
         self._stats = stats
         self._scripts = {kind: shard.script(kind.name.lower()) for kind in Kind}
-        # How often a queue's configuration was renewed since it answered.
+        # By queue, the number of configuration refreshes since its last successful call.
         self._renewals: Counter[int] = Counter()
-        # Timers to a call, by queue, where the last one did not get through as many: the server works by a budget.
+        # By queue, the timers of the next call, if the script's work budget ended the last call early.
         self._batch_sizes: dict[int, int] = {}
 
     def fire(self, kind: Kind, calls: int) -> DutySteps:
-        """Send up to ``calls`` batches of due timers; whether there were any."""
+        """Send up to ``calls`` batches of due timers. Return whether there were any."""
         near = self._loaded_timers.near[kind]
         for sent in range(calls):
             taken = near.take(self._clock.now(), self._batch_size)
@@ -77,14 +77,14 @@ class TimerFirer:
         return self._batch_sizes.get(queue_number, FIRE_BATCH)
 
     def _adapt_batch_size(self, queue_number: int, sent: int, unhandled: int) -> None:
-        """So that the next call brings about as many timers as it gets through."""
+        """Adapt the batch size, so that the next call carries about as many timers as the script handles."""
         if unhandled:
             self._batch_sizes[queue_number] = max(1, sent - unhandled)
         elif sent == self._batch_sizes.get(queue_number):
             self._batch_sizes[queue_number] = min(2 * sent, FIRE_BATCH)
 
     def _drop_finished(self, timers: list[bytes]) -> list[bytes]:
-        """Of due lease timers those whose lease may not be over; the others are answered."""
+        """Return the lease timers whose lease may still be held, and mark the others as answered."""
         finished: list[bytes] = []
         left: list[bytes] = []
         for timer in timers:
@@ -106,8 +106,9 @@ class TimerFirer:
             self._handle_script_error(error, kind, queue_number, timers)
             return
         self._renewals.pop(queue_number, None)
-        # The smaller of the server's time and the bound: only a server behind the bound shows its own clock here. One
-        # ahead of it need not: the bound goes on with the monotonic clock, and the next look finds the step.
+        # The reply has the smaller of the server's time and the bound, so it contains the server's clock only if the
+        # server is behind the bound. If the server is ahead, its clock is not needed: the bound advances with the
+        # monotonic clock, and the next probe detects the step.
         server_ms = int.from_bytes(reply[:_TIME_BYTES], "big")
         if server_ms < bound:
             self._clock.observe(server_ms)
@@ -149,7 +150,7 @@ class TimerFirer:
             near.put_back(queue_number, timers)
             return
         _log.error(
-            "shard %d: %s of %d timers of queue %d was refused, again in %d ms: %s",
+            "shard %d: %s of %d timers of queue %d was rejected; retrying in %d ms: %s",
             *(self._shard.number, kind.name.lower(), len(timers), queue_number, POSTPONE_MS, error),
         )
         self._renewals.pop(queue_number, None)
@@ -161,9 +162,9 @@ class TimerFirer:
             self._loaded_timers.near[kind].add(again_at, timer)
 
     def _postpone_unknown_queue(self, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
-        # Home has lost its state, or a part of it. The messages may be there, and home may be restored: they are kept.
+        # The metadata shard has lost data. The messages may still exist, and the data may be restored: keep the timers.
         _log.error(
-            "shard %d: %d %s timers are of queue %d, which home does not know; again in %d s",
+            "shard %d: %d %s timers belong to queue %d, which the metadata shard does not have; retrying in %d s",
             *(self._shard.number, len(timers), kind.name.lower(), queue_number, UNKNOWN_MS // 1_000),
         )
         self._stats.unknown_queue_timers += len(timers)

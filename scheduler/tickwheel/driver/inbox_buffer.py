@@ -1,8 +1,8 @@
-"""What was read from the inbox and is not yet filed.
+"""Inbox entries that were read and are not yet filed.
 
-Entries wait in two buckets that are rotated every second, and the older is filed: so a timer is filed 1 to 2 s after it
-was read, and one with a delay under a second never. Entries are filed in the order of the inbox, so that what is cut
-from it is always a prefix.
+Entries wait in two buckets. The buckets rotate every second, and the older one is filed: a timer is filed 1 to 2 s
+after it was read, and a timer with a delay under a second is never filed. Entries are filed in the order of the inbox,
+so the inbox is always trimmed by a prefix.
 """
 
 from collections import deque
@@ -13,15 +13,16 @@ from tickwheel.driver.finished_leases import FinishedLeases
 from tickwheel.storage.timer import Kind, iter_timers
 
 ROTATE_MS = 1_000
-# With more timers than this in the buckets, all is filed at once: the inbox is being caught up with. So it is when a
-# rotation comes a whole period late, for then the process was stopped, and what was far may be due.
+# If the buckets hold more timers than this, the driver is catching up with the inbox, and everything is filed
+# immediately. The same happens if a rotation is a whole period late: the process was stopped, and timers that were far
+# from due may be due now.
 HURRY_TIMERS = 50_000
 FROM_START = b"0-0"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry: the timers that were not put in memory, packed, and those that were."""
+    """One entry: ``far`` packs the timers that were not loaded into memory; ``near`` lists those that were."""
 
     id: bytes
     far: bytes
@@ -40,13 +41,13 @@ class _Bucket:
 
 
 class InboxBuffer:
-    """The buckets, and which of their near timers have no final answer yet."""
+    """The buckets, and those of their near timers that have no final answer yet."""
 
     def __init__(self) -> None:
         self.last_read_id = FROM_START
-        # Invariant: a near timer of the buckets is in here until it has its final answer. `LoadedTimers` counts these
-        # timers, too, for another purpose. Filing must know each timer that only the inbox keeps. Dropping a slot needs
-        # the number of its open timers, and most of those were read from the slot and never were in a bucket.
+        # Invariant: `unconfirmed` contains each near timer of the buckets until its final answer. `LoadedTimers` counts
+        # these timers, too, for another purpose. Filing needs each timer that only the inbox keeps. Dropping a slot
+        # needs the number of its open timers, and most of those were read from the slot and never were in a bucket.
         self.unconfirmed: set[bytes] = set()
         self._young = _Bucket()
         self._older = _Bucket()
@@ -65,7 +66,7 @@ class InboxBuffer:
         self.last_read_id = entry.id
 
     def rotate(self, monotonic_ms: float) -> None:
-        """Turn the buckets if it is time to. What is being filed is finished first."""
+        """Rotate the buckets if it is time to. The bucket that is being filed is finished first."""
         if self._filing.entries or (monotonic_ms < self._rotate_at and self.count <= HURRY_TIMERS):
             return
         self._filing, self._older, self._young = self._older, self._young, _Bucket()
@@ -76,13 +77,13 @@ class InboxBuffer:
         self._rotate_at = monotonic_ms + ROTATE_MS
 
     def next_rotation(self) -> float | None:
-        """When there is something to file or to rotate, on the monotonic clock."""
+        """Return the moment on the monotonic clock of the next filing or rotation; None if the buckets are empty."""
         if self._filing.entries or self.count > HURRY_TIMERS:
             return 0.0
         return self._rotate_at if self._young.entries or self._older.entries else None
 
     def prefix(self, max_timers: int) -> list[Entry]:
-        """The next entries to file: as many as hold about ``most`` timers, at least one if there is one."""
+        """Return the next entries to file: at most ``max_timers`` timers, but at least one entry if there are any."""
         taken: list[Entry] = []
         count = 0
         for entry in self._filing.entries:
@@ -93,7 +94,7 @@ class InboxBuffer:
         return taken
 
     def on_filed(self, prefix: list[Entry]) -> None:
-        """The prefix is in the slots and no longer in the inbox."""
+        """Drop the prefix: its timers are in the slots, and its entries no longer in the inbox."""
         for entry in prefix:
             first = self._filing.entries.popleft()
             assert first is entry, "entries are filed in the order of the inbox"
@@ -102,7 +103,7 @@ class InboxBuffer:
 
 
 def timers_to_file(prefix: list[Entry], unconfirmed: set[bytes], finished_leases: FinishedLeases) -> Iterator[bytes]:
-    """What the filing of the prefix must carry, in packed pieces: of a message that is finished no lease timer."""
+    """Yield the timers of the prefix that must be filed, in packed pieces: no lease timers of finished messages."""
     for entry in prefix:
         yield b"".join(
             [t for _, _, kind, t in iter_timers(entry.far) if kind is not Kind.EXPIRE or not finished_leases.has(t)]

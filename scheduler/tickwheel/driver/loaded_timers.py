@@ -1,4 +1,4 @@
-"""The timers that the leader holds, and how many of each slot still wait for their final answer."""
+"""The timers in the leader's memory, and for each slot the number of timers without a final answer."""
 
 from collections.abc import Iterable
 
@@ -9,20 +9,20 @@ from tickwheel.storage.wheel_levels import LOWEST, number
 
 
 class LoadedTimers:
-    """Timers by kind. A slot of level 2 may be dropped once none of its timers is open."""
+    """Timers by kind. A slot of level 2 may be dropped once it has no open timer."""
 
     def __init__(self, now_ms: int) -> None:
         self.near = {kind: NearTimers(now_ms) for kind in Kind}
-        # Timers held or sent, by the number of their slot of level 2, until their final answer. A count is enough to
-        # drop a slot. `InboxBuffer.unconfirmed` names the timers among these that filing may still have to write.
+        # By slot of level 2, the number of its timers in memory or sent, until their final answer. A count is enough
+        # to drop a slot. `InboxBuffer.unconfirmed` lists those of these timers that filing may still have to write.
         self._open_counts: dict[int, int] = {}
-        # Slots whose last open timer was answered, or that were found to have none.
+        # Slots whose last open timer was answered, or that had no open timer when they were read.
         self.drained_slots: set[int] = set()
         self.finished_leases = FinishedLeases()
         self.count = 0
 
     def add_packed(self, packed: bytes) -> int:
-        """Take packed timers in; how many they were."""
+        """Add packed timers. Return their number."""
         near, open_counts = self.near, self._open_counts
         count = 0
         for time_ms, _, kind, timer in iter_timers(packed):
@@ -34,14 +34,14 @@ class LoadedTimers:
         return count
 
     def add(self, time_ms: int, kind: Kind, timer: bytes) -> None:
-        """Take one timer in that is already taken apart."""
+        """Add one timer that is already unpacked."""
         self.near[kind].add(time_ms, timer)
         slot_number = number(LOWEST, time_ms)
         self._open_counts[slot_number] = self._open_counts.get(slot_number, 0) + 1
         self.count += 1
 
     def on_answered(self, timers: Iterable[bytes]) -> None:
-        """These have their final answer."""
+        """Record the final answers of these timers."""
         open_counts = self._open_counts
         for timer in timers:
             slot_number = number(LOWEST, time_of(timer))
@@ -58,5 +58,5 @@ class LoadedTimers:
 
 
 def time_of(timer: bytes) -> int:
-    """When a packed timer is due."""
+    """Return the time of a packed timer, in ms."""
     return int.from_bytes(timer[:6], "big")

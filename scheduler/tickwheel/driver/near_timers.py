@@ -1,7 +1,7 @@
-"""The timers of one kind that are held in memory until they are due: levels 0 and 1 of the wheel.
+"""The timers of one kind in memory until they are due: levels 0 and 1 of the wheel.
 
-The wheel holds one timer a tick; the tick's timers are packed one after the other in a bytearray (37 B a timer in all,
-where a list of bytes objects takes 140 B).
+The wheel in memory has one entry for each tick. The timers of a tick are packed into one bytearray: 37 B a timer in
+all, while a list of bytes objects takes 140 B.
 """
 
 from collections import deque
@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from tickwheel.storage.timer import Kind, iter_timers
 from timing_wheel import TimingWheel
 
-# How many due timers are taken apart at once: a tick may hold a hundred thousand.
+# Maximum number of due timers that are unpacked at once: a tick may hold a hundred thousand.
 _READY_MAX = 2_000
 
 
 class NearTimers:
-    """Timers by tick; those that are due, by queue."""
+    """Timers by tick; due timers by queue."""
 
     def __init__(self, now_ms: int) -> None:
         self._now = now_ms
@@ -24,12 +24,12 @@ class NearTimers:
         self._due: Iterator[tuple[int, int, Kind, bytes]] = iter(())
         self._ready: dict[int, deque[bytes]] = {}
         self._ready_count = 0
-        # Whether nothing more is due at `_now`: the driver asks several times a tick.
+        # Whether nothing more is due at `_now`: the driver calls `take` several times a tick.
         self._drained = False
         self.count = 0
 
     def add(self, at_ms: int, timer: bytes) -> None:
-        """Hold a timer until ``at_ms``, which is its own time, or later where it has to wait."""
+        """Keep a timer until ``at_ms``: its own time, or a later time if the timer was postponed."""
         if at_ms <= self._now:
             self._drained = False
         packed = self._ticks.get(at_ms)
@@ -41,9 +41,9 @@ class NearTimers:
         self.count += 1
 
     def take(self, now_ms: int, limit_for: Callable[[int], int]) -> tuple[int, list[bytes]] | None:
-        """Take due timers of one queue: its number, and as many as ``most`` says of it. The queues take turns.
+        """Remove and return due timers of one queue, with its number: at most ``limit_for(number)``. Queues take turns.
 
-        Who takes them answers for them: what has no final answer is given back by `add` or `give_back`.
+        The caller must return timers without a final answer, by `add` or `put_back`.
         """
         self._collect_due(now_ms)
         if not self._ready:
@@ -58,7 +58,7 @@ class NearTimers:
         return queue_number, taken
 
     def put_back(self, queue_number: int, timers: list[bytes]) -> None:
-        """Due timers that were taken and not handled; they are the next of their queue."""
+        """Return timers that were taken and not handled. They become the first of their queue."""
         if not timers:
             return
         self._ready.setdefault(queue_number, deque()).extendleft(reversed(timers))
@@ -66,7 +66,7 @@ class NearTimers:
         self.count += len(timers)
 
     def next_expiry(self) -> int | None:
-        """The earliest tick that is held; one that has passed, if due timers wait to be taken."""
+        """Return the earliest tick with timers, or a tick that has passed if due timers wait to be taken."""
         return self._now if self._ready else self._wheel.next_expiry()
 
     def _collect_due(self, now_ms: int) -> None:
@@ -92,7 +92,7 @@ class NearTimers:
             self._due = iter_timers(bytes(self._ticks.pop(reached[0])))
 
     def _rewind(self, now_ms: int) -> None:
-        """The clock went back: a wheel never does, so a new one takes over what is not yet due."""
+        """Move to an earlier time. A wheel cannot go back, so a new wheel takes over the timers that are not due."""
         self._wheel = TimingWheel(now_ms)
         for tick in sorted(self._ticks):
             self._wheel.add(tick, tick)

@@ -1,4 +1,4 @@
-"""What the wheel needs to know of queues: the name behind a number, and what its scripts are to be told."""
+"""The queues as the wheel needs them: the name of a queue number, and the context that scripts receive."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -7,22 +7,25 @@ from tickwheel.errors import TickwheelError
 
 
 class NamespaceRecreated(TickwheelError):
-    """The namespace was made anew with other shards: who drives those of before must start again."""
+    """The namespace was recreated with other shards: an event process that drives the old shards must restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRef:
-    """A queue as the event process's scripts know it. ``context`` is opaque here: ARGV[3] of theirs."""
+    """A queue as the scripts of the event process address it. ``context`` is opaque to the driver: their ARGV[3]."""
 
     name: str
     context: bytes
 
 
 class QueueLookup(Protocol):
-    """Looks queues up. Both may ask the server at home, and may fail as calls of a server do, or with HomeChanged."""
+    """Finds queues by number.
+
+    Both methods may call the metadata shard. They raise the errors of such a call, or `NamespaceRecreated`.
+    """
 
     def lookup(self, number: int) -> QueueRef | None:
-        """The queue of this number; None if home does not know it either, when asked just now."""
+        """Return the queue of this number; None if the metadata shard, which was just read, does not have it."""
 
     def renew(self, number: int, shard: int) -> QueueRef | None:
-        """The same, read from home, with the shard's copy of the configuration brought up to date."""
+        """Read the queue from the metadata shard, update the copy of its configuration in ``shard``, and return it."""

@@ -1,4 +1,4 @@
-"""Runs the steps of a driver: executes each command and sends its reply, or its refusal, back to the steps."""
+"""Runs the steps of a driver: executes each command and sends its reply, or its script error, back to the steps."""
 
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ Execute = Callable[[Command], Any]
 
 
 def run_steps(steps: Generator[Command, Any, R], execute: Execute) -> R:
-    """Run the steps to their end and return their result."""
+    """Run the steps until they end and return their result."""
     try:
         command = next(steps)
         while True:
@@ -24,7 +24,7 @@ def run_steps(steps: Generator[Command, Any, R], execute: Execute) -> R:
 def next_command(steps: Generator[Command, Any, R], execute: Execute, command: Command) -> Command:
     """Execute the command, send its reply to the steps and return the command that they yield next.
 
-    Raises StopIteration if the steps end, and whatever ``execute`` raises except ScriptError, which the steps handle.
+    Raises StopIteration if the steps end, and the exceptions of ``execute`` except ScriptError, which the steps handle.
     """
     try:
         reply = execute(command)

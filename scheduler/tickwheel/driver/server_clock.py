@@ -1,4 +1,4 @@
-"""A shard's clock in production: its server's, as far as the clock guard believes it."""
+"""A shard's clock in production: the clock of its server, as far as the clock guard trusts it."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,17 +6,17 @@ from tickwheel.driver.clock_guard import ClockGuard
 from tickwheel.limits import CLOCK_GUARD_MS
 from tickwheel.runtime.time import monotonic_ms, wall_ms
 
-# The server is asked the time after so long: while held; while timers in memory wait; and in any case, so that slow
-# drift is followed.
+# Intervals at which the driver reads the server's clock: while the guard holds; while timers in memory wait; and in all
+# other cases, to follow slow drift.
 PROBE_HOLDING_MS = 250
 PROBE_WAITING_MS = 5_000
 PROBE_IDLE_MS = 60_000
-# An idle shard is looked at within LOOK_MS, and answers.
+# An idle shard is probed within PROBE_IDLE_MS; the factor leaves time for its reply.
 _SIMILAR_STEPS_MS = 2 * PROBE_IDLE_MS
 
 
 class ServerClock:
-    """The `Clock` of a shard's driver. Whoever sends its commands says by `around` when a reply came."""
+    """The `Clock` of a shard's driver. The sender of the driver's commands calls `on_reply` for each reply."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class ServerClock:
         self._started = self._accepting = False
         self._accepted_offset = self._saved_offset = 0
         self._sent = self._received = self._probed_at = 0.0
-        # Steps that were accepted of others, and until when.
+        # Steps that were accepted on other shards, and the moment until which they count here.
         self._similar_steps: Sequence[int] = ()
         self._similar_steps_until = 0.0
 
     def on_reply(self, sent: float, received: float) -> None:
-        """The last command was sent and answered at these moments."""
+        """Record when the last command was sent and when its reply was received."""
         self._sent, self._received = sent, received
 
     def now(self) -> int:
@@ -47,13 +47,14 @@ class ServerClock:
         return self._probed_at + PROBE_HOLDING_MS if self.guard.is_holding else self.guard.monotonic_at(time_ms)
 
     def accept(self) -> None:
-        """An operator says that the server's clock is right. From any thread; it counts from the next look on."""
+        """Trust the server's clock from the next probe on, on behalf of an operator. Call from any thread."""
         self._accepting = self.guard.is_holding
 
     def accept_similar_steps(self, steps_ms: Sequence[int]) -> None:
-        """An operator has accepted such steps of other shards' clocks. From any thread.
+        """Also accept a step of this clock if it is similar to a step accepted on another shard. Call from any thread.
 
-        This one may have made the same, and not have been looked at since: then there is nothing to accept twice.
+        This server may have made the same step and not have been probed since. The operator need not accept the step
+        a second time.
         """
         self._similar_steps_until = self.monotonic() + _SIMILAR_STEPS_MS
         self._similar_steps = steps_ms
@@ -97,7 +98,7 @@ class ServerClock:
         )
 
     def _follow_accepted(self, ahead: int) -> None:
-        """Drift moves what was accepted; it is forgotten when the server's clock and this host's agree again."""
+        """Let drift change the accepted offset, and reset it when the server's clock and this host's agree again."""
         if ahead <= self._limit:
             self._accepted_offset = 0
         elif abs(ahead - self._accepted_offset) > self._limit / 2:

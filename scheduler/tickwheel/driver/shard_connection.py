@@ -1,7 +1,7 @@
 """Sends the commands of a driver, or of a relay, to the shard's server and returns the replies.
 
-Nothing is sent twice: whether a call that was not answered has taken effect is not known here, and the answer to that
-is a new one, which reads everything again.
+No command is sent twice, because a call without a reply may have taken effect. After such a failure the caller opens a
+new connection with a new driver, which reads everything again.
 """
 
 import time
@@ -27,20 +27,21 @@ from tickwheel.driver.stream_tail import Entries, RawConnection, StreamTail, par
 from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import Call
 
-# Answers that say nothing of the call, but that this server cannot be driven now.
+# Replies that concern the server, not the call: this server cannot be driven now.
 _UNAVAILABLE_ERRORS: Final = (*(AskError, ClusterDownError, MasterDownError, MovedError, ReadOnlyError),)
-# While keys of a slot move one by one, a call on some of both places is refused, not run; it waits for the rest.
+# While the keys of a hash slot migrate one by one, a call with keys on both nodes is rejected without being executed.
+# The call is retried until the migration ends.
 _MOVING_S: Final = 2.0
 _MOVING_PAUSE_S: Final = 0.02
 
 
 class ShardConnection:
-    """The two connections of a shard's driver or relay. Any failure ends it; what comes after has a new one."""
+    """The two connections of a shard's driver or relay. After any failure the caller replaces the whole object."""
 
     def __init__(self, client: Redis, wake: int, name: str = "") -> None:
-        """``wake`` is a file descriptor that becomes readable to end a wait. The server is told ``name``.
+        """``wake`` is a file descriptor that becomes readable to end a wait. ``name`` is the client name on the server.
 
-        The client's settings say how to connect and how long a call may take; its retries are not used.
+        The connections use the address and time-outs of ``client``, but not its retries.
         """
         self._client = client
         self._name = name
@@ -59,7 +60,7 @@ class ShardConnection:
         self._connections.clear()
 
     def execute(self, command: Command) -> Any:
-        """The reply to a command. Raises `Refused`, or an error of redis-py where the link is to be given up."""
+        """Return the reply to a command. Raises `ScriptError`, or an error of redis-py: then close this object."""
         match command:
             case Call():
                 return self._call(command)
@@ -75,7 +76,7 @@ class ShardConnection:
                 return self._send_command("WAIT", count, timeout_ms)
 
     def read_stream_now(self, command: ReadStream) -> Entries:
-        """What is in the stream, without waiting."""
+        """Return the entries that the stream has now, without waiting."""
         reply = self._send_command("XREAD", "COUNT", command.count, "STREAMS", command.key, command.after)
         return parse_entries(reply)
 
@@ -88,7 +89,7 @@ class ShardConnection:
             try:
                 return self._send_command(*evaluate)
             except NoScriptError:
-                # Flushed since. A script that is not there has done nothing: this may be sent again.
+                # The scripts were flushed. A missing script has done nothing, so the call may be sent again.
                 self._load(call)
                 return self._send_command(*evaluate)
         except ResponseError as error:
@@ -106,10 +107,12 @@ class ShardConnection:
                 return self._call_connection.read_response(disable_decoding=True)
             except TryAgainError as error:
                 if time.monotonic() > until:
-                    raise RedisConnectionError(f"the shard's slot has been moving for {_MOVING_S} s") from error
+                    raise RedisConnectionError(
+                        f"the shard's hash slot has been migrating for {_MOVING_S} s; reconnecting"
+                    ) from error
                 time.sleep(_MOVING_PAUSE_S)
             except _UNAVAILABLE_ERRORS as error:
-                raise RedisConnectionError(f"the server cannot be driven now: {error!r}") from error
+                raise RedisConnectionError(f"the server rejects the driver's commands for now: {error!r}") from error
 
     def _connect(self) -> RawConnection:
         connection = make_connection(self._client, self._name)
@@ -119,7 +122,7 @@ class ShardConnection:
 
 
 def make_connection(client: Redis, name: str = "") -> RawConnection:
-    """A connection as the client's pool would make it, not connected yet: not out of the pool, which others share."""
+    """Return a new connection with the settings of the client's pool, not yet connected and not part of the pool."""
     pool = client.connection_pool
     settings: dict[str, Any] = dict(pool.connection_kwargs) | {"retry": Retry(NoBackoff(), 0)}
     settings |= {"client_name": name} if name else {}

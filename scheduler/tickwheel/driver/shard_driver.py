@@ -1,8 +1,9 @@
-"""The wheel of one shard over memory and Redis, without I/O: a generator of commands that is sent their replies.
+"""The wheel of one shard over memory and Redis, without I/O: a generator that yields commands and is sent the replies.
 
-Everything that can go wrong falls between two commands: a crash is a generator that is dropped, a deposed leader one
-that goes on. Nothing in memory outlives the connection: a new one means a new driver, which claims the shard and reads
-the inbox from its start and every slot that has started. Reading again is always right, for all here is idempotent.
+Every failure falls between two commands: a crash is a generator that is dropped; a deposed leader is a generator that
+continues. No state in memory outlives the connection: with a new connection comes a new driver, which claims the shard
+and reads the inbox from its start and every slot that has started. Reading again is always safe, because all steps are
+idempotent.
 """
 
 from math import inf
@@ -23,28 +24,29 @@ from tickwheel.storage.stream_id import id_after
 from tickwheel.storage.timer import Kind, iter_timers
 from tickwheel.storage.wheel_levels import LOWEST, RADIX, is_near, name, parse, start
 
-# Timers moved by one command of each duty: a millisecond or two of the server's time or of ours.
+# Timers moved by one command of each duty: one or two milliseconds of the server's or this process's time.
 READ_TIMERS: Final = 2_000
 FILE_TIMERS: Final = 2_000
 CASCADE_TIMERS: Final = 1_000
-# Calls of each duty in a turn. Promotion has its share before each of the other duties.
+# Maximum calls of each duty in a turn. Promotion runs before each of the other duties.
 PROMOTE_CALLS, EXPIRE_CALLS, RETIRE_CALLS, SLOT_CALLS, DROP_CALLS = 4, 4, 2, 8, 8
-# A slot that starts later than this is cascaded without hurry, a piece every so often: it has minutes or hours, and
-# millions of timers would keep the server busy for seconds.
+# A slot that starts in more than URGENT_MS is cascaded slowly, one piece every UNHURRIED_MS. It has minutes or hours of
+# time, and its millions of timers would otherwise keep the server busy for seconds.
 URGENT_MS, UNHURRIED_MS = 10_000, 5.0
-# With so many timers in memory no more slots are read, and with more than the second, new timers wait in slots, too.
+# Limits of timers in memory. From the first on, no more slots are read; from the second on, new timers of the inbox
+# wait in slots, too.
 MEMORY_TIMERS_FROM_SLOTS: Final = 500_000
 MEMORY_TIMERS: Final = 1_000_000
-# With so many timers read and not filed, filing comes before reading more of the inbox.
+# With this many timers read and not filed, the driver files timers before it reads more of the inbox.
 UNFILED_TIMERS: Final = 100_000
 SLOT_NAMES: Final = 1_000
 
 
 class ShardDriver:
-    """Drives one shard under one fence, until somebody newer does (`Fenced`)."""
+    """Drives one shard under one fence, until a newer driver claims the shard: then its commands raise `Fenced`."""
 
     def __init__(self, config: DriverConfig, clock: Clock, *, epoch: int | None, connection: int) -> None:
-        """``epoch`` None takes the one after the shard's."""
+        """``epoch`` None takes the epoch after the shard's current one."""
         self.epoch = epoch
         self.claimed = self.claim_refused = False
         self._connection = connection
@@ -63,7 +65,7 @@ class ShardDriver:
         self._inbox_buffer = InboxBuffer()
 
     def run(self) -> Steps:
-        """Claim the shard, take its wheel over, and turn it for ever."""
+        """Claim the shard, take over its wheel, and run it indefinitely."""
         yield from self.claim()
         yield from self.take_over()
         while True:
@@ -88,7 +90,7 @@ class ShardDriver:
         self._stats.epoch = self.epoch
 
     def take_over(self) -> Steps:
-        """Start with nothing in memory: all slots are there to be read, and the inbox from its start."""
+        """Start with no timers in memory: mark all slots as unread. The inbox is read from its start."""
         self._loaded_timers = LoadedTimers(self._clock.now())
         self._firer = TimerFirer(
             self._shard, self._config.queues, self._clock, self._loaded_timers, self._inbox_buffer, self._stats
@@ -103,13 +105,13 @@ class ShardDriver:
                 return
 
     def turn(self) -> DutySteps:
-        """Read what is in the inbox, and do a bounded share of what there is to do; whether there was anything."""
+        """Read the inbox without waiting, and do a bounded share of every duty. Return whether there was any work."""
         news = yield from self.read_inbox()
         done = yield from self.work()
         return news or done
 
     def work(self) -> DutySteps:
-        """A bounded share of every duty but reading the inbox, promotion first; whether there was anything to do."""
+        """Do a bounded share of every duty but reading the inbox, promotion first. Return whether there was work."""
         fire, busy = self._firer.fire, False
         for duty in (
             self.file(),
@@ -122,7 +124,7 @@ class ShardDriver:
             done = yield from duty
             busy = busy or promoted or done
         if self._clock.unsaved_offset is not None:
-            # The same fence again: what an operator has accepted outlives this process.
+            # Claiming with the same fence stores the step that an operator has accepted, so it outlives this process.
             yield from self.claim()
         self._stats.in_memory = self._loaded_timers.count
         self._stats.unfiled = self._inbox_buffer.count
@@ -130,7 +132,7 @@ class ShardDriver:
         return busy
 
     def next_wake(self) -> float:
-        """When there is something to do without news from the inbox, on the monotonic clock; past, if there is now."""
+        """Return the moment on the monotonic clock of the next work if the inbox stays empty; a past one for now."""
         if self._more_in_inbox or self._loaded_timers.drained_slots:
             return 0.0
         moments = [self._inbox_buffer.next_rotation(), self._clock.next_probe(self._loaded_timers.count > 0)]
@@ -144,7 +146,7 @@ class ShardDriver:
         return min((moment for moment in moments if moment is not None), default=inf)
 
     def read_inbox(self, until_ms: float | None = None) -> DutySteps:
-        """Read new timers; near ones into memory. ``until_ms``: wait for some until then."""
+        """Read new timers, and load near ones into memory. Wait for timers until the moment ``until_ms``, if any."""
         if self._inbox_buffer.count >= UNFILED_TIMERS:
             return False
         count = self._inbox_batch_size.count
@@ -159,7 +161,7 @@ class ShardDriver:
         return bool(entries)
 
     def file(self) -> DutySteps:
-        """File the next prefix of what was read, and cut it from the inbox. With none, ask the time if it is due."""
+        """File the next prefix of the buffer, and trim the inbox by it. If there is none, probe the clock if due."""
         self._inbox_buffer.rotate(self._clock.monotonic())
         prefix = self._inbox_buffer.prefix(FILE_TIMERS)
         if prefix:
@@ -170,7 +172,7 @@ class ShardDriver:
         return bool(prefix)
 
     def serve_slots(self) -> DutySteps:
-        """Cascade or read the slots that are next: one piece, or several small ones."""
+        """Cascade or read the next slots: one piece, or several small ones."""
         moved = 0
         for served in range(SLOT_CALLS):
             slot = self._slots.next_to_serve(self._clock.now(), self._lowest_to_serve())
@@ -224,15 +226,18 @@ class ShardDriver:
         self._inbox_buffer.on_filed(prefix)
 
     def _timers_to_file(self, prefix: list[Entry]) -> list[bytes]:
-        """Near timers, too, where they are not answered: they must outlive the process."""
+        """Return the timers to file. Near timers without a final answer are included: they must outlive the process."""
         return list(timers_to_file(prefix, self._inbox_buffer.unconfirmed, self._loaded_timers.finished_leases))
 
     def _trim_before(self, prefix: list[Entry]) -> bytes:
-        """Exactly the prefix goes from the inbox."""
+        """Return the id before which the inbox is trimmed: exactly the prefix is removed."""
         return id_after(prefix[-1].id)
 
     def _on_pushed(self, level: int, number: int, timers: list[bytes], length: int) -> None:
-        """A slot has grown by these. Its position passes them if it was at the end and all of them are in memory."""
+        """Record that a slot has grown by these timers.
+
+        If its position was at the end and all of the timers are in memory, the position moves past them.
+        """
         if level > LOWEST:
             self._slots.touch(level, number, None)
             return
@@ -271,7 +276,7 @@ class ShardDriver:
         return 0
 
     def _may_serve_at(self, slot: Slot) -> float:
-        """The moment on the monotonic clock from which a slot that is due to be served may be."""
+        """Return the moment on the monotonic clock from which the slot may be served, although it is due earlier."""
         return self._unhurried_at if slot.start_ms > self._clock.now() + URGENT_MS else 0.0
 
     def _next_to_drop(self) -> Slot | None:

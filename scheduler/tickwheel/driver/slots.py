@@ -1,6 +1,6 @@
-"""The leader's copy of the shard's slots, and which of them is to be served next.
+"""The leader's copy of the shard's slots, and the choice of the slot to serve next.
 
-The leader is the only writer of the sorted set `slots`, so it reads it at takeover and follows its own changes.
+The leader is the only writer of the sorted set `slots`. It reads the set at takeover and then follows its own changes.
 """
 
 from heapq import heappop, heappush
@@ -33,7 +33,7 @@ class Slot:
 
     @property
     def has_work(self) -> bool:
-        """A slot of level 2 has to be read, one above has to be cascaded until it is gone."""
+        """Whether the slot must still be read (level 2), or cascaded until it is empty (higher levels)."""
         return self.level > LOWEST or not self.read_to_end
 
 
@@ -42,7 +42,7 @@ class Slots:
 
     def __init__(self) -> None:
         self._slots: dict[tuple[int, int], Slot] = {}
-        # By level, the numbers of the slots that have work, and of some that had.
+        # By level, a heap of the numbers of the slots with work, and of some slots without work any more.
         self._work: dict[int, list[int]] = {level: [] for level in range(LOWEST, HIGHEST + 1)}
 
     def __len__(self) -> int:
@@ -52,7 +52,7 @@ class Slots:
         return self._slots.get((level, number))
 
     def touch(self, level: int, number: int, length: int | None) -> Slot:
-        """A slot that is in use, and its length where that is known."""
+        """Return a slot, which is added if it is new, after setting its length; None if the length is unknown."""
         slot = self._slots.get((level, number))
         if slot is None:
             slot = self._slots[level, number] = Slot(level, number, length)
@@ -62,11 +62,11 @@ class Slots:
         return slot
 
     def remove(self, slot: Slot) -> None:
-        """The slot was cascaded or dropped. Its position dies with it."""
+        """Remove a slot that was cascaded or dropped, with its position."""
         del self._slots[slot.level, slot.number]
 
     def next_to_serve(self, now_ms: int, lowest: int = LOWEST) -> Slot | None:
-        """The slot with work that is due: smallest start first, on a tie the higher level (depth first)."""
+        """Return the slot with work that is due first: by the smallest start, then the higher level (depth first)."""
         earliest: Slot | None = None
         for level in range(HIGHEST, lowest - 1, -1):
             slot = self._head(level)
@@ -77,7 +77,7 @@ class Slots:
         return earliest
 
     def next_start(self, lowest: int = LOWEST) -> int | None:
-        """When the next slot with work is due to be served, in ms of the shard's clock."""
+        """Return the time, in ms of the shard's clock, at which the next slot with work is due to be served."""
         heads = (self._head(level) for level in range(lowest, HIGHEST + 1))
         return min((slot.start_ms - lead_time(slot.level) for slot in heads if slot), default=None)
 

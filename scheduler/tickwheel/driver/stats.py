@@ -1,17 +1,21 @@
-"""What one shard's wheel has done, in plain numbers. Written by its driver, read by anybody."""
+"""Counters and state of one shard's wheel. The driver writes them; any thread may read them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class WheelStats:
-    """Counters since the process started, and the present state.
+    """Counters since the process started, and the current state.
 
-    ``lateness_ms`` is between the time of the last promoted batch's first timer and its answer, ``lateness_max_ms`` the
-    worst of all. ``relayed`` counts transitions that Kafka has acknowledged; the outbox's figures are a second old at
-    most, and ``outbox_age_ms`` is how long its oldest entry has waited. The sinks' brokers have taken
-    ``sink_acknowledged`` messages and refused ``sink_refused``; they have not answered for ``sink_in_flight``. ``held``
-    says that the clock guard holds promotion.
+    lateness_ms        from the time of the first timer of the last promoted batch to its reply
+    lateness_max_ms    the maximum of ``lateness_ms``
+    held               whether the clock guard holds promotion
+    relayed            transitions that Kafka has acknowledged
+    outbox_age_ms      how long the oldest entry of the outbox has waited; all fields of the outbox are refreshed every
+                       second
+    sink_acknowledged  messages that the sinks' brokers have accepted
+    sink_refused       messages that the sinks' brokers have rejected
+    sink_in_flight     messages sent to the sinks' brokers and not yet answered
     """
 
     epoch: int = 0

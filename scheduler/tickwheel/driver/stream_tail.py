@@ -1,7 +1,7 @@
-"""Follows a shard's inbox, or its outbox, by a blocking read that is always under way, on a connection of its own.
+"""Follows a shard's inbox, or its outbox, by a blocking read that is always in flight, on a connection of its own.
 
-So new entries wake the process at once and an idle shard costs nothing. How long to wait is timed here, by the
-process's clock: the server's own time-outs are only as fine as its `hz`.
+So new entries wake the process immediately, and an idle shard costs nothing. The process times its waits itself,
+because the server's time-outs are only as fine as its setting `hz`.
 """
 
 import select
@@ -15,17 +15,17 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from tickwheel.driver.commands import ReadStream
 from tickwheel.runtime.time import monotonic_ms
 
-# The server ends a blocking read after so long; one that is not answered by the second is dead.
+# The server ends a blocking read after BLOCK_MS. Without a reply after DEAD_MS, the connection is dead.
 BLOCK_MS: Final = 2_500
 DEAD_MS: Final = 5_000
-# While entries keep coming, reads follow each other no faster: round trips are the cost.
+# Minimum time between reads while entries keep arriving: each round trip costs CPU time.
 COALESCE_MS: Final = 3.0
 
 Entries = list[tuple[bytes, bytes]]
 
 
 class RawConnection(Protocol):
-    """The part of redis-py's connections that is used here; it comes without types."""
+    """The part of redis-py's connections that this package uses; redis-py does not annotate it."""
 
     _sock: socket.socket
 
@@ -37,7 +37,7 @@ class RawConnection(Protocol):
 
 
 class StreamTail:
-    """One blocking read after the other. Its connection is used for nothing else."""
+    """Sends one blocking read after the other. Its connection is used for nothing else."""
 
     def __init__(self, connection: RawConnection, wake: int) -> None:
         """``wake`` is a file descriptor that becomes readable to end a wait."""
@@ -47,18 +47,18 @@ class StreamTail:
         self._poll = select.poll()
         self._poll.register(wake, select.POLLIN)
         self._poll.register(connection._sock, select.POLLIN)
-        # How much a TLS socket holds that `poll` does not see.
+        # Returns the number of decrypted bytes in a TLS socket, which `poll` does not report.
         self._tls_pending: Callable[[], int] = getattr(connection._sock, "pending", int)
 
     def read(self, command: ReadStream) -> Entries:
-        """The entries that have come, if any; waits for them as the command says."""
+        """Return the entries that have arrived, if any. Waits for entries until the command's ``until_ms``."""
         if self._sent_at is None and not self._send(command):
             return []
         if not self._has_answer(command.until_ms):
             return []
         result = parse_entries(self._connection.read_response(disable_decoding=True))
         self._sent_at = None
-        # After a full answer there is more: no reason to wait.
+        # After a full reply there is more to read: do not wait.
         self._data_at = monotonic_ms() if 0 < len(result) < command.count else -COALESCE_MS
         return result
 
@@ -84,11 +84,11 @@ class StreamTail:
         if self._connection.can_read(0):
             return True
         if monotonic_ms() >= dead_at:
-            raise RedisConnectionError("a blocking read was not answered")
+            raise RedisConnectionError("the server did not answer a blocking read in time")
         return False
 
     def _sleep(self, until_ms: float) -> None:
-        """Until then, or until there is something to read. `poll` counts whole ms: the rest is slept."""
+        """Sleep until a moment, or until there is something to read. `poll` takes whole ms; `sleep` does the rest."""
         rest = until_ms - monotonic_ms()
         if rest >= 1 and self._poll.poll(int(rest)):
             return
@@ -98,7 +98,7 @@ class StreamTail:
 
 
 def parse_entries(reply: Any) -> Entries:
-    """What XREAD of one stream returned: a list of streams, or in RESP3 a map."""
+    """Return the entries in the reply to an XREAD of one stream: a list of streams or, in RESP3, a map."""
     if not reply:
         return []
     [items] = reply.values() if isinstance(reply, dict) else [reply[0][1]]

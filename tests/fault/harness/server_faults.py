@@ -173,6 +173,6 @@ def _accept_where_held(system: SystemUnderTest) -> None:
     time.sleep(2)
     for kept in system.drivers:
         said = log(kept.process)
-        gone_on = said.count("promotion goes on") + said.count("was accepted")
+        gone_on = said.count("promotion resumes")
         if said.count("promotion is held") > gone_on and kept.is_running:
             os.kill(kept.process.pid, signal.SIGUSR1)
