@@ -1,1 +1,19 @@
-"""Who drives a shard: by a lock file on one host, by ZooKeeper on many."""
+"""Leader election: decides which event process drives each shard.
+
+There are two kinds: a lock file, for event processes on one host, and ZooKeeper, for many hosts. An election promises
+that a shard usually has exactly one leader, and that another process takes over when the leader ends. It cannot
+exclude that a paused leader still sends commands; the fence in Redis rejects these. Driving a shard is left to
+`event_process`.
+
+election.py           the protocols that both kinds implement
+lock_file.py          election by lock files
+zookeeper.py          election by ZooKeeper: one thread that watches and acts
+candidacy.py          the next step of a member for one shard, without I/O
+assignment.py         the distribution of shards over members, without I/O
+membership.py         the list of members, and the stored assignment
+shard_state.py        the state of one shard in a ZooKeeper election
+znodes.py             the permanent nodes of an election
+zookeeper_session.py  a session with ZooKeeper in which every request has a deadline
+zookeeper_url.py      the URL of a ZooKeeper election
+problem_log.py        logs each problem with ZooKeeper once
+"""

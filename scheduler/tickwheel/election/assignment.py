@@ -1,20 +1,22 @@
-"""Which member is to drive which shard: a pure function that every member computes alike.
+"""The assignment of shards to members: a pure function with the same result in every member.
 
-Even first: loads differ by at most one whoever joins or leaves, which a hash of members and shards alone does not give.
-Then as little as possible moves: a joiner gets its share and nothing else moves; what a leaver had is shared out.
+The first goal is balance: whichever members join or leave, loads differ by at most one. A hash of members and shards
+does not achieve that. The second goal is to move as few shards as possible: a new member gets its share and no other
+shard moves; the shards of a member that left are distributed over the others.
 """
 
 import json
 from collections.abc import Mapping, Sequence, Set
 
-# Which member, by its id, is to drive each shard, in the order of the shards; None: there is no member.
+# The id of the member that should drive each shard, in the order of the shards; None if there is no member.
 Assignment = list[str | None]
 
 
 def assign(members: Mapping[str, Set[int]], shards: int, previous: Sequence[str | None]) -> Assignment:
-    """The assignment that follows ``previous``. ``members`` says of each which shards it avoids.
+    """Return the assignment that follows ``previous``. ``members`` maps each member to its unreachable shards.
 
-    A shard goes to a member that avoids it only where all do. Loads may differ by more where shards are avoided.
+    A shard is assigned to a member that cannot reach the shard only if no member can. Loads may differ by more than one
+    if some members cannot reach all shards.
     """
     if not members:
         return [None] * shards
@@ -38,14 +40,14 @@ def assign(members: Mapping[str, Set[int]], shards: int, previous: Sequence[str 
 
 
 def pack(assignment: Assignment) -> bytes:
-    """As it is stored: ids once, then their numbers, so that many shards take little room."""
+    """Return the stored form: each id once, then a number for each shard, so that many shards take little space."""
     members = sorted({member for member in assignment if member is not None})
     numbers: dict[str | None, int] = {None: -1, **{member: number for number, member in enumerate(members)}}
     return json.dumps({"members": members, "shards": [numbers[member] for member in assignment]}).encode()
 
 
 def unpack(stored: bytes) -> Assignment:
-    """What `pack` made; empty for anything else, so that the next assignment repairs it."""
+    """Return the assignment that `pack` encoded; empty for other data, so that the next assignment repairs the node."""
     try:
         decoded = json.loads(stored)
         members = [*map(str, decoded["members"]), None]
@@ -55,7 +57,7 @@ def unpack(stored: bytes) -> Assignment:
 
 
 def _move_one(assigned: dict[str, list[int]], unreachable: Mapping[str, Set[int]]) -> bool:
-    """Move a shard from one that has at least two more to one that has fewer, if there is such a shard."""
+    """Move a shard to a member with at least two shards less. Return whether there was such a shard."""
     by_load = sorted(assigned, key=lambda member: len(assigned[member]))
     for giver in reversed(by_load):
         for taker in by_load:

@@ -1,7 +1,8 @@
-"""What a member does next about one shard: decided from the shard's candidates alone, without I/O.
+"""The next step of a member for one shard, decided from the shard's candidates alone, without I/O.
 
-A shard's candidates are ephemeral sequential nodes in ZooKeeper; the lowest may win. Each look decides one step, and
-after the step is another look: so nothing hangs on an event that was missed.
+A shard's candidates are ephemeral sequential nodes in ZooKeeper; the lowest one may win. The member reads the
+candidates, takes one step and reads the candidates again, so a missed event cannot block the election. The recipe is
+ZooKeeper's leader election.
 """
 
 from collections.abc import Sequence
@@ -17,38 +18,38 @@ class CreateCandidate:
 
 @dataclass(frozen=True, slots=True)
 class RemoveCandidates:
-    """Remove these candidates of one's own."""
+    """Remove these candidates of the member."""
 
     candidates: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class WatchPredecessor:
-    """Look again when this candidate, the one before one's own, is gone."""
+    """Read the candidates again when this candidate, the one before the member's own, is gone."""
 
     candidate: str
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimLeadership:
-    """Be the leader, if one's candidate is still there when the epoch is raised."""
+    """Become the leader, if the member's candidate still exists when the epoch is raised."""
 
     candidate: str
 
 
 @dataclass(frozen=True, slots=True)
 class WatchForSuccessor:
-    """Go on driving, and look again when somebody stands: another is to have the shard."""
+    """Keep driving, and read the candidates again when one is added: the shard is assigned to another member."""
 
 
 @dataclass(frozen=True, slots=True)
 class YieldLeadership:
-    """The one who is to have the shard stands behind: stop driving."""
+    """Stop driving: the member to which the shard is assigned is a candidate."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeadershipLost:
-    """The candidate that won is gone, and the leadership with it."""
+    """Stop driving: the candidate that won is gone, so the leadership is lost."""
 
 
 Step = (
@@ -65,10 +66,10 @@ Step = (
 def next_step(
     candidates: Sequence[str], member: str, *, assigned_to: str | None, wanted: bool, winning_candidate: str | None
 ) -> Step | None:
-    """What member ``me`` does about a shard; None: nothing, until something changes.
+    """Return the next step of ``member`` for a shard; None if there is nothing to do until something changes.
 
-    ``assigned_to`` is the member that is to drive it, ``wanted`` says that this one's loop waits for it, ``leading``
-    names the candidate that it leads by.
+    ``assigned_to`` is the member that should drive the shard. ``wanted`` is true while this member's loop waits for the
+    shard. ``winning_candidate`` is the candidate with which this member leads the shard, if it does.
     """
     ranked = sorted(candidates, key=_sequence)
     own = [candidate for candidate in ranked if member_of(candidate) == member]
@@ -88,7 +89,7 @@ def next_step(
         return RemoveCandidates(own) if own else None
     if not own:
         return CreateCandidate()
-    # More than one where the answer to an earlier `Stand` was lost.
+    # There are several if the reply to an earlier `CreateCandidate` was lost.
     if len(own) > 1:
         return RemoveCandidates(own[1:])
     index = ranked.index(own[0])
@@ -96,7 +97,7 @@ def next_step(
 
 
 def prefix(member: str) -> str:
-    """The start of a candidate's name: whose it is. ZooKeeper appends its sequence."""
+    """Return the start of the names of a member's candidates. ZooKeeper appends the sequence number."""
     return f"{member}-"
 
 

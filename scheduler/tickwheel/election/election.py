@@ -1,4 +1,4 @@
-"""Who may drive a shard. The fence in Redis makes a wrong answer harmless; the election makes it rare."""
+"""The protocols of an election. The fence in Redis makes two leaders of a shard harmless; elections make them rare."""
 
 import os
 import socket
@@ -12,48 +12,48 @@ class Leadership(Protocol):
 
     @property
     def epoch(self) -> int | None:
-        """The fencing number of this win; None: the next of the counter that the shard keeps."""
+        """The fencing number of this win; None for the next number of the shard's own counter."""
 
     @property
     def lost(self) -> bool:
-        """Whether the right is known to have ended, or is wanted back. Driving stops then; the fence covers what came
-        before.
+        """Whether the leadership has ended, or must be handed over. The leader then stops driving. The fence rejects
+        commands that it sent too late.
         """
 
     def release(self) -> None:
-        """Give the right up, so that another may have it at once."""
+        """Release the leadership, so that another process can have it immediately."""
 
 
 class Election(Protocol):
-    """One kind of election. A shard is driven by one kind for good."""
+    """One kind of election. A shard stores the kind with its first leader and rejects the other kind from then on."""
 
     @property
     def kind(self) -> str:
         """The name of the kind, stored in the shard."""
 
     def acquire(self, shard: int, stop: Event, on_loss: Callable[[], None]) -> Leadership | None:
-        """Wait for the right to drive the shard; None if ``stop`` was set or the process left the election.
+        """Wait for the leadership of the shard. Return None if ``stop`` was set or the process left the election.
 
-        Raises TickwheelError where the election is another namespace's.
-        ``on_loss`` is called, from any thread, when the right ends by itself. It must not block.
+        Raises TickwheelError if the election belongs to another namespace. ``on_loss`` is called, from any thread, when
+        the leadership ends without `release`. It must not block.
         """
 
     def resign(self, shard: int) -> bool:
-        """This process cannot reach the shard: let another drive it until this one asks for it again by `acquire`.
+        """Leave the shard, which this process cannot reach, to other processes until this one calls `acquire` again.
 
-        False where no other can: then nothing has changed.
+        Return False, without any change, if no other process can reach the shard.
         """
 
     def leave(self) -> None:
-        """The process is about to end: hand over what it drives to others while it still drives, within a second.
+        """Prepare the end of the process: hand its shards over to others, within a second, while it still drives them.
 
-        From then on nobody waits in `acquire`.
+        All calls of `acquire` return.
         """
 
     def close(self) -> None:
-        """Free what is left. Only after all leaderships were released."""
+        """Free all resources. Call only after all leaderships were released."""
 
 
 def owner_name() -> str:
-    """This process, as shards name who drives them: host:pid."""
+    """Return the name of this process as shards store the owner: host:pid."""
     return f"{socket.gethostname()}:{os.getpid()}"

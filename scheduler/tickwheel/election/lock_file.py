@@ -1,8 +1,8 @@
-"""Election on one host: whoever holds the lock on a file drives the shard.
+"""Election on one host: the process that holds the lock on a file drives the shard.
 
-The lock ends with its process, however that ends, so a killed leader is followed at once. A process of another host is
-not kept out by it; the fence is what keeps two leaders from harm. Who gives a lock up removes its file; one that was
-killed leaves it, empty, to the next.
+The lock ends with its process, even if the process is killed, so another process takes over immediately. The lock does
+not exclude processes of other hosts; the fence makes two leaders harmless. A process that releases a lock removes the
+file. A killed process leaves the file, which is empty, and the next process reuses it.
 """
 
 import os
@@ -12,12 +12,12 @@ from threading import Event
 
 from tickwheel.embedded.file_lock import FileLock
 
-# How often a waiting process tries: a try is one system call.
+# Interval at which a waiting process tries to lock; each attempt is one system call.
 RETRY_SECONDS = 0.1
 
 
 class LockFileElection:
-    """One lock file a shard: that of shard 3 is ``path`` with `.3` appended."""
+    """One lock file for each shard: the file of shard 3 is ``path`` with `.3` appended."""
 
     kind = "lockfile"
 
@@ -29,7 +29,7 @@ class LockFileElection:
     ) -> "LockFileLeadership | None":
         """Wait for the lock. Epochs come from the shard's counter; ``on_loss`` is never called.
 
-        Raises OSError where the file cannot be opened or the file system has no locks.
+        Raises OSError if the file cannot be opened or the file system does not support locks.
         """
         path = self._path.with_name(f"{self._path.name}.{shard}")
         while not stop.is_set():
@@ -40,14 +40,14 @@ class LockFileElection:
         return None
 
     def resign(self, shard: int) -> bool:
-        """No: what one process of a host cannot reach, another cannot."""
+        """Return False: if one process of a host cannot reach a shard, the others cannot either."""
         return False
 
     def leave(self) -> None:
-        """Nothing to hand over: who waits for a lock has it as soon as it is released."""
+        """Do nothing: a process that waits for a lock gets it as soon as the lock is released."""
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Do nothing: there are no resources besides the leaderships."""
 
 
 class LockFileLeadership:
@@ -71,7 +71,8 @@ def _try_lock(path: Path) -> FileLock | None:
     lock = FileLock(path)
     if not lock.try_exclusive():
         return None
-    # Invariant: the lock is on the file that the path names. The holder before may have removed it since it was opened.
+    # Invariant: the lock is on the file that the path names. The previous holder may have removed the file after this
+    # process opened it.
     if lock.is_current():
         return lock
     lock.release()

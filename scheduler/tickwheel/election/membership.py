@@ -1,7 +1,7 @@
-"""Who is a member of an election on ZooKeeper, what each cannot reach, and so which shard is whose.
+"""The members of an election on ZooKeeper, the shards that each cannot reach, and the assignment that follows.
 
-A member is an ephemeral node. The assignment is one node, written by whoever sees first that it is out of date, and
-only over the version that was looked at. There is no member whose absence could stop it.
+A member is an ephemeral node. The assignment is one node: the first member that finds it outdated writes it, and only
+over the version that the member has read. So no single member is needed to keep the assignment current.
 """
 
 import json
@@ -20,14 +20,14 @@ from tickwheel.election.zookeeper_session import ZooKeeperSession
 
 @dataclass(frozen=True, slots=True)
 class MembershipView:
-    """``members`` says of each which shards it avoids; the assignment is as ZooKeeper has it."""
+    """The members, each with its unreachable shards, and the assignment that ZooKeeper stores."""
 
     members: dict[str, frozenset[int]]
     assignment: Assignment
 
 
 class Membership:
-    """The members' list as one of them sees and keeps it. Used by one thread."""
+    """Reads and updates the list of members on behalf of one member. Used by one thread."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Membership:
         shards: int,
         on_event: Callable[[WatchedEvent], None],
     ) -> None:
-        """``name`` is for people; ``on_event`` is told, in another thread, when it should be called again."""
+        """``name`` is the readable name of the member. Another thread calls ``on_event`` when `refresh` is needed."""
         self._session = session
         self._client = session.client
         self._nodes = nodes
@@ -48,7 +48,10 @@ class Membership:
         self._on_event = on_event
 
     def refresh(self, unreachable_shards: Set[int], *, leaving: bool) -> MembershipView:
-        """Be on the list, or off it where ``leaving``, and keep the assignment up to date."""
+        """Register this member, or remove it if ``leaving``. Update the assignment, and return members and assignment.
+
+        ``unreachable_shards`` are the shards that this member cannot reach.
+        """
         session, client, election_nodes = self._session, self._client, self._nodes
         own = f"{election_nodes.members}/{self._member}"
         description = json.dumps({"name": self._name, "avoids": sorted(unreachable_shards)}).encode()
@@ -82,7 +85,7 @@ class Membership:
             try:
                 self._session.await_result(request, node)
             except BadVersionError:
-                # Another was faster: the event of its assignment comes.
+                # Another member was faster; the event of its write triggers the next `refresh`.
                 pass
             else:
                 return following
@@ -94,7 +97,7 @@ def _is_gone(result: Any) -> bool:
 
 
 def _parse_unreachable_shards(description: bytes) -> frozenset[int]:
-    """What a member avoids, by its node; nothing where another version wrote what is not understood."""
+    """Return a member's unreachable shards from the data of its node; empty if another version wrote another format."""
     try:
         return frozenset(json.loads(description)["avoids"])
     except (ValueError, LookupError, TypeError):

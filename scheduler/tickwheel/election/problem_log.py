@@ -1,4 +1,4 @@
-"""What keeps an election on ZooKeeper from going on, as operators are told it: once, until it is over."""
+"""Logs the problems of an election on ZooKeeper for operators: each problem once, until it is resolved."""
 
 import logging
 from typing import Final
@@ -8,48 +8,50 @@ from kazoo.exceptions import ZookeeperError as ZooKeeperError
 
 from tickwheel.election.zookeeper_session import ZooKeeperUnavailable
 
-# Until the next look, after one that failed while there is a connection.
+# Delay of the next attempt if one failed although the session is connected.
 RETRY_S: Final = 0.2
-# After one that showed what only an operator can put right.
+# Delay if only an operator can solve the problem.
 OPERATOR_S: Final = 2.0
 
 _log = logging.getLogger("tickwheel.event_process")
 
 
 class ElectionProblemLog:
-    """What was told last. Used by one thread."""
+    """Logs a problem only if it differs from the last one. Used by one thread."""
 
     def __init__(self) -> None:
         self._last_text = ""
 
     def resolved(self) -> None:
-        """Should it come again, it is told again."""
+        """Record that there is no problem: if the last one recurs, it is logged again."""
         self._last_text = ""
 
     def nodes_missing(self) -> float:
-        """The nodes that this member entered by are gone; seconds until the next look."""
+        """Log that the nodes of the election are gone. Return the seconds until the next attempt."""
         self._log_once(
             logging.ERROR,
-            "ZooKeeper: the nodes of this election are gone: who drives goes on, and nobody follows one that ends."
-            " End all event processes, run `tickwheel shards reset-epoch`, and start them again",
+            "ZooKeeper: the nodes of this election are gone. Current leaders keep driving their shards, but no other"
+            " process takes over if one ends. Stop all event processes, run `tickwheel shards reset-epoch`, and start"
+            " them again",
         )
         return OPERATOR_S
 
     def failed(self, error: ZooKeeperUnavailable | ZooKeeperError) -> float:
-        """A look failed otherwise; seconds until the next."""
+        """Log an attempt that failed for another reason. Return the seconds until the next attempt."""
         if isinstance(error, NoAuthError):
             self._log_once(
                 logging.ERROR,
-                f"ZooKeeper refuses this process the node {error} (NoAuthError): its access list must let it read,"
-                " write, create and delete there. Who drives goes on, and this process wins nothing until then",
+                f"ZooKeeper denies this process access to the node {error} (NoAuthError): the node's access list must"
+                " let the process read, write, create and delete. Current leaders keep driving their shards, and this"
+                " process wins no election until it has access",
             )
             return OPERATOR_S
-        self._log_once(logging.WARNING, f"ZooKeeper: {error!r}; looking again in {RETRY_S:g} s")
+        self._log_once(logging.WARNING, f"ZooKeeper: {error!r}; retrying in {RETRY_S:g} s")
         return RETRY_S
 
     def unreachable(self, url: str, reasons: list[str]) -> None:
-        """No session for a while."""
-        self._log_once(logging.WARNING, "; ".join([f"ZooKeeper at {url} cannot be reached; trying on", *reasons]))
+        """Log that there is no session, with the ``reasons`` that are known."""
+        self._log_once(logging.WARNING, "; ".join([f"ZooKeeper at {url} cannot be reached; retrying", *reasons]))
 
     def _log_once(self, level: int, text: str) -> None:
         if text != self._last_text:

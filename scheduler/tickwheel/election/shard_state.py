@@ -1,4 +1,4 @@
-"""One shard in an election on ZooKeeper: what its loop wants, and the leadership that it has."""
+"""The state of one shard in an election on ZooKeeper: whether its loop waits for the leadership, or has it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from queue import SimpleQueue
 
 
 class ZooKeeperLeadership:
-    """A shard that was won. Lost when the session ends, or when another is to have the shard and is ready."""
+    """The leadership of one shard. Lost when the session ends, or when the assigned member is ready to take over."""
 
     def __init__(self, epoch: int, candidate: str, on_loss: Callable[[], None], on_release: Callable[[], None]) -> None:
         self.epoch = epoch
@@ -16,7 +16,7 @@ class ZooKeeperLeadership:
         self._on_release = on_release
 
     def lose(self) -> None:
-        """Tell who drives."""
+        """Mark the leadership as lost, and notify the leader's loop."""
         if not self.lost:
             self.lost = True
             self._on_loss()
@@ -27,7 +27,7 @@ class ZooKeeperLeadership:
 
 @dataclass(slots=True)
 class ShardElectionState:
-    """What one shard's loop wants and has."""
+    """``wanted``: the shard's loop waits in `acquire`. ``leadership``: the one it has. ``wins`` wakes the loop."""
 
     wanted: bool = False
     on_loss: Callable[[], None] = lambda: None

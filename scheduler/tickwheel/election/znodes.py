@@ -1,7 +1,7 @@
-"""The nodes of an election on ZooKeeper that are there for good: made by who comes first, and known again later.
+"""The permanent nodes of an election on ZooKeeper: the first member creates them, and all members recognize them later.
 
-The root's data is the id of the namespace whose election it is: two servers of Redis may have namespaces of one name.
-Who has entered never makes the nodes again: new ones would start with epochs that the shards have left behind.
+The root's data is the id of the election's namespace, because two Redis servers may have namespaces of the same name. A
+member that has used the nodes never creates them again: the epochs of new nodes would be lower than the shards' epochs.
 """
 
 from kazoo.exceptions import NoNodeError, NotEmptyError
@@ -12,7 +12,7 @@ from tickwheel.errors import TickwheelError
 
 
 class ElectionNodes:
-    """One election's nodes, as one member knows them. Used by one thread."""
+    """The permanent nodes of one election, as one member found them. Used by one thread."""
 
     def __init__(self, session: ZooKeeperSession, path: str, shards: int, identity: bytes) -> None:
         """``identity`` is the namespace's id."""
@@ -29,16 +29,18 @@ class ElectionNodes:
 
     @property
     def is_established(self) -> bool:
-        """Whether this member knows them from before."""
+        """Whether this member has found or created the nodes before."""
         return self._creation is not None
 
     def shard(self, number: int) -> str:
-        """The node whose version is the shard's epoch, and whose children are its candidates."""
+        """Return the path of a shard's node: its version is the shard's epoch, and its children are the candidates."""
         return f"{self.shards}/{number}"
 
     def ensure_created(self) -> None:
-        """Make what is not there. Raises NoNodeError where the nodes that were entered before are gone, even where
-        others have been made since, TickwheelError where another namespace of the name is at work under them.
+        """Create missing nodes.
+
+        Raises NoNodeError if the nodes that this member used before are gone, even if they were created again.
+        Raises TickwheelError if event processes of another namespace of the same name use the nodes.
         """
         if not self.is_established:
             for nodes in ([self.shards], self._nodes):
@@ -57,27 +59,27 @@ class ElectionNodes:
         self._creation = creation
 
     def register_member(self, member: str, description: bytes) -> None:
-        """Put a member on the list. Raises BadVersionError where the election has become another namespace's."""
+        """Add a member to the list. Raises BadVersionError if another namespace has claimed the election."""
         transaction = self._client.transaction()
         transaction.check(self.path, self._version)
         transaction.create(member, description, ephemeral=True)
         self._session.await_result(transaction.commit_async(), member)
 
     def _claim_root(self, stored_identity: bytes, version: int) -> int:
-        """Write the namespace's id over ``found``; the root's version after it."""
+        """Replace ``stored_identity`` by the namespace's id. Return the root's new version."""
         transaction = self._client.transaction()
         transaction.set_data(self.path, self._identity, version=version)
-        # Where there is none yet, the members are of a version that wrote none.
+        # If no id is stored, the members run an older version, which did not store one.
         if stored_identity:
-            # Invariant: it is taken from nobody who is at work. A list with members on it cannot be removed.
+            # Invariant: an election with running members is never claimed. A list with members cannot be deleted.
             transaction.delete(self.members)
             transaction.create(self.members)
         try:
             self._session.await_result(transaction.commit_async(), self.path)
         except NotEmptyError as error:
             raise TickwheelError(
-                f"ZooKeeper's node {self.path} is the election of another namespace of this name, on another server,"
-                " and its event processes are at work: give each its own path, as in --election zk://host/path. Where"
-                " this namespace was made anew, end the event processes of the one before, and start this one again"
+                f"event processes of another namespace with the same name, on another Redis server, use ZooKeeper's"
+                f" node {self.path}: give each namespace its own path, as in --election zk://host/path. If this"
+                " namespace was recreated, stop the event processes of the old one, and start this one again"
             ) from error
         return version + 1

@@ -1,10 +1,12 @@
 """Election on ZooKeeper: members share the shards evenly, and the lowest candidate of each shard wins its next epoch.
 
-Under the namespace's node (`root.py`) are `members/<id>` and `assignment` (`roll.py`), and `shards/<n>`: its version is
-the epoch, its children are the candidates (`candidacy.py`), ephemeral and sequential.
+The namespace's node (`znodes.py`) contains `members/<id>` and `assignment` (`membership.py`), and `shards/<n>`. The
+version of `shards/<n>` is the shard's epoch. Its children are ephemeral, sequential nodes: the candidates
+(`candidacy.py`).
 
-One thread does all of it. It looks at what may have changed and takes one step towards what should be, again and again;
-events only say where to look. So an event that was missed delays, at most until the next look at everything.
+One thread does all the work. In each iteration it reads the nodes that may have changed and takes one step towards the
+wanted state. Events only mark the nodes to read. So a missed event causes a delay, at most until the thread next
+checks all nodes.
 """
 
 import logging
@@ -28,21 +30,21 @@ from tickwheel.election.zookeeper_session import CLOSE_S, ZooKeeperSession, ZooK
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.errors import TickwheelError
 
-# Everything is looked at so often in any case.
+# Interval at which all nodes are checked even without events.
 RECHECK_INTERVAL_S: Final = 10.0
-# A process that ends goes on driving until others stand for its shards, for so long at most.
+# Maximum time for which a process that is stopping keeps driving, until other processes are candidates for its shards.
 YIELD_TIMEOUT_S: Final = 0.7
 
 _log = logging.getLogger("tickwheel.event_process")
 
 
 class ZooKeeperElection:
-    """One member: a process that stands for the shards that are assigned to it."""
+    """One member: a candidate for the shards that are assigned to it."""
 
     kind = "zookeeper"
 
     def __init__(self, url: ZooKeeperUrl, namespace: str, shards: int, identity: bytes) -> None:
-        """``identity`` tells the namespace from others of its name. Connects when the first shard is asked for."""
+        """``identity`` distinguishes namespaces of the same name. The first call of `acquire` connects."""
         self.member = uuid.uuid4().hex
         self._url = url
         self._name = owner_name()
@@ -51,11 +53,11 @@ class ZooKeeperElection:
         self._nodes = ElectionNodes(self._session, f"{url.path}/{namespace}", shards, identity)
         self._membership = Membership(self._session, self._nodes, self.member, self._name, shards, self._on_event)
         self._thread = threading.Thread(target=self._run, name="tickwheel-election", daemon=True)
-        # Of the thread alone.
+        # Used by the election's thread only.
         self._is_established = False
         self._problem_log = ElectionProblemLog()
         self._assignment: Assignment = [None] * shards
-        # Of all threads, under the lock.
+        # Used by all threads, under the lock.
         self._changed = threading.Condition()
         self._shard_states = [ShardElectionState() for _ in range(shards)]
         self._members: dict[str, frozenset[int]] = {}
@@ -63,15 +65,15 @@ class ZooKeeperElection:
         self._changed_shards = set(range(shards))
         self._membership_changed = True
         self._connected = self._leaving = self._is_alone = self._closing = False
-        # Why this member must not stand.
+        # The error because of which this member must not be a candidate.
         self._fatal_error: TickwheelError | None = None
-        # Sessions lost so far: what was begun in an earlier one counts no more.
+        # Number of lost sessions. A step that was started in an earlier session is ignored.
         self._losses = 0
 
     def acquire(self, shard: int, stop: threading.Event, on_loss: Callable[[], None]) -> ZooKeeperLeadership | None:
-        """Wait until this process is to drive the shard, and has won it; None if it leaves the election first.
+        """Wait until the shard is assigned to this process and won. Return None if the process leaves the election.
 
-        Raises TickwheelError where the election is another namespace's.
+        Raises TickwheelError if the election belongs to another namespace.
         """
         state = self._shard_states[shard]
         with self._changed:
@@ -92,7 +94,7 @@ class ZooKeeperElection:
         return leadership
 
     def resign(self, shard: int) -> bool:
-        """Avoid the shard until it is asked for again; False where no other member can reach it either."""
+        """Mark the shard as unreachable until the next `acquire`. Return False if no other member can reach it."""
         with self._changed:
             others = (
                 unreachable_shards for member, unreachable_shards in self._members.items() if member != self.member
@@ -105,7 +107,7 @@ class ZooKeeperElection:
             return True
 
     def leave(self) -> None:
-        """Be no member; go on driving until others stand for what this one drives, for HAND_OVER_S at most."""
+        """Leave the list of members. Block until others have taken over all shards, for at most YIELD_TIMEOUT_S."""
         with self._changed:
             self._leaving = self._membership_changed = True
             self._release_waiters()
@@ -113,7 +115,7 @@ class ZooKeeperElection:
             self._changed.wait_for(self._has_yielded, YIELD_TIMEOUT_S)
 
     def close(self) -> None:
-        """End the session, and so remove what is left in ZooKeeper."""
+        """End the session, which removes this member's nodes from ZooKeeper."""
         with self._changed:
             self._leaving = self._closing = True
             self._changed.notify_all()
@@ -127,7 +129,7 @@ class ZooKeeperElection:
                 state.wanted = False
                 state.wins.put(None)
 
-    # What may have changed, from any thread; the first three under the lock.
+    # Marks of nodes that may have changed, from any thread. The first three methods need the lock.
 
     def _mark_changed(self, shards: Iterable[int]) -> None:
         self._changed_shards.update(shards)
@@ -145,11 +147,11 @@ class ZooKeeperElection:
             self._connected = state == KazooState.CONNECTED
             # Watches end with the connection.
             self._mark_all_changed()
-            # The next look ends the leaderships, unless the election's nodes are gone, too.
+            # The next check of the candidates ends the leaderships, unless the election's nodes are gone, too.
             self._losses += state == KazooState.LOST
             if not self._closing:
                 level = logging.INFO if self._connected else logging.WARNING
-                _log.log(level, "the session with ZooKeeper: %s", state.lower())
+                _log.log(level, "session with ZooKeeper: %s", state.lower())
 
     def _on_event(self, event: WatchedEvent) -> None:
         _, separator, rest = (event.path or "").partition(f"{self._nodes.shards}/")
@@ -160,7 +162,7 @@ class ZooKeeperElection:
                 self._membership_changed = True
                 self._changed.notify_all()
 
-    # The thread.
+    # The election's thread.
 
     def _run(self) -> None:
         losses = 0
@@ -212,7 +214,7 @@ class ZooKeeperElection:
         return self._closing or (self._connected and bool(self._membership_changed or self._changed_shards))
 
     def _refresh_membership(self) -> set[int]:
-        """Bring the list of members and the assignment up to date; the shards that changed hands."""
+        """Update the list of members and the assignment. Return the shards that were assigned to another member."""
         if not self._is_established:
             self._nodes.ensure_created()
             self._is_established = True
@@ -227,14 +229,14 @@ class ZooKeeperElection:
         return {shard for shard, member in enumerate(view.assignment) if member != before[shard]}
 
     def _step(self, shards: list[int], losses: int) -> None:
-        """Look at the candidates of these shards, and do for each what comes next."""
+        """Read the candidates of these shards, and take the next step for each shard."""
         with self._changed:
             shard_states = [
                 (self._shard_states[shard].wanted, self._shard_states[shard].leadership) for shard in shards
             ]
         requests = []
         for shard, (_, leadership) in zip(shards, shard_states, strict=True):
-            # Only who is to hand over watches who comes; others watch the one before them.
+            # Only a leader that must hand its shard over watches for candidates. Candidates watch their predecessor.
             watch = self._on_event if leadership and self._assignment[shard] != self.member else None
             requests.append(self._client.get_children_async(self._nodes.shard(shard), watch=watch))
         started: list[tuple[int, candidacy.Step, Any]] = []
@@ -279,7 +281,7 @@ class ZooKeeperElection:
         try:
             done = self._session.result_or_raise(result, self._nodes.shard(shard))
         except NoNodeError:
-            # Gone meanwhile: the next look shows what is there.
+            # The node was removed in the meantime; the next check reads the current nodes.
             done = None
         with self._changed:
             match step:

@@ -1,7 +1,7 @@
-"""A session with an ensemble of ZooKeeper servers that never hangs: every question has a deadline, ending has one, and
-the connection is sought for ever.
+"""A session with an ensemble of ZooKeeper servers that never hangs: each request has a deadline, and so has `close`.
 
-Nothing is sent twice here. Who asked looks again at how things stand: right, whatever has become of the question.
+The session tries to connect indefinitely. It sends no request twice: after a failure the caller reads the current nodes
+again, which is right whether or not the request was executed.
 """
 
 import logging
@@ -26,24 +26,24 @@ from kazoo.protocol.states import KazooState
 
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 
-# Waits between attempts to connect, doubling from the first to the last, with jitter.
+# Delays between attempts to connect: from the first, doubling up to the second, with jitter.
 CONNECT_BACKOFF_S: Final = (0.1, 1.0)
-# How long ending the session may take. One that is not ended so expires.
+# Time limit for ending the session. A session that is not ended in this time expires.
 CLOSE_S: Final = 1.0
 _NO_ANSWER = (ConnectionLoss, SessionExpiredError, ConnectionClosedError, OperationTimeoutError, KazooTimeoutError)
-# Of a transaction, what stands beside the one refusal that undid it.
+# Results of the operations of a failed transaction, except of the one that made it fail.
 _ROLLED_BACK = (RolledBackError, RuntimeInconsistency)
 
 
 class ZooKeeperUnavailable(Exception):
-    """ZooKeeper did not answer, or the session has ended: what was asked may have happened."""
+    """ZooKeeper did not answer, or the session has ended. The request may have been executed."""
 
 
 class ZooKeeperSession:
-    """One client; after its session has expired it makes another by itself."""
+    """One client of ZooKeeper. After its session has expired, the client opens a new one."""
 
     def __init__(self, url: ZooKeeperUrl, on_state: Callable[[str], None]) -> None:
-        """``on_state`` is told each state of kazoo's, in its thread: it must not block."""
+        """kazoo calls ``on_state`` with each new state, in its own thread; the function must not block."""
         first, longest = CONNECT_BACKOFF_S
         self.client = KazooClient(
             hosts=",".join(url.hosts),
@@ -58,13 +58,13 @@ class ZooKeeperSession:
         self._timeout_s = url.session_timeout_s
 
     def open(self) -> None:
-        """Begin to connect."""
+        """Start connecting, without waiting."""
         self.client.start_async()
 
     def await_all(self, requests: Sequence[Any]) -> list[Any]:
-        """The answers to what was asked together: what it gave, or the error with which ZooKeeper refused it.
+        """Return the results of concurrent requests: of each its value, or ZooKeeper's error if it was rejected.
 
-        Raises Away where one did not come.
+        Raises ZooKeeperUnavailable if a reply is missing.
         """
         deadline = time.monotonic() + self._timeout_s
         results: list[Any] = []
@@ -78,29 +78,30 @@ class ZooKeeperSession:
         return results
 
     def await_result(self, request: Any, node: str) -> Any:
-        """The answer to one question about a node. Raises as `accepted` does."""
+        """Return the result of one request for a node. Raises the errors of `await_all` and `result_or_raise`."""
         [result] = self.await_all([request])
         return self.result_or_raise(result, node)
 
     @staticmethod
     def result_or_raise(result: Any, node: str) -> Any:
-        """An answer about a node, or of a transaction. Raises what ZooKeeper refused it with, naming the node."""
+        """Return the result of a request or transaction. Raises ZooKeeper's error, if any, naming the node."""
         for item in result if isinstance(result, list) else [result]:
             if isinstance(item, ZooKeeperError) and not isinstance(item, _ROLLED_BACK):
                 raise type(item)(node)
         return result
 
     def keep_connecting(self) -> None:
-        """There is no session. Where that lasts longer than one lives, accept a server that knows less than this client
-        has seen, as one does whose data was lost.
+        """Accept servers that have lost data, if there has been no session for longer than the session time-out.
 
-        One that only lags behind is accepted, too, and does no harm: epochs are raised over what the leader knows.
+        By default, kazoo rejects a server whose state is older than the state that the client has seen. From then on, a
+        server that only lags behind is accepted, too. That does no harm: epochs are raised over the state of the leader
+        of the ZooKeeper servers.
         """
         if not self._connected and time.monotonic() - self._disconnected_since > self._timeout_s:
             self.client.last_zxid = 0
 
     def unresolved_hosts(self) -> list[str]:
-        """Which servers' names have no address now, and why."""
+        """Return a text for each server name that has no address now, with the reason."""
         problems = []
         for host, port in self.client.hosts:
             try:
@@ -110,15 +111,15 @@ class ZooKeeperSession:
         return problems
 
     def raise_epoch(self, node: str, candidate: str, owner: bytes) -> Any:
-        """Ask for the next epoch, the node's next version. It is refused where the candidate is not there any more."""
+        """Request the next epoch: the node's next version. ZooKeeper rejects the request if the candidate is gone."""
         transaction = self.client.transaction()
-        # Invariant: who was paused since it looked, and has lost its session, changes nothing.
+        # Invariant: a process that was paused after it read the candidates, and has lost its session, changes nothing.
         transaction.check(f"{node}/{candidate}", version=0)
         transaction.set_data(node, owner)
         return transaction.commit_async()
 
     def close(self) -> None:
-        """End the session, which removes its nodes at once."""
+        """End the session, which removes its nodes immediately."""
 
         def stop() -> None:
             self.client.stop()

@@ -1,4 +1,4 @@
-"""Where an ensemble of ZooKeeper servers is, as zk://host:2181,host2,[::1]:2182/path, and how long sessions live."""
+"""URLs of ZooKeeper elections, as zk://host:2181,host2,[::1]:2182/path, and the session time-out."""
 
 import re
 from dataclasses import dataclass
@@ -18,9 +18,10 @@ _PATH: Final = re.compile(r"(/[A-Za-z0-9._-]+)+")
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperUrl:
-    """``hosts`` are written host:port, ``path`` is the node under which everything is kept.
+    """The servers and the path of an election.
 
-    A process that was killed or cut off is followed after ``session_timeout_s``, which the servers may raise or lower.
+    ``hosts`` are written host:port; ``path`` is the parent node of all nodes. After a process was killed or cut off,
+    others take over its shards after ``session_timeout_s``, which the servers may raise or lower.
     """
 
     hosts: tuple[str, ...]
@@ -29,22 +30,22 @@ class ZooKeeperUrl:
 
     @classmethod
     def parse(cls, url: str, session_timeout: timedelta = SESSION_TIMEOUT) -> Self:
-        """Raises InvalidArgument. Without a port it is 2181, without a path /tickwheel."""
+        """Parse a URL. The default port is 2181, the default path /tickwheel. Raises InvalidArgument."""
         if not isinstance(url, str) or not url.startswith("zk://"):
-            raise InvalidArgument(f"an election's URL is written zk://host:2181,host2,host3/path, not {preview(url)}")
+            raise InvalidArgument(f"an election URL has the form zk://host:2181,host2,host3/path, not {preview(url)}")
         minimum, maximum = _SESSION_TIMEOUTS
         if not minimum <= session_timeout <= maximum:
             raise InvalidArgument(
-                f"a session's time-out is from {minimum.total_seconds():g} to {maximum.total_seconds():g} s, not"
+                f"a session time-out must be from {minimum.total_seconds():g} to {maximum.total_seconds():g} s, not"
                 f" {session_timeout.total_seconds():g} s"
             )
         servers, slash, rest = url.removeprefix("zk://").partition("/")
         path = f"/{rest.rstrip('/')}" if rest.strip("/") else DEFAULT_PATH
         if not _PATH.fullmatch(path) or {".", "..", "zookeeper"} & set(path.split("/")):
             raise InvalidArgument(
-                f"the path {preview(slash + rest)} of {preview(url)} is not one that ZooKeeper can keep nodes"
-                " under: names"
-                " of letters, digits, '.', '_' and '-', with '/' between them"
+                f"the path {preview(slash + rest)} of {preview(url)} is not a valid path of ZooKeeper nodes: write"
+                " names of letters, digits, '.', '_' and '-', separated by '/'; '.', '..' and 'zookeeper' are not"
+                " allowed"
             )
         hosts = tuple(_parse_host(host, url) for host in servers.split(","))
         return cls(hosts, path, session_timeout.total_seconds())
@@ -57,7 +58,7 @@ def _parse_host(text: str, url: str) -> str:
     match = _HOST.fullmatch(text)
     if match is None or not 0 < int(match["port"] or DEFAULT_PORT) < 65_536:
         raise InvalidArgument(
-            f"{preview(text)} in {preview(url)} is not a server of ZooKeeper: write host or host:port, with ',' between"
-            " them, IPv6 as [::1]:2181"
+            f"{preview(text)} in {preview(url)} is not the address of a ZooKeeper server: write host or host:port,"
+            " separated by ',', and IPv6 as [::1]:2181"
         )
     return f"{match['host']}:{match['port'] or DEFAULT_PORT}"

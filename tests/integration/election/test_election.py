@@ -219,7 +219,7 @@ def test_a_node_that_zookeeper_refuses_is_named_and_once_allowed_the_election_go
     watcher.set_acls(node, [make_digest_acl("another", "secret", all=True)])
     with Member(url, NAMESPACE, 4) as member:
         eventually(lambda: "NoAuthError" in caplog.text, "it is told")
-        assert f"ZooKeeper refuses this process the node {node}" in caplog.text
+        assert f"ZooKeeper denies this process access to the node {node}" in caplog.text
         assert "reset-epoch" not in caplog.text
         watcher.set_acls(node, OPEN_ACL_UNSAFE)
         settle([member], 4)
