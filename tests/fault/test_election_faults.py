@@ -162,7 +162,7 @@ def test_who_was_frozen_past_its_session_changes_nothing_when_it_wakes(
         # What the successor has sent may still arrive.
         before = eventually(lambda: unchanged(lambda: contents(namespace)), "the server has done all that was sent")
         frozen.thaw()
-        eventually(lambda: frozen.log.count("standing for election again") == SHARDS, "it is refused on every shard")
+        eventually(lambda: frozen.log.count("becoming a candidate again") == SHARDS, "it is refused on every shard")
         assert contents(namespace) == before
         proxy.go_on()
         successor.thaw()
@@ -203,7 +203,7 @@ def test_who_cannot_reach_zookeeper_drives_until_another_does_and_stands_again_w
         # It learns that as soon as there is something to do.
         enqueue(tickwheel, 400, timedelta(seconds=1))
         wait_until_pending(tickwheel, 800)
-        eventually(lambda: cut_off.log.count("standing for election again") == SHARDS, "it is refused on every shard")
+        eventually(lambda: cut_off.log.count("becoming a candidate again") == SHARDS, "it is refused on every shard")
         proxy.go_on()
         owners.settle(cut_off, another, within=60)
         proxy.stall()

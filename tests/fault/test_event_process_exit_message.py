@@ -26,7 +26,7 @@ def test_a_directory_that_cannot_be_used_is_told_in_one_line(tmp_path: Path) -> 
     in_the_way.write_text("")
     code, [line] = ended("unix:///nowhere", tmp_path / "lock", "--data-dir", str(in_the_way))
     assert code == 1
-    assert "ERROR the event process of namespace ends cannot go on: " in line
+    assert "ERROR the event process of namespace ends exits: " in line
     assert str(in_the_way) in line
 
 
@@ -34,4 +34,4 @@ def test_a_lock_that_cannot_be_written_is_told_in_one_line(tickwheel_server: Pri
     code, [line] = ended(tickwheel_server.url, tmp_path / "missing" / "lock")
     tickwheel_server.clear("ends")
     assert code == 1
-    assert "cannot go on: [Errno 2] No such file or directory" in line
+    assert " exits: [Errno 2] No such file or directory" in line

@@ -160,7 +160,7 @@ def test_a_namespace_that_is_made_anew_with_other_shards_ends_who_drives_those_o
         with Tickwheel(tickwheel_server.url, namespace=namespace, shards=4) as tickwheel:
             tickwheel.queue("q").enqueue_many(NewMessage(delay=timedelta(milliseconds=50)) for _ in range(40))
             driving.thread.join(20)
-            assert "made anew with 4 shards" in str(driving.error)
+            assert "recreated with 4 shards" in str(driving.error)
             with driven(tickwheel_server, namespace, tmp_path / "lock"):
                 eventually(lambda: tickwheel.queue("q").counts()["pending"] == 40, "the next one drives all four")
 

@@ -207,7 +207,7 @@ def test_an_event_process_without_a_broker_says_once_which_queues_wait_for_one(
     for _ in range(2):
         with open_event_process(tickwheel_server.url, tw._context.namespace, tmp_path / "lock") as process:
             process._loops[0]._config.queues.lookup(77)
-    told = [record.getMessage() for record in caplog.records if "hands nothing over" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "stay Pending" in record.getMessage()]
     assert len(told) == 2
     assert "queue q has the sink kafka://mail" in told[0]
 

@@ -1,14 +1,17 @@
-"""The event process: the elected driver of the wheels, from new timers in the inbox to promoted messages.
+"""The event process: runs the drivers of all shards for which it is elected leader.
 
-levels, near, slots, inbox, memory    what the wheel is made of: plain data
-driver, firing, filing, commands      the wheel of one shard, without I/O
-guard, clock, server_clock            which time it is
-election, lockfile                    who may drive; on many hosts:
-assignment, candidacy, zookeeper_url  who is to, and what follows: without I/O
-ensemble, roll, seat, zookeeper       the election on ZooKeeper
-link, tail, shard_loop, supervisor    the running process
-companion: relay, flight, broker      beside the wheel: the outbox to Kafka,
-hand_off, handed, channels, sink*     and due messages to the sinks of their queues
+Each shard has a loop in a thread of its own. The loop waits for the election, drives the shard while it leads, and
+reconnects with a back-off after errors. Sidecars, the relay and the forwarder of sinks, run next to the wheel in their
+own threads, and their failures do not stop the wheel. The wheel itself is in `driver`, the elections in `election`, the
+relay in `relay` and the sinks in `sinks`.
+
+supervisor.py       the event process: starts and stops the loops of its shards
+shard_loop.py       one shard: waits for the election, then drives
+sidecar.py          runs a task next to the wheel and restarts it after errors
+queue_directory.py  the queues of a namespace, read from the metadata shard
+assembly.py         builds an event process from its options
+metrics.py          the metrics of an event process
+main.py             the program: `python -m tickwheel.event_process`
 """
 
 from tickwheel.driver.queue_lookup import QueueLookup as Queues

@@ -1,4 +1,4 @@
-"""Puts an event process together: driver, election, relay and sinks of all shards of a namespace."""
+"""Builds an event process: driver, election, relay and sinks of all shards of a namespace."""
 
 import logging
 import threading
@@ -48,14 +48,15 @@ def open_event_process(
     replicas: int = 0,
     relays: bool = True,
 ) -> Iterator[EventProcess]:
-    """Assemble an event process for all shards of a namespace, and close its connections at the end of the block.
+    """Build an event process for all shards of a namespace, and close its connections at the end of the block.
 
-    ``election`` is a lock file, for one host, or the URL of ZooKeeper. With a ``data_dir`` the embedded server of that
+    ``election`` is a lock file, for one host, or the URL of ZooKeeper. With a ``data_dir``, the embedded server of that
     directory is kept running, and used if ``url`` is None. ``context`` is the namespace if the caller has opened it
-    already. ``clock`` is how scripts read the time: another fragment than the default in tests only.
+    already. ``clock`` is the Lua fragment with which scripts read the time; only tests change it.
 
-    Due messages of queues with a sink are handed to ``producers``. Events are relayed there once ``replicas`` have
-    them, unless ``relays`` is false; raises InvalidArgument if the namespace does not keep its history for a relay.
+    Due messages of queues with a sink are sent through ``producers``. So are the events, as soon as ``replicas``
+    replicas have them, unless ``relays`` is false. Raises InvalidArgument if events should be relayed and the namespace
+    does not keep its history for a relay.
     """
     with ExitStack() as stack:
         restart_embedded_server = None
@@ -100,7 +101,8 @@ def _assemble(
         sidecars.append(_relay_starter(connect, context, queues, producers, replicas))
     elif context.history >= RELAYED:
         _log.warning(
-            "namespace %s keeps its events until they are relayed, and this event process relays nothing",
+            "namespace %s keeps its events until they are relayed, but this event process does not relay them: the"
+            " outbox fills up unless another one with --kafka leads",
             context.namespace,
         )
     return EventProcess(
@@ -118,11 +120,11 @@ def _assemble(
 def _relay_starter(
     connect: Connect, context: NamespaceContext, queues: QueueDirectory, producers: KafkaProducers, replicas: int
 ) -> StartSidecar:
-    """What starts the relay of a shard."""
+    """Return a function that starts the relay of a shard."""
     if context.history < RELAYED:
         raise InvalidArgument(
-            f"namespace {context.namespace!r} does not keep its events until they are relayed: that is fixed when it is"
-            " created, with history='relay'; for its sinks alone there is --no-relay"
+            f"namespace {context.namespace!r} does not keep its events for a relay: a namespace must be created with"
+            " history='relay', which cannot be changed later. To serve only its sinks, use --no-relay"
         )
 
     def start_relay(shard: FencedShard, stats: WheelStats) -> Sidecar:
@@ -144,7 +146,7 @@ def _relay_starter(
 def _forwarder_starter(
     connect: Connect, context: NamespaceContext, io: RedisExecutor, queues: QueueDirectory, producers: KafkaProducers
 ) -> StartSidecar:
-    """What starts the hand-off of a shard to its sinks."""
+    """Return a function that starts the forwarder of a shard's sinks."""
     sinks = SinkRegistry(context.namespace, producers)
 
     def start_forwarder(shard: FencedShard, stats: WheelStats) -> Sidecar:

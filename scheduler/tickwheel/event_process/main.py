@@ -1,4 +1,4 @@
-"""An event process for a namespace, with its queues looked up at home; alone or as a program's child.
+"""Run an event process for a namespace, as a program of its own or as the child of a client.
 
 TICKWHEEL_URL=… python -m tickwheel.event_process --namespace NAME (--lock FILE | --election zk://…) [--data-dir DIR]
     [--until-eof] [--kafka HOST:PORT [--topic TOPIC]]
@@ -24,8 +24,8 @@ from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.redis.url import VARIABLE
 from tickwheel.runtime.signals import handle_in_thread
 
-# What the world does to an event process: a full disk, a server that is gone. Anything else is a mistake of ours, whose
-# traceback is wanted.
+# Errors of the environment, such as a full disk or an unreachable server, are logged in one line. All others are bugs
+# and are logged with a traceback.
 OPERATIONAL_ERRORS = (TickwheelError, RedisError, OSError)
 
 _log = logging.getLogger("tickwheel.driving")
@@ -55,14 +55,14 @@ def run(
 
 
 def install_signal_handlers(process: EventProcess) -> None:
-    """SIGTERM and SIGINT stop it; by SIGUSR1 an operator accepts a server's clock that stepped (docs/operations.md)."""
+    """Stop on SIGTERM and SIGINT; on SIGUSR1, accept a server's clock that has stepped (docs/operations.md)."""
     handle_in_thread((signal.SIGTERM, signal.SIGINT), process.stop)
     handle_in_thread((signal.SIGUSR1,), process.accept_clock)
 
 
 def _stop_at_eof(process: EventProcess) -> None:
-    # The program that started this one has ended, however it ended: its end of the pipe is closed. Not by sys.stdin,
-    # whose lock, held by this thread, would abort an interpreter that ends for another reason.
+    # When the program that started this one ends for any reason, its end of the pipe is closed. `sys.stdin` is not used
+    # here: this thread would hold its lock, and the interpreter would abort if it ended for another reason.
     while os.read(0, 1024):
         pass
     process.stop()
@@ -89,10 +89,10 @@ def main() -> None:
         url = os.environ[VARIABLE]
         run(url, args.namespace, args.election, args.data_dir, args.until_eof, producers=producers)
     except OPERATIONAL_ERRORS as error:
-        _log.error("the event process of namespace %s cannot go on: %s", args.namespace, error)
+        _log.error("the event process of namespace %s exits: %s", args.namespace, error)
         sys.exit(1)
 
 
 def _should_log(record: logging.LogRecord) -> bool:
-    """Not what ended a shard's loop from outside: it ends the process, and is told then, in one line."""
+    """Return False for an environment error that ended a shard's loop: `main` logs it in one line when it exits."""
     return not (record.exc_info and isinstance(record.exc_info[1], OPERATIONAL_ERRORS))

@@ -1,4 +1,4 @@
-"""The queues of a namespace as its home has them, for an event process: by number, and those that have a sink."""
+"""The queues of a namespace for an event process, read from the metadata shard: by number, and those with a sink."""
 
 import logging
 import threading
@@ -18,10 +18,10 @@ _log = logging.getLogger("tickwheel.driving")
 
 
 class QueueDirectory:
-    """Looks queues up by number at the namespace's home. Safe to use from the threads of all shards."""
+    """Finds queues by number, and caches the metadata shard's configuration. Thread-safe."""
 
     def __init__(self, context: NamespaceContext, io: RedisExecutor, *, has_kafka: bool = False) -> None:
-        """``has_broker`` says that there is where sinks hand messages to; without, queues with a sink are told of."""
+        """Without ``has_kafka`` this process cannot serve sinks, and queues with a sink are logged as a warning."""
         self._context = context
         self._io = io
         self._has_kafka = has_kafka
@@ -32,7 +32,7 @@ class QueueDirectory:
         self._configs: dict[int, tuple[str, QueueConfig]] = {}
 
     def lookup(self, number: int) -> QueueRef | None:
-        """The queue of this number; read from home where it is not known."""
+        """Return the queue of this number; read the metadata shard if the queue is not cached."""
         ref = self._refs.get(number)
         if ref is None:
             self._reload()
@@ -40,7 +40,7 @@ class QueueDirectory:
         return ref
 
     def renew(self, number: int, shard: int) -> QueueRef | None:
-        """The same, read from home now, with the shard's copy brought up to date."""
+        """Read the queue from the metadata shard, update the copy of its configuration in ``shard``, and return it."""
         self._reload()
         entry = self._configs.get(number)
         if entry is None:
@@ -50,9 +50,12 @@ class QueueDirectory:
         return self._refs[number]
 
     def queues_with_sinks(self, since_ms: float) -> dict[str, QueueConfig]:
-        """The queues that have a sink, as home had them at that moment of the monotonic clock or later."""
+        """Return the queues with a sink, by name, as the metadata shard had them at ``since_ms`` or later.
+
+        ``since_ms`` is a moment of the monotonic clock.
+        """
         with self._lock:
-            # All shards hear of a change at once: home is read once for them.
+            # All shards are notified of a change at the same time: the metadata shard is read once for all of them.
             if self._read_ms < since_ms:
                 self._read()
             return {name: config for name, config in self._configs.values() if config.sink is not None}
@@ -66,8 +69,8 @@ class QueueDirectory:
         shards = self._io.run(fetch_shard_count(self._context))
         if shards is not None and shards != self._context.shards:
             raise NamespaceRecreated(
-                f"namespace {self._context.namespace!r} was made anew with {shards} shards, and this event process"
-                f" drives {self._context.shards}: start it again"
+                f"namespace {self._context.namespace!r} was recreated with {shards} shards, and this event process"
+                f" drives {self._context.shards}: restart it"
             )
         configs = self._io.run(queues.list_queues(self._context))
         self._configs = {config.number: (name, config) for name, config in configs.items()}
@@ -84,6 +87,7 @@ class QueueDirectory:
             if config.sink is not None and name not in self._warned_queues:
                 self._warned_queues.add(name)
                 _log.warning(
-                    "queue %s has the sink %s, and this event process has no broker (--kafka): it hands nothing over",
+                    "queue %s has the sink %s, but this event process has no Kafka brokers (--kafka): messages of the"
+                    " queue stay Pending",
                     *(name, config.sink),
                 )

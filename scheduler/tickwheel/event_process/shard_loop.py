@@ -1,4 +1,8 @@
-"""Drives one shard for as long as the election lets it: the driver's commands go over a link, its replies come back."""
+"""Drives one shard while this process leads it: sends the driver's commands over a connection, and returns the replies.
+
+After a connection error the loop starts a new driver on a new connection. After a newer leader's claim it becomes a
+candidate again.
+"""
 
 import logging
 import random
@@ -26,21 +30,21 @@ from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.storage import keys
 from tickwheel.storage.fence import client_name, pack_fence
 
-# Who cannot reach a shard for so long resigns, where another can.
+# A leader that cannot reach its shard for this time resigns, if another process can reach the shard.
 RESIGN_AFTER_MS: Final = 3_000
-# Connection numbers of a process start at a random multiple of 2**32, below 2**53 in all: two processes that take the
-# same epoch by a mistake of operation (lock files of two hosts) are told apart, and one of them is fenced.
+# Connection numbers of a process start at a random multiple of 2**32, and stay below 2**53. If two processes get the
+# same epoch by an operator's error (lock files on two hosts), their numbers differ, and one of them is fenced.
 _FIRST_NUMBERS: Final = 2**21
 
 Connect = Callable[[int], "Redis"]
 
 _log = logging.getLogger("tickwheel.event_process")
-# Of all shards together.
+# Shared by all shards.
 _log_throttle = LogThrottle()
 
 
 class ShardLoop:
-    """One shard's loop. ``run`` in a thread of its own, ``stop`` from any."""
+    """The loop of one shard. Call `run` in a thread of its own, and `stop` from any thread."""
 
     def __init__(
         self,
@@ -50,9 +54,9 @@ class ShardLoop:
         election: Election,
         sidecars: Sequence[StartSidecar] = (),
     ) -> None:
-        """``connect`` makes a client of the server that holds the shard; its socket time-out bounds a call.
+        """``connect`` creates a client of the shard's server; the client's socket time-out limits each call.
 
-        ``sidecars`` are started for each fence once it is claimed, and stopped with it.
+        ``sidecars`` are started when a fence is claimed, and stopped when its connection ends.
         """
         self.stats = config.stats
         self.clock = clock
@@ -66,16 +70,16 @@ class ShardLoop:
         self._stopping = Event()
         self._wake = WakePipe()
         self._sent = 0.0
-        # The highest epoch that refused a claim.
+        # The highest epoch that rejected a claim.
         self._fenced_by_epoch = 0
-        # The epoch that was told to be outdated.
+        # The epoch that was logged as outdated.
         self._outdated_epoch = 0
         self._number = random.SystemRandom().randrange(_FIRST_NUMBERS) << 32
 
     def run(self) -> None:
-        """Stand for election, drive while leading, until stopped.
+        """Wait to be elected, and drive while leading, until stopped.
 
-        Raises Fenced where somebody newer drives and this kind of election does not say who is to.
+        Raises Fenced if a newer leader drives the shard and the election has no epochs of its own (lock files).
         """
         try:
             while not self._stopping.is_set():
@@ -98,20 +102,20 @@ class ShardLoop:
                 sidecar.join()
 
     def stop(self) -> None:
-        """Ask `run` to return; what is under way is finished. May be called at any time, and again."""
+        """Ask `run` to return after the command in flight. May be called at any time, and repeatedly."""
         if not self._stopping.is_set():
             self._stopping.set()
             self._wake.set()
 
     def close(self) -> None:
-        """Free what is left. Only after `run` has returned."""
+        """Free all resources. Call only after `run` has returned."""
         self._wake.close()
 
     def _lead(self, leadership: Leadership) -> bool:
-        """Drive until that ends; whether the shard was resigned from."""
+        """Drive until the leadership ends or the loop is stopped. Return whether this process has resigned."""
         epoch = leadership.epoch
         backoff = Backoff()
-        # From here on it is not known that the shard can be reached.
+        # The shard counts as unreachable until a claim gets a reply.
         unreachable_since = monotonic_ms()
         self._wake.clear()
         while not (self._stopping.is_set() or leadership.lost):
@@ -140,14 +144,16 @@ class ShardLoop:
                 if driver.claimed or driver.claim_refused:
                     unreachable_since = self._sent
                 if monotonic_ms() - unreachable_since >= RESIGN_AFTER_MS and self._election.resign(self._shard):
-                    _log.error("shard %d: cannot be reached from here, another is to drive it: %s", self._shard, error)
+                    _log.error(
+                        "shard %d: this process cannot reach the shard; handing over to another: %s", self._shard, error
+                    )
                     return True
-                # A fence that changed under a leader: its claim decides whether somebody newer drives.
+                # After `Fenced`, the next claim decides whether a newer leader drives the shard.
                 how = "fenced" if isinstance(error, Fenced) else "lost"
-                # Of an epoch that the shard has left behind it was told; of a server that is away one shard tells.
+                # `_is_outdated` has logged a rejected claim. An unreachable server is logged by one shard for all.
                 level = logging.DEBUG if driver.claim_refused else _log_throttle.level(f"{how}: {error}")
                 seconds = backoff.next()
-                _log.log(level, "shard %d: %s, again in %.2f s: %s", self._shard, how, seconds, error)
+                _log.log(level, "shard %d: %s; retrying in %.2f s: %s", self._shard, how, seconds, error)
                 self._wake.wait(1000 * seconds)
             epoch = driver.epoch
         return False
@@ -170,7 +176,7 @@ class ShardLoop:
             self.stats.held, self.stats.clock_steps = self.clock.guard.is_holding, self.clock.guard.steps
 
     def _start_sidecars(self, driver: ShardDriver) -> None:
-        # Those of earlier fences are fenced off; one that hangs in a call is not waited for here.
+        # Sidecars of earlier fences are harmless, because their calls are fenced. Do not wait for one that hangs.
         self._sidecars = [sidecar for sidecar in self._sidecars if sidecar.is_alive]
         shard = self._config.make_fenced_shard()
         assert driver.epoch is not None
@@ -178,17 +184,19 @@ class ShardLoop:
         self._sidecars += [start(shard, self.stats) for start in self._sidecar_starters]
 
     def _is_outdated(self, epoch: int, fenced: Fenced) -> bool:
-        """Whether the election gives epochs that the shard has left behind; otherwise somebody newer drives it."""
-        # An epoch that was won after a refusal is above all that this election has ever given.
+        """Return whether the election's epochs are lower than the shard's. If not, a newer leader drives the shard."""
+        # An epoch won after a rejection is higher than all earlier epochs of this election. If the shard rejects it as
+        # well, the shard's epoch is from elsewhere.
         if epoch > self._fenced_by_epoch:
             self._fenced_by_epoch = max(self._fenced_by_epoch, fenced.held or 0)
-            _log.warning("shard %d: %s; standing for election again", self._shard, fenced)
+            _log.warning("shard %d: %s; becoming a candidate again", self._shard, fenced)
             return False
         if epoch != self._outdated_epoch:
             self._outdated_epoch = epoch
             _log.error(
-                "shard %d: the election gives epoch %d, and the shard has obeyed %d: the election's state was lost, or"
-                " another election drives the shard. Where no other does, run `tickwheel shards reset-epoch`",
+                "shard %d: the election's epoch is %d, but the shard has already accepted epoch %d: the election's"
+                " state was lost, or a leader from another election drives the shard. If there is no other election,"
+                " run `tickwheel shards reset-epoch`",
                 *(self._shard, epoch, self._fenced_by_epoch),
             )
         return True
@@ -203,8 +211,8 @@ class ShardLoop:
                 finally:
                     connection.close()
             except (RedisError, OSError, TickwheelError) as error:
-                _log.debug("shard %d: still cannot be reached: %s", self._shard, error)
+                _log.debug("shard %d: still unreachable: %s", self._shard, error)
                 self._wake.wait(1000 * backoff.next())
             else:
-                _log.warning("shard %d: can be reached again", self._shard)
+                _log.warning("shard %d: reachable again; becoming a candidate again", self._shard)
                 return

@@ -1,6 +1,7 @@
-"""What runs beside a shard's wheel while it is led under one fence, in a thread of its own: the relay, the sinks.
+"""Sidecars: threads that run next to a shard's wheel under one fence, for the relay and for the forwarder of sinks.
 
-It cannot stop the wheel: after a failure it begins again, and a newer fence ends it.
+A failure of a sidecar does not stop the wheel: the sidecar restarts its task after a back-off. A newer fence ends the
+sidecar.
 """
 
 import logging
@@ -17,27 +18,27 @@ from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_throttle import LogThrottle
 
 _log = logging.getLogger("tickwheel.event_process")
-# Of all shards together.
+# Shared by all shards.
 _log_throttle = LogThrottle()
 
 
 class SidecarTask(Protocol):
-    """What a companion does. Whatever ``run`` raises but Fenced is waited out, then ``run`` is called again."""
+    """The task of a sidecar. After an exception other than Fenced, the sidecar waits and calls `run` again."""
 
     label: str
 
     def run(self, stopping: Event, on_progress: Callable[[], None]) -> None:
-        """Until ``stopping`` is set; calls ``works`` when something has succeeded."""
+        """Run until ``stopping`` is set. Call ``on_progress`` after each success, which resets the back-off."""
 
     def wake(self) -> None:
-        """Look at ``stopping`` now. May be called at any time from any thread."""
+        """Make `run` check ``stopping`` now. May be called at any time from any thread."""
 
     def close(self) -> None:
-        """Free what is held. Only after ``run``."""
+        """Free all resources. Called after the last `run`."""
 
 
 class Sidecar:
-    """One work of one shard. ``stop`` returns at once; ``join`` waits until it has ended."""
+    """Runs one task for one shard. `stop` returns immediately; `join` waits until the thread has ended."""
 
     def __init__(self, shard: FencedShard, task: SidecarTask) -> None:
         self._shard = shard
@@ -60,26 +61,27 @@ class Sidecar:
     def _run(self) -> None:
         label = f"shard {self._shard.number}: the {self._task.label}"
         backoff = Backoff()
-        # One is met again at each attempt, and its traceback is long.
+        # A bug recurs at each attempt, and its traceback is long.
         bug_log_throttle = LogThrottle()
         try:
             while not self._stopping.is_set():
                 try:
                     self._task.run(self._stopping, backoff.reset)
                 except Fenced as fenced:
-                    # The leader's own loop hears the same, and claims anew or ends.
+                    # The shard's loop gets the same error, and claims the shard again or ends.
                     _log.info("%s ends: %s", label, fenced)
                     return
                 except (TickwheelError, RedisError, OSError) as error:
                     seconds = backoff.next()
                     if not self._stopping.is_set():
                         level = _log_throttle.level(f"{self._task.label}: {error}")
-                        _log.log(level, "%s failed, again in %.2f s: %s", label, seconds, error)
+                        _log.log(level, "%s failed; retrying in %.2f s: %s", label, seconds, error)
                     self._stopping.wait(seconds)
                 except Exception:
-                    # A mistake in it. It may concern what is there now only: to end would be to end for good.
+                    # A bug. It may depend on the current data only, so retry: without a retry, the task would not run
+                    # again under this fence.
                     if bug_log_throttle.should_log(label):
-                        _log.exception("%s failed by a mistake in it, and begins again; told once in a while", label)
+                        _log.exception("%s crashed; restarting (repeats are throttled)", label)
                     self._stopping.wait(backoff.next())
         finally:
             self._task.close()

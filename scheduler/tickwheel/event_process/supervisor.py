@@ -1,4 +1,4 @@
-"""The event process: one loop for each of its shards. It starts and stops them and nothing else."""
+"""The event process: starts and stops one loop for each of its shards, and does nothing else."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -19,10 +19,10 @@ _log = logging.getLogger("tickwheel.event_process")
 
 
 class EventProcess:
-    """Drives the wheels of the shards it is elected for.
+    """Drives the wheels of the shards for which it is elected leader.
 
-    ``connect(shard)`` makes a redis-py client of the server that holds the shard, with a socket time-out: that is how
-    long a call may take before the connection is given up. ``queues`` is asked from the threads of all shards.
+    ``connect(shard)`` creates a redis-py client of the shard's server. The client's socket time-out limits each call:
+    after it, the connection is closed. ``queues`` is used by the threads of all shards.
     """
 
     def __init__(
@@ -37,8 +37,8 @@ class EventProcess:
         clock_guard_ms: int = CLOCK_GUARD_MS,
         clock_fragment: str = "_clock",
     ) -> None:
-        """``companions`` start what runs beside each shard's wheel: its relay, its sinks. ``clock_guard_ms`` is the
-        namespace's; ``clock_fragment`` is another in tests only.
+        """``companions`` start the sidecars of each shard: its relay and the forwarder of its sinks. ``clock_guard_ms``
+        is the namespace's setting. ``clock_fragment`` is the Lua fragment of the clock; only tests change it.
         """
         configs = [DriverConfig(namespace, n, queues, election.kind, owner_name(), clock_fragment) for n in shards]
         self._loops = {
@@ -81,25 +81,25 @@ class EventProcess:
                 raise loop.error
 
     def stop(self) -> None:
-        """Ask `run` to return. May be called from any thread, and again."""
+        """Ask `run` to return. May be called from any thread, and repeatedly."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
 
     def health(self) -> dict[int, WheelStats]:
-        """A copy of each shard's figures. A shard whose epoch is 0 is not driven by this process."""
+        """Return a copy of each shard's counters. This process does not drive a shard whose epoch is 0."""
         return {shard: replace(loop.stats) for shard, loop in self._loops.items()}
 
     def accept_clock(self) -> None:
-        """An operator says that the servers' clocks are right: promotion that the clock guard holds goes on.
+        """Trust the servers' clocks, on behalf of an operator: promotion that the clock guard holds resumes.
 
-        A later event process believes them, too, until they agree with its host's clock again. So do shards that have
-        not met the same step yet, as they are looked at in turn.
+        A later event process trusts these clocks, too, until they agree with its host's clock again. Shards on which
+        the same step was not detected yet accept the step when their clock is next probed.
         """
         clocks = [loop.clock for loop in self._loops.values()]
         steps = [clock.guard.ahead_ms for clock in clocks if clock.guard.is_holding]
         if not steps:
-            _log.warning("there is no step of a server's clock to accept")
+            _log.warning("no clock guard holds: there is no step of a server's clock to accept")
         for clock in clocks:
             clock.accept()
             clock.accept_similar_steps(steps)
@@ -108,9 +108,9 @@ class EventProcess:
         try:
             loop.run()
         except TickwheelError as error:
-            _log.error("a shard's loop ended: %s", error)
+            _log.error("a shard's loop failed; this event process exits: %s", error)
         except Exception:
-            _log.exception("a shard's loop ended")
+            _log.exception("a shard's loop failed; this event process exits")
         finally:
             with self._changed:
                 self._ended += 1

@@ -1,1 +1,11 @@
-"""From the outbox of a shard to Kafka."""
+"""The relay: publishes the transitions in a shard's outbox to Kafka (transactional outbox).
+
+The relay runs as a sidecar of the shard's leader. It publishes each transition at least once and without gaps:
+after a failure it sends the outbox again from the start, in the same order. It trims an entry only after the broker has
+acknowledged the entry and all entries before it. Connecting to Kafka is left to `kafka`, removing duplicates to the
+readers in `events`.
+
+relay.py              the relay of one shard
+in_flight_windows.py  entries that were sent and not yet acknowledged, and the range to trim
+outbox_level.py       logs when an outbox fills up, and when it recovers
+"""

@@ -1,6 +1,6 @@
-"""What of an outbox is on its way to the broker: windows of entries, in order, and how many of them may be cut off.
+"""The entries of an outbox in flight to the broker: windows of entries, in order, and the range that may be trimmed.
 
-Nothing is lost by this rule: the outbox is cut only up to the first entry with a transition that is not acknowledged.
+No entry is lost, because the outbox is trimmed only up to the first entry with a transition that is not acknowledged.
 """
 
 from collections import deque
@@ -11,14 +11,18 @@ from typing import Any, Final
 from tickwheel.driver.batch_size import AdaptiveBatchSize
 from tickwheel.storage.stream_id import id_after
 
-# Bytes of events that are read at a time, and how many times as much may be on its way: what is sent twice at most.
+# Bytes of events to read at a time, and the maximum number of such windows in flight. Their product limits the events
+# that are sent twice after a failure.
 WINDOW_BYTES: Final = 256 * 1024
 WINDOWS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TrimRange:
-    """A beginning of the outbox whose every transition the broker has: what `lua/trim_outbox.lua` is told."""
+    """The start of the outbox, as far as the broker has all transitions: the arguments of `lua/trim_outbox.lua`.
+
+    ``first`` is the id of the first entry to remove, ``rest`` the lowest id to keep. ``size`` is the number of bytes.
+    """
 
     first: bytes
     rest: bytes
@@ -27,7 +31,7 @@ class TrimRange:
 
 
 class Window:
-    """Entries that were read together. ``delivered`` is called from the producer's thread alone."""
+    """Entries that were read together. Only the producer's thread calls `on_delivery`."""
 
     __slots__ = ("_left", "_wake", "error", "trim_range")
 
@@ -42,7 +46,7 @@ class Window:
         return self._left == 0
 
     def on_delivery(self, error: Any, _: Any) -> None:
-        """The broker has acknowledged one of its transitions, or never will."""
+        """Record that the broker has acknowledged one of the window's transitions, or the error if it never will."""
         if error is None:
             self._left -= 1
         else:
@@ -52,7 +56,7 @@ class Window:
 
 
 class InFlightWindows:
-    """The windows on their way, the oldest first."""
+    """The windows in flight, the oldest first."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -65,11 +69,11 @@ class InFlightWindows:
 
     @property
     def count(self) -> int:
-        """How many entries to read next."""
+        """The number of entries to read next."""
         return self._batch_size.count
 
     def add(self, entries: Sequence[tuple[bytes, bytes]], transitions: int) -> Window:
-        """Entries that follow those before, and how many transitions they hold."""
+        """Add the entries that follow the last window, with the number of their transitions. Return the new window."""
         size = sum(len(entry) for _, entry in entries)
         self._batch_size.observe(len(entries), size)
         window = Window(TrimRange(entries[0][0], id_after(entries[-1][0]), size, transitions), self._wake)
@@ -78,11 +82,11 @@ class InFlightWindows:
 
     @property
     def has_acknowledged(self) -> bool:
-        """Whether there is something to cut."""
+        """Whether the oldest window is acknowledged, so the outbox can be trimmed."""
         return bool(self._windows) and self._windows[0].is_acknowledged
 
     def take_acknowledged(self) -> TrimRange | None:
-        """All windows up to the first that is not acknowledged, as one cut."""
+        """Remove all windows before the first unacknowledged one. Return them as one range to trim, if any."""
         done: list[TrimRange] = []
         while self.has_acknowledged:
             done.append(self._windows.popleft().trim_range)
@@ -91,5 +95,5 @@ class InFlightWindows:
         return TrimRange(done[0].first, done[-1].rest, sum(c.size for c in done), sum(c.transitions for c in done))
 
     def first_error(self) -> Any:
-        """Why the broker will not take one of them; None where it may take all."""
+        """Return the error of the oldest window with a rejected transition; None if none was rejected."""
         return next((window.error for window in self._windows if window.error is not None), None)

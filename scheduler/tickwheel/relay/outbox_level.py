@@ -1,4 +1,4 @@
-"""How full an outbox is, in words for the log: said once when it gets there, and once when it is over."""
+"""The fill level of an outbox. The log gets one line when a level is reached, and one when the outbox recovers."""
 
 import logging
 from enum import Enum
@@ -12,21 +12,23 @@ class OutboxLevel(Enum):
     FULL = 2
 
     def log_change(self, logger: logging.Logger, shard: int, size: int, limit: int, *, drops: bool) -> None:
-        """Say that the outbox has come to this level."""
+        """Log that the outbox has reached this level. ``drops``: events are dropped at the limit."""
         usage = f"shard {shard}: the outbox has {size:,} of {limit:,} bytes of events"
         if self is OutboxLevel.LOW:
-            logger.info("%s: it is being relayed again", usage)
+            logger.info("%s: the relay has caught up", usage)
         elif self is OutboxLevel.HALF:
-            consequence = "events will be dropped" if drops else "new messages will be refused"
-            logger.warning("%s that wait for Kafka; at the limit %s", usage, consequence)
+            consequence = "events will be dropped" if drops else "new messages will be rejected"
+            logger.warning("%s that wait for Kafka; at the limit, %s", usage, consequence)
         else:
-            logger.error(
-                "%s: %s", usage, "events are dropped" if drops else "new messages are refused until Kafka takes some"
-            )
+            consequence = "events are dropped" if drops else "new messages are rejected until Kafka accepts events"
+            logger.error("%s: %s", usage, consequence)
 
 
 def next_level(size: int, limit: int, before: OutboxLevel) -> OutboxLevel:
-    """The level of an outbox of so many bytes. One is left well below where it begins, so that the log stays quiet."""
+    """Return the level of an outbox of ``size`` bytes.
+
+    A level ends at half of the size at which it starts, so the log does not alternate between two lines.
+    """
     if size >= limit:
         return OutboxLevel.FULL
     if before is OutboxLevel.FULL and 2 * size >= limit:

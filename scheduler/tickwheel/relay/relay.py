@@ -1,7 +1,7 @@
-"""Publishes the outbox of one shard, in order, and cuts off what the broker acknowledged: at least once, never a gap.
+"""Publishes the outbox of one shard, in order, and trims acknowledged entries: at least once, without gaps.
 
-At any failure it begins again from the start of the outbox. So what a broker gets twice it gets in the same order, and
-all of it before anything newer.
+After any failure the relay starts again from the beginning of the outbox. So the broker gets duplicates in the same
+order, and all of them before any newer event.
 """
 
 import logging
@@ -29,7 +29,8 @@ from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import bind, load
 from tickwheel.storage.transition import OutboxTransition
 
-# Reading and cutting cost the server by the call: at a low rate they wait for more. Kafka's readers do not notice.
+# Each read and each trim is a call to the server. At a low rate of events the relay waits for more events between
+# calls; readers of Kafka do not notice the delay.
 READ_INTERVAL_MS: Final = 20.0
 TRIM_INTERVAL_MS: Final = 200.0
 STATS_INTERVAL_MS: Final = 1_000.0
@@ -56,7 +57,9 @@ class Relay:
         history: int,
         replicas: int = 0,
     ) -> None:
-        """``history`` is the namespace's; ``replicas`` is how many must have what is published."""
+        """``history`` is the namespace's setting; ``replicas`` is the number of replicas that must have an event before
+        it is published.
+        """
         self._connect = connect
         self._namespace = namespace
         self._shard = shard
@@ -75,12 +78,12 @@ class Relay:
 
     def close(self) -> None:
         self._wake.close()
-        # Whoever leads next tells them.
+        # The next leader reports the outbox.
         stats = self._stats
         stats.outbox_entries = stats.outbox_bytes = stats.outbox_dropped = stats.outbox_age_ms = 0
 
     def run(self, stopping: Event, on_progress: Callable[[], None]) -> None:
-        """Publish and cut until told to stop. Raises at the first failure."""
+        """Publish and trim until ``stopping`` is set. Raises the first error."""
         connection = ShardConnection(self._connect(self._shard.number), self._wake.fileno())
         try:
             self._run(connection, stopping, on_progress)
@@ -95,7 +98,7 @@ class Relay:
             error = windows.first_error()
             if error is not None:
                 self._producers.discard(producer)
-                raise TickwheelError(f"Kafka did not take an event: {error}")
+                raise TickwheelError(f"Kafka rejected an event: {error}")
             now = monotonic_ms()
             if windows.has_acknowledged and (
                 now >= self._trimmed_at + TRIM_INTERVAL_MS or windows.is_full or stopping.is_set()
@@ -119,7 +122,7 @@ class Relay:
                 if entries:
                     after = entries[-1][0]
                     self._publish(connection, producer, windows, entries, stopping)
-                    # More is there after a full answer.
+                    # After a full reply there is more to read.
                     self._read_at = monotonic_ms() if len(entries) < count else -READ_INTERVAL_MS
 
     def _publish(
@@ -150,7 +153,7 @@ class Relay:
             return False
         except self._producers.errors as error:
             self._producers.discard(producer)
-            raise TickwheelError(f"Kafka's client did not take an event: {error}") from error
+            raise TickwheelError(f"Kafka's client rejected an event: {error}") from error
         return True
 
     def _decode(self, entry_id: bytes, entry: bytes) -> list[OutboxTransition]:
@@ -162,17 +165,19 @@ class Relay:
     def _queue_name(self, number: int) -> str:
         queue = self._queues.lookup(number)
         if queue is None:
-            raise TickwheelError(f"there are events of queue number {number}, which home does not know")
+            raise TickwheelError(
+                f"the outbox has events of queue number {number}, which the metadata shard does not have"
+            )
         return queue.name
 
     def _wait_until_durable(self, connection: ShardConnection) -> None:
-        """What was read just now is on as many replicas as asked for: a reader of Kafka never knows more than them."""
+        """Wait until enough replicas have the entries just read, so no reader of Kafka is ahead of the replicas."""
         if self._replicas:
             self._execute(connection, bind(load("replication_barrier"), {"hash": self._shard.keys["clock"]}, []))
             reached = self._execute(connection, WaitForReplicas(self._replicas, _REPLICAS_MS))
             if reached < self._replicas:
                 raise NotDurable(
-                    f"{reached} of {self._replicas} replicas have the newest events: they are not published"
+                    f"only {reached} of {self._replicas} replicas have the newest events; these are not published yet"
                 )
 
     def _trim(self, connection: ShardConnection, windows: InFlightWindows) -> None:
@@ -180,16 +185,16 @@ class Relay:
         assert trim_range is not None
         self._trimmed_at = monotonic_ms()
         if self._trim_and_measure(connection, trim_range.first, trim_range.rest, trim_range.size) < 0:
-            raise TickwheelError("the outbox was cut by somebody else")
+            raise TickwheelError("the start of the outbox was removed by another program")
         self._stats.relayed += trim_range.transitions
 
     def _refresh_stats(self, connection: ShardConnection) -> None:
-        """Take down what the outbox has, where that was not done for LOOK_MS."""
+        """Refresh the counters of the outbox if they are older than STATS_INTERVAL_MS."""
         if monotonic_ms() >= self._stats_at + STATS_INTERVAL_MS:
             self._trim_and_measure(connection, b"", b"", 0)
 
     def _trim_and_measure(self, connection: ShardConnection, first: bytes, rest: bytes, size: int) -> int:
-        """Cut, and take down what is left."""
+        """Trim the outbox and refresh its counters. Return the script's first result, negative if the range is gone."""
         call = bind(self._trim_script, self._shard.keys, [self._shard.fence, first, rest, size])
         trimmed, entries, left, dropped, age_ms = self._execute(connection, call)
         stats = self._stats
@@ -214,4 +219,4 @@ class Relay:
 
 def _check_open(producer: PolledProducer) -> None:
     if producer.is_closed:
-        raise TickwheelError("the producer that the shards share has failed another shard")
+        raise TickwheelError("the producer that all shards share was closed after an error on another shard")
