@@ -49,7 +49,7 @@ def service(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[Service
 def test_a_worker_with_a_token_to_consume_does_what_a_producer_has_sent(
     service: ServiceThread, tickwheel_server: PrivateServer, tmp_path: Path
 ) -> None:
-    with pytest.raises(QueueNotFound, match="this token may not make it"):
+    with pytest.raises(QueueNotFound, match="this token may not create it"):
         worker_app.double.now(4)
     with Tickwheel(tickwheel_server.url, namespace=NAMESPACE) as inside:
         for queue in worker_app.app.queues.values():

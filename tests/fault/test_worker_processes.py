@@ -311,7 +311,7 @@ def test_a_worker_goes_on_when_its_server_is_killed_and_comes_back(faulty: Fault
         (worker_app.leave, "SystemExit: as a command does"),
         (worker_app.leave_async, "RuntimeError: SystemExit: as a command does"),
         (worker_app.cancel_itself, "CancelledError"),
-        (worker_app.mute, "Mute, which cannot say"),
+        (worker_app.mute, "Mute, whose text cannot be formatted"),
         (worker_app.garble, "ValueError: ?"),
     ],
     ids=lambda value: value.__name__ if hasattr(value, "__name__") else "",
@@ -416,7 +416,7 @@ def test_a_message_that_is_no_task_fails_and_says_why(deployment: WorkerDeployme
     with deployment.worker() as worker:
         queue.enqueue(b"order 17", id="no-task", max_attempts=1)
         queue.enqueue(b'{"task": "gone.task", "args": {}}', id="unknown", max_attempts=1)
-        for id, says in (("no-task", "the payload is no task"), ("unknown", "no task 'gone.task'")):
+        for id, says in (("no-task", "the payload is not a call of a task"), ("unknown", "no task 'gone.task'")):
             assert says in deployment.becomes(id, "errored", queue="work").error
         assert worker.end() == 0
 

@@ -49,7 +49,7 @@ def test_a_worker_with_a_token_to_produce_and_consume_fires_schedules(
     ):
         app.every(HOUR, app.task(queue="mail")(digest), name="digest", overlap=False)
         process = ScheduleRunner(app, on_outcome=lambda name, fate: fates.append(fate))
-        with pytest.raises(QueueNotFound, match="queue 'schedules' is not there, and this token may not make it"):
+        with pytest.raises(QueueNotFound, match="queue 'schedules' does not exist, and this token may not create it"):
             process.ensure_occurrences(clock.now)
         inside.create_queue("schedules", **OCCURRENCE_QUEUE_CONFIG)
         inside.create_queue("mail")

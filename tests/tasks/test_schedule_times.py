@@ -167,7 +167,7 @@ def test_every_process_finds_the_same_times_from_wherever_it_begins(
         ("0 0 31 2 *", "bad day-of-month"),
         ("*/0 * * * *", "bad minute"),
         ("5-1 * * * *", "bad minute"),
-        (9, "a cron expression is a str, not 9"),
+        (9, "a cron expression must be a str, not 9"),
     ],
     ids=[
         "four-fields",

@@ -89,8 +89,8 @@ def test_a_schedules_name_may_be_any_text(app: TaskApp, name: str) -> None:
     [
         ({"call": lambda task: task.call(kind=7)}, r"Expected `str`, got `int` - at `\$.kind`"),
         ({"call": lambda task: task.call(knd="daily")}, "unexpected keyword argument 'knd'"),
-        ({"call": lambda task: task.with_options(id="one").call()}, "leave `id` out"),
-        ({"call": lambda task: TaskApp("redis://localhost").task(lambda: None).call()}, "is of another app"),
+        ({"call": lambda task: task.with_options(id="one").call()}, "leave out the option `id`"),
+        ({"call": lambda task: TaskApp("redis://localhost").task(lambda: None).call()}, "belongs to another app"),
         ({"name": ""}, "a schedule's name .* must be 1 to 96 bytes"),
         ({"name": "x" * 97}, "a schedule's name .* must be 1 to 96 bytes"),
         ({"name": "a\0b"}, "NUL"),
@@ -132,6 +132,6 @@ def test_two_schedules_of_an_app_have_different_names(app: TaskApp) -> None:
 
 
 def test_no_task_goes_to_the_queue_of_the_schedules(app: TaskApp) -> None:
-    with pytest.raises(InvalidArgument, match=r"queue 'schedules' is for the app's schedules"):
+    with pytest.raises(InvalidArgument, match=r"queue 'schedules' is reserved for the app's schedules"):
         app.task(queue="schedules", name="other")(lambda: None)
     TaskApp("redis://localhost", schedule_queue="cron").queue("schedules")

@@ -1,4 +1,5 @@
-"""Functions as messages: declare them with a `TaskApp`, send them from any program, run them by ``tickwheel worker``.
+"""Functions that run later, in workers: declare tasks with a `TaskApp`, send calls from any program, and run them with
+``tickwheel worker``.
 
     from datetime import timedelta
     from tickwheel.tasks import TaskApp
@@ -10,7 +11,25 @@
 
     send.later(timedelta(minutes=15), user=7)
 
-A task runs at least once: one whose worker dies runs again. So it should do no harm the second time.
+A call runs at least once: if its worker dies, the call runs again. So tasks should be idempotent.
+
+This package declares tasks, sends calls, and runs one leased message (`Runner`). The processes that lease messages are
+in `tickwheel.worker`.
+
+app               `TaskApp`: the tasks, queues and schedules of a program
+app_clients       the clients of an app, for threads and for event loops
+task              `Task`: a function that can be called later
+signature         the arguments of a task: encoding, decoding, checks
+task_queue        `TaskQueue`: how workers take messages from a queue
+queue_selectors   how a worker chooses its next queue
+schedule          `Schedule`: a recurring call, as messages
+schedule_times    the times of a schedule: cron expressions and intervals
+run               `Run` and `Outcome`: one execution of a task
+runner            `Runner`: executes the call in a message
+middleware        `Middleware`: hooks around tasks
+retry             `Retry`: the back-off after a failed attempt
+exceptions        the exceptions by which a task ends in another way
+celery_routes     `Route`: which calls go to Celery during a migration
 """
 
 from tickwheel.tasks.app import TaskApp

@@ -28,13 +28,16 @@ R = TypeVar("R")
 
 
 class TaskApp:
-    """Tasks, the queues they go to, and where those are.
+    """The tasks, queues and schedules of a program, and the client that sends the calls.
 
-    ``url``, ``namespace``, ``data_dir`` and further arguments are those of `Tickwheel`; what is not said here is said
-    by TICKWHEEL_URL, TICKWHEEL_NAMESPACE and TICKWHEEL_DATA_DIR, and without these it is an embedded server.
-    ``encoding`` of arguments is ``json`` or ``msgpack``; workers read both. ``schedule_queue`` is where times of its
-    schedules wait: each app of a namespace has one of its own. The client is opened by the first call that needs it.
-    Safe to share between threads, and with processes that are forked, which open a client of their own.
+    ``url``, ``namespace``, ``data_dir`` and further arguments are those of `Tickwheel`. If ``url`` and ``data_dir`` are
+    both missing, the environment variables TICKWHEEL_URL and TICKWHEEL_DATA_DIR replace them; TICKWHEEL_NAMESPACE
+    replaces a missing ``namespace``. Without any of these, the app uses an embedded server. ``encoding`` is the format
+    of arguments, ``json`` or ``msgpack``; workers read both. ``schedule_queue`` is the queue of the app's occurrences;
+    each app of a namespace needs its own.
+
+    The first call that needs the client opens it. Threads may share an app, and so may forked processes, which open
+    their own client. Raises InvalidArgument.
     """
 
     def __init__(
@@ -94,13 +97,14 @@ class TaskApp:
         metadata: Iterable[str] = (),
         **defaults: Unpack[Defaults],
     ) -> Any:
-        """Make a task of a function, sync or async; as a decorator, with or without arguments.
+        """Make a task of a function, sync or async. Use it as a decorator, with or without arguments.
 
-        ``name`` is what its messages say, by default ``module.function``: a function whose arguments change so that
-        waiting messages no longer fit gets a new one. ``time_limit``: after so long it is stopped, and has failed
-        (default 30 min). ``retry`` is its back-off, by default the queue's. ``metadata`` names arguments that go along
-        as metadata, for filters and for the key of an exclusive queue. ``max_attempts``, ``lease``, ``deadline`` and so
-        on are what its messages are enqueued with, by default the queue's. Raises InvalidArgument.
+        ``name`` identifies the task in messages; the default is ``module.function``. If the parameters of a function
+        change so that waiting messages no longer fit, give the task a new name. ``time_limit`` (default 30 min) stops
+        and fails a run that takes longer. ``retry`` is the back-off of the task, by default that of its queue.
+        ``metadata`` names parameters whose values are also stored as metadata of the message, for filters and for the
+        key of an exclusive queue. ``max_attempts``, ``lease`` and ``deadline`` are stored with each message; the
+        defaults are those of the queue. Raises InvalidArgument.
         """
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:
@@ -133,13 +137,14 @@ class TaskApp:
         iterations: int = TaskQueue.iterations,
         **config: Any,
     ) -> TaskQueue:
-        """Say how workers take from a queue, and the configuration that it has; see `TaskQueue` and `create_queue`.
+        """Declare how workers take messages from a queue, and its configuration; see `TaskQueue` and `create_queue`.
 
-        The queue is made, or changed where it says otherwise, by the first that uses it. Raises InvalidArgument.
+        The first use of the queue creates it, or updates it if its configuration differs. Raises InvalidArgument.
         """
         if name == self.schedule_queue:
             raise InvalidArgument(
-                f"queue {name!r} is for the app's schedules: give this one, or TaskApp(schedule_queue=…), another name"
+                f"queue {name!r} is reserved for the app's schedules: give this queue another name, or set another one"
+                " by TaskApp(schedule_queue=…)"
             )
         task_queue = TaskQueue(name, weight, batch, long_poll, iterations, config)
         self.queues[name] = task_queue
@@ -149,24 +154,26 @@ class TaskApp:
     def cron(
         self, expression: str, call: Call | Task[..., Any], *, timezone: str = "UTC", **policies: Unpack[Policies]
     ) -> Schedule:
-        """Have a task called whenever a cron expression says so: ``app.cron("0 9 * * MON-FRI", send.call(user=7))``.
+        """Call a task at the times of a cron expression: ``app.cron("0 9 * * MON-FRI", send.call(user=7))``.
 
-        `Cron` says what happens when the clocks of the time zone change. ``name`` tells it from the other schedules of
-        the app; by default it is made of the task and the times. With ``overlap=False`` it is skipped while its
-        message of before is not finished, waits or is to be tried again. ``missed`` says what becomes of the times that
-        nobody could see to for longer than ``grace`` (1 min): only the ``last`` of them fires, or ``all``, or they are
-        left out (``skip``). Times before a schedule's first worker are not missed. Raises InvalidArgument.
+        `Cron` describes the effect of a clock change in the time zone. ``name`` identifies the schedule in the app; the
+        default consists of the task and the times. With ``overlap=False`` a time is skipped if the message of the
+        previous time is not finished: it waits, runs, or will be retried.
+
+        A time is missed if no worker handles it within ``grace`` (default 1 min). ``missed`` decides about the times
+        missed in a row: only the ``last`` fires (the default), ``all`` fire, or all are left out (``skip``). Times
+        before the first worker of a schedule do not count as missed. Raises InvalidArgument.
         """
         return self._schedule(Cron(expression, timezone), call, policies)
 
     def every(self, interval: timedelta, call: Call | Task[..., Any], **policies: Unpack[Policies]) -> Schedule:
-        """Have a task called at each whole multiple of an interval since 1970 in UTC; see `cron` for the rest."""
+        """Call a task at each whole multiple of an interval since 1970 in UTC. See `cron` for the other arguments."""
         return self._schedule(Every(interval), call, policies)
 
     def _schedule(self, times: FireTimes, call: Call | Task[..., Any], policies: Policies) -> Schedule:
         call = call.call() if isinstance(call, Task) else call
         if call.task.app is not self:
-            raise InvalidArgument(f"task {call.task.name!r} is of another app: declare its schedule there")
+            raise InvalidArgument(f"task {call.task.name!r} belongs to another app: declare its schedule in that app")
         policies.setdefault("name", f"{call.task.name} {times.text}")
         schedule = Schedule(call=call, times=times, **policies)
         if schedule.name in self.schedules:
@@ -177,56 +184,59 @@ class TaskApp:
         return schedule
 
     def on_load(self, declare: Callable[[], None]) -> None:
-        """Have it called when a worker has imported the app, for what is not declared by then."""
+        """Register a function that `load` calls, to declare tasks that importing the app's module does not declare."""
         self._on_load.append(declare)
 
     def load(self) -> None:
-        """Declare all that it has; workers do it before anything else. Again is fine."""
+        """Call the functions that `on_load` has registered. Workers do so first. A second call does nothing."""
         while self._on_load:
             self._on_load.pop(0)()
 
     def route(self, task: str, *, to: str, share: float = 1.0) -> None:
-        """Say where the calls of a Celery task go: ``share`` of them to ``celery`` or ``tickwheel``, the others to the
-        other. Producers follow within about a second. Raises InvalidArgument.
+        """Route the calls of a Celery task: ``share`` of them to ``to``, all others to the other system.
+
+        ``to`` is ``celery`` or ``tickwheel``, and ``share`` is a number from 0 to 1. Producers use the new route within
+        about a second. Raises InvalidArgument.
         """
         celery_routes.write(self.tickwheel, task, Route(to, share))
 
     def routes(self) -> dict[str, Route]:
-        """The routes of all tasks that have one; all others are Celery's."""
+        """Return the routes by task name. The calls of all other tasks go to Celery."""
         return celery_routes.list_routes(self.tickwheel)
 
     def add_middleware(self, middleware: Middleware) -> None:
-        """Have it called around all tasks, inside of those that were added before."""
+        """Call a middleware around all tasks, inside the middleware that was added before."""
         self.middleware.append(middleware)
 
     @property
     def tickwheel(self) -> Tickwheel:
-        """The client, which is opened if need be."""
+        """The client of the app. The first use opens it."""
         return self._clients.client()
 
     @property
     def where(self) -> dict[str, Any]:
-        """The arguments that its client is opened with."""
+        """A copy of the arguments that the app passes to its client."""
         return dict(self._clients.options)
 
     def move(self, **where: Any) -> None:
-        """Have it work elsewhere: arguments for its client, instead of those that it was made with.
+        """Use other arguments for the client, for example another ``url``; the other arguments stay.
 
-        Clients of event loops are dropped, as another loop cannot close them: `aclose` in each loop does so before.
+        Closes the client for threads. The clients of event loops are dropped without being closed, because only their
+        own loop can close them: call `aclose` in each loop before.
         """
         self._clients.move(where)
 
     def enqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
-        """Send a message of a task; what `now`, `later` and `at` do."""
+        """Send a message of a task, for `Task.now`, `Task.later` and `Task.at`. Raises errors like `Queue.enqueue`."""
         try:
             return self.declared(task.queue).enqueue_many([message])[0]
         except QueueNotFound:
-            # Not there, or no longer, though it was declared: somebody has deleted it, or its namespace.
+            # The queue existed when this app declared it: it, or its namespace, was deleted since. Declare it again.
             self._clients.forget_queue(task.queue)
             return self.declared(task.queue).enqueue_many([message])[0]
 
     async def aenqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
-        """`enqueue`, for asyncio: with a client for each event loop."""
+        """Send a message of a task like `enqueue`, with the client of the running event loop."""
         try:
             return (await (await self._clients.ensure_queue_async(task.queue)).enqueue_many([message]))[0]
         except QueueNotFound:
@@ -234,15 +244,15 @@ class TaskApp:
             return (await (await self._clients.ensure_queue_async(task.queue)).enqueue_many([message]))[0]
 
     def declared(self, name: str) -> Queue:
-        """A queue of the app, made as it says where that has not been done yet."""
+        """Return a queue of the app. Create or update the queue first, unless this client has done so already."""
         return self._clients.ensure_queue(name)
 
     def close(self) -> None:
-        """Let go of the client; the next call opens another."""
+        """Close the client. The next call opens another one."""
         self._clients.close()
 
     async def aclose(self) -> None:
-        """Let go of the client of the running event loop, and of the other one."""
+        """Close the client of the running event loop and the client for threads."""
         await self._clients.aclose()
 
     def __enter__(self) -> Self:
@@ -273,7 +283,7 @@ class TaskApp:
 def _name_of(function: Callable[..., Any]) -> str:
     module = function.__module__
     if module == "__main__":
-        # As its worker imports it, or none would know its messages.
+        # Workers import the program by its module name. Under ``__main__`` they would not find the task.
         main = sys.modules["__main__"]
         spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
         module = spec.name if spec is not None else Path(file).stem if file else module

@@ -1,4 +1,4 @@
-"""The clients of an app, and the queues that they have made: opened by the first call, closed with the app."""
+"""The clients of an app, and the queues that they have created. The first call opens a client; the app closes it."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ class AppClients:
     """One client for all threads, and one for each event loop. A forked process opens clients of its own."""
 
     def __init__(self, options: dict[str, Any], queue_config: Callable[[str], Mapping[str, Any]]) -> None:
-        """``queue_config`` returns the configuration that a queue of the app has."""
+        """``queue_config`` returns the configuration of a queue of the app by its name."""
         self.options = options
         self._queue_config = queue_config
         self._lock = threading.Lock()
@@ -27,7 +27,7 @@ class AppClients:
         self._ensured_queues: set[str] = set()
 
     def client(self) -> Tickwheel:
-        """The client for threads."""
+        """Return the client for threads. Open it if this process has none."""
         with self._lock:
             if self._client is None or self._pid != os.getpid():
                 self._ensured_queues.clear()
@@ -35,7 +35,7 @@ class AppClients:
             return self._client
 
     async def client_async(self) -> aio.Tickwheel:
-        """The client of the running event loop."""
+        """Return the client of the running event loop. Open it if the loop has none."""
         loop = asyncio.get_running_loop()
         client = self._async_clients.get(loop)
         if client is None:
@@ -43,29 +43,29 @@ class AppClients:
         return await client.open()
 
     def move(self, options: dict[str, Any]) -> None:
-        """Close the client for threads and drop those of event loops; the next ones have these options, too."""
+        """Close the client for threads, and drop those of event loops. Later clients use the changed options."""
         self.close()
         self._async_clients.clear()
-        # One of the two says where.
+        # ``url`` and ``data_dir`` exclude each other: a new value of one removes the other.
         cleared = {"url": None, "data_dir": None} if options.keys() & {"url", "data_dir"} else {}
         self.options |= cleared | options
 
     def ensure_queue(self, name: str) -> Queue:
-        """A queue of the app, created or updated unless that has been done."""
+        """Return a queue of the app. Create or update it at its first use."""
         tickwheel = self.client()
         queue = tickwheel.queue(name)
         if name not in self._ensured_queues:
             try:
                 tickwheel.create_queue(name, update=True, **self._queue_config(name))
             except Forbidden:
-                # A producer may not be allowed to, and need not be: a worker, or an operator, has made it.
+                # A producer needs no permission to create queues if a worker or an operator has created the queue.
                 with explain_missing_queue(name):
                     queue.config()
             self._ensured_queues.add(name)
         return queue
 
     async def ensure_queue_async(self, name: str) -> aio.Queue:
-        """`ensure_queue`, for asyncio."""
+        """Return a queue like `ensure_queue`, for asyncio."""
         tickwheel = await self.client_async()
         queue = tickwheel.queue(name)
         if name not in self._ensured_queues:
@@ -78,11 +78,11 @@ class AppClients:
         return queue
 
     def forget_queue(self, name: str) -> None:
-        """Have the next call create or update the queue again."""
+        """Make the next call create or update the queue again."""
         self._ensured_queues.discard(name)
 
     def close(self) -> None:
-        """Close the client for threads; the next call opens another."""
+        """Close the client for threads. The next call opens another one."""
         with self._lock:
             client, self._client = self._client, None
             self._ensured_queues.clear()
@@ -99,10 +99,11 @@ class AppClients:
 
 @contextmanager
 def explain_missing_queue(name: str) -> Iterator[None]:
+    """Replace a QueueNotFound by one that explains how to create the queue."""
     try:
         yield
     except QueueNotFound as error:
         raise QueueNotFound(
-            f"queue {name!r} is not there, and this token may not make it: start a worker, or have it made by"
-            " `tickwheel queue create`"
+            f"queue {name!r} does not exist, and this token may not create it: start a worker, or have the queue"
+            " created by `tickwheel queue create`"
         ) from error

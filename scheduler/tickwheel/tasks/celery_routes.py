@@ -1,7 +1,7 @@
-"""Which calls of a task go to Celery and which to Tickwheel while an application moves from one to the other.
+"""Routes: which calls of a task go to Celery and which to Tickwheel while an application migrates.
 
-A route is a setting of the namespace, ``route:<task>``, that producers read again every second or so: they follow it
-without a restart. A task without one is Celery's.
+A route is a setting of the namespace, ``route:<task>``. Producers read it again about every second, so a change needs
+no restart. The calls of a task without a route go to Celery.
 """
 
 import logging
@@ -20,7 +20,7 @@ from tickwheel.model import validation
 
 CELERY, TICKWHEEL = "celery", "tickwheel"
 _PREFIX = "route:"
-# How long a producer goes by what it read; and by what it knew before where the setting cannot be read.
+# How long a producer uses a route before it reads the setting again: after a read, and after a failed read.
 _CACHE_S: Final = 1.0
 _RETRY_S: Final = 5.0
 
@@ -29,9 +29,10 @@ _log = logging.getLogger("tickwheel.tasks")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``share`` of the calls, from 0 to 1, goes ``to`` one of the two, all others to the other one.
+    """A ``share`` of the calls, from 0 to 1, goes ``to`` ``celery`` or ``tickwheel``, the rest to the other system.
 
-    The id of a call alone decides: the same id always goes the same way, and a greater share only moves more of them.
+    The id of a call alone decides. So calls with the same id go to the same system, and a greater share moves further
+    calls without moving any back. Raises InvalidArgument.
     """
 
     to: str
@@ -43,7 +44,7 @@ class Route:
             raise InvalidArgument(f"share must be a number from 0 to 1, not {validation.preview(self.share)}")
 
     def target(self, id_: str) -> str:
-        """Where the call of this id goes."""
+        """Return the system to which the call with this id goes."""
         moved = self.share if self.to == TICKWHEEL else 1 - self.share
         position = int.from_bytes(blake2b(id_.encode(), digest_size=6).digest()) / 2**48
         return TICKWHEEL if position < moved else CELERY
@@ -53,12 +54,12 @@ DEFAULT_ROUTE: Final = Route(CELERY)
 
 
 def write(tickwheel: Tickwheel, task: str, route: Route | None) -> None:
-    """Set the route of a task, or with None remove it."""
+    """Set the route of a task. None removes the route."""
     tickwheel.set_setting(_PREFIX + task, None if route is None else msgspec.json.encode(route).decode())
 
 
 def list_routes(tickwheel: Tickwheel) -> dict[str, Route]:
-    """The routes of all tasks that have one, by name."""
+    """Return the routes by task name. Tasks without a route are left out."""
     settings = tickwheel.settings()
     return {
         name.removeprefix(_PREFIX): _parse(name, text) for name, text in settings.items() if name.startswith(_PREFIX)
@@ -67,7 +68,7 @@ def list_routes(tickwheel: Tickwheel) -> dict[str, Route]:
 
 @dataclass(frozen=True, slots=True)
 class _CachedRoute:
-    """A route, until when it is not read again, and whether the last reading failed."""
+    """A route, the monotonic time until which it is used without a read, and whether the last read failed."""
 
     route: Route
     until: float
@@ -75,25 +76,25 @@ class _CachedRoute:
 
 
 class Routes:
-    """The routes as one producer knows them. Safe to share between threads."""
+    """The routes that one producer has cached. Thread-safe."""
 
     def __init__(self, setting: Callable[[str], str | None]) -> None:
-        """``setting`` reads one."""
+        """``setting`` reads a setting of the namespace by its name."""
         self._setting = setting
         self._cache: dict[str, _CachedRoute] = {}
 
     def get(self, task: str) -> Route:
-        """The route of a task, as it was at most a second ago; as it was last known while that cannot be told."""
+        """Return the route of a task, at most a second old; the last known route while the setting cannot be read."""
         cached, now = self._cache.get(task), time.monotonic()
         if cached is None:
             return self._read(task, DEFAULT_ROUTE)
         if now < cached.until:
             return cached.route
-        # One caller reads; the others go by the old one meanwhile.
+        # One caller reads the setting. Concurrent callers use the cached route in the meantime.
         self._cache[task] = replace(cached, until=now + (_RETRY_S if cached.failed else _CACHE_S))
         if not cached.failed:
             return self._read(task, cached.route)
-        # Nobody is kept waiting for a server that did not answer the last time.
+        # The last read failed. Read in a thread, so that no caller waits for an unreachable server.
         threading.Thread(target=self._read, args=(task, cached.route), daemon=True).start()
         return cached.route
 
@@ -103,7 +104,7 @@ class Routes:
             text = self._setting(_PREFIX + task)
             route = DEFAULT_ROUTE if text is None else _parse(_PREFIX + task, text)
         except TickwheelError as error:
-            _log.warning("the route of task %s cannot be read, it stays as it was known, %s: %s", task, fallback, error)
+            _log.warning("cannot read the route of task %s, keeping the last known, %s: %s", task, fallback, error)
             self._cache[task] = _CachedRoute(fallback, time.monotonic() + _RETRY_S, failed=True)
             return fallback
         self._cache[task] = _CachedRoute(route, began + _CACHE_S)
@@ -114,4 +115,4 @@ def _parse(name: str, text: str) -> Route:
     try:
         return msgspec.json.decode(text, type=Route)
     except (msgspec.DecodeError, InvalidArgument) as error:
-        raise InvalidArgument(f"setting {name!r} is no route: {error}; set it by `tickwheel route set`") from error
+        raise InvalidArgument(f"setting {name!r} is not a route: {error}; set it by `tickwheel route set`") from error

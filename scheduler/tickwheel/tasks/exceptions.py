@@ -1,4 +1,4 @@
-"""What a task, or a middleware before it, raises to say how it ends; and what stops one that takes too long."""
+"""The exceptions by which a task, or a middleware before it, ends in another way, and the one of the time limit."""
 
 from datetime import timedelta
 
@@ -7,19 +7,22 @@ from tickwheel.model import validation
 
 
 class TaskControl(Exception):
-    """How a task ends, said by raising it."""
+    """Base class of the exceptions that a task raises to choose how it ends."""
 
 
 class Reject(TaskControl):
-    """It cannot be done, now or later: Errored at once, with the reason, whatever attempts are left."""
+    """The task can never succeed. Its message is Errored immediately, with the reason, even if attempts are left."""
 
 
 class Skip(TaskControl):
-    """It need not be done: Completed, as if it had run."""
+    """The task has nothing to do. Its message is Completed, as if the task had run."""
 
 
 class RetryLater(TaskControl):
-    """Not now: failed, with a back-off of this call's own. The attempt counts."""
+    """The task cannot run now. Its message fails and is retried after ``delay``; the attempt counts.
+
+    Raises InvalidArgument if ``delay`` is negative or too long.
+    """
 
     def __init__(self, delay: timedelta, reason: str = "the task asked to be tried later") -> None:
         validation.duration_ms("delay", delay, 0, limits.DELAY_MS_MAX)
@@ -28,4 +31,7 @@ class RetryLater(TaskControl):
 
 
 class TimeLimitExceeded(BaseException):
-    """Raised inside of a task that is past its time limit; no ``except Exception`` swallows it."""
+    """Raised inside a task that exceeds its time limit.
+
+    Derived from BaseException, so that no ``except Exception`` of the task swallows it.
+    """

@@ -1,4 +1,4 @@
-"""What goes around tasks: derive from `Middleware`, override what you need, and `TaskApp.add_middleware` it."""
+"""Hooks around tasks: derive from `Middleware`, override methods, and register it with `TaskApp.add_middleware`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,26 +11,27 @@ if TYPE_CHECKING:
 
 
 class Middleware:
-    """Called in each worker process: *before* in the order they were added, *after* in the reverse order.
+    """Called in each worker process. The *before* hooks run in the order of registration, the *after* hooks in reverse.
 
-    ``before_task`` may veto: by `Reject`, `Skip` or `RetryLater`; any other error fails the task. An error in
-    ``startup`` ends the process, and another one is started; in the rest it is logged, and changes nothing.
+    ``before_task`` can prevent a run: it raises `Reject`, `Skip` or `RetryLater`. Any other error in ``before_task``
+    fails the task. An error in ``startup`` ends the process, and the supervisor starts another one. Errors in the other
+    hooks are logged and have no effect.
     """
 
     def startup(self, app: "TaskApp") -> None:
-        """The process is about to take its first message."""
+        """Called before the process takes its first message."""
 
     def shutdown(self, app: "TaskApp") -> None:
-        """The process has settled its last message."""
+        """Called after the process has settled its last message."""
 
     def before_batch(self, queue: str, messages: Sequence[LeasedMessage]) -> None:
-        """These messages were taken, and are about to run one after the other."""
+        """Called with the messages that were leased, before they run one after the other."""
 
     def after_batch(self, queue: str, outcomes: Sequence[Outcome]) -> None:
-        """All of the batch that was begun has run."""
+        """Called with the outcomes of all tasks of the batch that have run."""
 
     def before_task(self, run: Run) -> None:
-        """The task is about to run; ``run.arguments`` may be changed."""
+        """Called before a task runs. The hook may change ``run.arguments``."""
 
     def after_task(self, run: Run, outcome: Outcome) -> None:
-        """The task has ended so; the server has not been told yet."""
+        """Called with the outcome of a task, before the message is settled on the server."""

@@ -1,15 +1,15 @@
-"""From which queue a worker takes its next batches: lotteries by weight, and what else there is.
+"""Queue selectors: choose the queue from which a worker takes its next batches, by weighted lotteries or by priority.
 
-`select_queue` of a selector is a generator: it yields a queue to ask whether that has work, is sent the answer, and
-returns its choice; so the same selector serves threads, tasks and simulations. One that needs no answers may return a
-queue without ever yielding. A worker answers by taking a batch from the queue that it was asked for, so a selector that
-has heard that a queue has work returns that queue.
+`select_queue` of a selector is a generator. It yields a queue to ask whether the queue has work, receives the answer
+from ``send``, and returns its choice. So the same selector serves threads, asyncio tasks and simulations. A selector
+that needs no answers may return a queue without being a generator. A worker finds the answer by leasing a batch from
+the queue, so a selector should return the queue for which it received True: the worker releases batches of others.
 
-The reduced lottery is that of Nextdoor's Taskworker (ndkale). No queue starves in it: one of weight w among queues of
-the weights W in all is drawn with a chance of at least w/W, whatever the others hold: empty ones only leave the draw.
-So it is expected within W/w turns, waits more than n turns with a chance of at most (1 - w/W)^n, and a turn is at most
-the batches that one queue is given. Of a queue that has work all the time the share of turns is its share of the
-tickets.
+The reduced lottery is that of Nextdoor's Taskworker (ndkale). No queue starves: let w be the weight of a queue with
+work, and W the sum of all weights. Empty queues only leave the draw, so each turn draws this queue with a probability
+of at least w/W. The queue is expected to be drawn within W/w turns, and waits for more than n turns with a probability
+of at most (1 - w/W)^n. A turn is at most the batches that a worker takes from one queue in a row (``iterations``).
+While all queues have work, the share of turns of each queue is its share of the tickets.
 """
 
 import random
@@ -23,14 +23,14 @@ MAX_WEIGHT = 100
 
 
 class Weighted(Protocol):
-    """What is drawn: a queue with its tickets."""
+    """A queue with its tickets in the lottery."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def weight(self) -> int:
-        """Its tickets, 1 to 100."""
+        """The number of tickets, 1 to 100."""
 
 
 Q = TypeVar("Q", bound=Weighted)
@@ -38,10 +38,10 @@ Selection = Generator[Q, bool, Q]
 
 
 class QueueSelector(ABC, Generic[Q]):
-    """Derive from it, and give the class to the worker by ``--selector module:Class``."""
+    """Base class of selectors. Derive from it, and pass the class to the worker by ``--selector module:Class``."""
 
     def __init__(self, queues: Iterable[Q], rng: random.Random | None = None) -> None:
-        """Raises InvalidArgument without a queue, or for a weight that is none."""
+        """Raises InvalidArgument if there is no queue, or if a weight is not a whole number from 1 to 100."""
         self.queues = tuple(queues)
         self.rng = random.Random() if rng is None else rng
         if not self.queues:
@@ -51,14 +51,14 @@ class QueueSelector(ABC, Generic[Q]):
 
     @abstractmethod
     def select_queue(self) -> Selection[Q] | Q:
-        """The queue that the worker is to take its next batches from."""
+        """Return the queue from which the worker takes its next batches."""
 
     def draw(self, pool: Sequence[Q]) -> Q:
-        """One of the pool, by lot: its weight is its number of tickets."""
+        """Draw a queue of the pool at random; the weight of a queue is its number of tickets."""
         return self.rng.choices(pool, [queue.weight for queue in pool])[0]
 
     def reduced(self, queues: Iterable[Q]) -> Selection[Q]:
-        """Draw of these, leaving out what turns out to be empty; where all are, one draw over all of the worker's."""
+        """Draw from these queues until a drawn queue has work; if all are empty, draw once from all of the worker's."""
         pool = list(queues)
         while pool:
             drawn = self.draw(pool)
@@ -69,21 +69,21 @@ class QueueSelector(ABC, Generic[Q]):
 
 
 class ReducedLottery(QueueSelector[Q]):
-    """Draw, leaving out what turns out to be empty; where all are, one draw over all, to wait there. The default."""
+    """Draw until a drawn queue has work. If all queues are empty, draw once from all, to wait there. The default."""
 
     def select_queue(self) -> Selection[Q]:
         return (yield from self.reduced(self.queues))
 
 
 class Lottery(QueueSelector[Q]):
-    """Draw once, and wait at what was drawn even if it is empty."""
+    """Draw once, and wait for messages of the drawn queue if it is empty."""
 
     def select_queue(self) -> Q:
         return self.draw(self.queues)
 
 
 class HighestPriorityFirst(QueueSelector[Q]):
-    """The heaviest queue that has work. Starves the light ones for as long as a heavier one is not empty."""
+    """Choose the heaviest queue that has work. A queue starves while a heavier one has work."""
 
     def select_queue(self) -> Selection[Q]:
         by_weight = sorted(self.queues, key=lambda queue: -queue.weight)
@@ -94,7 +94,10 @@ class HighestPriorityFirst(QueueSelector[Q]):
 
 
 class HighestPriorityLottery(QueueSelector[Q]):
-    """The heaviest queue while it has work, then a reduced lottery of the others, which starve until then."""
+    """Choose the heaviest queue while it has work, else run a reduced lottery of the others.
+
+    The others starve while the heaviest queue has work.
+    """
 
     def select_queue(self) -> Selection[Q]:
         heaviest = max(self.queues, key=lambda queue: queue.weight)
@@ -104,7 +107,7 @@ class HighestPriorityLottery(QueueSelector[Q]):
 
 
 class Random(QueueSelector[Q]):
-    """Any queue, whatever its weight."""
+    """Choose any queue with the same probability. Weights have no effect."""
 
     def select_queue(self) -> Q:
         return self.rng.choice(self.queues)
@@ -120,7 +123,7 @@ SELECTORS: dict[str, type[QueueSelector[Weighted]]] = {
 
 
 def select(selector: QueueSelector[Q], has_work: Callable[[Q], bool]) -> Q:
-    """The selector's choice, where ``has_work`` answers what it asks."""
+    """Return the selector's choice. ``has_work`` answers its questions."""
     selection = selector.select_queue()
     if not isinstance(selection, Generator):
         return selection
@@ -134,7 +137,7 @@ def select(selector: QueueSelector[Q], has_work: Callable[[Q], bool]) -> Q:
 
 
 def check_weight(name: str, weight: int) -> None:
-    """Raises InvalidArgument for a weight that is not a whole number from 1 to 100."""
+    """Raise InvalidArgument if the weight is not a whole number from 1 to 100."""
     if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MAX_WEIGHT:
         raise InvalidArgument(
             f"the weight of queue {name!r} must be a whole number from 1 to {MAX_WEIGHT}, not {weight!r}"

@@ -1,4 +1,4 @@
-"""When a task that failed is tried again: exponential back-off with full jitter, and errors that are never retried."""
+"""Retries of failed tasks: exponential back-off with full jitter, and the errors that are never retried."""
 
 import random
 from dataclasses import dataclass
@@ -9,16 +9,17 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.runtime.backoff import exponential, full_jitter
 
-# The program is wrong: another attempt is as wrong.
+# These errors are bugs in the program. Another attempt would fail in the same way.
 NEVER: tuple[type[BaseException], ...] = (NotImplementedError, SyntaxError, NameError)
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Back-off of a task: up to ``first`` after the first failure, twice as much after each, and never over ``most``.
+    """The back-off of a task: random, up to a bound that starts at ``first`` and doubles per failure, up to ``most``.
 
-    Without one a task has the back-off of its queue. Errors of the kinds in ``never`` leave no attempt over: by default
-    NotImplementedError, SyntaxError and NameError. How often it is tried is ``max_attempts`` of the task.
+    The defaults are 1 s and 10 min. A task without a `Retry` has the back-off of its queue. An error of a class in
+    ``never`` makes the message Errored immediately; the default is NotImplementedError, SyntaxError and NameError.
+    ``max_attempts`` of the task limits the attempts. Raises InvalidArgument.
     """
 
     first: timedelta = timedelta(seconds=1)
@@ -32,7 +33,7 @@ class Retry:
             raise InvalidArgument(f"never must be a tuple of exception classes, not {validation.preview(self.never)}")
 
     def delay(self, attempt: int, rng: random.Random) -> timedelta:
-        """The back-off after the failure of this attempt, which counts from 1."""
-        # Compared as numbers: a timedelta has no room for so many doublings.
+        """Return a random back-off after the failure of this attempt. The first attempt is 1."""
+        # Seconds as floats: a timedelta overflows after too many doublings.
         bound = exponential(self.first.total_seconds(), self.most.total_seconds(), attempt)
         return timedelta(seconds=full_jitter(bound, rng.random))

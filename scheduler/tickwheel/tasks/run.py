@@ -1,4 +1,4 @@
-"""One run of a task and its outcome, as middleware and tasks see them."""
+"""One run of a task and its outcome, for middleware and tasks."""
 
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -13,7 +13,12 @@ from tickwheel.tasks.task import Task
 
 @dataclass(slots=True)
 class Outcome:
-    """How a task ended: ``error`` is None where it is done. ``retry_in`` None is the queue's own back-off."""
+    """The end of one run of a task.
+
+    ``error`` is None if the task succeeded, and ``result`` is then its result as JSON. ``retry_in`` is the back-off of
+    a failed task; None means the back-off of the queue. ``final`` means that the task is not retried. ``seconds`` is
+    the duration of the run.
+    """
 
     task: str
     seconds: float = 0.0
@@ -25,20 +30,23 @@ class Outcome:
 
 @dataclass(slots=True)
 class Run:
-    """A task while it runs."""
+    """One run of a task: the task, its message and its arguments by name."""
 
     task: Task[..., Any]
     message: LeasedMessage
     arguments: dict[str, Any] = field(default_factory=dict)
     is_lost: Callable[[], bool] = field(default=lambda: False)
-    """Whether the lease is no longer ours: the message was cancelled, say. A long task may look, and stop."""
+    """Returns whether the lease is lost, for example by a cancel of the message. A long task can check this."""
 
 
 CURRENT_RUN: Final[ContextVar[Run | None]] = ContextVar("tickwheel_run", default=None)
 
 
 def current() -> Run:
-    """The run that this code is part of: the message with its id and attempt, the task. Raises outside of a task."""
+    """Return the run to which the calling code belongs: its task, and its message with id and attempt.
+
+    Raises TickwheelError if no task is running.
+    """
     run = CURRENT_RUN.get()
     if run is None:
         raise TickwheelError("no task is running here")

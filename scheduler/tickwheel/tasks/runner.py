@@ -1,4 +1,4 @@
-"""One message run as the task that it asks for: what comes of it is an `Outcome`, for the caller to tell the server."""
+"""Runs the task that a message calls, and returns an `Outcome`. The caller settles the message on the server."""
 
 import inspect
 import logging
@@ -21,14 +21,16 @@ from tickwheel.tasks.signature import ArgumentsRefused, read_envelope
 
 _log = logging.getLogger("tickwheel.worker")
 _UNKNOWN = "?"
-# What brings an async task to its end, or raises TimeLimitExceeded after so many seconds.
+# Runs an awaitable to its end. Raises TimeLimitExceeded if it takes longer than the limit, in seconds.
 RunAwaitable = Callable[[Awaitable[Any], float], Any]
 TimeLimit = Callable[[float], AbstractContextManager[None]]
 
 
 class Runner:
-    """Runs messages of an app in the calling thread. ``awaits`` brings async tasks to their end; ``limited`` makes what
-    runs inside of it end by TimeLimitExceeded after so many seconds.
+    """Runs messages of an app in the calling thread.
+
+    ``run_awaitable`` runs async tasks to their end. ``time_limit`` returns a context manager that raises
+    TimeLimitExceeded in its ``with`` block after the limit, in seconds; by default there is no limit for sync tasks.
     """
 
     def __init__(
@@ -49,17 +51,18 @@ class Runner:
         is_lost: Callable[[], bool] = lambda: False,
         on_start: Callable[[float], None] = lambda limit_s: None,
     ) -> Outcome:
-        """Run it. Raises nothing that a task, its arguments or a middleware can be to blame for.
+        """Run the task of a message and return its outcome. Raises no error of the task, its arguments or middleware.
 
-        ``begins`` is called with its time limit before any code of the app is, unless it is no task of the app.
+        ``on_start`` is called with the time limit in seconds before any code of the app runs. It is not called if the
+        app has no such task. ``is_lost`` returns whether the lease of the message is lost.
         """
         began = time.perf_counter()
         try:
             return self._run(message, is_lost, on_start, began)
         except BaseException as error:
-            # Of an argument's own class, say, or a middleware's. A lane goes on, whatever a message does to it.
+            # For example an error in the class of an argument, or in a middleware. No message may stop a consumer.
             extra = log_fields("task failed", message, attempt=message.attempt)
-            _log.exception("%s/%s: what runs it has failed", message.queue, message.id, extra=extra)
+            _log.exception("%s/%s: failed outside of its task", message.queue, message.id, extra=extra)
             return Outcome(_UNKNOWN, time.perf_counter() - began, error=truncate_utf8(describe_error(error)))
 
     def _run(
@@ -76,7 +79,7 @@ class Runner:
             on_start(limit_s)
             run = Run(task, message, task.signature.read(envelope.args), is_lost)
         except ArgumentsRefused as error:
-            # Not for ever: during a release workers of both versions are there.
+            # Fail with retries: during a release, workers of the old and of the new version run at the same time.
             extra = log_fields("task refused", message, attempt=message.attempt, task=name)
             _log.warning("%s/%s: %s", message.queue, message.id, error, extra=extra)
             return Outcome(name, time.perf_counter() - began, error=truncate_utf8(str(error)))
@@ -118,11 +121,11 @@ class Runner:
 
 @contextmanager
 def log_errors(hook: str) -> Iterator[None]:
-    """An error in there is logged, and that is all."""
+    """Log an error that the ``with`` block raises, and suppress it."""
     try:
         yield
     except Exception:
-        _log.exception("an error in %s of a middleware", hook, extra=log_fields("middleware failed", hook=hook))
+        _log.exception("a middleware failed in %s; ignored", hook, extra=log_fields("middleware failed", hook=hook))
 
 
 def before_batch(app: TaskApp, queue: str, messages: Sequence[LeasedMessage]) -> None:
@@ -138,7 +141,7 @@ def after_batch(app: TaskApp, queue: str, outcomes: Sequence[Outcome]) -> None:
 
 
 def truncate_utf8(text: str, max_bytes: int = limits.ERROR_BYTES) -> str:
-    """The text as far as the server keeps it."""
+    """Return the text, cut to ``max_bytes`` bytes of UTF-8: the server stores no more."""
     raw = text.encode(errors="replace")
     return raw.decode() if len(raw) <= max_bytes else raw[: max_bytes - 3].decode(errors="ignore") + "…"
 
@@ -147,7 +150,7 @@ def describe_error(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
-        return f"{type(error).__name__}, which cannot say what it is about"
+        return f"{type(error).__name__}, whose text cannot be formatted"
 
 
 def _record_failure(
@@ -170,15 +173,15 @@ def _encode_result(run: Run, value: Any) -> str | None:
     try:
         text = msgspec.json.encode(value).decode()
     except Exception as error:
-        # What the task did is done: it is not to be done again for its result.
+        # The task has succeeded. A result that cannot be stored is no reason to run the task again.
         _log.warning(
-            "%s %s/%s: its result is not kept: %s", run.task.name, run.message.queue, run.message.id, error,
+            "%s %s/%s: its result is not stored: %s", run.task.name, run.message.queue, run.message.id, error,
             extra=_task_fields(run, "result not kept"),
         )  # fmt: skip
         return None
     if len(text.encode()) > limits.ERROR_BYTES:
         _log.warning(
-            "%s %s/%s: its result is not kept: it has %d bytes, at most %d are",
+            "%s %s/%s: its result is not stored: it has %d bytes, and at most %d are allowed",
             run.task.name, run.message.queue, run.message.id, len(text.encode()), limits.ERROR_BYTES,
             extra=_task_fields(run, "result not kept"),
         )  # fmt: skip

@@ -1,7 +1,8 @@
-"""A recurring task: a call of a task, the times at which it fires, and what becomes of a firing that comes too late.
+"""Schedules: a call of a task, the times at which it fires, and the policies for overlapping and missed times.
 
-Each time is a message of the app's own queue for schedules, an *occurrence*, due then. Whoever takes it enqueues the
-task's message, the *firing*, and the next occurrence. The ids of both say schedule and time: done twice is done once.
+Each time is a message in the app's schedule queue, an *occurrence*, that is due at this time. The worker that leases
+an occurrence enqueues the message of the task, the *firing*, and the next occurrence. Both ids consist of schedule and
+time, so repeating the steps creates no second message.
 """
 
 import hashlib
@@ -20,12 +21,13 @@ from tickwheel.tasks.task import Call
 
 Missed = Literal["last", "all", "skip"]
 GRACE: Final = timedelta(minutes=1)
-# With a time, and what tells its times from others, it is the id of a message.
+# The id of an occurrence is the name, a digest of the fire times, and a time.
 NAME_BYTES: Final = 96
 _DIGEST_BYTES: Final = 4
 _KEY: Final = "schedule"
-# Of the queue of occurrences. Those of a schedule are seen to one at a time, the earliest first: each knows what became
-# of the one before. As long as they are kept, no process enqueues one again, however late its clock is.
+# The configuration of the schedule queue. It is exclusive by schedule: workers handle the occurrences of a schedule one
+# at a time, the earliest first, so that each can read the outcome of the previous one. For the retention time, no
+# process can enqueue an occurrence a second time, even if the clock of its machine is late.
 OCCURRENCE_QUEUE_CONFIG: Final[Mapping[str, Any]] = {
     "exclusive_key": _KEY,
     "retention": timedelta(days=1),
@@ -37,7 +39,7 @@ OCCURRENCE_QUEUE_CONFIG: Final[Mapping[str, Any]] = {
 
 
 class Policies(TypedDict, total=False):
-    """What a schedule may say beside its times; see `TaskApp.cron`."""
+    """The options of a schedule besides its call and its times; see `TaskApp.cron`."""
 
     name: str
     overlap: bool
@@ -46,8 +48,9 @@ class Policies(TypedDict, total=False):
 
 
 class Occurrence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The payload of an occurrence: of which schedule, by which times, and when. ``last`` is the time of the firing
-    before, which must be finished where there is to be no overlap.
+    """The payload of an occurrence: the schedule, the text of its fire times, and the time.
+
+    ``last`` is the time of the previous firing. If the schedule allows no overlap, that firing must be finished.
     """
 
     schedule: str
@@ -58,7 +61,7 @@ class Occurrence(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class Schedule:
-    """Made by `TaskApp.cron` and `TaskApp.every`, which say what the fields mean."""
+    """A schedule of an app, created by `TaskApp.cron` and `TaskApp.every`; see these for the fields."""
 
     name: str
     call: Call
@@ -68,7 +71,7 @@ class Schedule:
     grace: timedelta = GRACE
 
     def __post_init__(self) -> None:
-        """Raises InvalidArgument, for arguments that do not fit the task, too."""
+        """Raises InvalidArgument, also if the arguments of the call do not fit the task."""
         validation.text(
             "a schedule's name (give it a shorter one by name=)", self.name, NAME_BYTES, minimum=1, nul=False
         )
@@ -78,37 +81,38 @@ class Schedule:
         self.firing(datetime.now(UTC))
 
     def next(self, after: datetime | None = None) -> datetime:
-        """When it fires next, in UTC: after an aware datetime, by default now."""
+        """Return the next time of the schedule after an aware datetime (default: now), in UTC."""
         return self.times.next_after(datetime.now(UTC) if after is None else after)
 
     def decide(self, at: datetime, now: datetime) -> tuple[bool, datetime]:
-        """Whether it is to fire for that time, which has come, now; and for which later time it is to be asked next.
+        """Return whether the schedule fires at ``now`` for its time ``at``, and the time of the next occurrence.
 
-        A time is missed when it was longer ago than ``grace``. Of those in a row ``last`` lets the last fire.
+        ``at`` has passed. It is missed if it passed ``grace`` or longer ago. With the policy ``last``, only the last of
+        the times missed in a row fires.
         """
         following = self.times.next_after(at)
         if self.missed == "all" or now - at < self.grace:
             return True, following
         if following > now:
             return self.missed == "last", following
-        # The first that is not missed, or the last: it comes just before the next.
+        # Skip to the first time that is not missed. If all are missed, skip to the last: the policy applies to it.
         return False, min(self.times.next_after(now - self.grace), self.times.last_until(now))
 
     def firing_id(self, at: datetime) -> str:
-        """The id of the task's message for a time."""
+        """Return the id of the firing for a time."""
         return f"{self.name}@{_format_time(at)}"
 
     def firing(self, at: datetime) -> NewMessage:
-        """The task's message for a time, which is its ``due``."""
+        """Return the firing for a time: the message of the task, due at this time."""
         task = self.call.task.with_options(id=self.firing_id(at))
         return task.message(self.call.args, self.call.kwargs, due=at)
 
     def occurrence_id(self, at: datetime) -> str:
-        """The id of the occurrence of a time; other where the schedule had other times."""
+        """Return the id of the occurrence for a time. It changes if the fire times of the schedule change."""
         return f"{self.name}#{self._digest}@{_format_time(at)}"
 
     def occurrence(self, at: datetime, last: datetime | None = None) -> NewMessage:
-        """The occurrence of a time, after a firing that may not be finished."""
+        """Return the occurrence for a time. ``last`` is the time of the previous firing, if it may be unfinished."""
         payload = msgspec.json.encode(Occurrence(self.name, self.times.text, at, last))
         return NewMessage(payload, self.occurrence_id(at), due=at, metadata={_KEY: self.name})
 

@@ -1,7 +1,7 @@
-"""When a schedule fires: by a cron expression in a time zone, or at a fixed interval. Computed, in UTC, from a time
-alone, so that every process finds the same times and none drifts.
+"""The times at which a schedule fires: by a cron expression in a time zone, or at a fixed interval.
 
-A cron expression has the rules of Debian's cron at a change of the clock, as `cronsim` keeps them (see `Cron`).
+The next time is computed, in UTC, from a given time alone. So all processes compute the same times, without drift. At
+a clock change, cron expressions follow the rules of Debian's cron, as implemented by `cronsim` (see `Cron`).
 """
 
 from collections.abc import Iterator
@@ -19,31 +19,32 @@ from tickwheel.model import validation
 _SECOND = timedelta(seconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ZONE_BYTES = 64
-# A message waits no longer for its time.
+# The maximum delay of a message.
 _FURTHEST = timedelta(milliseconds=limits.DELAY_MS_MAX)
 
 
 class FireTimes(Protocol):
-    """The times at which a schedule fires, of whole seconds in UTC."""
+    """The times at which a schedule fires, in whole seconds and in UTC."""
 
     @property
     def text(self) -> str:
-        """What they are, in a word; other times have another."""
+        """A short description of the times. Different times have different texts."""
 
     def next_after(self, moment: datetime) -> datetime:
-        """The first that is later."""
+        """Return the first time later than ``moment``."""
 
     def last_until(self, moment: datetime) -> datetime:
-        """The last that is no later."""
+        """Return the last time that is not later than ``moment``."""
 
 
 @dataclass(frozen=True)
 class Cron:
-    """A cron expression of five fields, or of six with seconds first; its hours are those of the time zone.
+    """A cron expression of five fields, or of six fields with the seconds first, in the hours of a time zone.
 
-    Minute and hour that are both given (``30 2``, not ``*/30`` or ``*``) mean that hour of the clock, once a day: where
-    it is left out in spring, it fires as soon as the clock goes on; where it comes twice in autumn, the first time.
-    All others follow the time that passes: nothing in an hour that is left out, and both of those that come twice.
+    If both minute and hour are fixed (``30 2``, not ``*/30`` or ``*``), the schedule fires at this clock time once a
+    day. If a clock change in spring skips this time, the schedule fires immediately after the change; if a change in
+    autumn repeats it, the schedule fires at the first of the two. All other expressions follow the elapsed time: they
+    do not fire in an hour that is skipped, and fire in both of two repeated hours.
     """
 
     expression: str
@@ -53,7 +54,7 @@ class Cron:
     def __post_init__(self) -> None:
         """Raises InvalidArgument."""
         if not isinstance(self.expression, str):
-            raise InvalidArgument(f"a cron expression is a str, not {validation.preview(self.expression)}")
+            raise InvalidArgument(f"a cron expression must be a str, not {validation.preview(self.expression)}")
         object.__setattr__(self, "expression", " ".join(self.expression.upper().split()))
         object.__setattr__(self, "_zone", _zone(self.timezone))
         now = datetime.now(UTC)
@@ -61,8 +62,8 @@ class Cron:
             first = self.next_after(now)
         except CronSimError as error:
             raise InvalidArgument(
-                f"cron expression {validation.preview(self.expression)}: {_reason(error)}; it is minute, hour, day of"
-                " month, month and day of week, with seconds before them if need be, as '30 9 * * MON-FRI'"
+                f"cron expression {validation.preview(self.expression)}: {_reason(error)}; the fields are minute, hour,"
+                " day of month, month and day of week, optionally after seconds, for example '30 9 * * MON-FRI'"
             ) from error
         if first - now > _FURTHEST:
             raise _never_fires_error(self.expression)
@@ -73,19 +74,19 @@ class Cron:
 
     def next_after(self, moment: datetime) -> datetime:
         for fire_time in self._walk(moment):
-            # Not always so: in the second of two hours it begins with the first one's.
+            # CronSim can return an earlier time: in the second of two repeated hours, it starts with the first one.
             if fire_time > moment:
                 return fire_time
         raise _never_fires_error(self.expression)
 
     def last_until(self, moment: datetime) -> datetime:
-        # A fraction of a second, and it begins with the second itself.
+        # Going backwards, CronSim excludes the start. With a fraction of a second, it starts with the second itself.
         for fire_time in self._walk(moment.replace(microsecond=1), reverse=True):
             if fire_time <= moment:
                 break
         else:
             raise _never_fires_error(self.expression)
-        # Backwards it may leave one out where the clock changed.
+        # Going backwards, CronSim can omit a time at a clock change.
         while (following := self.next_after(fire_time)) <= moment:
             fire_time = following
         return fire_time
@@ -97,7 +98,7 @@ class Cron:
 
 @dataclass(frozen=True)
 class Every:
-    """Each whole multiple of an interval since 1970 began in UTC: every five minutes at :00, :05 and so on."""
+    """Each whole multiple of an interval since the start of 1970 in UTC: every five minutes at :00, :05 and so on."""
 
     interval: timedelta
 
@@ -105,7 +106,7 @@ class Every:
         """Raises InvalidArgument."""
         validation.duration_ms("interval", self.interval, 1_000, 365 * 86_400_000)
         if self.interval % _SECOND:
-            raise InvalidArgument(f"interval must be of whole seconds, not {self.interval}")
+            raise InvalidArgument(f"interval must be a whole number of seconds, not {self.interval}")
 
     @property
     def text(self) -> str:
@@ -124,12 +125,11 @@ def _zone(name: str) -> tzinfo:
         return UTC
     try:
         return ZoneInfo(name)
-    # A name that leads elsewhere, or to a folder of zones, is a ValueError or an OSError.
+    # A name that is a path outside the database raises ValueError; one that is a folder of zones raises OSError.
     except (LookupError, ValueError, OSError) as error:
         raise InvalidArgument(
-            f"there is no time zone {validation.preview(name)}: give a name of the IANA database as"
-            " 'Europe/Berlin'; where"
-            " the system has none, install the package tzdata"
+            f"there is no time zone {validation.preview(name)}: use a name of the IANA database such as"
+            " 'Europe/Berlin'; if the system lacks the database, install the package tzdata"
         ) from error
 
 

@@ -1,7 +1,7 @@
-"""A task's arguments: checked against its signature where they are sent, and again where they are read.
+"""The arguments of a task: encoding and decoding, each with a check against the signature of the task.
 
-They travel as one JSON object, or msgpack map, of the parameters by name. What is sent has been read back first, by the
-types of the signature: so a worker of the same version can read whatever was enqueued.
+Arguments are sent as one JSON object, or msgpack map, by parameter name. Before they are sent, they are decoded again
+by the types of the signature. So a worker of the same version can decode all arguments that were enqueued.
 """
 
 import inspect
@@ -21,8 +21,8 @@ _JSON = msgspec.json.Encoder()
 _MSGPACK = msgspec.msgpack.Encoder()
 # A JSON object begins with this byte, and no msgpack map does.
 _BRACE = ord("{")
-# What a parameter without an annotation takes, beside lists and dicts. msgpack has bytes and times as well, which it
-# does not take: tasks are the same in either encoding.
+# The types that a parameter without an annotation accepts, in addition to lists and dicts. The bytes and times of
+# msgpack are not accepted, so that tasks behave the same in both encodings.
 _PLAIN = (type(None), bool, int, float, str)
 
 
@@ -31,7 +31,7 @@ class ArgumentsRefused(InvalidArgument):
 
 
 class Envelope(msgspec.Struct):
-    """A task as the payload of a message: its name, and its arguments as they were encoded."""
+    """The payload of a message: the name of a task, and its encoded arguments."""
 
     task: str
     args: msgspec.Raw = msgspec.Raw(b"")
@@ -42,31 +42,31 @@ _READ_MSGPACK = msgspec.msgpack.Decoder(Envelope)
 
 
 def read_envelope(payload: bytes) -> Envelope:
-    """Which task a payload asks for. Raises ArgumentsRefused where it is no task at all."""
+    """Return the task name and the encoded arguments of a payload. Raises ArgumentsRefused if it calls no task."""
     try:
         return (_READ_JSON if payload[:1] == b"{" else _READ_MSGPACK).decode(payload)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ArgumentsRefused(f"the payload is no task: {error}") from error
+        raise ArgumentsRefused(f"the payload is not a call of a task: {error}") from error
 
 
 class Signature:
-    """How the arguments of one task are written and read."""
+    """Encodes and decodes the arguments of one task."""
 
     def __init__(self, task: str, function: Callable[..., Any]) -> None:
-        """Raises InvalidArgument for parameters that cannot be given by name."""
+        """Raises InvalidArgument if a parameter cannot be passed by name."""
         self._task = task
         self._function = function
         self._signature = inspect.signature(function)
         for parameter in self._signature.parameters.values():
             if parameter.kind not in _BY_NAME:
                 raise InvalidArgument(
-                    f"task {task!r}: parameter '{parameter}' cannot be given by name; a task has no *args, **kwargs and"
-                    " positional-only parameters"
+                    f"task {task!r}: parameter '{parameter}' cannot be passed by name; a task may not have *args,"
+                    " **kwargs or positional-only parameters"
                 )
         self.names = tuple(self._signature.parameters)
 
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any], encoding: str) -> bytes:
-        """The message of a call with these arguments. Raises ArgumentsRefused where they do not fit."""
+        """Return the payload of a call. Raises ArgumentsRefused if the arguments do not fit the signature."""
         try:
             arguments = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
@@ -76,25 +76,25 @@ class Signature:
             encoded = encoder.encode(arguments)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ArgumentsRefused(
-                f"task {self._task!r}: an argument cannot be written as {encoding}: {error}"
+                f"task {self._task!r}: an argument cannot be encoded as {encoding}: {error}"
             ) from error
         read = self.read(encoded)
         for name in self._untyped:
             if name in arguments and not _is_same(arguments[name], read[name]):
                 raise ArgumentsRefused(
                     f"task {self._task!r}: {name!r} would arrive as another type than {type(arguments[name]).__name__}:"
-                    " give the parameter an annotation"
+                    " annotate the parameter with its type"
                 )
         return encoder.encode({"task": self._task, "args": msgspec.Raw(encoded)})
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """All arguments of a call that fits, with the defaults."""
+        """Return all arguments of a call, with defaults. The arguments must fit the signature."""
         call = self._signature.bind(*args, **kwargs)
         call.apply_defaults()
         return call.arguments
 
     def read(self, encoded: bytes | msgspec.Raw) -> dict[str, Any]:
-        """The arguments by name, of the signature's types. Raises ArgumentsRefused."""
+        """Return the decoded arguments by name, with the types of the signature. Raises ArgumentsRefused."""
         raw = bytes(encoded) or b"{}"
         json, msgpack = self._readers
         try:
@@ -102,7 +102,7 @@ class Signature:
         except msgspec.DecodeError as error:
             raise ArgumentsRefused(f"task {self._task!r}: {error}; its signature is {self._signature}") from error
         except Exception as error:
-            # Of a type that is the program's own and raises what it likes; or values are nested too deeply.
+            # A type of the program may raise any exception. Values that are nested too deeply raise RecursionError.
             raise ArgumentsRefused(
                 f"task {self._task!r}: {type(error).__name__}: {error}; its signature is {self._signature}"
             ) from error
@@ -110,11 +110,11 @@ class Signature:
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
-        # Not at once: an annotation may name what the module defines further down.
+        # Evaluated at first use: an annotation may name a class that the module defines further down.
         try:
             return typing.get_type_hints(self._function, include_extras=True)
         except NameError as error:
-            raise InvalidArgument(f"task {self._task!r}: its annotations name what there is not: {error}") from error
+            raise InvalidArgument(f"task {self._task!r}: an annotation cannot be resolved: {error}") from error
 
     @cached_property
     def _untyped(self) -> list[str]:
@@ -133,16 +133,16 @@ class Signature:
             struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
             return msgspec.json.Decoder(struct), msgspec.msgpack.Decoder(struct)
         except TypeError as error:
-            raise InvalidArgument(f"task {self._task!r}: a parameter's type cannot be read back: {error}") from error
+            raise InvalidArgument(f"task {self._task!r}: a parameter's type cannot be decoded: {error}") from error
 
     def check(self) -> None:
-        """Raises InvalidArgument for annotations that cannot be read back: for the start of a worker."""
+        """Raise InvalidArgument if a type cannot be decoded. Workers check this when they start."""
         _ = self._readers
 
 
 def _is_same(sent: object, read: object) -> bool:
-    """Whether two values are plain, and equal with the types of all that is in them: ``==`` takes 1.0 for 1."""
-    # No recursion: what was encoded may be nested deeper than calls may be.
+    """Return whether two values are plain and equal, including the types of their items: for ``==``, 1.0 equals 1."""
+    # No recursion: encoded values may be nested deeper than Python allows calls to be.
     left = [(sent, read)]
     while left:
         one, other = left.pop()

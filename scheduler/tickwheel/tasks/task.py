@@ -1,4 +1,4 @@
-"""A function of an app that can be called later: what `TaskApp.task` makes of it."""
+"""`Task`: a function of an app that can be called later, as created by `TaskApp.task`."""
 
 import copy
 import functools
@@ -25,7 +25,7 @@ _TIME_LIMIT_MS_MAX = 7 * 86_400_000
 
 
 class Defaults(TypedDict, total=False):
-    """What all messages of a task are enqueued with; see `Queue.enqueue`."""
+    """Settings of all messages of a task; see `Queue.enqueue`."""
 
     deadline: datetime | timedelta
     lease: timedelta
@@ -33,17 +33,18 @@ class Defaults(TypedDict, total=False):
 
 
 class Options(Defaults, total=False):
-    """What one call of a task may say beside its arguments; see `Queue.enqueue`."""
+    """Settings of the message of one call; see `Queue.enqueue`."""
 
     id: str
     metadata: Mapping[str, str]
 
 
 class Task(Generic[P, R]):
-    """Call it, and it is the function. `now`, `later` and `at` enqueue a message that a worker runs it for.
+    """A function that workers can run. A direct call runs the function itself.
 
-    They check the arguments against the function's signature and raise InvalidArgument, before anything is sent; and
-    what `Queue.enqueue` raises. ``anow``, ``alater`` and ``aat`` are the same for asyncio.
+    `now`, `later` and `at` enqueue a message for which a worker runs the function; `anow`, `alater` and `aat` do the
+    same for asyncio. Before they send anything, they check the arguments against the signature of the function and
+    raise InvalidArgument if the arguments do not fit. They also raise the errors of `Queue.enqueue`.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Task(Generic[P, R]):
         metadata: Iterable[str],
         defaults: Defaults,
     ) -> None:
-        """Made by `TaskApp.task`, which says what they mean. Raises InvalidArgument."""
+        """Called by `TaskApp.task`; see there for the arguments. Raises InvalidArgument."""
         validation.text("a task's name", name, NAME_BYTES, minimum=1, nul=False)
         validation.duration_ms("time_limit", time_limit, 1, _TIME_LIMIT_MS_MAX)
         self.app = app
@@ -72,7 +73,7 @@ class Task(Generic[P, R]):
         self._metadata = tuple(metadata)
         if unknown := [parameter for parameter in self._metadata if parameter not in self.signature.names]:
             raise InvalidArgument(
-                f"task {name!r}: metadata names {unknown[0]!r}, which is none of its parameters"
+                f"task {name!r}: metadata names {unknown[0]!r}, which is not one of its parameters"
                 f" ({', '.join(self.signature.names)})"
             )
         if "max_attempts" in defaults:
@@ -82,44 +83,44 @@ class Task(Generic[P, R]):
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function here and now, as if it were no task."""
+        """Call the function directly. Nothing is enqueued."""
         return self.function(*args, **kwargs)
 
     def now(self, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
-        """Have it run as soon as a worker takes it."""
+        """Enqueue a call that a worker runs as soon as it takes the message."""
         return self.app.enqueue(self, self.message(args, kwargs))
 
     def later(self, delay: timedelta, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
-        """Have it run after ``delay``, never before."""
+        """Enqueue a call that a worker runs after ``delay``, never earlier."""
         return self.app.enqueue(self, self.message(args, kwargs, delay=delay))
 
     def at(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
-        """Have it run at ``due``, an aware datetime, never before."""
+        """Enqueue a call that a worker runs at ``due``, an aware datetime, never earlier."""
         return self.app.enqueue(self, self.message(args, kwargs, due=due))
 
     async def anow(self, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
-        """`now`, for asyncio."""
+        """Enqueue a call like `now`, for asyncio."""
         return await self.app.aenqueue(self, self.message(args, kwargs))
 
     async def alater(self, delay: timedelta, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
-        """`later`, for asyncio."""
+        """Enqueue a call like `later`, for asyncio."""
         return await self.app.aenqueue(self, self.message(args, kwargs, delay=delay))
 
     async def aat(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
-        """`at`, for asyncio."""
+        """Enqueue a call like `at`, for asyncio."""
         return await self.app.aenqueue(self, self.message(args, kwargs, due=due))
 
     def with_options(self, **options: Unpack[Options]) -> Self:
-        """The same task, for calls that say more: ``send.with_options(id="welcome-7").later(delay, user=7)``."""
+        """Return the task with other message settings: ``send.with_options(id="welcome-7").later(delay, user=7)``."""
         task = copy.copy(self)
         task._options = {**self._options, **options}
         return task
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> "Call":
-        """A call to be made again and again, for `TaskApp.cron` and `TaskApp.every`. Raises InvalidArgument."""
+        """Return a call for a schedule: `TaskApp.cron` and `TaskApp.every`. Raises InvalidArgument if it has an id."""
         if "id" in self._options:
             raise InvalidArgument(
-                f"task {self.name!r}: each message of a schedule has an id of its own, leave `id` out"
+                f"task {self.name!r}: each message of a schedule gets its own id: leave out the option `id`"
             )
         return Call(self, args, kwargs)
 
@@ -131,7 +132,7 @@ class Task(Generic[P, R]):
         delay: timedelta | None = None,
         due: datetime | None = None,
     ) -> NewMessage:
-        """The message of a call, to enqueue it by other means. Raises InvalidArgument."""
+        """Return the message of a call, to enqueue it by other means. Raises InvalidArgument for wrong arguments."""
         payload = self.signature.payload(args, kwargs, self.app.encoding)
         options = self._options
         metadata = dict(options.get("metadata", {}))
@@ -155,7 +156,7 @@ class Task(Generic[P, R]):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A task and its arguments; made by `Task.call`."""
+    """A task and its arguments, as created by `Task.call`."""
 
     task: Task[..., Any]
     args: tuple[Any, ...]

@@ -1,4 +1,4 @@
-"""What an app says of a queue: how workers take from it, and the configuration that it is created with."""
+"""The declaration of a queue in an app: how workers take messages from the queue, and its configuration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,11 +12,14 @@ from tickwheel.tasks.queue_selectors import check_weight
 
 @dataclass(frozen=True)
 class TaskQueue:
-    """``weight`` is its tickets in the lottery, 1 to 100. A worker takes ``batch`` messages at a time, up to
-    ``iterations`` times before it chooses again, and waits ``long_poll`` at a queue that it found empty.
+    """The declaration of one queue.
 
-    All tasks of a queue should be about as urgent and take about as long. ``config`` is that of `create_queue`:
-    ``lease``, ``max_attempts``, ``exclusive_key`` and so on.
+    ``weight`` is the number of tickets of the queue in the lottery, 1 to 100. A worker that has chosen the queue takes
+    up to ``batch`` messages (at most 250), up to ``iterations`` times, and then chooses again. If the queue is empty,
+    the worker waits for up to ``long_poll``. ``config`` are the settings of `create_queue`: ``lease``,
+    ``max_attempts``, ``exclusive_key`` and so on.
+
+    The tasks of a queue should be about equally urgent and take about equally long. Raises InvalidArgument.
     """
 
     name: str
@@ -34,5 +37,5 @@ class TaskQueue:
         validation.integer("iterations", self.iterations, 1, 10_000)
 
 
-# A worker holds the leases of a whole batch.
+# A worker holds the leases of a whole batch at a time.
 MAX_BATCH = 250

@@ -128,4 +128,4 @@ def test_while_tickwheel_is_away_calls_go_where_they_were_last_known_to_go(
     finally:
         shop.tickwheel.move(url=here.url, timeout=None)
     assert (waiting_at_celery(here), waiting_at_celery(here, "urgent")) == (4, 1)
-    assert caplog.text.count("the route of task shop.note cannot be read") == 1
+    assert caplog.text.count("cannot read the route of task shop.note") == 1
