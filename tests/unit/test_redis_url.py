@@ -50,7 +50,7 @@ def test_a_clusters_url_names_its_servers() -> None:
 
 @pytest.mark.parametrize("url", ["redis+cluster://", "redis+cluster://:7001", "rediss+cluster://a:7001,,b:7002"])
 def test_a_cluster_without_a_host_is_told_so(url: str) -> None:
-    with pytest.raises(InvalidArgument, match="names no host"):
+    with pytest.raises(InvalidArgument, match="lacks a host"):
         validate_redis_url(url)
 
 

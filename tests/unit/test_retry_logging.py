@@ -65,8 +65,10 @@ def test_another_trouble_is_told_at_once_and_that_of_all_shards_together(caplog:
     for shard in range(64):
         call(log_throttle, TemporaryError(f"no server of the cluster has shard {shard} now", on_other_server=True))
     away, without_server = told(caplog)
-    assert away.startswith(f"no answer from redis+cluster://a:1,… (attempt 1): {AWAY}; again in ")
-    assert without_server.startswith("put off by redis+cluster://a:1,… (attempt 1): no server of the cluster has shard")
+    assert away.startswith(f"no answer from redis+cluster://a:1,… (attempt 1): {AWAY}; retrying in ")
+    assert without_server.startswith(
+        "temporarily refused by redis+cluster://a:1,… (attempt 1): no server of the cluster has shard"
+    )
 
 
 def test_what_is_raised_names_every_server() -> None:

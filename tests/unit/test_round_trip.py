@@ -97,7 +97,8 @@ def test_a_call_that_was_put_off_until_its_slot_has_moved_was_answered_and_is_to
         RoundTrip([call(3)], cluster(), 0), {A: [TryAgainError("Multiple keys request during rehashing")]}
     )
     assert trouble is not None
-    with pytest.raises(Unavailable, match=r"^put off by the cluster in .*: its slot is being moved; nothing was done$"):
+    refused = r"^temporarily refused by the cluster in .*: its slot is being moved; nothing was done$"
+    with pytest.raises(Unavailable, match=refused):
         RetryBudget("the cluster", 0, LogThrottle()).backoff_or_raise(trouble, sent=False)
 
 

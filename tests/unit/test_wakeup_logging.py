@@ -20,7 +20,7 @@ pytestmark = pytest.mark.unit
 A = "a:1"
 FAILURES = 2
 CONFIRMED = logging.getLogger("tickwheel.confirmed")
-BACK = "wake-ups come again: all subscriptions stand"
+BACK = "wake-ups restored: all subscriptions are confirmed"
 
 
 def confirmed(answer: object) -> object:
@@ -145,7 +145,7 @@ def in_task(topology: Topology, is_told: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("watch", [in_thread, in_task])
 @pytest.mark.parametrize(
     ("topology", "what"),
-    [(Topology, "subscribing again"), (partial(Topology, [A]), "where to subscribe is not known")],
+    [(Topology, "subscribing again"), (partial(Topology, [A]), "no server returns the slots of the cluster")],
     ids=["server", "cluster"],
 )
 def test_an_interruption_is_a_warning_once_and_its_end_is_told_once_all_is_confirmed(

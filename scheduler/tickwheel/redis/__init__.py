@@ -1,1 +1,23 @@
-"""Carries plans out on Redis, Valkey and clusters."""
+"""Executors: run plans on Redis, Valkey or a Redis Cluster.
+
+An executor sends the requests of a round to the servers of their shards, in one pipeline for each server, and retries
+those without an answer until the client's timeout. It follows moved hash slots, loads missing scripts and waits for
+replicas. A retry is safe because every call is idempotent: by message id, by lease token or by client session. Modules
+without I/O make the decisions, for the blocking and the asyncio executor alike. Plans (`tickwheel.operations`) decide
+which calls an operation needs.
+
+    blocking_executor.py  RedisExecutor: runs plans with blocking sockets; thread-safe
+    asyncio_executor.py   AsyncRedisExecutor: runs plans in one event loop
+    round_trip.py         RoundTrip: the state machine of one round; no I/O
+    replies.py            commands of a request, and the meaning of its answers; no I/O
+    retry_budget.py       RetryBudget: back-off and timeout of a round
+    topology.py           Topology: which server has which hash slot; no I/O
+    pools.py              ConnectionPools: blocking connections
+    asyncio_pools.py      AsyncConnectionPools: connections of one event loop
+    wait_list.py          WaitList: the waiting dequeues of a process, by queue
+    subscriptions.py      Subscriptions: wake channels, by server; no I/O
+    wakeup_thread.py      WakeupThread: receives wake-ups for threads
+    wakeup_task.py        WakeupTask: receives wake-ups for tasks
+    url.py                validates, splits and redacts URLs
+    acl.py                the ACL users of a namespace
+"""

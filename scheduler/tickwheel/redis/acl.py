@@ -1,7 +1,7 @@
-"""The users that a Redis or Valkey needs for one namespace, each with the commands and keys of its process and no more.
+"""The ACL users of one namespace, each with the minimum of commands and keys that its processes need.
 
-A script has the rights of its user, so it does nothing that the user could not do by itself. What is not named here is
-refused; tests watch the processes at work under these users.
+A script runs with the permissions of its user. The server refuses every command and key that is not listed here. Tests
+run all processes under these users.
 """
 
 import hashlib
@@ -11,8 +11,8 @@ from typing import Final
 
 from tickwheel.model import validation
 
-# The commands that scripts call. Every process needs all of them (`lua/check_permissions.lua`): a script that is
-# refused halfway has done half of its work. So processes differ by their keys.
+# The commands that scripts call. Every user has all of them (`lua/check_permissions.lua`), because a script that is
+# refused halfway has already written half of its changes. The users differ by their keys instead.
 _SCRIPTS: Final = (
     "exists get set unlink",
     "hget hmget hgetall hvals hlen hstrlen hset hdel hincrby",
@@ -21,7 +21,7 @@ _SCRIPTS: Final = (
     "zadd zrem zremrangebyrank zrange zrangebylex zlexcount zrank zscore",
     "spublish time multi exec",
 )
-# What every process sends itself.
+# The commands that every process sends outside scripts.
 _CLIENT: Final = (
     "evalsha script|load ping select info config|get wait asking cluster|slots client|setinfo",
     "ssubscribe hsetnx hscan zcount",
@@ -29,7 +29,8 @@ _CLIENT: Final = (
 _EVENTS: Final = ("xread sunsubscribe client|setname",)
 _OPERATOR: Final = ("scan type pttl xinfo|stream xrevrange hexists zscan client|list client|setname",)
 
-# What messages are kept in, and what the wheel is: only event processes turn it, and only operators look.
+# The keys of messages, and below the keys of the metadata shard. Event processes and operators also access the keys of
+# the wheel.
 _MESSAGES: Final = ("clock", "messages", "bodies", "inbox", "events", "adopted", "session:*", "q:*")
 _HOME: Final = ("namespace", "queues", "settings")
 _ALL: Final = ("*",)
@@ -37,7 +38,7 @@ _ALL: Final = ("*",)
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One user. Its password is in no file: the rule has its SHA-256."""
+    """One user. No file contains the password: ``rule`` has its SHA-256."""
 
     name: str
     password: str
@@ -45,7 +46,7 @@ class User:
 
 
 def users(namespace: str) -> list[User]:
-    """Those of the service and its like, of event processes, and of operators; each with a password of its own."""
+    """Return the users for clients and the service, for event processes and for operators, with random passwords."""
     prefix = f"{validation.plain_name('namespace', namespace)}:{{*}}:"
     return [
         _user(f"{namespace}-service", prefix, _MESSAGES + _HOME, _SCRIPTS + _CLIENT),

@@ -1,4 +1,4 @@
-"""Plans carried out with asyncio: the same as `blocking_executor`, with `await`."""
+"""Runs plans in one event loop: the same as `blocking_executor`, with `await`."""
 
 import asyncio
 from collections.abc import Callable
@@ -51,18 +51,18 @@ class AsyncRedisExecutor:
 
     @property
     def owned_by_this_process(self) -> bool:
-        """Whether this process opened it, and was not forked from the one that did."""
+        """Whether this process created the executor; False in a process forked from that one."""
         return self._process_guard.owned_by_this_process
 
     async def run(self, plan: Plan[T]) -> T:
-        """Carry a plan out, step by step. Raises TickwheelError in another event loop than the client's."""
-        # Connections and waiters are bound to it: what another loop starts on them would end in neither.
+        """Run a plan and return its result. Raises TickwheelError in another event loop than the client's."""
+        # Connections and waiters are bound to their loop: a call from another loop would never end.
         if asyncio.get_running_loop() is not self._loop:
-            # A forked process has another loop as well, and hears of the fork.
+            # A forked process has another loop, too. The error about the fork is the more helpful one.
             self._process_guard.check()
             raise wrong_loop_error(self._display_url)
         plan_run = PlanRun(plan)
-        # Whether a round of it has had an effect: then its call has, whatever becomes of the rounds to come.
+        # Whether an earlier round has changed data. The call then has had an effect even if a later round fails.
         already_applied = False
         task = asyncio.current_task()
         assert task is not None
@@ -75,8 +75,8 @@ class AsyncRedisExecutor:
             except BaseException as raised:
                 plan_run.error = raised
             if task.cancelling() > cancel_count:
-                # Also one that was lost on the way: redis-py connects under `wait_for`, which before Python 3.12
-                # returns as if nothing were when the cancellation and the end of what it waits for fall together.
+                # redis-py may have lost the cancellation: it connects under `wait_for`. Before Python 3.12, `wait_for`
+                # returns normally if the task is cancelled in the moment in which the connection is ready.
                 cancel_count = task.cancelling()
                 if not isinstance(plan_run.error, asyncio.CancelledError):
                     plan_run.error = asyncio.CancelledError()
@@ -102,9 +102,10 @@ class AsyncRedisExecutor:
     async def round(
         self, requests: list[Request], already_applied: bool = False, allow_partial: bool = False
     ) -> list[Reply]:
-        """Send requests, a pipeline to each server, again those without an answer, until all have one or time is up.
+        """Send requests, one pipeline for each server, and return their replies.
 
-        ``already_applied``: the call that they belong to has had an effect before. ``allow_partial`` as a Round's.
+        Requests without an answer are sent again until the timeout. ``already_applied``: an earlier round of the same
+        call has changed data. ``allow_partial``: see `Round`. Raises Unavailable if the time is up.
         """
         round_trip = RoundTrip(
             requests,
@@ -128,7 +129,10 @@ class AsyncRedisExecutor:
                     await asyncio.to_thread(self._restart_embedded_server)
 
     async def _attempt(self, round_trip: RoundTrip) -> Exception | None:
-        """Send all that is not answered, and read what comes; why to wait before the next attempt, if at all."""
+        """Send all unanswered requests and read the answers.
+
+        Return the problem that requires a pause before the next attempt, or None.
+        """
         try:
             if round_trip.slots_stale:
                 await self._servers.refresh_slots(round_trip.unresponsive)
@@ -143,7 +147,7 @@ class AsyncRedisExecutor:
                 await self._receive(round_trip, *in_flight[0])
                 in_flight.pop(0)
         finally:
-            # What was not read to its end is of no use to anybody else.
+            # A connection with unread answers cannot be reused.
             for batch, connection in in_flight:
                 await connection.disconnect(nowait=True)
                 await self._servers.release(batch.server, connection)
@@ -179,17 +183,17 @@ class AsyncRedisExecutor:
 
     async def _list_primaries(self) -> dict[str, int]:
         if self._servers.topology.is_cluster:
-            # The map is there once anything was answered.
+            # Any answered request fills the topology.
             await self.round([Request(0, command=("PING",))])
         return self._servers.topology.representative_shards()
 
     async def close(self) -> None:
-        """Close every connection, and end every call. Those of a process that this one was forked from stay.
+        """Close every connection and end every call. In a forked process, the parent's connections stay open.
 
-        In its own event loop, or after that has ended: the client sees to it.
+        The client calls this in the executor's event loop, or after this loop has ended.
         """
         self._process_guard.close()
-        # Connections of a loop that has ended went with it.
+        # The connections of an ended loop are closed already.
         if not self._process_guard.owned_by_this_process or self._loop.is_closed():
             return
         if self.wakeups is not None:

@@ -19,7 +19,7 @@ class AsyncConnectionPools:
     """The connections of one client, in one event loop."""
 
     def __init__(self, url: str, answer_s: float) -> None:
-        """``answer_s`` is how long a server may take for one answer, at most `pools.ANSWER_S`."""
+        """``answer_s`` is how long a server may take for one answer; `pools.ANSWER_S` is the upper bound."""
         self.topology = Topology(servers(url))
         self._url = url
         self._settings = settings(answer_s)
@@ -28,7 +28,7 @@ class AsyncConnectionPools:
         self._refresh_lock = asyncio.Lock()
 
     def pool(self, server: str) -> Any:
-        """The connections to one server."""
+        """Return the connections to one server."""
         pool = self._pools.get(server)
         if pool is None:
             url = node_url(self._url, server)
@@ -37,44 +37,45 @@ class AsyncConnectionPools:
         return pool
 
     async def acquire(self, server: str) -> Any:
-        """A connection to a server; `release` it."""
+        """Return a connection to a server. The caller must `release` the connection."""
         connection = await self.pool(server).get_connection()
-        # Its own limit for sending is a task for every call; to connect anew it needs one.
+        # With a timeout, redis-py starts a task for every send. `send` and `answer` limit the time instead. `release`
+        # restores the timeout, which limits the next attempt to connect.
         connection.socket_timeout = None
         return connection
 
     async def release(self, server: str, connection: Any) -> None:
-        """It is free, or closed."""
+        """Return a connection to its pool; the connection may be closed."""
         connection.socket_timeout = self._answer_s
         await self.pool(server).release(connection)
 
     async def send(self, connection: Any, packed: Any) -> None:
-        """Send commands. Raises TimeoutError where the server takes nothing more."""
+        """Send commands. Raises TimeoutError if the server does not accept more data."""
         async with asyncio.timeout(self._answer_s):
             await connection.send_packed_command(packed)
 
     async def answer(self, connection: Any) -> object:
-        """The next answer; an error is a value here, unless it is the connection that is lost, or its time is up."""
+        """Return the next answer, as `read_answer` does. Raises TimeoutError if no answer comes in time."""
         async with asyncio.timeout(self._answer_s):
             return await read_answer(connection)
 
     async def open_subscriber(self, server: str) -> Any:
-        """A connection of one's own to listen on, for as long as it takes."""
+        """Return a new connection, outside the pool, to listen on without a timeout."""
         pool = self.pool(server)
         connection = pool.connection_class(**pool.connection_kwargs)
         await connection.connect()
-        # To connect has its time; what comes then takes as long as it does.
+        # The timeout applies to connecting only.
         connection.socket_timeout = None
         return connection
 
     async def refresh_slots(self, unresponsive: Collection[str] = ()) -> None:
-        """Read the cluster's map from a server that answers, of those that were not ``unresponsive`` first.
+        """Read the cluster's slots from a server that answers. Servers that were ``unresponsive`` are tried last.
 
-        Raises what keeps the last of them from answering.
+        Raises the error of the last server if none answers.
         """
         version = self.topology.version
         async with self._refresh_lock:
-            # Another task was faster: its map is as new.
+            # Another task has read the slots in the meantime.
             if self.topology.version != version:
                 return
             failed: Exception | None = None
@@ -108,7 +109,7 @@ class AsyncConnectionPools:
 
 
 async def read_answer(connection: Any) -> object:
-    """The next answer; an error is a value here, unless it is the connection that is lost."""
+    """Return the next answer. An error of the server is returned as a value; a lost connection raises."""
     try:
         return await connection.read_response(disconnect_on_error=False)
     except BusyLoadingError as error:

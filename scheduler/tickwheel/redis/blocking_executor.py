@@ -1,4 +1,4 @@
-"""Plans carried out with blocking sockets: one pipeline a round and server on redis-py's connections, any threads."""
+"""Runs plans with blocking sockets, on redis-py's connections: one pipeline for each round and server. Thread-safe."""
 
 import time
 from collections.abc import Callable
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class RedisExecutor:
-    """Runs plans against one server, or the servers of a cluster."""
+    """Runs plans against one server, or the servers of a cluster. Thread-safe."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class RedisExecutor:
         self.wakeups: WakeupThread | None = None
 
     def run(self, plan: Plan[T]) -> T:
-        """Carry a plan out, step by step."""
+        """Run a plan and return its result."""
         plan_run = PlanRun(plan)
-        # Whether a round of it has had an effect: then its call has, whatever becomes of the rounds to come.
+        # Whether an earlier round has changed data. The call then has had an effect even if a later round fails.
         already_applied = False
         while (step := plan_run.next_step()) is not None:
             try:
@@ -82,9 +82,10 @@ class RedisExecutor:
         return None
 
     def round(self, requests: list[Request], already_applied: bool = False, allow_partial: bool = False) -> list[Reply]:
-        """Send requests, a pipeline to each server, again those without an answer, until all have one or time is up.
+        """Send requests, one pipeline for each server, and return their replies.
 
-        ``already_applied``: the call that they belong to has had an effect before. ``allow_partial`` as a Round's.
+        Requests without an answer are sent again until the timeout. ``already_applied``: an earlier round of the same
+        call has changed data. ``allow_partial``: see `Round`. Raises Unavailable if the time is up.
         """
         round_trip = RoundTrip(
             requests,
@@ -108,7 +109,10 @@ class RedisExecutor:
                     self._restart_embedded_server()
 
     def connect(self, shard: int, key: str) -> Redis:
-        """A client of the server that holds the shard now: in a cluster, the one that answers for this key of it."""
+        """Return a redis-py client of the server that has the shard now.
+
+        In a cluster, a request for ``key`` of the shard first brings the topology up to date.
+        """
         topology = self._servers.topology
         if topology.is_cluster:
             self.round([Request(shard, command=("EXISTS", key))])
@@ -118,7 +122,10 @@ class RedisExecutor:
         return Redis(connection_pool=self._servers.pool(server))
 
     def _attempt(self, round_trip: RoundTrip) -> Exception | None:
-        """Send all that is not answered, and read what comes; why to wait before the next attempt, if at all."""
+        """Send all unanswered requests and read the answers.
+
+        Return the problem that requires a pause before the next attempt, or None.
+        """
         try:
             if round_trip.slots_stale:
                 self._servers.refresh_slots(round_trip.unresponsive)
@@ -133,7 +140,7 @@ class RedisExecutor:
                 self._receive(round_trip, *in_flight[0])
                 in_flight.pop(0)
         finally:
-            # What was not read to its end is of no use to anybody else.
+            # A connection with unread answers cannot be reused.
             for batch, connection in in_flight:
                 connection.disconnect()
                 self._servers.pool(batch.server).release(connection)
@@ -170,12 +177,12 @@ class RedisExecutor:
 
     def _list_primaries(self) -> dict[str, int]:
         if self._servers.topology.is_cluster:
-            # The map is there once anything was answered.
+            # Any answered request fills the topology.
             self.round([Request(0, command=("PING",))])
         return self._servers.topology.representative_shards()
 
     def close(self) -> None:
-        """Close every connection, and end every call. Those of a process that this one was forked from stay."""
+        """Close every connection and end every call. In a forked process, the parent's connections stay open."""
         self._process_guard.close()
         if not self._process_guard.owned_by_this_process:
             return

@@ -1,4 +1,4 @@
-"""Connections to the servers of a URL, blocking: a pool for each, made when it is first used, and the cluster's map."""
+"""Blocking connections: a pool for each server of a URL, created at the first use, and the topology of the cluster."""
 
 import random
 import threading
@@ -14,9 +14,9 @@ from tickwheel.redis.replies import CONNECTION_ERRORS, LOST_CONNECTION, raise_if
 from tickwheel.redis.topology import Topology
 from tickwheel.redis.url import node_url, servers
 
-# One answer takes no longer than this, or the connection counts as lost and the call is sent again.
+# The longest wait for one answer. After it, the connection counts as lost and the call is sent again.
 ANSWER_S = 5.0
-# So many servers are asked for the map before the caller looks at its clock again.
+# How many servers one refresh asks for the slots. A limit lets the caller check its timeout between refreshes.
 MAX_REFRESH_NODES = 2
 
 
@@ -24,7 +24,7 @@ class ConnectionPools:
     """The connections of one client. Safe to share between threads."""
 
     def __init__(self, url: str, answer_s: float = ANSWER_S) -> None:
-        """``answer_s`` is how long a server may take for one answer, at most ANSWER_S."""
+        """``answer_s`` is how long a server may take for one answer; ANSWER_S is the upper bound."""
         self.topology = Topology(servers(url))
         self._url = url
         self._answer_s = answer_s
@@ -33,7 +33,7 @@ class ConnectionPools:
         self._refresh_lock = threading.Lock()
 
     def pool(self, server: str) -> ConnectionPool:
-        """The connections to one server."""
+        """Return the connections to one server."""
         pool = self._pools.get(server)
         if pool is None:
             with self._lock:
@@ -42,20 +42,20 @@ class ConnectionPools:
         return pool
 
     def open_subscriber(self, server: str) -> Any:
-        """A connection of one's own to listen on."""
+        """Return a new connection, outside the pool, to listen on."""
         pool = self.pool(server)
         connection: Any = pool.connection_class(**pool.connection_kwargs)
         connection.connect()
         return connection
 
     def refresh_slots(self, unresponsive: Collection[str] = ()) -> None:
-        """Read the cluster's map from a server that answers, of those that were not ``unresponsive`` first.
+        """Read the cluster's slots from a server that answers. Servers that were ``unresponsive`` are tried last.
 
-        Raises what keeps the last of them from answering.
+        Raises the error of the last server if none answers.
         """
         version = self.topology.version
         with self._refresh_lock:
-            # Another thread was faster: its map is as new.
+            # Another thread has read the slots in the meantime.
             if self.topology.version != version:
                 return
             failed: Exception | None = None
@@ -89,20 +89,20 @@ class ConnectionPools:
 
 
 def settings(answer_s: float) -> dict[str, int | float]:
-    """What every connection is made with, blocking or not; each kind turns redis-py's own retries off itself."""
+    """Return the settings of every connection, blocking or asyncio. The pools turn redis-py's own retries off."""
     timeout = min(ANSWER_S, answer_s)
     return {"protocol": 2, "socket_timeout": timeout, "socket_connect_timeout": timeout, "max_connections": 65_536}
 
 
 def refresh_order(topology: Topology, unresponsive: Collection[str]) -> list[str]:
-    """The servers to ask for the map, in a random order; those that were silent last."""
+    """Return the servers to ask for the slots: in random order, unresponsive ones last, at most MAX_REFRESH_NODES."""
     nodes = topology.all_nodes()
     random.shuffle(nodes)
     return sorted(nodes, key=lambda server: server in unresponsive)[:MAX_REFRESH_NODES]
 
 
 def read_answer(connection: Any) -> object:
-    """The next answer; an error is a value here, unless it is the connection that is lost."""
+    """Return the next answer. An error of the server is returned as a value; a lost connection raises."""
     try:
         return connection.read_response(disconnect_on_error=False)
     except BusyLoadingError as error:

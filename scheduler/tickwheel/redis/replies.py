@@ -1,7 +1,7 @@
-"""What both I/O layers share, without I/O: commands of a request, meaning of an answer, and when to try again.
+"""The commands of a request, and the meaning of its answers: a reply, a retry, or an error. No I/O.
 
-Every call may be sent again: it is idempotent by id, by token or by its session. redis-py's own retries are off,
-because they would repeat a call without telling anybody.
+Every call may be sent again: it is idempotent by message id, by lease token or by client session. redis-py's own
+retries are off, because Tickwheel must know that a call was sent twice.
 """
 
 from collections.abc import Sequence
@@ -30,35 +30,36 @@ from tickwheel.plan import Command, Reply, Request
 from tickwheel.storage.script_errors import SCRIPT_ERRORS, ScriptError
 from tickwheel.storage.scripts import load
 
-# Another server may do it by now, or this one soon: a replica, one that starts, a cluster without a quorum.
+# Temporary errors of a replica, a starting server, or a cluster without a quorum. Another server may execute the call
+# now, or this server soon.
 _OTHER_SERVER_ERRORS = (ReadOnlyError, MasterDownError, ClusterDownError, BusyLoadingError)
 _TEMPORARY_ERRORS = (*_OTHER_SERVER_ERRORS, TryAgainError)
-# What is no answer of this protocol is none at all: another kind of server, or a connection that is out of step.
+# InvalidResponse: the other side is not a Redis server, or requests and answers no longer match.
 LOST_CONNECTION = (ConnectionError, TimeoutError, OSError, InvalidResponse)
 ASKING: Command = ("ASKING",)
 _WAIT_MS = 2_000
-# So that the answer to WAIT arrives, whatever it is.
+# Longer than _WAIT_MS, so that the answer to WAIT arrives before the connection counts as lost.
 REPLICA_ANSWER_S = 3.0
 
 
 class ScriptMissing(Exception):
-    """The server does not have the script: load it and send the call again. It was not run."""
+    """The server does not have the script, and the call was not executed. Load the script and send the call again."""
 
 
 class TemporaryError(Exception):
-    """The server refused for now, without doing anything. ``elsewhere``: another one may be asked."""
+    """The server refused the call temporarily and did nothing. ``on_other_server``: another server may execute it."""
 
     def __init__(self, text: str, *, on_other_server: bool = False) -> None:
         super().__init__(text)
         self.on_other_server = on_other_server
 
 
-# A server may answer a new connection with an error, before any call: `permanent_error` says whether it is for good.
+# A server may answer a new connection with an error. `permanent_error` decides if a retry makes sense.
 CONNECTION_ERRORS = (TemporaryError, ResponseError, *LOST_CONNECTION)
 
 
 def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
-    """The commands of a request, its own and, where it waits for replicas, a write and WAIT."""
+    """Return the commands of a request. If the request waits for replicas, a write and WAIT follow."""
     if request.command is not None:
         return [request.command]
     call = request.call
@@ -74,13 +75,13 @@ def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
 
 
 def prefix_asking(request: Request, plain: list[Command]) -> list[Command]:
-    """The same commands for a server that is taking the slot over: each, and the transaction, may be done there."""
+    """Return the commands for a server that imports the hash slot: ASKING precedes each command or transaction."""
     first = 1 if request.prelude is None else 4
     return [ASKING, *plain[:first], *(item for command in plain[first:] for item in (ASKING, command))]
 
 
 def script_sources(requests: Sequence[Request], replicas: int) -> list[str]:
-    """The scripts that these requests need, for a server that does not have one of them."""
+    """Return the sources of all scripts that these requests need, for a server that lacks one of the scripts."""
     scripts = [request.call.script for request in requests if request.call] + (
         [load("replication_barrier")] if replicas else []
     )
@@ -88,11 +89,15 @@ def script_sources(requests: Sequence[Request], replicas: int) -> list[str]:
 
 
 def interpret(request: Request, answers: list[object], resent: bool, replicas: int) -> Reply:
-    """The reply of a request from the answers to its commands, of which errors are values here."""
+    """Return the reply of a request for the answers to its commands; errors among the answers are values.
+
+    Raises ScriptMissing, TemporaryError, AskError or a TickwheelError, as `raise_for_reply` does, and NotDurable if too
+    few replicas have the change.
+    """
     waited = request.call is not None and request.durable and replicas > 0
     answer = _call_answer(request, answers)
     if isinstance(answer, Exception):
-        # A script's own refusal is for the plan; all else that a server refuses is an error for the caller.
+        # The plan handles the error of a script. Any other error of the server is raised.
         error = ScriptError(str(answer))
         if isinstance(answer, ResponseError) and error.code in SCRIPT_ERRORS:
             return Reply(error=error, resent=resent)
@@ -103,14 +108,14 @@ def interpret(request: Request, answers: list[object], resent: bool, replicas: i
         reached = answers[-1]
         if not isinstance(reached, int) or reached < replicas:
             raise NotDurable(
-                f"{reached} of {replicas} replicas had the change within {_WAIT_MS} ms: it is done on the primary, and"
-                " the call may be sent again"
+                f"{reached} of {replicas} replicas confirmed the change within {_WAIT_MS} ms: the primary has executed"
+                " the call, and the call may be repeated"
             )
     return Reply(answer, resent=resent)
 
 
 def was_run(request: Request, answers: list[object]) -> bool:
-    """Whether the request itself was done, whatever came of the wait for its replicas."""
+    """Return whether the request itself was executed, even if the wait for replicas failed."""
     return not isinstance(_call_answer(request, answers), Exception)
 
 
@@ -119,7 +124,7 @@ def _call_answer(request: Request, answers: list[object]) -> object:
 
 
 def _transaction_answer(answers: list[object]) -> object:
-    """The call's answer among those of MULTI, a command, the call and EXEC, or what kept it from running."""
+    """Return the call's answer among the answers to MULTI, a command, the call and EXEC, or the first error."""
     done = answers[-1]
     if isinstance(done, list):
         return next((answer for answer in done if isinstance(answer, Exception)), done[-1])
@@ -127,11 +132,14 @@ def _transaction_answer(answers: list[object]) -> object:
 
 
 def raise_for_reply(error: Exception) -> NoReturn:
-    """Raise what one of the server's errors means: the script is missing, later, elsewhere, or refused for good."""
+    """Raise the exception for an error of the server.
+
+    ScriptMissing, TemporaryError and AskError (also MovedError) lead to another attempt; a TickwheelError is permanent.
+    """
     if isinstance(error, NoScriptError):
         raise ScriptMissing
     if isinstance(error, _TEMPORARY_ERRORS) or str(error).startswith("BUSY"):
-        # Of TRYAGAIN redis-py keeps the text alone, which is about keys: what it means is about the slot.
+        # redis-py keeps only the text after TRYAGAIN, which is about keys. The cause is a hash slot in migration.
         text = "its slot is being moved" if isinstance(error, TryAgainError) else str(error) or type(error).__name__
         raise TemporaryError(text, on_other_server=isinstance(error, _OTHER_SERVER_ERRORS))
     if isinstance(error, AskError):
@@ -140,12 +148,12 @@ def raise_for_reply(error: Exception) -> NoReturn:
 
 
 def to_tickwheel_error(error: Exception) -> TickwheelError:
-    """The error of ours for one of the server's."""
+    """Return the Tickwheel exception for a permanent error of the server."""
     text = str(error)
     if isinstance(error, AskError):
-        return TickwheelError("the server is one of a Redis Cluster: give a redis+cluster:// url")
+        return TickwheelError("the server belongs to a Redis Cluster: use a redis+cluster:// url")
     if "cluster support disabled" in text:
-        return TickwheelError("the server is not one of a Redis Cluster: give a redis:// url")
+        return TickwheelError("the server does not belong to a Redis Cluster: use a redis:// url")
     if isinstance(error, OutOfMemoryError):
         return OutOfMemory(f"the server is at its memory limit and refused the call: {text}")
     if isinstance(error, NoPermissionError | AuthenticationError) or text.startswith("ACL failure"):
@@ -156,15 +164,15 @@ def to_tickwheel_error(error: Exception) -> TickwheelError:
 
 
 def permanent_error(error: BaseException) -> TickwheelError | None:
-    """The error of ours where a connection or subscription was refused for good; None where it may be tried again."""
-    # Of any answer to a new connection the asyncio half of redis-py makes a lost connection.
+    """Return the Tickwheel exception if a connection or subscription was refused permanently, else None."""
+    # The asyncio part of redis-py turns any error answer to a new connection into a ConnectionError.
     cause = error.__cause__ if isinstance(error.__cause__, RedisError) else error
     final = isinstance(cause, AuthenticationError | ResponseError) and not isinstance(cause, _TEMPORARY_ERRORS)
     return to_tickwheel_error(cause) if final and isinstance(cause, Exception) else None
 
 
 def raise_if_permanent(error: BaseException | None) -> None:
-    """Raise the error of ours where this one says that it is for good."""
+    """Raise the Tickwheel exception for the error if the error is permanent."""
     final = None if error is None else permanent_error(error)
     if final is not None:
         raise final from error

@@ -1,4 +1,4 @@
-"""How often and how long a call that got no answer is sent again."""
+"""The back-off and the timeout of a round without an answer."""
 
 import logging
 import time
@@ -15,9 +15,9 @@ log = logging.getLogger("tickwheel")
 
 @dataclass(slots=True)
 class RetryBudget:
-    """When a round that got no answer is sent again: exponential back-off with full jitter, until the time is up.
+    """The attempts of one round: exponential back-off with full jitter, until ``seconds`` are over.
 
-    ``log_throttle`` is one for all rounds of a client: a server that is away for long fills no log.
+    All rounds of a client share ``log_throttle``, so that a long outage does not fill the log.
     """
 
     display_url: str
@@ -27,26 +27,30 @@ class RetryBudget:
     _count: int = 0
 
     def backoff_or_raise(self, error: Exception, sent: bool) -> float:
-        """Seconds to wait before the next attempt; Unavailable where the time is up. What was ``sent`` may be done."""
+        """Return the seconds to wait before the next attempt.
+
+        Raises Unavailable if the time is up, with ``may_have_happened`` if the call was ``sent``; raises the error of a
+        permanent refusal immediately.
+        """
         self._count += 1
         spent = time.monotonic() - self._started
         raise_if_permanent(error)
-        cause = "put off by" if isinstance(error, TemporaryError) else "no answer from"
+        cause = "temporarily refused by" if isinstance(error, TemporaryError) else "no answer from"
         if spent >= self.seconds:
             raise Unavailable(
                 f"{cause} {self.display_url} in {spent:.1f} s and {self._count} attempts:"
                 f" {str(error) or type(error).__name__}"
-                + ("; the call may have been done, and can be sent again" if sent else "; nothing was done"),
+                + ("; the call may have taken effect, and may be repeated" if sent else "; nothing was done"),
                 may_have_happened=sent,
             ) from error
         pause = full_jitter(exponential(0.02, 0.5, self._count))
         level = self.log_throttle.level(f"{cause}: {error}")
         short_url = first_node_only(self.display_url)
-        log.log(level, "%s %s (attempt %d): %s; again in %.3f s", cause, short_url, self._count, error, pause)
+        log.log(level, "%s %s (attempt %d): %s; retrying in %.3f s", cause, short_url, self._count, error, pause)
         return min(pause, max(self.seconds - spent, 0))
 
     def on_answer(self) -> None:
-        """The whole round was: after an attempt that was not, that is told where such trouble was."""
+        """Record that the whole round was answered. If failures were logged, log the recovery once."""
         if self._count and self.log_throttle.has_logged:
             self.log_throttle.has_logged = False
             log.info("answered again by %s (attempt %d)", first_node_only(self.display_url), self._count + 1)

@@ -1,6 +1,8 @@
-"""One round on its way: what goes to which server, what is answered, what may have been done, what to do next. No I/O.
+"""The state machine of one round trip, without I/O.
 
-Both I/O layers carry it out the same way: send every parcel, read every answer, then `next` says how to go on.
+`RoundTrip` groups requests by server, matches answers to requests, tracks which requests may have been executed, and
+decides what to send next. Both executors drive it the same way: send every batch of `next_batches`, read every answer,
+then call `finish_attempt`, until `is_done`.
 """
 
 from collections.abc import Sequence
@@ -23,13 +25,14 @@ from tickwheel.redis.replies import (
 )
 from tickwheel.redis.topology import Topology, node_name
 
-# So often is a request passed on at once; servers that send it in a circle are changing, and are given time.
+# The maximum number of redirects in a row without a pause. Servers that redirect in a circle are moving slots and need
+# time.
 _MAX_REDIRECTS = 4
 
 
 @dataclass(slots=True)
 class ServerBatch:
-    """What is sent to one server together: scripts that it lacks, then the commands of each request by its number."""
+    """The commands for one server: missing scripts to load, then the commands of each request, by its index."""
 
     server: str
     loads: list[Command]
@@ -40,13 +43,13 @@ class ServerBatch:
 
 
 def had_effect(requests: Sequence[Request], replies: Sequence[Reply | None]) -> bool:
-    """Whether any of the requests that change something was answered, and not by a refusal or with nothing."""
+    """Return whether a request changed data: a durable request whose reply is neither an error nor empty."""
     answered = zip(requests, replies, strict=True)
     return any(reply and reply.value and reply.error is None and request.durable for request, reply in answered)
 
 
 class RoundTrip:
-    """The requests of a round until all are answered."""
+    """The requests of a round, until all of them are answered."""
 
     __slots__ = (
         "_allow_partial",
@@ -78,9 +81,9 @@ class RoundTrip:
         already_applied: bool = False,
         allow_partial: bool = False,
     ) -> None:
-        """``already_applied``: earlier rounds of the same call have had an effect. ``allow_partial`` as a Round's."""
+        """``already_applied``: an earlier round of the same call has changed data. ``allow_partial``: see `Round`."""
         self.replies: list[Reply | None] = [None] * len(requests)
-        # Servers that gave no answer, and whether the map is to be read again: from another one.
+        # Servers that did not answer, and whether the executor must read the slots again, from another server.
         self.unresponsive: set[str] = set()
         self.slots_stale = topology.is_cluster and topology.version == 0
         self._already_applied = already_applied
@@ -88,7 +91,8 @@ class RoundTrip:
         self._requests = requests
         self._topology = topology
         self._replicas = replicas
-        # Of each request whether a copy was sent that may have been done; and whether one was before the last.
+        # For each request: whether a copy was sent that may have been executed, and whether there was such a copy
+        # before the latest one.
         self._sent = [False] * len(requests)
         self._resent = [False] * len(requests)
         self._redirects: dict[int, str] = {}
@@ -102,12 +106,16 @@ class RoundTrip:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether any of the call may have been done: a request that has no answer, or one that has."""
+        """Whether the call may have changed data, by an unanswered request or by an answered one."""
         unanswered = (sent for sent, reply in zip(self._sent, self.replies, strict=True) if reply is None)
         return self._already_applied or any(unanswered) or had_effect(self._requests, self.replies)
 
     def next_batches(self) -> list[ServerBatch]:
-        """All that is not answered, by server; first only what lacks a script, so that it waits for no other."""
+        """Return the unanswered requests, by server.
+
+        After a missing script, the first attempt contains only the servers that lack the script, so that the load does
+        not wait for unresponsive servers.
+        """
         batches: dict[str, ServerBatch] = {}
         redirects, self._redirects = self._redirects, {}
         for n, request in enumerate(self._requests):
@@ -133,12 +141,12 @@ class RoundTrip:
         return list(batches.values())
 
     def mark_sent(self, batch: ServerBatch) -> None:
-        """From here on its requests may be done."""
+        """Record that the requests of the batch may be executed from now on."""
         for n, _ in batch.requests:
             self._resent[n], self._sent[n] = self._sent[n], True
 
     def on_script_loaded(self, answer: object) -> None:
-        """The answer to one of a parcel's scripts. What is refused for now is tried later."""
+        """Process the answer to the load of a script."""
         if not isinstance(answer, Exception):
             return
         try:
@@ -149,7 +157,7 @@ class RoundTrip:
             self._permanent_error = self._permanent_error or error
 
     def on_answers(self, batch: ServerBatch, n: int, sent: list[Command], answers: list[object]) -> None:
-        """The answers to the commands of a request; errors are values here."""
+        """Process the answers to the commands of a request; errors among the answers are values."""
         request = self._requests[n]
         if sent[0] is ASKING:
             answers = [answer for command, answer in zip(sent, answers, strict=True) if command is not ASKING]
@@ -167,27 +175,30 @@ class RoundTrip:
         except Exception as error:
             self._permanent_error = self._permanent_error or error
             return
-        # That was refused before anything was done; what was sent before remains as it was.
+        # The server refused this copy before it changed data. Earlier copies may still have been executed.
         self._sent[n] = self._resent[n] or was_run(request, answers)
 
     def mark_slots_fresh(self) -> None:
-        """From a server that was not silent."""
+        """Record that the executor has read the slots again."""
         self.slots_stale = False
         self.unresponsive.clear()
 
     def on_connection_lost(self, batch: ServerBatch, error: Exception) -> None:
-        """The connection was lost, or there was none to be had: what is not answered may have been done, if sent."""
+        """Process a lost or refused connection. Requests that were sent and not answered may have been executed."""
         self._problem = error
         self.unresponsive.add(batch.server)
         self.slots_stale = self._topology.is_cluster
 
     def finish_attempt(self) -> Exception | None:
-        """After an attempt: why to wait before the next one, None where it is sent at once. Raises what was refused."""
+        """End an attempt. Return the problem that requires a pause before the next attempt, or None to go on at once.
+
+        Raises the permanent error of a request.
+        """
         if self._permanent_error is not None:
             raise self._permanent_error
         self._scripts_first = bool(self._missing_scripts) and not self._scripts_first
         if self._scripts_first:
-            # Others may be silent for as long as the call has. Why to wait for them is told afterwards.
+            # Load the scripts first: other servers may not answer before the timeout. Their problem is returned later.
             return None
         problem, self._problem = self._problem, None
         self._hops = self._hops + 1 if self._was_redirected else 0
@@ -200,7 +211,10 @@ class RoundTrip:
 
     @property
     def is_done(self) -> bool:
-        """Whether all are answered, or, of a round that may stay in part, some; the map was read again by then."""
+        """Whether all requests are answered; or, with ``allow_partial``, any after two failed attempts.
+
+        The slots have been read again between these two attempts.
+        """
         return None not in self.replies or (self._allow_partial and self._failed_attempts > 1 and any(self.replies))
 
     def _postpone(self, error: TemporaryError) -> None:

@@ -1,6 +1,7 @@
-"""Which wake channels are subscribed to at which server, and what is to be done about the others. No I/O.
+"""The subscriptions of a process to wake channels, and which of them are missing at which server. No I/O.
 
-A channel belongs to its shard's slot. When that moves, its server takes the subscription back, or the map tells.
+A channel belongs to the hash slot of its shard. If the slot moves, the old server ends the subscription, or the
+topology names the new server.
 """
 
 import logging
@@ -28,9 +29,10 @@ E = TypeVar("E", bound=Event)
 
 
 class Subscriptions(Generic[E]):
-    """The subscriptions of one process, and what the listening thread and the listening task have in common.
+    """The subscriptions of one process, for `WakeupThread` or `WakeupTask` (the listener).
 
-    The caller holds one lock in `add`, `confirmation` and `missing_by_server`. All else is for the listener.
+    The caller must hold a lock during `add`, `confirmation` and `missing_by_server`. Only the listener calls the other
+    methods.
     """
 
     def __init__(self, topology: Topology, waiters: WaitList, channels: Callable[[str], list[str]]) -> None:
@@ -39,36 +41,38 @@ class Subscriptions(Generic[E]):
         self._topology = topology
         self._waiters = waiters
         self._channels = channels
-        # By queue, set once all of its channels are confirmed, or the server has refused a subscription.
+        # By queue. Set once all channels of the queue are confirmed, or a server has refused a subscription.
         self._confirmations: dict[str, E] = {}
         self._error: Exception | None = None
         self._last_sweep = 0.0
-        # By channel: its queue and shard; where it was subscribed to last. By queue, channels not confirmed so far.
+        # By channel: its queue and shard, and the server of its latest subscription. By queue: the channels that are
+        # not confirmed yet.
         self._queue_shard_by_channel: dict[bytes, tuple[str, int]] = {}
         self._server_by_channel: dict[bytes, str] = {}
         self._unconfirmed: dict[str, set[bytes]] = {}
-        # What was published on these is lost: once they stand again, everybody looks.
+        # Channels whose subscription was interrupted. Wake-ups on them are lost, so all waiters check their queues once
+        # the channels are confirmed again.
         self._interrupted: set[bytes] = set()
         self._log_throttle = LogThrottle()
 
     @property
     def all_confirmed(self) -> bool:
-        """Whether nothing is interrupted, and every channel of every queue was confirmed."""
+        """Whether every channel of every queue is confirmed, and none is interrupted."""
         return not self._interrupted and not any(list(self._unconfirmed.values()))
 
     def confirmation(self, queue: str) -> E | None:
-        """Return the event of a queue that was added before."""
+        """Return the event of a queue, or None if the queue was not added yet."""
         return self._confirmations.get(queue)
 
     def add(self, queue: str, confirmed: E) -> None:
-        """Subscribe to a queue from now on, and set the event once all of its channels are confirmed."""
+        """Add the channels of a queue. The event is set once all of them are confirmed."""
         self._confirmations[queue] = confirmed
         channels = {channel.encode(): (queue, shard) for shard, channel in enumerate(self._channels(queue))}
         self._unconfirmed[queue] = set(channels)
         self._queue_shard_by_channel |= channels
 
     def missing_by_server(self) -> dict[str, list[bytes]]:
-        """By server, the channels to subscribe to there now."""
+        """Return the channels to subscribe to now, by server."""
         missing: dict[str, list[bytes]] = {}
         for channel, (_, shard) in self._queue_shard_by_channel.items():
             server, at = self._topology.server(shard), self._server_by_channel.get(channel)
@@ -82,11 +86,11 @@ class Subscriptions(Generic[E]):
         return missing
 
     def log_problem(self, problem: str) -> None:
-        """Log what keeps wake-ups away, once in a while. That they come again is logged when all stand."""
+        """Log a problem with wake-ups, throttled. `on_message` logs the recovery once all channels are confirmed."""
         _log.log(self._log_throttle.level(problem), "%s", problem)
 
     def check(self) -> None:
-        """Raise what the server refused a subscription with, if that is permanent."""
+        """Raise the error with which a server refused a subscription, if the error is permanent."""
         raise_if_permanent(self._error)
 
     def release_all(self) -> None:
@@ -105,12 +109,12 @@ class Subscriptions(Generic[E]):
             self._last_sweep = time.monotonic()
 
     def on_slots_unknown(self, error: Exception) -> float:
-        """No server returned the map of the cluster. Return the seconds to wait before the next attempt."""
-        self.log_problem(f"wake-ups interrupted, where to subscribe is not known: {error}")
+        """Process that no server returned the cluster's slots. Return the seconds to wait before the next attempt."""
+        self.log_problem(f"wake-ups interrupted, no server returns the slots of the cluster: {error}")
         return RECONNECT_S
 
     def on_error(self, server: str, error: Exception) -> float:
-        """The connection to a server failed, or the server refused a subscription. Return the seconds to wait."""
+        """Process a failed connection or a refused subscription. Return the seconds to wait before the next attempt."""
         self.on_connection_lost(server)
         self.log_problem(f"wake-ups interrupted, subscribing again: {error}")
         self._error = error
@@ -120,11 +124,11 @@ class Subscriptions(Generic[E]):
         return REFUSED_S
 
     def on_connection_lost(self, server: str) -> None:
-        """The connection to a server is gone, or there was none to be had."""
+        """Mark the channels of a server as interrupted, because the connection was lost or could not be opened."""
         self._forget([channel for channel, at in self._server_by_channel.items() if at == server])
 
     def on_message(self, server: str, message: Any) -> None:
-        """A message of the server's, or its answer to a subscription."""
+        """Process a wake-up, or the server's answer to a subscription."""
         self._error = None
         kind, channel, data = message
         queue, _ = self._queue_shard_by_channel[channel]
@@ -138,10 +142,10 @@ class Subscriptions(Generic[E]):
             self._forget([channel])
         if self._log_throttle.has_logged and self.all_confirmed:
             self._log_throttle.has_logged = False
-            _log.info("wake-ups come again: all subscriptions stand")
+            _log.info("wake-ups restored: all subscriptions are confirmed")
 
     def on_redirect(self, server: str, error: AskError) -> None:
-        """The server's answer to a subscription: another one has the slot."""
+        """Process a redirect in answer to a subscription: another server has the hash slot."""
         self._topology.apply_moved(error.slot_id, node_name(error.host, error.port, server))
         moved = [
             channel

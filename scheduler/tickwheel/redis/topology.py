@@ -1,6 +1,6 @@
-"""Which server holds which shard: the only one there is, or the primaries of a Redis Cluster by hash slot. No I/O.
+"""The server of each shard: the single server, or a primary of a Redis Cluster, by hash slot. No I/O.
 
-A server of a cluster is named ``host:port``; a single one has the empty name.
+A server of a cluster is named ``host:port``. The name of a single server is empty.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,15 @@ SINGLE = ""
 
 @lru_cache(maxsize=HASH_SLOTS)
 def hash_slot(shard: int) -> int:
-    """The hash slot of a shard, all of whose keys carry the tag ``{shard}``."""
+    """Return the hash slot of a shard. All keys of a shard have the hash tag ``{shard}``."""
     return key_slot(b"%d" % shard)
 
 
 class Topology:
-    """The map as it was last read. Safe to share between threads: each of its entries is right or leads to one that is.
+    """The primary of each hash slot, as last read from the cluster. Thread-safe.
 
-    ``version`` counts how often it was read; before the first time a cluster's map is empty.
+    An outdated entry is harmless: the server that it names redirects to the right one. ``version`` is the number of
+    reads; before the first read, no hash slot of a cluster has a primary.
     """
 
     def __init__(self, seeds: Sequence[str] = (SINGLE,)) -> None:
@@ -34,11 +35,14 @@ class Topology:
         self._primaries: list[str | None] = [None if self.is_cluster else seeds[0]] * HASH_SLOTS
 
     def server(self, shard: int) -> str | None:
-        """The server that holds the shard, as far as is known."""
+        """Return the server of the shard, or None if it is unknown."""
         return self._primaries[hash_slot(shard)]
 
     def representative_shards(self) -> dict[str, int]:
-        """For each primary the first shard that it holds, or would, of as many as there can be."""
+        """Return a shard for each primary: the lowest number whose hash slot belongs to the primary.
+
+        The namespace may have fewer shards than this number.
+        """
         shards: dict[str, int] = {}
         wanted = {server for server in self._primaries if server is not None}
         for shard in range(HASH_SLOTS):
@@ -50,11 +54,11 @@ class Topology:
         return shards
 
     def all_nodes(self) -> list[str]:
-        """All servers that may know the map: primaries, replicas, those that the URL names."""
+        """Return all servers that can report the slots: primaries, replicas, and the servers of the URL."""
         return list(self._nodes)
 
     def update_from_cluster_slots(self, slots: Any, reported_by: str) -> None:
-        """Take over the answer to CLUSTER SLOTS of one of the servers."""
+        """Replace the primaries by a server's answer to CLUSTER SLOTS."""
         primaries: list[str | None] = [None] * HASH_SLOTS
         nodes: dict[str, None] = {}
         for first, last, primary, *replicas in slots:
@@ -65,12 +69,12 @@ class Topology:
         self.version += 1
 
     def apply_moved(self, moved_slot: int, server: str) -> None:
-        """A server said that another one has the slot now."""
+        """Update one hash slot after a MOVED redirect."""
         self._primaries[moved_slot] = server
 
 
 def node_name(host: bytes | str | None, port: int, reported_by: str) -> str:
-    """The name of a server; one that does not know its own host is reached by the name of who told of it."""
+    """Return the name of a server. A server reported without a host has the host of ``reported_by``."""
     text = host.decode() if isinstance(host, bytes) else host or ""
     if text in ("", "?"):
         text = reported_by.rpartition(":")[0].strip("[]")

@@ -1,4 +1,4 @@
-"""The URL of a server or cluster: what is understood, how it is shown, how it reaches a child process."""
+"""URLs of Redis and Valkey servers and clusters: validation, the servers that they name, and forms without secrets."""
 
 import hashlib
 import re
@@ -12,13 +12,13 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.redis.topology import SINGLE
 
-# The environment of a process, unlike its arguments, is for its own user to read.
+# Passes the URL to a child process. Unlike arguments, only the same user can read the environment of a process.
 VARIABLE = "TICKWHEEL_URL"
-# How each server of a cluster is reached.
+# The scheme of each server of a cluster.
 _CLUSTERS = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 SCHEMES = ("redis", "rediss", "unix", *_CLUSTERS)
 _PORT = 6379
-# Of the many that redis-py knows those that are about the server. How a connection is used is ours to say.
+# The allowed options: those of redis-py that concern the server. Tickwheel sets the options of the connection itself.
 _OPTIONS = {"db", "username", "password", "client_name"}
 _TLS_OPTIONS = {
     f"ssl_{name}" for name in ("ca_certs", "ca_path", "ca_data", "cert_reqs", "certfile", "keyfile", "password")
@@ -27,20 +27,20 @@ _BYTES = 4_096
 
 
 def validate_redis_url(url: str) -> None:
-    """Raises InvalidArgument for a URL that no connection could be made from, or another than it says."""
+    """Raise InvalidArgument if redis-py would reject the URL, or would connect to another server or database."""
     if not _is_understood(url):
         _check_servers(url)
-        # Without the URL, nor what was wrong with it: either may hold a password, or a piece of one.
+        # Neither the URL nor its invalid part is in the text: both may contain a password, or a part of one.
         raise InvalidArgument(
-            "url has a host, port, database, path or option that is not understood; the special characters of a"
-            " user name or password are written as in '%40' for '@'"
+            "url has an invalid host, port, database, path or option; escape the special characters of a user name or"
+            " password, as '%40' for '@'"
         )
     if _is_cluster(url) and not _names_database_0(url):
         raise InvalidArgument("a cluster has only database 0: leave the path and the option 'db' out of its url")
 
 
 def servers(url: str) -> list[str]:
-    """The ``host:port`` of each server of a cluster that its URL names; for a single server the empty name."""
+    """Return the ``host:port`` of each server that the URL of a cluster names; the empty name for a single server."""
     if not _is_cluster(url):
         return [SINGLE]
     nodes = [node.strip() for node in urlsplit(url).netloc.rpartition("@")[2].split(",")]
@@ -48,20 +48,20 @@ def servers(url: str) -> list[str]:
 
 
 def node_url(url: str, node: str) -> str:
-    """The URL of one server of a cluster, with the user and options of the cluster's; a single server's as it is."""
+    """Return the URL of one server of a cluster, with user and options of ``url``; a single server's URL unchanged."""
     if node == SINGLE:
         return url
     parts = urlsplit(url)
     user, at, _ = parts.netloc.rpartition("@")
     scheme = _CLUSTERS[parts.scheme]
-    # What stands behind the servers goes along as it is, so that nothing that is wrong in it passes for right.
+    # The part after the servers is copied unchanged, so that validation detects errors in it.
     return f"{scheme}://{user}{at}{node}{url.partition('://')[2].removeprefix(parts.netloc)}"
 
 
 def redact(url: str) -> str:
-    """As it may stand in a log: the password, before the host or among the options, is ``***``."""
+    """Return the URL for logs: ``***`` replaces passwords, before the host and among the options."""
     parts = urlsplit(url)
-    # An option's name may be written with escapes, as the library that reads it understands them.
+    # redis-py also accepts escapes in the name of an option.
     options = [option.partition("=") for option in parts.query.split("&")]
     query = "&".join(
         f"{name}=***" if "password" in unquote(name).lower() else f"{name}{equals}{value}"
@@ -74,20 +74,20 @@ def redact(url: str) -> str:
 
 
 def first_node_only(redacted_url: str) -> str:
-    """What `redact` returns, without the servers of a cluster after the first: for a log."""
+    """Return a redacted URL with only the first server of a cluster, for log lines."""
     return re.sub(r"^(rediss?\+cluster://[^,/?]*),[^/?]*", r"\1,…", redacted_url)
 
 
 def default_lock(url: str, namespace: str) -> Path:
-    """The lock file of a server and namespace on this host, where no data directory holds it."""
+    """Return the path of the election lock for a server and namespace, for clients without a data directory."""
     tag = hashlib.sha256(f"{url}\0{namespace}".encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"tickwheel-{tag}.lock"
 
 
 def _check_servers(url: str) -> None:
-    """Raises InvalidArgument where a cluster names a server without host, or a port is none."""
+    """Raise InvalidArgument if the URL of a cluster names a server without a host, or if a port is invalid."""
     if "@" in url:
-        # What looks like a port may be a password that is not escaped.
+        # The part that is parsed as a port may be an unescaped password.
         return
     try:
         named = [urlsplit(node_url(url, server)) for server in servers(url)]
@@ -95,12 +95,12 @@ def _check_servers(url: str) -> None:
     except ValueError:
         return
     if _is_cluster(url) and not all(hosts):
-        raise InvalidArgument("url names no host where one must be: a cluster's is redis+cluster://host:port,host:port")
+        raise InvalidArgument("url lacks a host: the url of a cluster is redis+cluster://host:port,host:port")
     for parts in named:
         try:
             _ = parts.port
         except ValueError as error:
-            raise InvalidArgument("a port in url is none: it is a number up to 65535, as in host:6379") from error
+            raise InvalidArgument("a port in url is not a number up to 65535, as in host:6379") from error
 
 
 def _is_cluster(url: str) -> bool:
@@ -130,13 +130,13 @@ def _is_one_server(url: str) -> bool:
         names = {option.partition("=")[0] for option in parts.query.split("&") if option}
         if not names <= _OPTIONS | (_TLS_OPTIONS if parts.scheme == "rediss" else set()):
             return False
-        # A '#' or '?' that stands unescaped in a password cuts the URL short: then it names another server.
+        # An unescaped '#' or '?' in a password ends the host part early, so that the URL names another server.
         if "#" in url or not all("=" in option for option in parts.query.split("&") if parts.query):
             return False
         if parts.scheme == "unix":
             named = bool(parts.path)
         else:
-            # As redis-py looks it up. A path that is no number would mean another database than the one it names.
+            # The lookup of the host encodes it as IDNA, too. If the path is not a number, redis-py uses database 0.
             (parts.hostname or "localhost").encode("idna")
             named = re.fullmatch(r"/?|/[0-9]{1,5}", parts.path) is not None
         ConnectionPool.from_url(url).make_connection()

@@ -1,7 +1,8 @@
-"""Who waits for which queue, in this process. n messages ready wake n waiters; nobody polls.
+"""The waiting dequeues of this process, by queue. n messages that become ready wake n waiters, without polling.
 
-A waiter that finds nothing for itself (its filter did not match, another was faster) passes the wake on, to each of the
-others at most once. A sweep about once a second, for one waiter of each queue, is the backstop for a lost wake-up.
+A woken waiter may find no message for itself: its filter does not match, or another waiter was faster. The waiter then
+forwards the wake-up, so that each of the other waiters is tried at most once. A sweep wakes one waiter of each queue
+about once a second, in case a wake-up was lost.
 """
 
 import threading
@@ -9,12 +10,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 SWEEP_S = 1.0
-# For a subscription to stand, and before the next try where it was lost, or refused.
+# Seconds to wait for the confirmation of a subscription, and before the next attempt after a lost connection or a
+# refusal.
 CONFIRM_S, RECONNECT_S, REFUSED_S = 5.0, 0.1, 1.0
 
 
 class Waiter:
-    """One dequeuer that sleeps. ``notify`` makes it wake up, from any thread."""
+    """One sleeping dequeue. ``notify`` wakes it, from any thread."""
 
     __slots__ = ("_hops", "_list", "_woken", "notify", "queue")
 
@@ -27,16 +29,16 @@ class Waiter:
 
 
 class WaiterHandle:
-    """The waiter of one call; a thread or a task sleeps until ``notify``."""
+    """The waiter of one call: a thread or a task that sleeps until ``notify``."""
 
     def __init__(self, waiters: "WaitList", queue: str, notify: Callable[[], None], check: Callable[[], None]) -> None:
-        """``check`` raises what the server refused the subscription with."""
+        """``check`` raises the error with which the server refused the subscription."""
         self._waiters = waiters
         self._check = check
         self._waiter = waiters.add(queue, notify)
 
     def wake(self) -> None:
-        """End the sleep, whatever the queue has."""
+        """End the sleep, even if the queue has no message."""
         self._waiter.notify()
 
     def forward(self) -> None:
@@ -51,23 +53,23 @@ class WaiterHandle:
 
 
 class WaitList:
-    """The waiters of a process. Safe to use from many threads; its lock is never held while anything is sent."""
+    """The waiters of a process. Thread-safe. Does not hold its lock while it notifies waiters."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._queues: dict[str, OrderedDict[Waiter, None]] = {}
-        # How often a waiter was woken.
+        # The number of wake-ups of waiters so far.
         self.wakeup_count = 0
 
     def add(self, queue: str, notify: Callable[[], None]) -> Waiter:
-        """Enter a waiter at the end of its queue's line."""
+        """Add a waiter at the end of its queue's line."""
         waiter = Waiter(self, queue, notify)
         with self._lock:
             self._queues.setdefault(queue, OrderedDict())[waiter] = None
         return waiter
 
     def remove(self, waiter: Waiter) -> None:
-        """Take a waiter out; a wake-up that it did not use goes to another."""
+        """Remove a waiter. A wake-up that the waiter did not use goes to another waiter."""
         with self._lock:
             line = self._queues.get(waiter.queue)
             if line is None or waiter not in line:
@@ -80,53 +82,53 @@ class WaitList:
         self._notify(chosen)
 
     def wake(self, queue: str, count: int) -> None:
-        """``count`` messages became ready: wake as many."""
+        """Wake ``count`` waiters, because ``count`` messages became ready."""
         with self._lock:
             line = self._queues.get(queue)
             chosen = self._choose(queue, count, len(line)) if line else []
         self._notify(chosen)
 
     def wake_all(self) -> None:
-        """Wake-ups may have been lost: let everybody look once."""
+        """Wake every waiter once, because wake-ups may have been lost."""
         with self._lock:
             chosen = [w for queue, line in self._queues.items() for w in self._choose(queue, len(line), 0)]
         self._notify(chosen)
 
     def sweep(self) -> None:
-        """Let the next waiter of each queue look, in case a wake-up was lost."""
+        """Wake the next waiter of each queue, in case a wake-up was lost."""
         with self._lock:
             chosen = [waiter for queue in self._queues for waiter in self._choose(queue, 1, 0)]
         self._notify(chosen)
 
     def forward(self, waiter: Waiter) -> None:
-        """The wake-up was not for this waiter: let the next one look, unless all have."""
+        """Pass a wake-up from a waiter that found no message to the next one, unless all have been tried."""
         with self._lock:
             hops, waiter._hops = waiter._hops, 0
             chosen = self._choose(waiter.queue, 1, hops - 1) if hops > 1 else []
         self._notify(chosen)
 
     def consume(self, waiter: Waiter) -> bool:
-        """Whether the waiter was woken since it last asked."""
+        """Return whether the waiter was woken since the last call of this method."""
         with self._lock:
             woken, waiter._woken = waiter._woken, False
             return woken
 
     def count(self) -> int:
-        """How many wait."""
+        """Return the number of waiters."""
         with self._lock:
             return sum(map(len, self._queues.values()))
 
     def has_waiter(self, queue: str) -> bool:
-        """Whether anybody waits for the queue."""
+        """Return whether the queue has a waiter."""
         return queue in self._queues
 
     def queues(self) -> list[str]:
-        """The queues that somebody waits for."""
+        """Return the queues that have waiters."""
         with self._lock:
             return list(self._queues)
 
     def _choose(self, queue: str, count: int, hops: int) -> list[Waiter]:
-        # Round robin: who was chosen goes to the end of the line.
+        # Round robin: a chosen waiter moves to the end of the line.
         line = self._queues[queue]
         chosen: list[Waiter] = []
         for waiter in list(line) if count >= len(line) else _select_unwoken(line, count):

@@ -1,4 +1,7 @@
-"""Hears wake-ups for the tasks of an event loop: one task, started by the first that waits; a connection a server."""
+"""Receives wake-ups for the tasks of an event loop: one task, with one connection to each server.
+
+The first dequeue that waits starts the task.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,16 +17,16 @@ from tickwheel.redis.wait_list import CONFIRM_S, WaiterHandle, WaitList
 
 
 class TaskWaiter(WaiterHandle):
-    """A task that sleeps until its queue has something for it."""
+    """A task that sleeps until its queue has a message for it."""
 
     def __init__(self, waiters: WaitList, queue: str, check: Callable[[], None]) -> None:
         self._event = asyncio.Event()
         super().__init__(waiters, queue, self._event.set, check)
 
     async def wait(self, seconds: float) -> None:
-        """Sleep until woken, or for so many seconds. Raises what the server refused the subscription with."""
+        """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
         try:
-            # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the wake-up.
+            # Not wait_for: before Python 3.12, wait_for loses a cancellation that coincides with the wake-up.
             async with asyncio.timeout(seconds):
                 await self._event.wait()
         except TimeoutError:
@@ -34,13 +37,13 @@ class TaskWaiter(WaiterHandle):
 
 
 class WakeupTask:
-    """Subscribes to the wake channels of the queues that somebody waits for, on every shard."""
+    """Subscribes to the wake channels of the queues that have waiters, on every shard."""
 
     def __init__(self, servers: AsyncConnectionPools, channels: Callable[[str], list[str]]) -> None:
         self._servers = servers
         self._waiters = WaitList()
         self._subscriptions: Subscriptions[asyncio.Event] = Subscriptions(servers.topology, self._waiters, channels)
-        # By server, its connection and what is being read from it.
+        # By server: its connection, and the task that reads from this connection.
         self._connections: dict[str, Any] = {}
         self._reading: dict[str, asyncio.Future[Any]] = {}
         self._interrupted = asyncio.Event()
@@ -49,22 +52,23 @@ class WakeupTask:
 
     @property
     def waiter_count(self) -> int:
-        """How many tasks wait."""
+        """The number of tasks that wait."""
         return self._waiters.count()
 
     def has_waiter(self, queue: str) -> bool:
-        """Whether a task waits for the queue."""
+        """Return whether a task waits for the queue."""
         return self._waiters.has_waiter(queue)
 
     @property
     def wakeup_count(self) -> int:
-        """How often one was woken."""
+        """The number of wake-ups of tasks so far."""
         return self._waiters.wakeup_count
 
     async def subscribe(self, queue: str) -> TaskWaiter:
-        """A waiter for the queue, once its subscription stands; without a server, one that only the sweep wakes.
+        """Return a waiter for the queue, once its subscription is confirmed.
 
-        Raises Forbidden, or another TickwheelError, where the server refuses the subscription.
+        If no server confirms the subscription in time, only the sweep wakes the waiter. Raises Forbidden or another
+        TickwheelError if the server refuses the subscription.
         """
         confirmed = self._subscriptions.confirmation(queue)
         if confirmed is None:
@@ -77,18 +81,20 @@ class WakeupTask:
             async with asyncio.timeout(CONFIRM_S):
                 await confirmed.wait()
         except TimeoutError:
-            self._subscriptions.log_problem(f"no subscription to queue {queue!r} yet: a dequeue waits for the sweep")
+            self._subscriptions.log_problem(
+                f"no subscription to queue {queue!r} yet: until it is confirmed, one waiter polls it each second"
+            )
         self._subscriptions.check()
         return TaskWaiter(self._waiters, queue, self._subscriptions.check)
 
     def wake_all(self) -> None:
-        """Let everybody who waits look once."""
+        """Wake every waiter once."""
         self._waiters.wake_all()
 
     async def stop(self) -> None:
-        """End the task, and wake everybody."""
+        """End the task, and wake every waiter."""
         task, self._task = self._task, None
-        # Beside the cancellation, which redis-py may lose on the way (`AsyncRedisExecutor.run`).
+        # Needed in addition to the cancellation, which redis-py may lose (see `AsyncRedisExecutor.run`).
         self._stopping = True
         self._interrupted.set()
         if task is not None:
@@ -108,7 +114,7 @@ class WakeupTask:
                 await self._close_connection(server)
 
     async def _subscribe_missing(self) -> None:
-        """Subscribe to what is not subscribed to, where it belongs."""
+        """Subscribe to the missing channels at their servers."""
         if self._subscriptions.slots_stale:
             try:
                 await self._servers.refresh_slots()
@@ -119,7 +125,7 @@ class WakeupTask:
             await self._on_server(server, partial(self._subscribe, channels))
 
     async def _on_server(self, server: str, work: Callable[[str], Awaitable[None]]) -> None:
-        """Do something at a server; where its connection is lost, or refused, its channels are to be placed again."""
+        """Run ``work`` for a server. If the connection is lost or refused, its channels count as missing again."""
         try:
             await work(server)
         except CONNECTION_ERRORS as error:
@@ -132,12 +138,15 @@ class WakeupTask:
         if connection is None:
             connection = self._connections[server] = await self._servers.open_subscriber(server)
             self._reading[server] = asyncio.ensure_future(self._listen(server))
-        # One channel a command: channels of several shards lie in several slots.
+        # One command for each channel: a command cannot name channels of several hash slots.
         packed = connection.pack_commands([("SSUBSCRIBE", channel) for channel in channels])
         await connection.send_packed_command(packed)
 
     async def _wait_readable(self) -> list[str]:
-        """The servers that have said something that is no message, after a while at most."""
+        """Wait until a server has sent an error, a subscription has changed, or the sweep is due.
+
+        Return the servers that have sent an error.
+        """
         interrupted = asyncio.ensure_future(self._interrupted.wait())
         try:
             waited = [interrupted, *self._reading.values()]
@@ -149,7 +158,7 @@ class WakeupTask:
         return [server for server, reading in self._reading.items() if reading.done()]
 
     async def _listen(self, server: str) -> Exception:
-        """Hear messages as they come; the first answer that is an error."""
+        """Process messages of a server until the first error, and return the error."""
         connection = self._connections[server]
         while not isinstance(message := cast(Any, await read_answer(connection)), Exception):
             self._subscriptions.on_message(server, message)
@@ -167,7 +176,7 @@ class WakeupTask:
     async def _close_connection(self, server: str) -> None:
         connection, reading = self._connections.pop(server, None), self._reading.pop(server, None)
         if reading is not None and not reading.cancel():
-            # Its error is known, or of no interest.
+            # Retrieve the error, or asyncio logs it as unhandled.
             reading.exception()
         if connection is not None:
             await connection.disconnect(nowait=True)

@@ -1,4 +1,7 @@
-"""Hears wake-ups for the threads of a process: one thread, started by the first that waits; a connection a server."""
+"""Receives wake-ups for the threads of a process: one thread, with one connection to each server.
+
+The first dequeue that waits starts the thread.
+"""
 
 import select
 import socket
@@ -16,21 +19,21 @@ from tickwheel.redis.wait_list import CONFIRM_S, SWEEP_S, WaiterHandle, WaitList
 
 
 class ThreadWaiter(WaiterHandle):
-    """A thread that sleeps until its queue has something for it."""
+    """A thread that sleeps until its queue has a message for it."""
 
     def __init__(self, waiters: WaitList, queue: str, check: Callable[[], None]) -> None:
         self._event = threading.Event()
         super().__init__(waiters, queue, self._event.set, check)
 
     def wait(self, seconds: float) -> None:
-        """Sleep until woken, or for so many seconds. Raises what the server refused the subscription with."""
+        """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
         self._event.wait(seconds)
         self._event.clear()
         self._consume()
 
 
 class WakeupThread:
-    """Subscribes to the wake channels of the queues that somebody waits for, on every shard."""
+    """Subscribes to the wake channels of the queues that have waiters, on every shard."""
 
     def __init__(self, servers: ConnectionPools, channels: Callable[[str], list[str]]) -> None:
         self._servers = servers
@@ -38,19 +41,20 @@ class WakeupThread:
         self._lock = threading.Lock()
         self._subscriptions: Subscriptions[threading.Event] = Subscriptions(servers.topology, self._waiters, channels)
         self._connections: dict[str, Any] = {}
-        # One end wakes the thread at the other.
+        # A byte sent to the first socket interrupts the wait of the thread on the second.
         self._interrupt_sockets: tuple[socket.socket, socket.socket] | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
 
     def subscribe(self, queue: str) -> ThreadWaiter:
-        """A waiter for the queue, once its subscription stands; without a server, one that only the sweep wakes.
+        """Return a waiter for the queue, once its subscription is confirmed.
 
-        Raises Forbidden, or another TickwheelError, where the server refuses the subscription.
+        If no server confirms the subscription in time, only the sweep wakes the waiter. Raises Forbidden or another
+        TickwheelError if the server refuses the subscription.
         """
         with self._lock:
             if self._stopped.is_set():
-                # The client is closed, and says so to the next call.
+                # The client is closed. Its next call raises the error.
                 return ThreadWaiter(self._waiters, queue, self._subscriptions.check)
             confirmed = self._subscriptions.confirmation(queue)
             if confirmed is None:
@@ -67,7 +71,7 @@ class WakeupThread:
         return ThreadWaiter(self._waiters, queue, self._subscriptions.check)
 
     def stop(self) -> None:
-        """End the thread, and wake everybody."""
+        """End the thread, and wake every waiter."""
         with self._lock:
             self._stopped.set()
             thread, self._thread = self._thread, None
@@ -98,7 +102,7 @@ class WakeupThread:
             self._interrupt_sockets[0].send(b".")
 
     def _subscribe_missing(self) -> None:
-        """Subscribe to what is not subscribed to, where it belongs."""
+        """Subscribe to the missing channels at their servers."""
         if self._subscriptions.slots_stale:
             try:
                 self._servers.refresh_slots()
@@ -111,7 +115,7 @@ class WakeupThread:
             self._on_server(server, partial(self._subscribe, channels))
 
     def _on_server(self, server: str, work: Callable[[str], None]) -> None:
-        """Do something at a server; where its connection is lost, or refused, its channels are to be placed again."""
+        """Run ``work`` for a server. If the connection is lost or refused, its channels count as missing again."""
         try:
             work(server)
         except CONNECTION_ERRORS as error:
@@ -125,11 +129,11 @@ class WakeupThread:
         connection = self._connections.get(server)
         if connection is None:
             connection = self._connections[server] = self._servers.open_subscriber(server)
-        # One channel a command: channels of several shards lie in several slots.
+        # One command for each channel: a command cannot name channels of several hash slots.
         connection.send_packed_command(connection.pack_commands([("SSUBSCRIBE", channel) for channel in channels]))
 
     def _wait_readable(self) -> list[str]:
-        """The servers that have said something, after a while at most."""
+        """Wait until a server has sent data, or for a quarter of the sweep interval. Return the servers with data."""
         assert self._interrupt_sockets is not None
         listened: list[Any] = [
             self._interrupt_sockets[1],
@@ -145,7 +149,7 @@ class WakeupThread:
 
     def _read_messages(self, server: str) -> None:
         connection = self._connections[server]
-        # Whatever has come: `poll` does not see what the connection has read already.
+        # Read all messages: `poll` does not report data that is already in the connection's buffer.
         while connection.can_read(timeout=0):
             message = read_answer(connection)
             if isinstance(message, AskError):
