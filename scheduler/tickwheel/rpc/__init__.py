@@ -1,1 +1,12 @@
-"""What the gRPC client and the service share: conversion to protobuf, status, the table of methods."""
+"""The protocol of the gRPC service, shared by client and service.
+
+Both sides convert values and errors with the same functions, so that a client of the service gets the same values and
+exceptions as a client of Redis. The protobuf messages are generated from `proto/`. This package opens no connection:
+channels are in `tickwheel.client.grpc`, servers in `tickwheel.service`.
+
+    message_conversion.py  messages, leases, results and states, to and from protobuf
+    queue_conversion.py    queue settings and statistics, to and from protobuf
+    status.py              exceptions, to and from the status of a call
+    methods.py             METHODS: every RPC by its name, with path and message classes
+    url.py                 GrpcUrl: a parsed grpc:// or grpcs:// URL
+"""

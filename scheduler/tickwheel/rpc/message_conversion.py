@@ -1,4 +1,4 @@
-"""Values of the product as the messages of the service, and back; both sides use it. Times are ms there."""
+"""Conversion of messages, leases and results to and from protobuf. Protobuf times and durations are in ms."""
 
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -22,17 +22,17 @@ _LABELS: Final = {number: label for label, number in _STATES.items()}
 
 
 def state_to_proto(label: str | None) -> Any:
-    """The number of a state; unspecified for None and for what is no state."""
+    """Return the protobuf value of a state; unspecified for None and for an unknown name."""
     return _STATES.get(label or "", messages.STATE_UNSPECIFIED)
 
 
 def state_from_proto(number: int) -> str:
-    """The name of a state; empty for what is none."""
+    """Return the name of a state; empty for an unknown value."""
     return _LABELS.get(number, "")
 
 
 def new_message_to_proto(new: NewMessage) -> messages.NewMessage:
-    """A message to enqueue, checked as far as can be without its queue. Raises InvalidArgument."""
+    """Convert a message to enqueue, and check all that does not depend on its queue. Raises InvalidArgument."""
     if new.id is None:
         id_ = new_message_id()
     else:
@@ -50,7 +50,7 @@ def new_message_to_proto(new: NewMessage) -> messages.NewMessage:
 
 
 def set_times(proto: Any, delay: timedelta | None, due: datetime | None, deadline: datetime | timedelta | None) -> None:
-    """Fill `when` and `urgency`."""
+    """Set the fields of `when` and `urgency`. Raises InvalidArgument."""
     if delay is not None and due is not None:
         raise InvalidArgument("give a delay or a due time, not both")
     if delay is not None:
@@ -66,7 +66,7 @@ def set_times(proto: Any, delay: timedelta | None, due: datetime | None, deadlin
 
 
 def new_message_from_proto(proto: messages.NewMessage) -> NewMessage:
-    """A message to enqueue."""
+    """Convert a message to enqueue. Generates an id if it has none."""
     delay, due, deadline = times_from_proto(proto)
     lease: Any = WireDuration(proto.lease_ms) if proto.HasField("lease_ms") else None
     return NewMessage(
@@ -82,13 +82,13 @@ def new_message_from_proto(proto: messages.NewMessage) -> NewMessage:
 
 
 def duration_from_proto(proto: Any, name: str) -> Any:
-    """A field of milliseconds, for who expects a timedelta; None where it is not set."""
+    """Return a field in ms, for functions that expect a timedelta; None if the field is not set."""
     field = proto.DESCRIPTOR.fields_by_name[name]
     return WireDuration(getattr(proto, name)) if not field.has_presence or proto.HasField(name) else None
 
 
 def times_from_proto(proto: Any) -> tuple[Any, Any, Any]:
-    """Delay, due and deadline of `when` and `urgency`, for who expects timedeltas and datetimes."""
+    """Return delay, due and deadline of `when` and `urgency`, for functions that expect timedeltas and datetimes."""
     when, urgency = proto.WhichOneof("when"), proto.WhichOneof("urgency")
     return (
         WireDuration(proto.delay_ms) if when == "delay_ms" else None,
@@ -102,7 +102,7 @@ def times_from_proto(proto: Any) -> tuple[Any, Any, Any]:
 
 
 def lease_to_proto(message: LeasedMessage) -> messages.Lease:
-    """What names a delivery."""
+    """Convert the lease of a message, which identifies a delivery."""
     return messages.Lease(
         id=message.id,
         exclusive_value=message.exclusive_value,
@@ -113,7 +113,7 @@ def lease_to_proto(message: LeasedMessage) -> messages.Lease:
 
 
 def delivery_to_proto(message: LeasedMessage) -> messages.Delivery:
-    """A message that was dequeued."""
+    """Convert a dequeued message."""
     return messages.Delivery(
         lease=lease_to_proto(message),
         payload=message.payload,
@@ -127,7 +127,7 @@ def delivery_to_proto(message: LeasedMessage) -> messages.Delivery:
 
 
 def delivery_from_proto(kind: type[M], queue: str, delivery: messages.Delivery) -> M:
-    """A message that was dequeued."""
+    """Convert a dequeued message to an object of class ``kind``."""
     message = lease_from_proto(kind, queue, delivery.lease)
     message.payload = delivery.payload
     message.version = delivery.version
@@ -140,23 +140,23 @@ def delivery_from_proto(kind: type[M], queue: str, delivery: messages.Delivery) 
 
 
 def lease_from_proto(kind: type[M], queue: str, lease: messages.Lease) -> M:
-    """A message of which no more is known than its lease."""
+    """Convert a lease to a message with no other fields."""
     value = lease.exclusive_value if lease.HasField("exclusive_value") else None
     return kind.by_lease(queue, lease.queue_number, lease.id, value, lease.token, lease.attempt)
 
 
 def result_to_proto(result: EnqueueResult) -> messages.EnqueueResult:
-    """What became of a message that was enqueued."""
+    """Convert the result of an enqueue."""
     return messages.EnqueueResult(id=result.id, state=state_to_proto(result.state), created=result.created)
 
 
 def result_from_proto(proto: messages.EnqueueResult) -> EnqueueResult:
-    """What became of a message that was enqueued."""
+    """Convert the result of an enqueue."""
     return EnqueueResult(proto.id, state_from_proto(proto.state), proto.created)
 
 
 def change_to_proto(change: Change) -> messages.Change:
-    """What a call by id did."""
+    """Convert the result of a cancel, reschedule or redrive."""
     return messages.Change(
         id=change.id,
         state=state_to_proto(change.state),
@@ -167,14 +167,14 @@ def change_to_proto(change: Change) -> messages.Change:
 
 
 def change_from_proto(proto: messages.Change) -> Change:
-    """What a call by id did."""
+    """Convert the result of a cancel, reschedule or redrive."""
     return Change(
         proto.id, state_from_proto(proto.state), proto.version, validation.from_ms(proto.at_ms), proto.changed
     )
 
 
 def message_to_proto(view: MessageView) -> messages.Message:
-    """A message as it stands."""
+    """Convert a view of a stored message."""
     return messages.Message(
         id=view.id,
         queue=view.queue,
@@ -194,7 +194,7 @@ def message_to_proto(view: MessageView) -> messages.Message:
 
 
 def message_from_proto(proto: messages.Message) -> MessageView:
-    """A message as it stands."""
+    """Convert a view of a stored message."""
     return MessageView(
         id=proto.id,
         queue=proto.queue,
@@ -214,7 +214,7 @@ def message_from_proto(proto: messages.Message) -> MessageView:
 
 
 def explanation_to_proto(explanation: Explanation) -> calls.ExplainResponse:
-    """Why a message is not running."""
+    """Convert an explanation of why a message is not running."""
     return calls.ExplainResponse(
         id=explanation.id,
         state=state_to_proto(explanation.state),
@@ -229,7 +229,7 @@ def explanation_to_proto(explanation: Explanation) -> calls.ExplainResponse:
 
 
 def explanation_from_proto(proto: calls.ExplainResponse) -> Explanation:
-    """Why a message is not running."""
+    """Convert an explanation of why a message is not running."""
     until = optional_field(proto, "until_ms")
     return Explanation(
         proto.id,
@@ -242,7 +242,7 @@ def explanation_from_proto(proto: calls.ExplainResponse) -> Explanation:
 
 
 def to_ms(moment: datetime) -> int:
-    """A moment in ms since 1970."""
+    """Return a moment in ms since 1970."""
     return validation.timestamp_ms("time", moment, round_up=False)
 
 

@@ -1,4 +1,4 @@
-"""The calls of the service by name, from the descriptors that proto/ is compiled to."""
+"""The RPCs of the service by name, read from the compiled descriptors of proto/."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,7 +16,7 @@ SERVICES: Final[tuple[ServiceDescriptor, ...]] = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One call: its path, the classes of its messages, and which of the two sides sends many."""
+    """One RPC: its path, the classes of its messages, and which sides stream."""
 
     name: str
     path: str

@@ -1,4 +1,4 @@
-"""Queues and their figures as the messages of the service, and back; both sides use it. Times are ms there."""
+"""Conversion of queue settings and statistics to and from protobuf. Protobuf times and durations are in ms."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,26 +10,26 @@ from tickwheel.model.validation import WireDuration
 from tickwheel.rpc.message_conversion import optional_field
 from tickwheel.v1 import queue_service_pb2 as admin
 
-# Settings whose names in the service say their unit.
+# Settings whose protobuf names include the unit.
 _FIELDS: Final = {
     name: f"{name}_ms" for name in ("lease", "backoff", "backoff_max", "retention", "errored_retention")
 } | {"payload_limit": "payload_limit_bytes"}
 
 
 def lateness_from_proto(proto: admin.GetCountsResponse) -> Lateness:
-    """How late messages became deliverable."""
+    """Convert the lateness of a queue."""
     return Lateness(
         dict(sorted(proto.promoted_late_ms.items())), dict(sorted(proto.missed_by_ms.items())), proto.deadlines
     )
 
 
 def forecast_from_proto(proto: admin.GetForecastResponse) -> list[ForecastMinute]:
-    """What falls due."""
+    """Convert a forecast."""
     return [ForecastMinute(validation.from_ms(minute.start_ms), minute.due) for minute in proto.minutes]
 
 
 def settings_to_proto(config: QueueConfig) -> admin.QueueSettings:
-    """A queue's settings."""
+    """Convert the settings of a queue."""
     return admin.QueueSettings(
         exclusive_key=config.exclusive_key,
         indexed=None if config.indexed is None else admin.QueueSettings.Keys(keys=config.indexed),
@@ -46,7 +46,7 @@ def settings_to_proto(config: QueueConfig) -> admin.QueueSettings:
 
 
 def queue_to_proto(name: str, config: QueueConfig) -> admin.Queue:
-    """A queue as it is."""
+    """Convert the configuration of a queue."""
     return admin.Queue(
         name=name,
         settings=settings_to_proto(config),
@@ -58,7 +58,7 @@ def queue_to_proto(name: str, config: QueueConfig) -> admin.Queue:
 
 
 def queue_from_proto(proto: admin.Queue) -> QueueConfig:
-    """A queue as it is."""
+    """Convert the configuration of a queue."""
     settings = proto.settings
     return QueueConfig(
         exclusive_key=optional_field(settings, "exclusive_key"),
@@ -80,7 +80,7 @@ def queue_from_proto(proto: admin.Queue) -> QueueConfig:
 
 
 def partial_settings_to_proto(values: Mapping[str, Any]) -> admin.QueueSettings:
-    """Settings as `create_queue` takes them: those that are named. Raises InvalidArgument."""
+    """Convert arguments of `create_queue`; arguments that are None stay unset. Raises InvalidArgument."""
     checked = settings_to_proto(parse(values))
     proto = admin.QueueSettings()
     for name, value in values.items():
@@ -95,7 +95,7 @@ def partial_settings_to_proto(values: Mapping[str, Any]) -> admin.QueueSettings:
 
 
 def settings_from_proto(proto: admin.QueueSettings) -> dict[str, Any]:
-    """Settings as `create_queue` takes them: those that are set."""
+    """Convert the settings that are set to arguments of `create_queue`."""
     settings: dict[str, Any] = {}
     for name in SETTINGS:
         field = _FIELDS.get(name, name)

@@ -1,6 +1,7 @@
-"""Errors as the status of a call, and back: the code for everybody, google.rpc.ErrorInfo for who wants to know which.
+"""Conversion of exceptions to and from the status of a call.
 
-https://google.aip.dev/193
+Any gRPC client can read the code. `google.rpc.ErrorInfo` names the exact exception, as https://google.aip.dev/193
+recommends.
 """
 
 import re
@@ -18,10 +19,10 @@ from tickwheel.rpc import message_conversion
 from tickwheel.v1.message_pb2 import Refusal
 
 DOMAIN: Final = "tickwheel"
-# Where a status stands in the trailing metadata of a call.
+# The key of the status in the trailing metadata of a call.
 DETAILS: Final = "grpc-status-details-bin"
 _Code = grpc.StatusCode
-# The first that an error is one of.
+# The first class of which an exception is an instance decides its code.
 _CODES: Final[tuple[tuple[type[TickwheelError], grpc.StatusCode], ...]] = (
     (errors.InvalidArgument, _Code.INVALID_ARGUMENT),
     (errors.NamespaceNotFound, _Code.NOT_FOUND),
@@ -42,7 +43,7 @@ _CODES: Final[tuple[tuple[type[TickwheelError], grpc.StatusCode], ...]] = (
     (errors.Unavailable, _Code.UNAVAILABLE),
     (TickwheelError, _Code.INTERNAL),
 )
-# The attributes that errors have beside their text, as ErrorInfo's metadata has them.
+# The attributes of exceptions, and functions that parse them from the metadata of ErrorInfo.
 _READ: Final[Mapping[str, Any]] = {
     "state": str,
     "size": int,
@@ -53,7 +54,7 @@ _READ: Final[Mapping[str, Any]] = {
 
 
 def reason(kind: type[TickwheelError]) -> str:
-    """The name of an error as ErrorInfo has it: ID_CONFLICT for IdConflict."""
+    """Return the reason in ErrorInfo for an exception: ID_CONFLICT for IdConflict."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).upper()
 
 
@@ -65,7 +66,7 @@ _KINDS: Final = {
 
 
 def error_to_status(error: TickwheelError) -> Status:
-    """The status that a call ends with for this error."""
+    """Return the status of a call that fails with this exception."""
     code = next(code for kind, code in _CODES if isinstance(error, kind))
     info = ErrorInfo(reason=reason(type(error)), domain=DOMAIN)
     for name in _READ:
@@ -87,13 +88,13 @@ def _pack(detail: Any) -> AnyMessage:
 
 
 def error_to_proto(error: TickwheelError) -> Refusal:
-    """Why one message of a call was refused."""
+    """Convert the exception for one refused message of a call."""
     state = message_conversion.state_to_proto(getattr(error, "state", None))
     return Refusal(reason=reason(type(error)), text=str(error), state=state)
 
 
 def error_from_proto(proto: Refusal) -> TickwheelError:
-    """The error that a refusal stands for."""
+    """Return the exception for one refused message of a call."""
     kind = _KINDS.get(proto.reason, TickwheelError)
     if kind is errors.InvalidTransition:
         return errors.InvalidTransition(proto.text, message_conversion.state_from_proto(proto.state))
@@ -101,7 +102,10 @@ def error_from_proto(proto: Refusal) -> TickwheelError:
 
 
 def error_from_status(call: Any) -> TickwheelError | None:
-    """The error that a call's status stands for; None where it is none of this product's: the way there is broken."""
+    """Return the exception for the status of a call, or None if the status does not come from Tickwheel.
+
+    A status from elsewhere means that the connection is broken, or that a proxy or another service answered.
+    """
     for key, value in call.trailing_metadata() or ():
         if key == DETAILS:
             return _error_from_details(Status.FromString(value))

@@ -1,4 +1,4 @@
-"""The URL of a server of this product: where it listens, how it is known to be the one, and who calls.
+"""The URL of a gRPC service: its address, the caller's token, and the files for TLS.
 
 grpc://host:port, grpc://:TOKEN@host:port, and with TLS grpcs://[:TOKEN@]host:port?tls_ca=FILE&tls_cert=FILE&tls_key=FILE
 """
@@ -13,15 +13,17 @@ from tickwheel.errors import InvalidArgument
 SCHEMES: Final = ("grpc", "grpcs")
 _FILES: Final = ("tls_ca", "tls_cert", "tls_key")
 _USAGE: Final = (
-    "the url of a server of this product is grpc://host:port or, with TLS, grpcs://host:port?tls_ca=FILE; a token"
-    " stands before the host, as grpc://:TOKEN@host:port"
+    "the url of a gRPC service is grpc://host:port or, with TLS, grpcs://host:port?tls_ca=FILE; a token precedes the"
+    " host, as in grpc://:TOKEN@host:port"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class GrpcUrl:
-    """What it says. ``tls_ca`` are the authorities that the server's certificate is checked by (by default those of
-    the system), ``tls_cert`` and ``tls_key`` this client's own certificate, where the server asks for one.
+    """A parsed URL.
+
+    ``tls_ca`` is the file of the certificate authorities that verify the server's certificate (default: those of the
+    system). ``tls_cert`` and ``tls_key`` are this client's own certificate, if the server requires one.
     """
 
     target: str
@@ -33,7 +35,7 @@ class GrpcUrl:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Raises InvalidArgument, without the URL, which may hold a token."""
+        """Parse a URL. Raises InvalidArgument; the text does not contain the URL, because it may hold a token."""
         try:
             parts = urlsplit(url)
             target = parts.netloc.rpartition("@")[2]
@@ -47,18 +49,23 @@ class GrpcUrl:
         for name in options:
             if name not in _FILES or not encrypted:
                 raise InvalidArgument(
-                    f"{_USAGE}; the options of grpcs:// are {', '.join(_FILES)}, and grpc:// has none"
+                    f"{_USAGE}; grpcs:// has the options {', '.join(_FILES)}, and grpc:// has no options"
                 )
         files = {name: Path(value) for name, value in options.items()}
         if ("tls_cert" in files) != ("tls_key" in files):
-            raise InvalidArgument("a client's certificate has two parts: give both tls_cert and tls_key, or neither")
+            raise InvalidArgument("a client certificate has two parts: give both tls_cert and tls_key, or neither")
         token = unquote(parts.password or "")
         if not (token.isascii() and token.isprintable() and " " not in token):
-            raise InvalidArgument("the token in the url has characters that no token has")
+            raise InvalidArgument(
+                "the token in the url is invalid: a token has only printable ASCII characters, and no spaces"
+            )
         return cls(target, encrypted, token, **files)
 
     def read(self, name: str) -> bytes | None:
-        """The file of an option; None where it is not given. Raises InvalidArgument where it cannot be read."""
+        """Return the content of an option's file, or None if the option is not set.
+
+        Raises InvalidArgument if the file cannot be read.
+        """
         path: Path | None = getattr(self, name)
         if path is None:
             return None
@@ -69,5 +76,5 @@ class GrpcUrl:
 
 
 def is_grpc_url(url: str) -> bool:
-    """Whether it is the URL of a server of this product."""
+    """Return whether the URL names a gRPC service."""
     return url.partition("://")[0] in SCHEMES

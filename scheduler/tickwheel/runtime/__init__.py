@@ -1,1 +1,18 @@
-"""What any process of the product needs, and nothing of the product."""
+"""Processes, threads, logs and clocks: code that any process of Tickwheel needs and that knows nothing of queues.
+
+Modules here import nothing of Tickwheel but `errors`, so every other package may import them.
+
+    child_process.py  ChildProcess: a child that is restarted if it dies, and ends with this program
+    process_guard.py  ProcessGuard: rejects calls on a closed or forked client
+    event_loop.py     threads, cancellation and ownership in asyncio
+    signals.py        handles signals in a thread
+    wake_pipe.py      WakePipe: wakes a thread that polls sockets
+    backoff.py        exponential back-off with jitter
+    time.py           the monotonic clock and the wall clock, in ms
+    gc_freeze.py      keeps the garbage collector off modules and classes
+    log_format.py     log lines on stderr, as text or JSON
+    log_fields.py     machine-readable fields of log lines
+    log_throttle.py   LogThrottle: limits repeated log lines
+    text_file.py      reads UTF-8 files that users write
+    chunks.py         cuts lists into chunks
+"""

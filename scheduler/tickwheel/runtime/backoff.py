@@ -1,4 +1,4 @@
-"""How long to wait after each of several failures in a row: exponential back-off with jitter.
+"""The waits after several failures in a row: exponential back-off with jitter.
 
 Full and equal jitter are those of "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015).
 """
@@ -9,12 +9,15 @@ from typing import Final, TypeVar
 
 N = TypeVar("N", int, float)
 
-# Beyond this many doublings a back-off does not grow.
+# The maximum number of doublings.
 _DOUBLINGS_MAX: Final = 40
 
 
 def exponential(first: N, longest: N, failures: int) -> N:
-    """Return the bound after ``failures`` in a row: ``first`` after one failure, doubled by each of the next."""
+    """Return the upper bound of the wait after ``failures`` in a row.
+
+    The bound is ``first`` after one failure, and doubles with each further failure up to ``longest``.
+    """
     return min(longest, first * (1 << min(max(failures - 1, 0), _DOUBLINGS_MAX)))
 
 
@@ -24,7 +27,7 @@ def full_jitter(bound: float, draw: Callable[[], float] = random.random) -> floa
 
 
 class Backoff:
-    """Waits in seconds with equal jitter: each is a random time from half of the bound to the bound."""
+    """Waits in seconds with equal jitter: each wait is random, between half of the bound and the bound."""
 
     def __init__(self, first: float = 0.05, longest: float = 2.0) -> None:
         self.first = first

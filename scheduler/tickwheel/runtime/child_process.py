@@ -1,4 +1,4 @@
-"""A child process that does one duty for this program: started again if it dies, gone when this program is."""
+"""A child process that works for this program. It is restarted if it dies, and ends when this program ends."""
 
 import logging
 import os
@@ -12,14 +12,14 @@ from tickwheel.runtime.backoff import Backoff
 _log = logging.getLogger("tickwheel")
 
 _STOP_S = 10.0
-# The bounds of the waits before a child that died is started again.
+# The first and the longest wait, in seconds, before a dead child is restarted.
 RESTART_BACKOFF_S = (0.1, 10.0)
 
 
 class ChildProcess:
-    """Runs ``command`` until `stop`, with ``environment`` beside this program's own.
+    """Runs ``command`` until `stop`, with ``environment`` in addition to this program's environment.
 
-    It must end when its standard input does: that is how it hears of our end.
+    The child must end when its standard input ends: this program's end closes the other end of the pipe.
     """
 
     def __init__(
@@ -29,14 +29,14 @@ class ChildProcess:
         label: str = "the event process",
         stop_s: float = _STOP_S,
     ) -> None:
-        """``what`` is what the log calls it; ``stop_s`` is how long it may take to end before it is killed."""
+        """``label`` names the child in the log. `stop` kills a child that has not ended after ``stop_s`` seconds."""
         self._label = label
         self._stop_s = stop_s
         self._command = list(command)
         self._environment = os.environ | dict(environment or {})
         self._pid = os.getpid()
         self._stopping = threading.Event()
-        # Our end of the pipe that is its standard input.
+        # This program's end of the pipe that is the child's standard input.
         self._write_end: int | None = None
         self._process = self._start()
         _children.add(self)
@@ -48,7 +48,7 @@ class ChildProcess:
         return self._process.pid
 
     def stop(self) -> None:
-        """End the child, and wait until it has ended. Does nothing in a process that was forked from its parent."""
+        """Stop the child and wait until it has ended. Does nothing in a process forked from this program."""
         if os.getpid() != self._pid:
             return
         self._stopping.set()
@@ -80,7 +80,7 @@ class ChildProcess:
             pause = backoff.next()
             fields = {"event": "child ended", "what": self._label, "code": code, "again_s": pause}
             _log.error(
-                "%s ended with code %d; starting it again in %.1f s",
+                "%s ended with code %d; restarting it in %.1f s",
                 *(self._label, code, pause),
                 extra={"fields": fields},
             )
@@ -89,13 +89,13 @@ class ChildProcess:
             self._close_input()
             self._process = self._start()
             if self._stopping.is_set():
-                # Stopped in between: the one that `stop` waited for was the one before.
+                # `stop` was called during the restart, and has waited for the previous process only.
                 self._close_input()
                 self._process.wait()
                 return
 
 
-# A process that is forked from this one must not hold our end of the pipes: a child would outlive us with it.
+# A forked process must close its copies of the pipes' ends. Otherwise the children would outlive this program.
 _children: WeakSet[ChildProcess] = WeakSet()
 
 

@@ -1,4 +1,4 @@
-"""Lists in chunks of a bounded size, as `itertools.batched` of Python 3.12 cuts them."""
+"""Lists in chunks of a bounded size, as with `itertools.batched` of Python 3.12."""
 
 from collections.abc import Iterator
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Threads, cancellation and the owner of an event loop: what asyncio leaves to the code that holds resources in one."""
+"""Threads, cancellation and ownership in asyncio, for code that holds resources in an event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,16 +13,17 @@ _CLOSE = "close it in its own, or end that loop first"
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
-    """What ``work`` returns or raises in a thread. It runs to its end, even where the task is cancelled meanwhile.
+    """Run ``work`` in a thread and return its result.
 
-    The cancellation follows then. So whoever hears of it can undo what was done, and nothing is done afterwards.
+    If the task is cancelled, the cancellation is raised after ``work`` has ended. The caller can then undo the work
+    safely, because no thread continues.
     """
-    # Not to_thread in a task: the end of `asyncio.run` cancels every task, and the thread would go on alone.
+    # Not asyncio.to_thread: at the end of `asyncio.run`, which cancels every task, the thread would run on alone.
     return await finish_despite_cancel(asyncio.get_running_loop().run_in_executor(None, work))
 
 
 async def finish_despite_cancel(future: asyncio.Future[T]) -> T:
-    """What it returns or raises. A cancellation of the task that waits follows once it is done."""
+    """Wait for the future and return its result. A cancellation of the waiting task is raised after the future ends."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:
@@ -35,7 +36,7 @@ async def finish_despite_cancel(future: asyncio.Future[T]) -> T:
 
 
 def wrong_loop_error(display_url: str, *, closing: bool = False) -> TickwheelError:
-    """The error of a client that is used, opened or closed in another event loop than its own."""
+    """Return the error for a client that is used, opened or closed in another event loop than its own."""
     return TickwheelError(
         f"the client of {display_url} belongs to the event loop that opened it, and this is another:"
         f" {_CLOSE if closing else _OPEN}"

@@ -1,9 +1,12 @@
-"""Keeps Python's garbage collector off what a long-lived process has loaded."""
+"""Keeps Python's garbage collector off the modules and classes of a long-lived process."""
 
 import gc
 
 
 def freeze_gc() -> None:
-    """To be called once all is loaded: modules and classes stay to the end, and to walk them takes 20 to 40 ms."""
+    """Exclude all existing objects from garbage collection. Call this once, after the process has loaded its modules.
+
+    Modules and classes live until the end of the process, and a collection that walks them takes 20 to 40 ms.
+    """
     gc.collect()
     gc.freeze()

@@ -1,10 +1,10 @@
-"""What a worker's log lines say for programs to read, beside their text: with `--json` they are members of the line."""
+"""The machine-readable fields of log lines. With `--json`, they are members of the line's JSON document."""
 
 from typing import Any, Protocol
 
 
 class MessageRef(Protocol):
-    """A message, or what a supervisor knows of one."""
+    """A message, or a record of one with its queue and id."""
 
     @property
     def queue(self) -> str: ...
@@ -14,6 +14,6 @@ class MessageRef(Protocol):
 
 
 def log_fields(event: str, message: MessageRef | None = None, **more: Any) -> dict[str, Any]:
-    """For the ``extra`` of a line: what has happened, to which message, and more of it."""
+    """Return the ``extra`` of a log line: the event, the message that it concerns, and further fields."""
     message_fields = {} if message is None else {"queue": message.queue, "id": message.id}
     return {"fields": {"event": event, **message_fields, **more}}

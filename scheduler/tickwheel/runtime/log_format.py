@@ -1,4 +1,4 @@
-"""The log of the commands that run until they are stopped: lines on stderr, or JSON documents."""
+"""The log format of long-running commands: text lines or JSON documents, on stderr."""
 
 import json as json_documents
 import logging
@@ -9,14 +9,14 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def log_to_stderr(*, json: bool, verbose: bool) -> None:
-    """Begin to log."""
+    """Configure logging: INFO and above, or DEBUG and above if ``verbose``."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if json else logging.Formatter(_FORMAT))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
 
 
 class JsonLines(logging.Formatter):
-    """A log line as one JSON document."""
+    """Formats a log line as one JSON document."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
@@ -25,7 +25,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "text": record.getMessage(),
         }
-        # What a line says for programs to read, beside its text.
+        # See `log_fields`.
         fields |= getattr(record, "fields", {})
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)

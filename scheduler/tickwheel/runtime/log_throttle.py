@@ -1,4 +1,4 @@
-"""Which of many like lines of the log are told: 64 shards of a server that is away would say the same each second."""
+"""Limits repeated log lines: 64 shards of an unreachable server would each log the same line every second."""
 
 import logging
 import re
@@ -6,16 +6,17 @@ from time import monotonic
 from typing import Final
 
 PAUSE_S: Final = 30.0
-# So many texts are known; then all are forgotten.
+# The maximum number of texts kept. Beyond it, all texts are dropped.
 _TEXTS_MAX: Final = 1_000
-# In what one and the same trouble differs from call to call and from shard to shard.
+# The parts in which reports of the same problem differ from call to call and from shard to shard.
 _VARIABLE_PARTS: Final = re.compile(r"\b(?:\d[\d.]* (?:s|attempts)|(?:attempt|shard) \d+)\b")
 
 
 class LogThrottle:
-    """Lets the same text, but for attempts, seconds and shards that it counts, be told once in a while. Any threads.
+    """Lets the same text through once every ``PAUSE_S`` seconds. Thread-safe.
 
-    ``has_told`` is set when something is told; whoever tells that all is well again takes it back.
+    Texts are the same if they differ only in numbers of attempts, durations and shard numbers. ``has_logged`` is True
+    from the first text let through, until the caller logs the recovery and resets the attribute.
     """
 
     def __init__(self) -> None:
@@ -23,7 +24,7 @@ class LogThrottle:
         self._logged_at: dict[str, float] = {}
 
     def should_log(self, text: str) -> bool:
-        """Whether the text was not told for ``PAUSE_S`` seconds. It counts as told then."""
+        """Return whether the text was not let through for ``PAUSE_S`` seconds. If True, the text counts as logged."""
         now, text = monotonic(), _VARIABLE_PARTS.sub("", text)
         if now - self._logged_at.get(text, -PAUSE_S) < PAUSE_S:
             return False
@@ -34,5 +35,5 @@ class LogThrottle:
         return True
 
     def level(self, text: str) -> int:
-        """WARNING where it is due, else DEBUG: what is between is for whoever debugs."""
+        """Return WARNING if the text should be logged, else DEBUG, so that repeats are visible only when debugging."""
         return logging.WARNING if self.should_log(text) else logging.DEBUG

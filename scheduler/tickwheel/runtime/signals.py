@@ -1,7 +1,7 @@
-"""Signals that are answered in a thread of their own.
+"""Signals that a separate thread handles.
 
-A handler runs between two steps of the main thread, whatever that holds: one that takes a lock, as setting an Event
-does, waits for ever where the main thread was about to let go of it.
+Python runs a signal handler in the main thread, between two bytecode instructions. A handler that takes a lock, as
+`Event.set` does, blocks indefinitely if the interrupted main thread holds this lock.
 """
 
 import signal
@@ -11,8 +11,8 @@ from queue import SimpleQueue
 
 
 def handle_in_thread(numbers: tuple[signal.Signals, ...], action: Callable[[], object]) -> None:
-    """Have ``action`` called for each of these signals. To be called in the main thread."""
-    # Its `put` may interrupt itself.
+    """Call ``action`` in a thread for each of these signals. Must be called in the main thread."""
+    # `SimpleQueue.put` is reentrant: a signal may interrupt the `put` of another.
     received: SimpleQueue[int] = SimpleQueue()
     for number in numbers:
         signal.signal(number, lambda number, frame: received.put(number))

@@ -1,4 +1,4 @@
-"""Text files that users write: read whole, with errors that name the file."""
+"""Reads text files that users write. Errors name the file."""
 
 from importlib.resources.abc import Traversable
 

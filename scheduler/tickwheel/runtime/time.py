@@ -2,15 +2,16 @@
 
 import time
 
-# A clock that counts the time a machine sleeps, or its waking up would look like a step of the server's clock.
+# A clock that also counts while the machine is suspended. Otherwise a resume would appear as a step of the server's
+# clock.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def monotonic_ms() -> float:
-    """Time that only passes, in ms."""
+    """Return the monotonic time in ms, including time in suspend."""
     return time.clock_gettime_ns(_CLOCK) / 1e6
 
 
 def wall_ms() -> float:
-    """This host's idea of the time, in ms since 1970: a witness, never more."""
+    """Return this host's time in ms since 1970. Use it only as evidence about the server's clock."""
     return time.time_ns() / 1e6

@@ -1,4 +1,4 @@
-"""Wakes a thread that waits for a socket: a pipe that is readable once somebody has set it."""
+"""Wakes a thread that polls sockets: a pipe that becomes readable when another thread sets it."""
 
 import os
 import select
@@ -7,13 +7,13 @@ from threading import Lock
 
 
 class WakePipe:
-    """Set from any thread, also after it was closed; waited for and cleared by one."""
+    """A flag that any thread can set, also after `close`. One thread waits for the flag and clears it."""
 
     def __init__(self) -> None:
         self._readable, self._writable = os.pipe()
         os.set_blocking(self._readable, False)
         os.set_blocking(self._writable, False)
-        # A number that was closed may be another file's by the time that it is written to.
+        # Prevents a write after `close`, when the descriptor's number may already belong to another file.
         self._lock = Lock()
         self._is_closed = False
 
@@ -23,7 +23,7 @@ class WakePipe:
     def set(self) -> None:
         with self._lock:
             if not self._is_closed:
-                # Full is set, too.
+                # A full pipe is readable, so the flag is set.
                 with suppress(BlockingIOError):
                     os.write(self._writable, b"\0")
 
@@ -33,7 +33,7 @@ class WakePipe:
                 pass
 
     def wait(self, ms: float) -> None:
-        """Until it is set, at most so long."""
+        """Block until the flag is set, for at most ``ms``."""
         poll = select.poll()
         poll.register(self._readable, select.POLLIN)
         poll.poll(max(0, ms))
