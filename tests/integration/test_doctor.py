@@ -74,10 +74,13 @@ def populate(tw: Tickwheel, clock: VirtualClock) -> None:
 
 
 HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
-    "a foreign key": (lambda p: p.server.set(p.key("x"), 1), "not one that Tickwheel makes"),
-    "a key of an unknown shard": (lambda p: p.server.set(p.key("clock").replace("{0}", "{7}"), 1), "not one that"),
-    "a key of an unknown queue": (lambda p: p.server.hset(p.key("q:none:counts"), 1, 1), "not one that"),
-    "a key of another type": (lambda p: (p.server.delete(p.key("slots")), p.server.set(p.key("slots"), 1)), "a string"),
+    "a foreign key": (lambda p: p.server.set(p.key("x"), 1), "Tickwheel writes no key of this name"),
+    "a key of an unknown shard": (lambda p: p.server.set(p.key("clock").replace("{0}", "{7}"), 1), "writes no key of"),
+    "a key of an unknown queue": (lambda p: p.server.hset(p.key("q:none:counts"), 1, 1), "writes no key of"),
+    "a key of another type": (
+        lambda p: (p.server.delete(p.key("slots")), p.server.set(p.key("slots"), 1)),
+        "its type is string, not zset",
+    ),
     "a key that expires": (lambda p: p.server.expire(p.key("messages"), 100), "it expires"),
     "a session for ever": (lambda p: p.server.set(p.key("session:x"), 1), "never expires"),
     "a field of the clock": (lambda p: p.server.hset(p.key("clock"), "x", 1), "unknown fields"),
@@ -90,7 +93,7 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
     "a minute of the forecast": (lambda p: p.server.hincrby(p.key("q:plain:forecast"), 5, 1), "forecast"),
     "a body without a message": (lambda p: p.server.hset(p.key("bodies"), b"\0\1x", b""), "bodies"),
     "a body gone": (lambda p: p.server.hdel(p.key("bodies"), p.field("bodies")), "body: it is missing"),
-    "a message gone": (lambda p: p.server.hdel(p.key("messages"), p.record(b"\x02")), "its message is not there"),
+    "a message gone": (lambda p: p.server.hdel(p.key("messages"), p.record(b"\x02")), "its message does not exist"),
     "a record cut short": (
         lambda p: p.server.hset(p.key("messages"), p.record(b"\x02"), b"\x02\x00"),
         "cannot be read",
@@ -98,7 +101,7 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
     "a record of an unknown queue": (lambda p: p.server.hset(p.key("messages"), b"\x09\x09x", b"x"), "does not exist"),
     "ready without a message": (
         lambda p: p.server.zadd(p.key("q:plain:ready"), {b"\0\0\0\0\0\1\0\1x": 1}),
-        "not there",
+        "its message does not exist",
     ),
     "ready gone": (lambda p: p.server.zpopmin(p.key("q:plain:ready")), "ready: its score is None"),
     "ready at another score": (
@@ -114,20 +117,26 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
     "a group's head gone": (lambda p: p.server.zpopmin(p.key("q:exclusive:pairs")), "pairs b"),
     "a value's pair gone": (lambda p: p.server.zpopmin(p.key("q:exclusive:vpairs")), "vpairs b"),
     "a waiting one gone": (lambda p: p.server.zpopmin(p.key("q:exclusive:waiting")), "waiting: it is missing"),
-    "waiting in a plain queue": (lambda p: p.server.zadd(p.key("q:plain:waiting"), {b"x": 0}), "this queue has none"),
+    "waiting in a plain queue": (
+        lambda p: p.server.zadd(p.key("q:plain:waiting"), {b"x": 0}),
+        "this queue must not have it",
+    ),
     "a lock gone": (lambda p: p.server.hdel(p.key("q:exclusive:locks"), b"0"), "lock"),
     "a lock of nobody": (lambda p: p.server.hset(p.key("q:exclusive:locks"), b"x", b"Rm1"), "lock of b'x'"),
     "a group parked for nothing": (
         lambda p: p.server.zadd(p.key("q:exclusive:parked"), {b"\0\1x\0\3\1ab": 0}),
-        "its value is free",
+        "no message holds its exclusive value",
     ),
-    "the inbox gone": (lambda p: p.server.delete(p.key("inbox")), "timer is on the wheel"),
+    "the inbox gone": (lambda p: p.server.delete(p.key("inbox")), "timer for it at or before its time"),
     "a slot gone": (
         lambda p: [p.server.delete(key) for key in p.server.scan_iter(match=p.key("w[3-5]:*"))],
-        "among the slots, and empty",
+        "listed in slots, but its list is empty",
     ),
-    "a slot forgotten": (lambda p: p.server.zpopmax(p.key("slots")), "is not among the slots"),
-    "a slot of another start": (lambda p: p.server.zincrby(p.key("slots"), 1, p.member("slots")), "its start is said"),
+    "a slot forgotten": (lambda p: p.server.zpopmax(p.key("slots")), "slots does not list it"),
+    "a slot of another start": (
+        lambda p: p.server.zincrby(p.key("slots"), 1, p.member("slots")),
+        "its start in slots is",
+    ),
     "an event twice": (
         lambda p: p.server.xadd(p.key("events"), p.server.xrevrange(p.key("events"), count=1)[0][1]),
         "it does not follow",
@@ -143,7 +152,7 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
     "a bucket of lateness": (lambda p: p.server.hset(p.key("q:plain:lateness"), "late:x", 1), "lateness b'late:x'"),
     "a copy of a configuration ahead of home": (
         lambda p: p.server.hset(p.key("q:plain:config"), "version", b"\0\0\0\7" + bytes(4)),
-        "and home 1",
+        "but the metadata shard has version 1",
     ),
 }
 

@@ -67,7 +67,7 @@ def test_damage_is_told_and_ends_the_block_alone(error: Exception) -> None:
     told: list[str] = []
     with report_damage(told.append):
         raise error
-    assert [text.startswith("damaged, and not examined further: ") for text in told] == [True]
+    assert [text.startswith("the data is damaged and was not checked further: ") for text in told] == [True]
 
 
 @pytest.mark.parametrize("error", [Unavailable("x"), Forbidden("x"), OSError("x")])
@@ -82,8 +82,8 @@ def test_what_says_nothing_of_the_bytes_is_no_damage(error: Exception) -> None:
     ("followed", "verdict", "said"),
     [
         ({0, 1}, "ok", "event processes follow every shard's inbox"),
-        ({0}, "warning", "no event process of shard 1 is in sight"),
-        ({7}, "warning", "no event process is in sight"),
+        ({0}, "warning", "no event process of shard 1 was detected"),
+        ({7}, "warning", "no event process was detected"),
     ],
 )
 def test_who_drives_elsewhere_is_known_by_the_inboxes_that_are_followed(

@@ -1,12 +1,17 @@
-"""Is everything in a namespace as its own records say? Reads page by page and changes nothing.
+"""The doctor: checks whether servers and shards are healthy, and audits the stored data of a namespace.
 
-reading     what the checks share: pages of keys, and the findings
-keyspace    no key outside the declared shapes, each of its type
-messages    each record, and every index entry, counter and body that it implies
-indexes     the way back: each index entry, and the record that it comes from
-wheel       every message that waits for a time has its timer where the event process will find it
-values      the numbers that no message implies: clock, fence, lateness
-history     the events replay to the states of the records
+The audit compares every index, counter, timer and event with the records of the messages. It reads page by page with
+bounded memory, and changes nothing. It reports findings; the CLI prints them, and the operator decides what to do.
+
+health            checks of the server and the shards: version, memory, durability, clock, driver, inbox, outbox
+keyspace          no key outside the declared shapes, and each key of the right type
+wheel             every message that waits for a time has its timer in the inbox or in the right slot
+messages          each record, and the index entries, counters and bodies that it implies
+indexes           the reverse direction: each index entry has the record that it comes from
+shard_values      values that no message implies: clock, fence, lateness
+history           a replay of the events results in the states of the records
+expected_entries  the index entries that a record implies
+shard_reader      one shard, read in pages, and the findings
 """
 
 from tickwheel.doctor.history import check_history
@@ -22,15 +27,16 @@ from tickwheel.plan import Plan
 
 __all__ = ["LIVE_PASSES", "audit"]
 
-# A system at work changes under the reader's eyes; what one look misjudges, three do not.
+# A live system changes while the audit reads it. Three passes rule out findings that such a change causes in one pass.
 LIVE_PASSES = 3
 
 
 def audit(core: NamespaceContext, *, passes: int = 1) -> Plan[list[str]]:
-    """What is wrong in the namespace, a line for each finding; empty where all is well.
+    """Return the findings of an audit of the namespace, one line each, sorted. The list is empty if the data is intact.
 
-    One pass is exact for a system at rest. While it is at work give LIVE_PASSES: only what every pass finds is a
-    finding, and counters that moved during a pass are not judged. Memory is bounded; the time is that of reading all.
+    One pass is exact if no client or event process uses the namespace. Otherwise pass LIVE_PASSES: a problem is then
+    reported only if every pass finds it, and counters that change during a pass are not checked. Memory is bounded; the
+    time grows with the size of the namespace.
     """
     findings = yield from _check_namespace(core)
     for _ in range(passes - 1):
@@ -52,7 +58,7 @@ def _check_namespace(context: NamespaceContext) -> Plan[Findings]:
     for number in range(context.shards) if usable else ():
         shard = ShardReader(context, number, queues, findings)
         timers = yield from shard.run_check("wheel", check_wheel(shard))
-        # Which timers there are decides what a message lacks.
+        # The messages are checked against the timers, so without timers they cannot be checked.
         if timers is not None:
             yield from shard.run_check("messages", check_messages(shard, timers))
         yield from shard.run_check("indexes", check_indexes(shard))

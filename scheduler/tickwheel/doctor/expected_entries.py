@@ -1,4 +1,4 @@
-"""What one record implies: the entries that scripts keep for it in each index (`lua/_ready_indexes.lua`)."""
+"""The index entries that one record implies: those that scripts keep for it (`lua/_ready_indexes.lua`)."""
 
 from dataclasses import dataclass
 from struct import Struct
@@ -16,7 +16,7 @@ NOT_EXPLICIT = 2**47
 
 @dataclass(frozen=True, slots=True)
 class ExpectedEntries:
-    """A record of a queue, and the members of indexes that it would have."""
+    """A record of a queue, and the index entries that the message would have while Pending."""
 
     queue: str
     config: QueueConfig
@@ -29,7 +29,7 @@ class ExpectedEntries:
 
     @property
     def label(self) -> str:
-        """The message in words that stay the same as long as it stays in its state."""
+        """Name the message for a finding, in words that stay the same until its next transition."""
         id_, value = record.split_name(self.name, self.exclusive)
         suffix = "" if value is None else f" of {value!r}"
         return f"queue {self.queue}, message {id_!r}{suffix} version {self.record.version}"
@@ -49,12 +49,12 @@ class ExpectedEntries:
 
     @property
     def prefix(self) -> bytes:
-        """The exclusive value with its length, as names and `waiting` start with it."""
+        """The exclusive value after its length: the start of names and of members of `waiting`."""
         return self.name[: 2 + _U16.unpack_from(self.name)[0]]
 
     @property
     def id(self) -> bytes:
-        """The id in an exclusive queue."""
+        """The id of a message in an exclusive queue."""
         return self.name[len(self.prefix) :]
 
     @property
@@ -63,12 +63,12 @@ class ExpectedEntries:
 
     @property
     def head_lock(self) -> bytes:
-        """The value's entry in `locks` while this is the head of it."""
+        """The entry of the exclusive value in `locks` while this message is the head of the value."""
         return b"H" + self.order + self.id
 
     @property
     def leased_lock(self) -> bytes:
-        """The value's entry in `locks` while this has the lease of it."""
+        """The entry of the exclusive value in `locks` while this message is leased."""
         return b"R" + self.id
 
     @property
@@ -76,7 +76,7 @@ class ExpectedEntries:
         return self.record.state is State.RUNNING or self.record.holds_exclusive_value
 
     def pairs(self) -> list[bytes]:
-        """The indexed pairs, as indexes start with them."""
+        """Return the indexed metadata pairs, in the format with which index entries start."""
         indexed = self.config.indexed_keys
         return [
             record.pair(key, value)[0]
@@ -89,15 +89,15 @@ class ExpectedEntries:
         return record.pairs_section(self.record.metadata, self.config.indexed_keys)[:8]
 
     def pair_entry(self, pair: bytes) -> bytes:
-        """The member of `pairs`."""
+        """Return the member of `pairs` for one pair."""
         return pair + self.order + self.signature + self.name
 
     def value_pair_entry(self, pair: bytes) -> bytes:
-        """The member of `vpairs`."""
+        """Return the member of `vpairs` for one pair."""
         return self.prefix + pair + self.order + self.signature + self.id
 
     def timer(self) -> tuple[Kind, int] | None:
-        """The kind and generation of the timer that the message waits for, if it waits for a time."""
+        """Return the kind and generation of the timer that the message waits for, or None for a Pending message."""
         state = self.record.state
         if state is State.PENDING:
             return None
@@ -107,7 +107,7 @@ class ExpectedEntries:
 
 
 def expected_entries(queue: str, config: QueueConfig, name: bytes, stored: bytes) -> ExpectedEntries:
-    """Take a record apart. Raises ValueError where it is not one that the scripts write."""
+    """Decode a record. Raises ValueError if the scripts would not write it this way."""
     try:
         decoded = record.decode(stored)
         is_canonical = record.encode(decoded, config.indexed_keys)[0] == stored

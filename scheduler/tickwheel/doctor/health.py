@@ -1,4 +1,4 @@
-"""What a server and a namespace say of themselves, read without changing anything, and what is to be thought of it."""
+"""Health checks: reads facts about a server and the shards of a namespace, without changes, and judges the facts."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,8 +17,9 @@ from tickwheel.storage.keys import shard_key
 from tickwheel.storage.wheel_levels import length, start
 
 Verdict = Literal["ok", "warning", "bad"]
-# A driver files a new timer two seconds after reading it at most, and drops a slot of the wheel soon after its end. But
-# what it finds when it starts may be as old as its absence was long: age alone does not say that nobody is at work.
+# A driver files a new timer at most two seconds after reading it, and removes a slot soon after the slot's end. Older
+# timers and slots alone do not prove that no driver runs: a driver that has just started finds those that accumulated
+# before. `recheck` checks for progress.
 _INBOX_MS = 5_000
 _SLOT_MS = 10_000
 _MEMORY_SHARE = 0.8
@@ -26,7 +27,7 @@ _MEMORY_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     check: str
     verdict: Verdict
@@ -35,18 +36,20 @@ class Finding:
 
 @dataclass(slots=True)
 class ServerFacts:
-    """INFO and the settings that matter, as text; what the server does not tell is missing."""
+    """INFO and the relevant settings of a server, as text. Settings that the server does not return are missing."""
 
     info: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     now_ms: int = 0
     followed_shards: frozenset[int] = frozenset()
-    """Shards whose inbox an event process follows."""
+    """Shards whose inbox event processes follow."""
 
 
 @dataclass(slots=True)
 class ShardFacts:
-    """One shard. ``locked``: a process of this host holds its election's lock. ``served``: it was seen at work."""
+    """Facts about one shard. ``locked``: a process of this host holds the lock of its election. ``driven``: a driver
+    made progress between two reads.
+    """
 
     number: int
     fence: bytes
@@ -66,7 +69,7 @@ class ShardFacts:
         return epoch_of(self.fence) if self.fence else 0
 
     def waiting_ms(self, now_ms: int) -> int | None:
-        """How long work has waited that a driver would have done; None where none has."""
+        """Return how long work has waited that a driver would have done by now; None if no such work waits."""
         waits = []
         if self.oldest_new and now_ms - _entry_ms(self.oldest_new) > _INBOX_MS:
             waits.append(now_ms - _entry_ms(self.oldest_new))
@@ -75,14 +78,16 @@ class ShardFacts:
         return max(waits, default=None)
 
     def has_moved(self, before: "ShardFacts") -> bool:
-        """Whether a driver has done anything since: claimed, fired, dropped a slot, or filed. Nobody else does."""
+        """Return whether a driver has claimed the shard, fired, removed a slot, or filed timers since ``before``. Only
+        drivers do so.
+        """
         activity = [(facts.fence, facts.high_ms, facts.oldest_slot_end_ms) for facts in (before, self)]
-        # Into an empty inbox the first enqueue comes.
+        # If the inbox was empty, a new first entry comes from an enqueue and not from a driver.
         return activity[0] != activity[1] or (before.oldest_new != b"" and before.oldest_new != self.oldest_new)
 
 
 def read_server(context: NamespaceContext, shard: int) -> Plan[ServerFacts]:
-    """What the server of a shard says; a setting that this user may not read is left out."""
+    """Return the facts about the server of a shard, without the settings that this user may not read."""
     facts = ServerFacts()
     [time, info] = yield Round([Request(shard, command=("TIME",)), Request(shard, command=("INFO",))])
     facts.now_ms = int(time.value[0]) * 1000 + int(time.value[1]) // 1000
@@ -100,7 +105,7 @@ def read_server(context: NamespaceContext, shard: int) -> Plan[ServerFacts]:
 
 
 def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
-    """What one shard says. Raises ValueError where what it says has not the shape that scripts write."""
+    """Return the facts about one shard. Raises ValueError if a value does not have the format that scripts write."""
 
     def key(name: str) -> str:
         return shard_key(context.namespace, number, name)
@@ -139,29 +144,31 @@ def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int]
 
 
 def list_servers() -> Plan[dict[str, int]]:
-    """The servers there are, a shard for each; a single one has no name."""
+    """Return the name of each server with one of its shards. A single server has an empty name."""
     servers: dict[str, int] = yield ListPrimaries()
     return servers
 
 
 def undriven(shards: list[ShardFacts], now_ms: int) -> list[ShardFacts]:
-    """Those with work that waits, and that were not seen at work."""
+    """Return the shards with waiting work and without progress of a driver."""
     return [shard for shard in shards if not shard.driven and shard.waiting_ms(now_ms) is not None]
 
 
 def recheck(context: NamespaceContext, shard: ShardFacts, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
-    """What the shard says now, with ``served`` where a driver has moved anything since."""
+    """Read the shard again. If a driver has made progress since, return the new facts with ``driven`` set, else the
+    old ones.
+    """
     now = yield from read_shard(context, shard.number, is_locked)
     return replace(now, driven=True) if now.has_moved(shard) else shard
 
 
 def check_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms: int) -> Iterator[Finding]:
-    """Version, memory, durability, role, clock."""
+    """Check the version, role, memory, durability and clock of a server."""
     info = facts.info
     name, version = info.get("server_name", "redis").capitalize(), info.get("redis_version", "0")
     summary = f"{name} {info.get('valkey_version', version)}, answers in {answered_ms:.1f} ms"
     recent = tuple(int(part) for part in version.split(".")[:2]) >= VERSION_MIN
-    yield Finding("server", "ok" if recent else "bad", summary + ("" if recent else ": 7.0 is the least"))
+    yield Finding("server", "ok" if recent else "bad", summary + ("" if recent else ": version 7.0 or newer is needed"))
     if info.get("role", "master") != "master":
         yield Finding("role", "bad", "it is a replica: give the URL of the primary")
     yield _memory(facts)
@@ -171,49 +178,49 @@ def check_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms:
     yield Finding(
         "clock",
         "ok" if near else "warning",
-        f"the server's is {abs(offset_ms)} ms {'ahead of' if offset_ms >= 0 else 'behind'} this host's"
-        + ("" if near else f"; more than the clock guard, {guard_ms} ms: see to NTP on both"),
+        f"the server's clock is {abs(offset_ms)} ms {'ahead of' if offset_ms >= 0 else 'behind'} this host's clock"
+        + ("" if near else f", more than the clock guard of {guard_ms} ms: check NTP on both hosts"),
     )
 
 
 def check_shards(
     context: NamespaceContext, shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool
 ) -> Iterator[Finding]:
-    """Who drives, what waits, how far the clock had come; nothing where no shard could be read."""
+    """Check the driver, inbox, outbox and clock mark of the shards. Yield nothing if no shard was readable."""
     if not shards:
         return
     yield _driver(shards, facts, embedded=embedded)
     inbox = sum(shard.inbox for shard in shards)
-    yield Finding("inbox", "ok", f"entries of new timers that wait to be filed: {inbox:,}")
+    yield Finding("inbox", "ok", f"entries with new timers that wait to be filed: {inbox:,}")
     yield _outbox(context, shards)
     back = max(shard.high_ms for shard in shards) - facts.now_ms
     if back > context.clock_guard_ms:
         yield Finding(
             "clock mark",
             "bad",
-            f"the wheel has already been driven to {back:,} ms after the server's present time: its clock was set back,"
-            " and what is due will be late by as much",
+            f"the wheel has already been driven to {back:,} ms after the server's present time: the server's clock was"
+            " set back, and messages will be late by as much",
         )
 
 
 def _outbox(context: NamespaceContext, shards: list[ShardFacts]) -> Finding:
-    text = f"entries of events: {sum(shard.outbox for shard in shards):,}"
+    text = f"entries with events: {sum(shard.outbox for shard in shards):,}"
     if context.history < RELAYED:
-        kept = f"the last {context.history:,} of each shard are kept" if context.history else "history is off"
+        kept = f"the last {context.history:,} events of each shard are kept" if context.history else "history is off"
         return Finding("outbox", "ok", f"{text}; {kept}")
     limit, drops = outbox_of(context.history)
     fullest, dropped = max(shard.outbox_bytes for shard in shards), sum(shard.dropped for shard in shards)
     text += f", kept until relayed; the fullest shard has {fullest:,} of {limit:,} bytes"
     if dropped:
-        text += f"; {dropped:,} events were dropped: what is read from Kafka has gaps"
+        text += f"; {dropped:,} events were dropped: the events in Kafka have gaps"
     if fullest >= limit and not drops:
-        return Finding("outbox", "bad", f"{text}: new messages are refused there until Kafka has taken some")
+        return Finding("outbox", "bad", f"{text}: that shard rejects new messages until the relay has published events")
     full = 2 * fullest >= limit
-    return Finding("outbox", "warning" if full or dropped else "ok", text + (": see to the relay" if full else ""))
+    return Finding("outbox", "warning" if full or dropped else "ok", text + (": check the relay" if full else ""))
 
 
 def check_queues(configs: dict[str, QueueConfig]) -> Iterator[Finding]:
-    """How many there are, which are blocked, and which have a sink."""
+    """Report the number of queues, the blocked ones, and those with a sink."""
     blocked = [
         f"{name} ({' and '.join(w for w in ('enqueue', 'dequeue') if getattr(config, f'{w}_blocked'))})"
         for name, config in configs.items()
@@ -223,7 +230,7 @@ def check_queues(configs: dict[str, QueueConfig]) -> Iterator[Finding]:
     yield Finding("queues", "warning" if blocked else "ok", text)
     sinks = ", ".join(f"{name} to {config.sink}" for name, config in configs.items() if config.sink is not None)
     if sinks:
-        yield Finding("sinks", "ok", f"{sinks}; handed over by event processes with --kafka")
+        yield Finding("sinks", "ok", f"{sinks}; event processes with --kafka deliver the messages")
 
 
 def _memory(facts: ServerFacts) -> Finding:
@@ -233,23 +240,25 @@ def _memory(facts: ServerFacts) -> Finding:
     if limit and policy != "noeviction":
         return Finding("memory", "bad", f"{text}: messages would be evicted; set maxmemory-policy noeviction")
     if limit and used > _MEMORY_SHARE * limit:
-        return Finding("memory", "warning", f"{text}: enqueue is refused when it is full")
+        return Finding("memory", "warning", f"{text}: when the memory is full, enqueues are rejected")
     return Finding("memory", "ok", text)
 
 
 def _durability(facts: ServerFacts) -> Finding:
     if facts.info.get("aof_enabled") == "1" and facts.info.get("aof_last_write_status", "ok") != "ok":
-        return Finding("durability", "bad", "the server cannot write its append-only file: is its disk full?")
+        return Finding(
+            "durability", "bad", "the server cannot write its append-only file: check whether its disk is full"
+        )
     appendonly = facts.settings.get("appendonly")
     if appendonly is None:
-        return Finding("durability", "warning", "the server does not tell its settings: this user may not CONFIG GET")
+        return Finding("durability", "warning", "unknown, because this user may not read the settings (CONFIG GET)")
     replicas = facts.info.get("connected_slaves", "0")
     levels = [
         *(["fsync"] if (appendonly, facts.settings.get("appendfsync")) == ("yes", "always") else []),
         *([f"replica:{replicas}"] if replicas != "0" else []),
     ]
     aof = f"appendfsync {facts.settings.get('appendfsync')}" if appendonly == "yes" else "no append-only file"
-    can = f"can give durability {' and '.join(levels)}" if levels else "gives durability memory only"
+    can = f"can give durability {' and '.join(levels)}" if levels else "can give durability memory only"
     return Finding("durability", "ok", f"{can} ({aof}, {replicas} replicas)")
 
 
@@ -258,35 +267,38 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
     unlocked = [shard for shard in shards if not shard.locked]
     epochs = f"epoch {max(shard.epoch for shard in shards)}"
     if embedded and not any(shard.locked for shard in late) and unlocked:
-        # That is how it is meant: an embedded wheel turns while a program has the directory open.
+        # This is normal: an embedded wheel is driven only while a program has the directory open.
         return Finding(
             "driver",
             "ok",
-            "no program has the directory open to drive it: what falls due waits for one, or for `tickwheel events`",
+            "no program has the directory open and drives the wheel: messages that fall due wait for such a program, or"
+            " for `tickwheel events`",
         )
     if late:
         longest = max(shard.waiting_ms(facts.now_ms) or 0 for shard in late)
         which = ", ".join(str(shard.number) for shard in late)
         text = (
-            f"timers of shard {which} have waited for {longest / 1000:,.0f} s, and its wheel stood still while it was"
-            " looked at"
+            f"timers of shard {which} have waited for {longest / 1000:,.0f} s, and its wheel made no progress during"
+            " the check"
         )
         if any(shard.locked for shard in late):
-            text += ": a process of this host holds its lock, and is frozen or stuck; look into its log"
+            text += ": a process of this host holds its lock, but is frozen or stuck; check the log of the process"
             return Finding("driver", "warning", text)
         return Finding("driver", "bad", f"{text}: no event process drives it; run `tickwheel events`")
     if not unlocked:
         return Finding("driver", "ok", f"a process of this host drives every shard, {epochs}")
     if not any(shard.epoch for shard in shards):
-        return Finding("driver", "warning", "no event process has ever driven it; run `tickwheel events`")
+        return Finding("driver", "warning", "no event process has ever driven the namespace; run `tickwheel events`")
     if any(shard.driven for shard in unlocked):
-        by = "elected on ZooKeeper" if shards[0].election == "zookeeper" else "with another lock file than this host's"
-        return Finding("driver", "ok", f"an event process drives it, {by}; {epochs}")
+        by = (
+            "elected with ZooKeeper" if shards[0].election == "zookeeper" else "with another lock file than this host's"
+        )
+        return Finding("driver", "ok", f"an event process drives the namespace, {by}; {epochs}")
     missing = [str(shard.number) for shard in unlocked if shard.number not in facts.followed_shards]
     if not missing:
         return Finding("driver", "ok", f"event processes follow every shard's inbox; {epochs}")
     which = f" of shard {', '.join(missing)}" if len(missing) < len(shards) else ""
-    return Finding("driver", "warning", f"no event process{which} is in sight, and nothing waits for one; {epochs}")
+    return Finding("driver", "warning", f"no event process{which} was detected, and no work waits for one; {epochs}")
 
 
 def _entry_ms(entry_id: bytes) -> int:

@@ -1,4 +1,6 @@
-"""The events replay to the states of the records, where all are still there; the outbox is as long as counted."""
+"""Checks the history: if no event was trimmed, a replay of the events results in the states of the records. The size of
+the outbox is the counted size.
+"""
 
 from dataclasses import dataclass
 
@@ -10,13 +12,13 @@ from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.record import State, name
 from tickwheel.storage.transition import OutboxTransition, decode
 
-# A history with more transitions than this is not replayed: some hundred bytes of memory each.
+# A history with more transitions than this is not replayed: each takes some hundred bytes of memory.
 REPLAY_MAX = 1_000_000
 
 
 @dataclass(slots=True)
 class _ReplayedState:
-    """Where the events have brought a message."""
+    """The state of a message after the events replayed so far."""
 
     incarnation: int
     version: int
@@ -24,7 +26,10 @@ class _ReplayedState:
 
 
 def check_history(shard: ShardReader) -> Plan[None]:
-    """Replay the events from the first; nothing where the history is off, has gaps, or its beginning was trimmed."""
+    """Check the outbox size, and replay the events from the first.
+
+    There is no replay if the shard has no events, if events were dropped, or if the start of the history was trimmed.
+    """
     key = shard.key("events")
     if shard.context.history >= RELAYED:
         yield from _check_size(shard, key)
@@ -34,7 +39,7 @@ def check_history(shard: ShardReader) -> Plan[None]:
         return
     stream_info = dict(pairs_from_flat((yield from shard.execute([("XINFO", "STREAM", key)]))[0]))
     if shard.context.history == 0:
-        shard.add_finding("events", "there are some, and the namespace keeps no history")
+        shard.add_finding("events", "the shard has events, but the namespace keeps no history")
     if stream_info[b"entries-added"] != stream_info[b"length"]:
         return
     states: dict[bytes, _ReplayedState] = {}
@@ -45,7 +50,7 @@ def check_history(shard: ShardReader) -> Plan[None]:
             try:
                 transitions = decode(fields[1])
             except ValueError as error:
-                # What follows does not follow without it.
+                # Later events cannot be checked without this one.
                 shard.add_finding(f"event {entry_id.decode()}", str(error))
                 return
             replayed += len(transitions)
@@ -60,11 +65,14 @@ def check_history(shard: ShardReader) -> Plan[None]:
     message_count, length = yield from shard.execute([("HLEN", shard.key("messages")), ("XLEN", key)])
     alive = sum(state.state is not None for state in states.values())
     if length == stream_info[b"length"] and message_count != alive:
-        shard.add_finding("events", f"{alive} messages are alive by them, and {message_count} are there")
+        shard.add_finding("events", f"a replay results in {alive} messages, but the shard has {message_count}")
 
 
 def _check_size(shard: ShardReader, key: str) -> Plan[None]:
-    """The bytes counted against the outbox's limit are those of its entries; not judged where they move meanwhile."""
+    """Check that the bytes counted against the outbox limit are those of its entries.
+
+    There is no finding if the outbox changes during the check.
+    """
     commands = [("HGET", shard.key("clock"), "outbox"), ("XINFO", "STREAM", key)]
     if not (yield from shard.execute([("EXISTS", key)]))[0]:
         commands.pop()
@@ -74,7 +82,7 @@ def _check_size(shard: ShardReader, key: str) -> Plan[None]:
         size += sum(len(fields[1]) for _, fields in entries)
         after = b"(" + entries[-1][0]
     if before == (yield from shard.execute(commands)) and (before[0] or b"0") != b"%d" % size:
-        shard.add_finding("clock, outbox", f"it is {before[0]!r}, and the events have {size} bytes")
+        shard.add_finding("clock, outbox", f"it is {before[0]!r}, but the events have {size} bytes")
 
 
 def _apply(
@@ -102,17 +110,17 @@ def _compare(shard: ShardReader, states: dict[bytes, _ReplayedState]) -> Plan[No
         for field, stored in (yield from shard.records(page)).items():
             state, queue = states[field], shard.queues.get(int.from_bytes(field[:2], "big"))
             if queue is None:
-                shard.add_finding(f"events of {field!r}", "their queue does not exist")
+                shard.add_finding(f"events of {field!r}", "the queue does not exist")
                 continue
             try:
                 record = None if stored is None else expected_entries(*queue, field[2:], stored).record
             except ValueError:
-                # Reported with the message.
+                # `check_messages` reports the unreadable record.
                 continue
             actual = None if record is None else (record.incarnation, record.version, record.state)
             replayed = None if state.state is None else (state.incarnation, state.version, state.state)
             if actual != replayed:
                 shard.add_finding(
                     f"queue {queue[0]}, message {field[2:]!r} version {state.version}, events",
-                    f"they end at {replayed}, and the record says {actual}",
+                    f"they end at {replayed}, but the record has {actual}",
                 )

@@ -1,4 +1,4 @@
-"""The way back: each entry of an index, and the record that it comes from."""
+"""Checks the indexes: each entry has the record that it comes from. `messages` checks the opposite direction."""
 
 from collections.abc import Callable
 from struct import Struct
@@ -11,12 +11,12 @@ from tickwheel.storage.record import State
 
 _U16 = Struct(">H")
 _ORDER_BYTES, _SIGNATURE_BYTES, _RANK_BYTES, _NUMBER_BYTES = 14, 8, 6, 2
-# What the record of an entry's message must be for the entry to be right.
+# Returns whether the record of a message implies an index entry.
 Fits = Callable[[ExpectedEntries, bytes], bool]
 
 
 def check_indexes(shard: ShardReader) -> Plan[None]:
-    """Every entry of `ready`, `waiting`, `pairs`, `vpairs`, `locks` and `parked` has its reason."""
+    """Check that a record justifies every entry of `ready`, `waiting`, `pairs`, `vpairs`, `locks` and `parked`."""
     for queue, config in shard.queues.values():
         exclusive = config.exclusive_key is not None
         yield from _check_members(shard, queue, config, "ready", _name_in_ready, lambda m, e: m.ready == e)
@@ -40,7 +40,10 @@ def check_indexes(shard: ShardReader) -> Plan[None]:
 def _check_members(
     shard: ShardReader, queue: str, config: QueueConfig, index: str, name_in: Callable[[bytes], bytes], fits: Fits
 ) -> Plan[None]:
-    """Every member of the index is that of a Pending message."""
+    """Check that every member of the index belongs to a Pending message and fits its record.
+
+    ``name_in`` returns the name of the message, which the member contains.
+    """
     walk = Walk(shard, "ZSCAN", shard.queue_key(queue, index))
     while not walk.ended:
         entries = {member: name_in(member) for member, _ in (yield from walk.next())}
@@ -48,8 +51,8 @@ def _check_members(
         for member, name in entries.items():
             message = messages.get(name)
             if message is None or message.record.state is not State.PENDING or not fits(message, member):
-                is_now = "not there" if message is None else f"{message.record.state.label}, or of another order"
-                shard.add_finding(f"queue {queue}, {index} entry {member!r}", f"its message is {is_now}")
+                actual = "does not exist" if message is None else f"is {message.record.state.label} or differs from it"
+                shard.add_finding(f"queue {queue}, {index} entry {member!r}", f"its message {actual}")
 
 
 def _check_locks(shard: ShardReader, queue: str, config: QueueConfig) -> Plan[None]:
@@ -65,8 +68,8 @@ def _check_locks(shard: ShardReader, queue: str, config: QueueConfig) -> Plan[No
             leased = message is not None and message.holds_value and lock == message.leased_lock
             head = message is not None and message.record.state is State.PENDING and lock == message.head_lock
             if not (leased or head):
-                is_now = "not there" if message is None else message.record.state.label
-                shard.add_finding(f"queue {queue}, lock of {value!r}", f"it is {lock!r}, and that message is {is_now}")
+                actual = "does not exist" if message is None else f"is {message.record.state.label}"
+                shard.add_finding(f"queue {queue}, lock of {value!r}", f"it is {lock!r}, but that message {actual}")
 
 
 def _check_parked(shard: ShardReader, queue: str) -> Plan[None]:
@@ -77,14 +80,16 @@ def _check_parked(shard: ShardReader, queue: str) -> Plan[None]:
         locks = yield from shard.execute(("HGET", shard.queue_key(queue, "locks"), value) for value in values)
         for group, lock in zip(groups, locks, strict=True):
             if lock is None or lock[:1] != b"R":
-                shard.add_finding(f"queue {queue}, parked {group!r}", f"its value is free: the lock is {lock!r}")
+                shard.add_finding(
+                    f"queue {queue}, parked {group!r}", f"no message holds its exclusive value: the lock is {lock!r}"
+                )
 
 
 def _check_empty(shard: ShardReader, queue: str, *indexes: str) -> Plan[None]:
     replies = yield from shard.execute(("EXISTS", shard.queue_key(queue, index)) for index in indexes)
     for index, exists in zip(indexes, replies, strict=True):
         if exists:
-            shard.add_finding(f"queue {queue}, {index}", "it is there, and this queue has none")
+            shard.add_finding(f"queue {queue}, {index}", "the key exists, but this queue must not have it")
 
 
 def _read_messages(
@@ -97,7 +102,7 @@ def _read_messages(
             try:
                 messages[field[2:]] = expected_entries(queue, config, field[2:], stored)
             except ValueError:
-                # Reported with the message; its entries then have no message that fits.
+                # `check_messages` reports the unreadable record. Here its entries count as entries without a message.
                 continue
     return messages
 

@@ -1,4 +1,4 @@
-"""No key outside the declared shapes, and each of its type."""
+"""Checks the keys: no key outside the declared shapes, and each key of the right type."""
 
 import re
 
@@ -33,7 +33,9 @@ _SESSION = re.compile(r"session:([A-Za-z0-9._-]{1,64}/)?[A-Za-z0-9_-]{1,64}(/[0-
 
 
 def check_keys(context: NamespaceContext, queues: Queues, findings: Findings) -> Plan[bool]:
-    """Look at the name and type of every key; whether the other checks can read them."""
+    """Check the name, type and expiry of every key. Return whether the types are right, so that the other checks can
+    read the keys.
+    """
     usable = True
     names = {name for name, _ in queues.values()}
     shape = re.compile(re.escape(context.namespace) + r":\{(\d+)\}:(.+)")
@@ -49,19 +51,19 @@ def check_keys(context: NamespaceContext, queues: Queues, findings: Findings) ->
             shard, rest = (int(matched[1]), matched[2]) if matched else (-1, "")
             expected = _expected_type(rest, shard, names) if 0 <= shard < context.shards else None
             if expected is None:
-                findings[f"key {key}"] = f"key {key}: not one that Tickwheel makes"
+                findings[f"key {key}"] = f"key {key}: Tickwheel writes no key of this name"
             elif kind.decode() not in (expected, "none"):
-                findings[f"key {key}"] = f"key {key}: a {kind.decode()}, not a {expected}"
+                findings[f"key {key}"] = f"key {key}: its type is {kind.decode()}, not {expected}"
                 usable = False
             elif (ttl == -1) == (expected == "string"):
-                expires = "never expires" if ttl == -1 else "expires"
-                findings[f"key {key}"] = f"key {key}: it {expires}, which its kind must not"
+                expires = "never expires, but a session must" if ttl == -1 else "expires, but only sessions may"
+                findings[f"key {key}"] = f"key {key}: it {expires}"
         if cursor == b"0":
             return usable
 
 
 def _expected_type(rest: str, shard: int, queues: set[str]) -> str | None:
-    """The type of a key by what follows its shard; None where there is no such key."""
+    """Return the type of a key, given its name after the shard; None if Tickwheel writes no such key."""
     if rest in _SHARD:
         return _SHARD[rest]
     if shard == 0 and rest in _METADATA_SHARD:

@@ -1,4 +1,4 @@
-"""Each record, and every index entry, counter, body and timer that it implies."""
+"""Checks the messages: each record has the index entries, counters, body and timer that it implies."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,27 +17,29 @@ AnswerCheck = Callable[[list[Any]], Problems]
 
 _FENCED = {b"fence", b"election", b"owner"}
 _CLOCK_FIELDS = _FENCED | {b"seq", b"outbox", b"dropped", b"high", b"accepted", b"barriers"}
-# A recount that met an entry twice, because the hash was being resized, is made again.
+# Maximum number of recounts. A walk can return an entry twice while the hash is resized; the recount is then repeated.
 _RECOUNTS = 3
 
 
 def check_messages(shard: ShardReader, timers: TimerBloomFilter) -> Plan[None]:
-    """Walk over all messages of the shard. ``timers`` holds what is on the wheel, read before."""
+    """Check all messages of the shard. ``timers`` are the timers of the wheel, which was read before."""
     for _ in range(_RECOUNTS):
         before = yield from _fingerprint(shard)
         tally = yield from _walk(shard, timers)
         after = yield from _fingerprint(shard)
         if before != after:
-            # At work: counters and what they count were not read at one moment.
+            # The shard changed during the walk, so the counters cannot be compared with the recount.
             return
         if tally.messages == (yield from shard.execute([("HLEN", shard.key("messages"))]))[0]:
             yield from _check_counters(shard, tally)
             return
-    shard.add_finding("messages", f"{_RECOUNTS} walks gave different numbers of messages; nothing was recounted")
+    shard.add_finding(
+        "messages", f"{_RECOUNTS} walks did not return as many messages as the shard has; the counters were not checked"
+    )
 
 
 class _Tally:
-    """The recount."""
+    """Counts from the records, to compare with the stored counters."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -55,7 +57,7 @@ class _Tally:
 
 
 def _fingerprint(shard: ShardReader) -> Plan[list[Any]]:
-    """What changes with every transition."""
+    """Return values of which at least one changes with every transition."""
     counts = (("HGETALL", shard.queue_key(name, "counts")) for name, _ in shard.queues.values())
     last_event = ("XREVRANGE", shard.key("events"), "+", "-", "COUNT", 1)
     return (yield from shard.execute([("HGET", shard.key("clock"), "seq"), last_event, *counts]))
@@ -104,7 +106,7 @@ def _check_record(shard: ShardReader, message: ExpectedEntries, timers: TimerBlo
     timer = message.timer()
     if timer is not None and not timers.has(message.config.number, message.name, *timer):
         shard.add_finding(
-            f"{message.label}, timer", f"no {timer[0].name.lower()} timer is on the wheel, at or before its time"
+            f"{message.label}, timer", f"the wheel has no {timer[0].name.lower()} timer for it at or before its time"
         )
 
 
@@ -143,14 +145,14 @@ def _expectations(shard: ShardReader, message: ExpectedEntries) -> Iterator[tupl
 def _check_presence(label: str, expected: bool) -> AnswerCheck:
     def check(answers: list[Any]) -> Problems:
         if bool(answers[0]) != expected:
-            yield label, "it is missing" if expected else "it is there and should not"
+            yield label, "it is missing" if expected else "it exists and should not"
 
     return check
 
 
 def _check_score(label: str, expected: int | None) -> AnswerCheck:
     def check(answers: list[Any]) -> Problems:
-        # Not as an int: a score may be infinite.
+        # float, not int: a score may be infinite.
         score = None if answers[0] is None else float(answers[0])
         if score != expected:
             yield label, f"its score is {score if score is None else f'{score:.17g}'}, not {expected}"
@@ -159,32 +161,41 @@ def _check_score(label: str, expected: int | None) -> AnswerCheck:
 
 
 def _check_exclusive_indexes(message: ExpectedEntries, answers: list[Any]) -> Problems:
-    """Of each value: one leased or one head in `ready`, all others in `waiting`."""
+    """Check the indexes of a message with an exclusive value.
+
+    Invariant: each value has either one leased message, or one head in `ready`. Its other Pending messages are in
+    `waiting`.
+    """
     lock, ready, waiting = answers
     if message.holds_value and lock != message.leased_lock:
-        yield "locks", f"it holds its value, and the lock is {lock!r}"
+        yield "locks", f"it holds its exclusive value, but the lock is {lock!r}"
     if not message.holds_value and lock == message.leased_lock:
-        yield "locks", f"its value is locked by it, and it is {message.record.state.label}"
+        yield "locks", f"it has the lock of its exclusive value, but is {message.record.state.label}"
     pending = message.record.state is State.PENDING
     is_head = pending and lock == message.head_lock
     if pending and lock is None:
-        yield "locks", "it is pending, and its value has no lock"
+        yield "locks", "it is pending, but its exclusive value has no lock"
     if pending and lock is not None and lock[:1] == b"H" and not is_head and lock[1:15] > message.order:
-        yield "locks", f"it is more urgent than the head of its value, {lock!r}"
+        yield "locks", f"it is more urgent than the head of its exclusive value, {lock!r}"
     if (ready is not None) != is_head or (is_head and float(ready or 0) != message.record.deadline_ms):
-        yield "ready", f"its score is {ready!r}, and it is {'' if is_head else 'not '}the head of its value"
+        yield "ready", f"its score is {ready!r}, and it is {'' if is_head else 'not '}the head of its exclusive value"
     if (waiting is not None) != (pending and not is_head):
-        yield "waiting", f"it is {'missing' if waiting is None else 'there'}, and its value's lock is {lock!r}"
+        problem = "is missing" if waiting is None else "exists and should not"
+        yield "waiting", f"it {problem}; the lock of its exclusive value is {lock!r}"
 
 
 def _check_pair_indexes(pending: bool, pair: bytes, entry: bytes, answers: list[Any]) -> Problems:
-    """Of each pair of a value: `vpairs` has all, `pairs` the head alone, and not even that while it is parked."""
+    """Check the indexes of one metadata pair of a message with an exclusive value.
+
+    Invariant: `vpairs` has all Pending messages of the value with the pair. `pairs` has only the first of them, and
+    none while the group is in `parked`.
+    """
     score, first, in_pairs, parked = answers
     if (score is not None) != pending:
-        yield f"vpairs {pair[2:]!r}", f"it is {'missing' if pending else 'there'}"
+        yield f"vpairs {pair[2:]!r}", "it is missing" if pending else "it exists and should not"
     expected = pending and first[:1] == [entry] and parked is None
     if (in_pairs is not None) != expected:
-        yield f"pairs {pair[2:]!r}", "it is missing" if expected else "it is there and should not"
+        yield f"pairs {pair[2:]!r}", "it is missing" if expected else "it exists and should not"
 
 
 def _check_counters(shard: ShardReader, tally: _Tally) -> Plan[None]:
@@ -194,9 +205,9 @@ def _check_counters(shard: ShardReader, tally: _Tally) -> Plan[None]:
     if fields.keys() - known:
         shard.add_finding("clock", f"it has unknown fields {sorted(fields.keys() - known)}")
     if tally.sequence > int(fields.get(b"seq", 0)):
-        shard.add_finding("clock", f"the sequence is {fields.get(b'seq')!r}, and incarnation {tally.sequence} exists")
+        shard.add_finding("clock", f"the sequence is {fields.get(b'seq')!r}, but incarnation {tally.sequence} exists")
     if bodies != tally.bodies:
-        shard.add_finding("bodies", f"there are {bodies}, and {tally.bodies} messages have one")
+        shard.add_finding("bodies", f"the shard has {bodies} bodies, but {tally.bodies} messages with a body")
     for name, config in shard.queues.values():
         counts, minutes, version = yield from shard.execute(
             [
@@ -210,11 +221,14 @@ def _check_counters(shard: ShardReader, tally: _Tally) -> Plan[None]:
             if counted.get(state, 0) != tally.states[name, state]:
                 shard.add_finding(
                     f"queue {name}, counts of state {state}",
-                    f"{counted.get(state, 0)} are counted, and {tally.states[name, state]} are there",
+                    f"the counter is {counted.get(state, 0)}, but the queue has {tally.states[name, state]} messages",
                 )
         forecast = {int(minute): int(count) for minute, count in pairs_from_flat(minutes)}
         recounted = {minute: count for (queue, minute), count in tally.minutes.items() if queue == name}
         if forecast != recounted:
-            shard.add_finding(f"queue {name}, forecast", f"it is {forecast}, and the messages make it {recounted}")
+            shard.add_finding(f"queue {name}, forecast", f"it is {forecast}, but the messages result in {recounted}")
         if version is not None and (version[:4] > config.packed_version[:4] or version[4:] != config.uid):
-            shard.add_finding(f"queue {name}, config", f"it has version {version.hex()}, and home {config.version}")
+            shard.add_finding(
+                f"queue {name}, config",
+                f"it has version {version.hex()}, but the metadata shard has version {config.version}",
+            )

@@ -1,4 +1,4 @@
-"""What the checks share: one shard of a namespace, read in pages, and what was found."""
+"""Reads one shard in pages, and collects the findings. All checks of the audit use it."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,14 +13,15 @@ from tickwheel.plan import Command, Plan, Request, Round, pairs_from_flat
 from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage import keys
 
+# Elements in one page.
 PAGE = 500
-# Commands of one round: a few milliseconds of the server's time.
+# Commands in one round: a few milliseconds of the server's time.
 ROUND = 2_000
 
-# Where something is wrong, in words that stay the same from pass to pass -> what is wrong there.
+# Location of a problem, in words that stay the same in every pass -> the location and the problem.
 Findings = dict[str, str]
 Queues = dict[int, tuple[str, QueueConfig]]
-# What taking apart bytes of another shape raises, and what a server answers that holds another type than asked for.
+# The errors that decoding bytes of an unexpected format raises, and the server's errors for a key of the wrong type.
 DAMAGE = (ValueError, LookupError, ArithmeticError, TypeError, StructError, TickwheelError)
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ShardReader:
-    """One shard under examination."""
+    """One shard that is audited."""
 
     context: NamespaceContext
     number: int
@@ -45,22 +46,24 @@ class ShardReader:
         return keys.slot_key(self.context.namespace, self.number, level, number)
 
     def add_finding(self, where: str, text: str) -> None:
-        """Something is wrong. ``where`` must not change from pass to pass as long as it is."""
+        """Add a problem. ``where`` must be the same in every pass while the problem lasts."""
         location = f"shard {self.number}, {where}"
         self.findings[location] = f"{location}: {text}"
 
     def run_check(self, label: str, check: Plan[T]) -> Plan[T | None]:
-        """Carry a check out; where it meets what no version writes, that is a finding, and the check ends there."""
+        """Run a check and return its result. If it meets data that no version of Tickwheel writes, add that as a
+        finding, end the check, and return None.
+        """
         with report_damage(lambda text: self.add_finding(label, text)):
             return (yield from check)
         return None
 
     def execute(self, commands: Iterable[Command]) -> Plan[list[Any]]:
-        """The answers to commands, sent in rounds of a bounded size."""
+        """Return the replies to the commands, which are sent in rounds of a bounded size."""
         return (yield from execute_commands(self.number, commands))
 
     def records(self, fields: list[bytes]) -> Plan[dict[bytes, bytes | None]]:
-        """Records by their fields of `messages` (queue number and name)."""
+        """Return the records of messages by their fields in `messages` (queue number and name); None if absent."""
         distinct = list(dict.fromkeys(fields))
         answers = yield from self.execute(
             ("HMGET", self.key("messages"), *page) for page in iter_chunks(distinct, PAGE)
@@ -70,17 +73,20 @@ class ShardReader:
 
 @contextmanager
 def report_damage(report: Callable[[str], None]) -> Iterator[None]:
-    """End the block where it meets damage, and tell of it. No answer, or no permission, is none: these are raised."""
+    """Call ``report`` with a text if the ``with`` block meets damaged data, and end the block.
+
+    Unavailable and Forbidden are no damage: they are raised.
+    """
     try:
         yield
     except (Unavailable, Forbidden):
         raise
     except DAMAGE as error:
-        report(f"damaged, and not examined further: {error}")
+        report(f"the data is damaged and was not checked further: {error}")
 
 
 def execute_commands(shard: int, commands: Iterable[Command]) -> Plan[list[Any]]:
-    """The answers of one shard's server to commands."""
+    """Return the replies of one shard's server to the commands."""
     answers = []
     for chunk in iter_chunks(list(commands), ROUND):
         replies = yield Round([Request(shard, command=command) for command in chunk])
@@ -89,7 +95,7 @@ def execute_commands(shard: int, commands: Iterable[Command]) -> Plan[list[Any]]
 
 
 class Walk:
-    """A walk over a hash or sorted set, page by page; `next` until `ended`."""
+    """Iterates over a hash or sorted set, page by page: call `next` until `ended`."""
 
     def __init__(self, shard: ShardReader, command: str, key: str) -> None:
         self._shard = shard
@@ -99,7 +105,10 @@ class Walk:
         self.ended = False
 
     def next(self) -> Plan[list[tuple[bytes, bytes]]]:
-        """(field or member, value or score) of each entry of the next page; entries may come twice, none is missed."""
+        """Return (field or member, value or score) of each entry of the next page.
+
+        Entries may occur twice. Entries that exist during the whole iteration are not missed.
+        """
         command = (self._command, self._key, self._cursor, "COUNT", PAGE)
         self._cursor, flat = (yield from self._shard.execute([command]))[0]
         self.ended = self._cursor == b"0"

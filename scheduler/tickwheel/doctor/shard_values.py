@@ -1,4 +1,4 @@
-"""The values that no message implies: the numbers of the clock, its fence, and the histograms of lateness."""
+"""Checks the values that no message implies: the numbers of the clock, the fence, and the histograms of lateness."""
 
 import re
 
@@ -12,7 +12,7 @@ _COUNT = re.compile(rb"[0-9]{1,18}")
 
 
 def check_values(shard: ShardReader) -> Plan[None]:
-    """Each is of the shape that scripts write."""
+    """Check that each value has the format that scripts write."""
     clock, *histograms = yield from shard.execute(
         [
             ("HGETALL", shard.key("clock")),
@@ -27,6 +27,6 @@ def check_values(shard: ShardReader) -> Plan[None]:
     for (queue, _), histogram in zip(shard.queues.values(), histograms, strict=True):
         for field, value in pairs_from_flat(histogram):
             if not BUCKET.fullmatch(field):
-                shard.add_finding(f"queue {queue}, lateness {field!r}", "not a field that Tickwheel makes")
+                shard.add_finding(f"queue {queue}, lateness {field!r}", "Tickwheel writes no field of this name")
             elif not _COUNT.fullmatch(value):
                 shard.add_finding(f"queue {queue}, lateness {field!r}", f"it is {value!r}, not a whole number")

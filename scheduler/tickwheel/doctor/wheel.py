@@ -1,6 +1,7 @@
-"""Every message that waits for a time has its timer where the event process will find it: in the inbox, or in a slot.
+"""Checks the wheel: every message that waits for a time has its timer in the inbox or in the slot of that time.
 
-The wheel is read before the messages, in the direction in which timers move, so none moves out of sight.
+The wheel is read before the messages. It is read in the direction in which timers move, from the inbox to the lowest
+level, so that no timer moves from an unread place to a place that has been read.
 """
 
 import re
@@ -12,15 +13,15 @@ from tickwheel.plan import Plan, pairs_from_flat
 from tickwheel.storage.timer import Kind, Timer, unpack
 from tickwheel.storage.wheel_levels import HIGHEST, LOWEST, number, parse, start
 
-# A list's elements hold up to some hundred timers.
+# Elements of a slot's list in one page. Each element holds up to a few hundred timers.
 _CHUNKS = 50
 _SLOT = re.compile(rf"[{LOWEST}-{HIGHEST}]:\d+".encode())
 
 
 class TimerBloomFilter:
-    """Which timers were seen: a Bloom filter (Bloom, 1970) of 16 bits or more a timer.
+    """The set of timers that were read: a Bloom filter (Bloom, 1970) of at least 16 bits for each expected timer.
 
-    It overlooks 1 of 2,000 missing timers at most, and with fewer than some 10,000 in all it is as good as exact.
+    The check overlooks at most 1 of 2,000 missing timers. With fewer than about 10,000 timers it is practically exact.
     """
 
     def __init__(self, expected: int) -> None:
@@ -34,7 +35,7 @@ class TimerBloomFilter:
         return all(self._bits[byte] & bit for byte, bit in self._bit_positions(queue_number, name, kind, generation))
 
     def _bit_positions(self, *timer: int | bytes) -> Iterable[tuple[int, int]]:
-        # Two hashes make as many as one needs (Kirsch and Mitzenmacher, 2006).
+        # Derives eight positions from two hashes (Kirsch and Mitzenmacher, 2006).
         first, second, size = hash(timer), hash((timer, 1)) | 1, 8 * len(self._bits)
         for n in range(8):
             byte, bit = divmod((first + n * second) % size, 8)
@@ -42,7 +43,7 @@ class TimerBloomFilter:
 
 
 def check_wheel(shard: ShardReader) -> Plan[TimerBloomFilter]:
-    """Read the wheel: every timer that a message waits for, in the place of its time."""
+    """Check the wheel of the shard, and return the timers that messages wait for."""
     seen = TimerBloomFilter((yield from shard.execute([("HLEN", shard.key("messages"))]))[0])
     yield from _read_inbox(shard, seen)
     slots = yield from _read_slots(shard)
@@ -81,14 +82,14 @@ def _read_slots(shard: ShardReader) -> Plan[list[tuple[int, int]]]:
                 continue
             slots.append(slot)
             if float(score) != start(*slot):
-                shard.add_finding(f"slot {member.decode()}", f"its start is said to be {score!r}")
+                shard.add_finding(f"slot {member.decode()}", f"its start in slots is {score!r}, not {start(*slot)}")
         if len(flat) < 2 * PAGE:
             return slots
         first += PAGE
 
 
 def slot_of(member: bytes) -> tuple[int, int]:
-    """Level and number of a member of `slots`. Raises ValueError where it is not one that the event process writes."""
+    """Return the level and number of a member of `slots`. Raises ValueError if event processes write no such member."""
     if not _SLOT.fullmatch(member):
         raise ValueError(f"the member {member!r} of slots is not LEVEL:NUMBER")
     return parse(member)
@@ -104,7 +105,7 @@ def _read_slot(shard: ShardReader, level: int, slot_number: int, seen: TimerBloo
         if len(chunks) < _CHUNKS:
             break
     if first == 0:
-        shard.add_finding(where, "it is among the slots, and empty")
+        shard.add_finding(where, "it is listed in slots, but its list is empty")
 
 
 def _check_timers(
@@ -119,27 +120,30 @@ def _check_timers(
     records = yield from shard.records(fields)
     for timer, field in zip(timers, fields, strict=True):
         if slot is not None and number(slot[0], timer.time_ms) != slot[1]:
-            shard.add_finding(where, f"a timer of {timer.time_ms} does not belong there")
+            shard.add_finding(where, f"it has a timer for {timer.time_ms}, which belongs into another slot")
         elif timer.queue_number not in shard.queues:
-            shard.add_finding(where, f"a timer of queue {timer.queue_number}, which does not exist")
+            shard.add_finding(where, f"it has a timer of queue {timer.queue_number}, which does not exist")
         elif _is_awaited(shard, timer, records[field]):
             seen.add(timer.queue_number, timer.name, timer.kind, timer.generation)
 
 
 def _is_awaited(shard: ShardReader, timer: Timer, stored: bytes | None) -> bool:
-    """Whether the message waits for this timer. One that fires too soon asks again; one too late is no use."""
+    """Return whether the message of the timer waits for it.
+
+    A timer earlier than the time of the message counts, as it is rescheduled when it fires. A later timer does not.
+    """
     if stored is None:
         return False
     try:
         message = expected_entries(*shard.queues[timer.queue_number], timer.name, stored)
     except ValueError:
-        # Reported with the message.
+        # `check_messages` reports the unreadable record.
         return False
     return message.timer() == (timer.kind, timer.generation) and timer.time_ms <= message.record.until_ms
 
 
 def _check_reachable(shard: ShardReader) -> Plan[None]:
-    """A list that is not among the slots would never be read."""
+    """Check that `slots` lists every slot with timers. The event process would never read a slot that is not listed."""
     cursor = b"0"
     prefix = shard.key("w")
     while True:
@@ -149,6 +153,6 @@ def _check_reachable(shard: ShardReader) -> Plan[None]:
         scores = yield from shard.execute(("ZSCORE", shard.key("slots"), name) for name in names)
         for name, score in zip(names, scores, strict=True):
             if score is None:
-                shard.add_finding(f"slot {name}", "it has timers, and is not among the slots")
+                shard.add_finding(f"slot {name}", "it has timers, but slots does not list it")
         if cursor == b"0":
             return

@@ -139,7 +139,9 @@ def test_doctor_sees_an_event_process_of_another_lock_file_at_work(
         process.communicate()
     assert verdict == "ok"
     # The second where it has filed everything before doctor looks.
-    assert text.startswith(("an event process drives it, with another lock file", "readers that follow an inbox"))
+    assert text.startswith(
+        ("an event process drives the namespace, with another lock file", "event processes follow every shard's inbox")
+    )
 
 
 def test_doctor_says_that_an_event_process_stands_still(
@@ -156,7 +158,7 @@ def test_doctor_says_that_an_event_process_stands_still(
         finally:
             os.kill(child.pid, signal.SIGCONT)
     assert verdict == "warning"
-    assert "a process of this host holds its lock, and is frozen or stuck" in text
+    assert "a process of this host holds its lock, but is frozen or stuck" in text
 
 
 def test_bench_measures_and_leaves_nothing(

@@ -74,7 +74,7 @@ DAMAGE: dict[str, tuple[Callable[[Keys], object], str, str]] = {
     "a bucket of lateness": (field("q:p:lateness", "late:x", "1"), "records", "lateness b'late:x'"),
     "a fence in the audit": (field("clock", "fence", "zz"), "records", "clock, fence: it is b'zz', not 16 bytes"),
     "a mark in the audit": (field("clock", "high", "abc"), "records", "clock, high: it is b'abc', not a whole number"),
-    "a clock in the audit": (lambda keys: keys.retype("clock"), "records", ":clock: a string, not a hash"),
+    "a clock in the audit": (lambda keys: keys.retype("clock"), "records", ":clock: its type is string, not hash"),
 }
 
 
