@@ -81,7 +81,7 @@ def test_a_setting_that_would_weaken_acknowledgements_is_refused(setting: str, v
 
 @pytest.mark.parametrize("topic", ["", "a b", "a/b", ".", "x" * 250])
 def test_a_topic_that_no_broker_can_have_is_refused(topic: str) -> None:
-    with pytest.raises(InvalidArgument, match="a topic's name is 1 to 249 letters"):
+    with pytest.raises(InvalidArgument, match="a topic's name must have 1 to 249 letters"):
         KafkaProducers("localhost:9092", topic)
 
 

@@ -1,4 +1,4 @@
-"""The Kafka client library, which is an extra: imported when it is needed, and its absence is said in plain words."""
+"""Imports the Kafka client library, an extra, when it is first needed. If it is missing, the error names the extra."""
 
 import logging
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ TOPIC = "tickwheel.transitions"
 
 
 class _ThrottleFilter(logging.Filter):
-    """A broker that is away is told of at each attempt to connect, several times a second: here once in a while.
+    """Throttles the lines about an unreachable broker, which the library logs several times a second.
 
-    Of two lines that differ in how long an attempt took one is told.
+    Lines that differ only in the duration of an attempt count as the same line.
     """
 
     def __init__(self) -> None:
@@ -24,24 +24,27 @@ class _ThrottleFilter(logging.Filter):
         return self._throttle.should_log(record.getMessage().partition(" (after ")[0])
 
 
-# What the library says.
+# The library's log.
 library_log = logging.getLogger("tickwheel.kafka")
 library_log.addFilter(_ThrottleFilter())
 
 
 def kafka_library() -> ModuleType:
-    """The module ``confluent_kafka``. Raises TickwheelError where it is not installed."""
+    """Return the module ``confluent_kafka``. Raises TickwheelError if it is not installed."""
     try:
         import confluent_kafka
     except ImportError as error:
         raise TickwheelError(
-            f"Kafka needs the package confluent-kafka ({error}): pip install 'tickwheel[kafka]'"
+            f"Kafka requires the package confluent-kafka ({error}): run pip install 'tickwheel[kafka]'"
         ) from error
     return confluent_kafka
 
 
 def build_settings(bootstrap: str, overrides: Mapping[str, str]) -> dict[str, str]:
-    """How to reach the brokers: ``host:port``, more of them behind commas, and librdkafka's own settings."""
+    """Return librdkafka's settings to reach the brokers: ``bootstrap``, as host:port,host:port, and ``overrides``.
+
+    Raises InvalidArgument if ``bootstrap`` is empty or not a string.
+    """
     if not isinstance(bootstrap, str) or not bootstrap.strip():
         raise InvalidArgument(f"bootstrap must name Kafka brokers as 'host:port', not {bootstrap!r:.80}")
     return {"bootstrap.servers": bootstrap} | dict(overrides)

@@ -1,7 +1,7 @@
-"""The Kafka producers of an event process, which the loops of all its shards share: the relay's, and the sinks'.
+"""The Kafka producers of an event process, shared by all its shards: one for the relays, and one for the sinks.
 
-They wait an outage out, however long. On the relay's a record that fails for good fails all that follow it, so that no
-gap is ever filled later: then its user gives the producer up, and begins again with another.
+Both wait for an outage to end, without a limit. If a record of the relays fails permanently, all records after it fail,
+too, so no gap is filled later. The relay then discards the producer and starts again with a new one.
 """
 
 import logging
@@ -16,45 +16,48 @@ from tickwheel.model.sink_url import TOPIC_NAMES, is_topic
 
 _POLL_S: Final = 0.2
 _TOPIC_CHECK_S: Final = 5.0
-# What is purged is reported within milliseconds.
+# Purged records are reported within milliseconds; this is the limit.
 _PURGE_TIMEOUT_S: Final = 1.0
 _SETTINGS: Final = {
     "enable.idempotence": "true",
     "acks": "all",
-    # None: as long as it takes.
+    # No time limit.
     "message.timeout.ms": "0",
     "linger.ms": "5",
     "compression.type": "lz4",
     "queue.buffering.max.messages": "200000",
     "queue.buffering.max.kbytes": "65536",
-    # As Java's producers choose partitions, so that others may write and read by the same key.
+    # The partitioner of Java's producers, so other programs find the same partition for a key.
     "partitioner": "murmur2_random",
     "log.connection.close": "false",
-    # Errors: its warnings are about settings, this one's choice of them too.
+    # Errors only: the library's warnings are about settings, including those chosen here.
     "log_level": "3",
 }
 
-# Not to be set by a user: what the broker has not acknowledged must not be cut from the outbox.
+# Settings that a user cannot change: events that the broker has not acknowledged must stay in the outbox.
 _FIXED: Final = ("enable.idempotence", "enable.gapless.guarantee", "acks", "max.in.flight.requests.per.connection")
 _GAPLESS: Final = {"enable.gapless.guarantee": "true"}
-# A topic's limit is for a batch, which is refused as a whole: a record that is too large is to be alone in its batch.
+# A topic's size limit applies to a batch, which is rejected as a whole. With small batches, a record that is too large
+# is alone in its batch.
 _SMALL_BATCHES: Final = {"batch.size": "65536"}
 
 
 class KafkaProducers:
-    """Where records go. Connects when it is first used; that nobody answers is no error, and is waited out."""
+    """Creates and shares the producer of an event process. If no broker answers, the producer waits for one."""
 
     def __init__(
         self, bootstrap: str, topic: str = TOPIC, overrides: Mapping[str, str] | None = None, *, gapless: bool = True
     ) -> None:
-        """``given`` are librdkafka's settings, for TLS and passwords mostly. Raises InvalidArgument for wrong ones, and
-        for a topic that no broker can have.
+        """``overrides`` are librdkafka's settings, mainly for TLS and passwords. ``gapless`` fails all records after a
+        failed one. Raises InvalidArgument for invalid settings and for an invalid name of a topic.
         """
         if not is_topic(topic):
-            raise InvalidArgument(f"a topic's name is {TOPIC_NAMES}, not {topic!r:.80}")
+            raise InvalidArgument(f"a topic's name must have {TOPIC_NAMES}, not {topic!r:.80}")
         for name in overrides or ():
             if name in _FIXED:
-                raise InvalidArgument(f"Kafka's setting {name!r} is fixed: records are acknowledged, in order, once")
+                raise InvalidArgument(
+                    f"Kafka's setting {name!r} cannot be changed: it keeps records from being lost or reordered"
+                )
         self.topic = topic
         self._kafka = kafka_library()
         self.errors: type[Exception] = self._kafka.KafkaException
@@ -65,46 +68,45 @@ class KafkaProducers:
         self._sink_producers: KafkaProducers | None = None
         self._lock = Lock()
         self._producer: PolledProducer | None = None
-        # Nothing is connected by this; a setting that does not exist is found.
+        # Reports invalid settings. Creating a producer does not wait for a connection.
         self.producer()
 
     def producer(self) -> "PolledProducer":
-        """The producer of now."""
+        """Return the current producer; create one if there is none."""
         with self._lock:
             if self._producer is None:
                 logger = MutableLogger()
                 try:
                     client = self._kafka.Producer(self._settings, logger=logger)
                 except self._kafka.KafkaException as error:
-                    raise InvalidArgument(f"Kafka's client refuses its settings: {error.args[0].str()}") from error
+                    raise InvalidArgument(f"Kafka's client rejects its settings: {error.args[0].str()}") from error
                 self._producer = PolledProducer(client, logger)
             return self._producer
 
     def check_topic(self) -> None:
-        """Say it where the topic is not there, or no broker answers: events wait in their outboxes then. In seconds."""
+        """Log an error if the topic does not exist or no broker answers. Takes some seconds."""
         producer = self.producer()
         until = monotonic() + _TOPIC_CHECK_S
         try:
-            # Where brokers make topics by themselves, they do it now.
+            # Brokers that create topics automatically do so now.
             while (error := producer.list_topics(self.topic, _TOPIC_CHECK_S).topics[self.topic].error) is not None:
                 if monotonic() >= until or producer.wait_closed(_TOPIC_CHECK_S / 10):
                     library_log.error("topic %s: %s; events wait in their outboxes", self.topic, error.str())
                     return
         except self.errors as failure:
-            library_log.error("no broker tells of topic %s: %s; events wait", self.topic, failure.args[0].str())
+            library_log.error(
+                "topic %s: no broker answers: %s; events wait in their outboxes", self.topic, failure.args[0].str()
+            )
 
     def discard(self, producer: "PolledProducer") -> None:
-        """This producer has failed: the next caller of `producer` gets another."""
+        """Close a failed producer. The next call of `producer` creates another."""
         with self._lock:
             if self._producer is producer:
                 self._producer = None
         producer.close()
 
     def sink_producers(self) -> "KafkaProducers":
-        """The same brokers by another producer, where a record that is refused fails none but itself.
-
-        It is closed with this one.
-        """
+        """Return producers for the same brokers with which a rejected record fails alone. Closed with this object."""
         if self._sink_producers is None:
             self._sink_producers = KafkaProducers(*self._init_args, gapless=False)
         return self._sink_producers
@@ -119,19 +121,19 @@ class KafkaProducers:
 
 
 class MutableLogger:
-    """The log of a producer, which calls it fatal that its own user has purged what it was to send."""
+    """The log of a producer. Muted when the producer is closed, because purging records is logged as a fatal error."""
 
     def __init__(self) -> None:
         self.is_muted = False
 
     def log(self, level: int, text: str, *args: object) -> None:
-        """As a logger does, until it is closed."""
+        """Log a line unless muted."""
         if not self.is_muted:
             library_log.log(level, text, *args)
 
 
 class PolledProducer:
-    """A producer whose reports are called from a thread of its own, and from that one alone."""
+    """A producer with a thread of its own, which runs all delivery callbacks."""
 
     def __init__(self, producer: Any, logger: MutableLogger) -> None:
         self._producer = producer
@@ -144,21 +146,21 @@ class PolledProducer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was given up, maybe by another shard's loop: it takes nothing more."""
+        """Whether the producer was closed, maybe by the loop of another shard. A closed producer accepts no records."""
         return self._closing.is_set()
 
     def wait_closed(self, seconds: float) -> bool:
-        """Wait so long, or until it is closed; whether it is."""
+        """Wait until the producer is closed, for at most ``seconds``. Return whether it is closed."""
         return self._closing.wait(seconds)
 
     def close(self) -> None:
-        """End it at once, and report so of each record that is not sent or not acknowledged. Twice is fine."""
+        """Close immediately, and report an error for each record without an acknowledgement. Idempotent."""
         if not self._closing.is_set():
             self._closing.set()
             self._thread.join()
             self._logger.is_muted = True
             self._producer.purge()
-            # Not by `flush`, which has been seen to hang in the client library where the reports call back.
+            # Do not call `flush`: it has hung in the client library when delivery callbacks call back.
             until = monotonic() + _PURGE_TIMEOUT_S
             while len(self._producer) and monotonic() < until:
                 self._report(_PURGE_TIMEOUT_S / 20)
@@ -168,9 +170,9 @@ class PolledProducer:
             self._report(_POLL_S)
 
     def _report(self, seconds: float) -> None:
-        """Let the reports that have come be called, after waiting for one at most so long."""
+        """Run the delivery callbacks that are ready. Waits for one for at most ``seconds``."""
         try:
             self._producer.poll(seconds)
         except Exception as error:
-            # It fails once for a fatal error; the records that it fails are reported by the calls to come.
-            self._logger.log(logging.WARNING, "the client of Kafka has failed: %s", error)
+            # After a fatal error `poll` raises once. Later calls report the records that failed with it.
+            self._logger.log(logging.WARNING, "Kafka's client has failed: %s", error)

@@ -1,1 +1,14 @@
-"""Due messages to Kafka topics, Redis lists and channels."""
+"""Sinks: deliver the due messages of a queue to a broker instead of to workers.
+
+The forwarder runs as a sidecar of each shard's leader and acts as a worker: it leases due messages, sends them, and
+completes a message after the broker has acknowledged it. So exclusive values, order and attempts work as for any
+worker, and a message can arrive twice after a crash. Kafka topics are the only kind of sink. The connection to Kafka is
+left to `kafka`.
+
+forwarder.py           the loop of one shard: lease, send, settle, extend
+in_flight_messages.py  messages leased for sinks and not yet settled
+channel_listener.py    notifications of the shard: new messages, new configurations
+sink.py                the protocol of a sink, its messages and its answers
+kafka_sink.py          the sink of a Kafka topic
+registry.py            opens sinks by their URLs
+"""

@@ -1,4 +1,4 @@
-"""Hears what is published on channels of one shard, on a connection of its own: an idle one costs nothing."""
+"""Listens to channels of one shard, on a connection of its own. An idle shard costs nothing."""
 
 import select
 from collections.abc import Callable, Iterable
@@ -10,12 +10,12 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from tickwheel.driver.shard_connection import make_connection
 from tickwheel.runtime.time import monotonic_ms
 
-# A subscription that is not confirmed by then is lost with its connection.
+# Time limit for the confirmation of a subscription; after it, the connection counts as lost.
 _CONFIRMED_MS: Final = 5_000.0
 
 
 class ChannelListener:
-    """The channels that are listened to. Any failure ends it: what was published meanwhile is not known."""
+    """Subscriptions to channels. After any failure, create a new listener: messages may have been missed."""
 
     def __init__(self, client: Redis, wake: int) -> None:
         """``wake`` is a file descriptor that becomes readable to end a wait."""
@@ -27,21 +27,21 @@ class ChannelListener:
         self._poll = select.poll()
         self._poll.register(wake, select.POLLIN)
         self._poll.register(self._connection._sock, select.POLLIN)
-        # How much a TLS socket holds that `poll` does not see.
+        # Returns the number of decrypted bytes in a TLS socket, which `poll` does not report.
         self._tls_pending: Callable[[], int] = getattr(self._connection._sock, "pending", int)
 
     def close(self) -> None:
         self._connection.disconnect()
 
     def set_channels(self, channels: Iterable[str]) -> None:
-        """Listen to exactly these; they stand when it returns."""
+        """Subscribe to exactly these channels. Returns when the server has confirmed the changes."""
         target = set(channels)
         self._change("SSUBSCRIBE", target - self._subscribed)
         self._change("SUNSUBSCRIBE", self._subscribed - target)
         self._subscribed = target
 
     def poll(self, until_ms: float) -> set[str]:
-        """The channels on which something was published; waits for that, for a wake-up, or until then."""
+        """Return the channels with new messages. Waits for a message or a wake-up, at most until ``until_ms``."""
         if not (self._published or self._tls_pending()):
             self._poll.poll(max(0.0, until_ms - monotonic_ms()))
         while self._connection.can_read(0):
@@ -57,7 +57,7 @@ class ChannelListener:
         until = monotonic_ms() + _CONFIRMED_MS
         while self._unconfirmed:
             if not self._connection.can_read(max(0.0, until - monotonic_ms()) / 1000):
-                raise RedisConnectionError("a subscription was not confirmed")
+                raise RedisConnectionError("the server did not confirm a subscription in time")
             self._read()
 
     def _read(self) -> None:
@@ -68,4 +68,4 @@ class ChannelListener:
         elif channel in self._unconfirmed:
             self._unconfirmed.discard(channel)
         else:
-            raise RedisConnectionError("the server has ended a subscription: the shard is at another")
+            raise RedisConnectionError("the server has ended a subscription: the shard has moved to another server")

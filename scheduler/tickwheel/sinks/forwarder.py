@@ -1,7 +1,8 @@
-"""Hands due messages of one shard to the sinks of their queues, as a worker: leased, completed once acknowledged.
+"""Delivers due messages of one shard to the sinks of their queues, as a worker: leases them, and completes them later.
 
-So exclusive values, order and attempts hold by the same scripts. While a broker is away the leases are extended; only
-what it refuses is failed. After a crash the leases end by themselves, and what was in flight may come twice.
+So the usual scripts keep exclusive values, order and attempts. While a broker is unreachable, the forwarder extends the
+leases. A message fails only if the broker rejects it. After a crash the leases expire, and messages that were in flight
+may arrive twice.
 """
 
 import logging
@@ -33,11 +34,11 @@ from tickwheel.sinks.sink import Sink, SinkMessage
 from tickwheel.storage import keys
 
 WORKER: Final = "tickwheel-sink"
-# A call is not made for fewer, as those under way make room.
+# Minimum number of messages for which to call the shard; with less capacity, wait for messages in flight to finish.
 MIN_BATCH: Final = 100
-# At an orderly end the broker has so long to answer.
+# Time that the brokers have to answer when the forwarder is stopped.
 ENDING_MS: Final = 800.0
-# A sink without room is tried again after so long, and nothing else waits for longer than this.
+# Delay of the next attempt if a sink is full, and maximum delay of any other wait.
 _FULL_MS: Final = 20.0
 _MAX_WAIT_MS: Final = 60_000.0
 
@@ -45,14 +46,17 @@ _log = logging.getLogger("tickwheel.sinks")
 
 
 class SinkQueueLookup(Protocol):
-    """Where queues are looked up."""
+    """Finds the queues that have a sink."""
 
     def queues_with_sinks(self, since_ms: float) -> Mapping[str, QueueConfig]:
-        """The queues that have a sink, as home had them at that moment on the monotonic clock or later."""
+        """Return the queues with a sink, by name, as the metadata shard had them at ``since_ms`` or later.
+
+        ``since_ms`` is a moment of the monotonic clock.
+        """
 
 
 class SinkForwarder:
-    """The sinks of one shard under one fence."""
+    """Serves the sinks of one shard under one fence."""
 
     label = "hand-off to sinks"
 
@@ -78,7 +82,7 @@ class SinkForwarder:
         self._wake = WakePipe()
         self._in_flight = InFlightMessages(self._wake.set)
         self._queues: dict[str, tuple[QueueConfig, Sink]] = {}
-        # Queues that may have something, in the order in which they are asked.
+        # Queues that may have due messages, in the order of the next calls.
         self._ready: dict[str, None] = {}
         self._is_outdated = False
 
@@ -90,7 +94,7 @@ class SinkForwarder:
         self._stats.sink_in_flight = 0
 
     def run(self, stopping: Event, on_progress: Callable[[], None]) -> None:
-        """Hand over until told to stop. Raises at the first failure; what was sent is still known the next time."""
+        """Deliver until ``stopping`` is set. Raises the first error; the next `run` keeps the messages in flight."""
         listener = ChannelListener(self._connect(self._shard), self._wake.fileno())
         try:
             self._reload_queues(listener)
@@ -106,7 +110,7 @@ class SinkForwarder:
         self._end()
 
     def _reload_queues(self, listener: ChannelListener) -> None:
-        """Which queues have a sink. News are heard first and home is read after, so that no change is missed."""
+        """Reload the queues with a sink. Subscribes before reading the configuration, so that no change is missed."""
         listener.set_channels([self._adopted, *map(self._channel, self._queues)])
         configs = self._queue_lookup.queues_with_sinks(monotonic_ms())
         self._queues = {
@@ -133,7 +137,7 @@ class SinkForwarder:
         return now + _MAX_WAIT_MS if extension is None else extension
 
     def _dequeue_next(self) -> bool:
-        """Lease what the next queue has, and send it; whether there is more to do at once."""
+        """Lease messages of the next queue, and send them. Return whether to call again without waiting."""
         capacity = min(self._in_flight.capacity, CALL_MESSAGES)
         if not self._ready or capacity < MIN_BATCH:
             return False
@@ -146,8 +150,8 @@ class SinkForwarder:
         try:
             messages, has_more = self._io.run(dequeue.dequeue_shard(self._shard, SinkMessage))
         except QueueBlocked as error:
-            # What ends this is a change of the configuration, which is heard of.
-            _log.info("shard %d: queue %s is not handed over: %s", self._shard, queue, error)
+            # A change of the configuration unblocks the queue, and is published on a channel.
+            _log.info("shard %d: queue %s is not forwarded to its sink: %s", self._shard, queue, error)
             return True
         except (QueueConfigConflict, QueueNotFound):
             self._is_outdated = True
@@ -160,7 +164,7 @@ class SinkForwarder:
         return True
 
     def _settle(self) -> None:
-        """Finish what the brokers have answered."""
+        """Settle the messages that the brokers have answered."""
         in_flight, stats = self._in_flight, self._stats
         in_flight.drain_answers()
         if in_flight.acknowledged:
@@ -182,14 +186,17 @@ class SinkForwarder:
             try:
                 self._io.run(complete(self._context, list(of_queue)))
             except (LeaseLost, QueueNotFound) as error:
-                _log.warning("shard %d: queue %s: handed over, but not completed: %s", self._shard, queue, error)
+                _log.warning("shard %d: queue %s: sent to the sink, but not completed: %s", self._shard, queue, error)
 
     def _fail(self, message: SinkMessage, reason: str) -> None:
-        _log.warning("shard %d: message %r of queue %s was refused: %s", self._shard, message.id, message.queue, reason)
+        _log.warning(
+            "shard %d: the sink rejected message %r of queue %s, which fails: %s",
+            *(self._shard, message.id, message.queue, reason),
+        )
         try:
-            self._io.run(fail(self._context, message, f"the sink refused it: {reason}", None))
+            self._io.run(fail(self._context, message, f"the sink rejected the message: {reason}", None))
         except (LeaseLost, QueueNotFound) as error:
-            _log.info("shard %d: what was refused is gone: %s", self._shard, error)
+            _log.info("shard %d: a rejected message is no longer leased: %s", self._shard, error)
 
     def _extend(self) -> None:
         for batch in self._in_flight.to_extend(began := monotonic_ms()):
@@ -199,12 +206,15 @@ class SinkForwarder:
             except QueueNotFound:
                 lost = messages
             if lost:
-                _log.warning("shard %d: the leases of %d messages for sinks are lost", self._shard, len(lost))
+                _log.warning(
+                    "shard %d: the leases of %d messages in flight to sinks are lost; they may be sent twice",
+                    *(self._shard, len(lost)),
+                )
             batch.on_extended(began)
             self._in_flight.on_settled(lost)
 
     def _end(self) -> None:
-        """Hear what is answered in time. The leases of the rest end by themselves."""
+        """Settle messages that are answered in time. The leases of the others expire."""
         until = monotonic_ms() + ENDING_MS
         while True:
             self._wake.clear()
@@ -215,7 +225,7 @@ class SinkForwarder:
             self._wake.wait(left)
         if self._in_flight:
             _log.warning(
-                "shard %d: %d messages for sinks had no answer; they are sent again once their leases have ended",
+                "shard %d: the brokers did not answer for %d messages; these are sent again after their leases end",
                 *(self._shard, len(self._in_flight)),
             )
 

@@ -1,4 +1,4 @@
-"""Messages that were leased for sinks and are not settled yet: what was answered, and whose lease is to be extended."""
+"""Messages that were leased for sinks and are not settled yet: the brokers' answers, and the leases to extend."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -6,7 +6,8 @@ from typing import Final
 
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, Sink, SinkMessage
 
-# How much of a shard is leased for sinks at most: what may come twice after a crash, and what is held in memory.
+# Limits of a shard's messages leased for sinks. They bound the memory, and the messages that may arrive twice after a
+# crash.
 MESSAGES: Final = 1_000
 BYTES: Final = 4 * 2**20
 # A lease is extended when a third of it is over.
@@ -25,12 +26,12 @@ class LeaseBatch:
         self.on_extended(now)
 
     def on_extended(self, now: float) -> None:
-        """Their leases were made to last from ``now`` on."""
+        """Record that the leases were taken or extended at ``now``."""
         self.extend_at = now + self.lease_ms / _EXTENSIONS
 
 
 class InFlightMessages:
-    """What a shard's sinks have in hand. Brokers answer from any thread; all else is for one."""
+    """The messages of one shard's sinks. Answers may come from any thread; all methods are for one thread."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -39,7 +40,7 @@ class InFlightMessages:
         self._batches: dict[LeaseBatch, None] = {}
         self._answers: deque[tuple[SinkMessage, DeliveryStatus, str]] = deque()
         self._size = 0
-        # Of those that were answered and not settled.
+        # Answered and not yet settled.
         self.acknowledged: list[SinkMessage] = []
         self.refused: deque[tuple[SinkMessage, str]] = deque()
         self.unsent: deque[SinkMessage] = deque()
@@ -49,11 +50,11 @@ class InFlightMessages:
 
     @property
     def capacity(self) -> int:
-        """How many more messages may be leased now."""
+        """The number of messages that may be leased now."""
         return 0 if self._size >= BYTES or self.unsent else MESSAGES - len(self)
 
     def add(self, sink: Sink, messages: Sequence[SinkMessage], lease_ms: int, now: float) -> None:
-        """Leased at ``now``, and to be sent; all of one queue."""
+        """Add messages of one queue that were leased at ``now`` and must be sent."""
         batch = LeaseBatch(sink, messages, lease_ms, now)
         self._batches[batch] = None
         self._batch_of |= dict.fromkeys(messages, batch)
@@ -61,7 +62,7 @@ class InFlightMessages:
         self.unsent += messages
 
     def send(self) -> None:
-        """Send what is not sent, in order, until a sink has no room."""
+        """Send unsent messages, in order, until a sink is full."""
         while self.unsent:
             message = self.unsent[0]
             batch = self._batch_of.get(message)
@@ -70,7 +71,7 @@ class InFlightMessages:
             self.unsent.popleft()
 
     def drain_answers(self) -> None:
-        """Sort what was answered."""
+        """Sort the answers into `acknowledged`, `refused` and `unsent`."""
         self._is_woken = False
         while self._answers:
             message, status, reason = self._answers.popleft()
@@ -84,7 +85,7 @@ class InFlightMessages:
                 self.unsent.append(message)
 
     def on_settled(self, messages: Sequence[SinkMessage]) -> None:
-        """These are finished, or their leases are lost."""
+        """Remove messages that are settled, or whose leases are lost."""
         for message in messages:
             batch = self._batch_of.pop(message, None)
             if batch is not None:
@@ -94,18 +95,18 @@ class InFlightMessages:
                     del self._batches[batch]
 
     def to_extend(self, now: float) -> list[LeaseBatch]:
-        """Whose leases are to be extended now."""
+        """Return the batches whose leases must be extended now."""
         return [batch for batch in self._batches if batch.extend_at <= now]
 
     def next_extension(self) -> float | None:
-        """When that is next."""
+        """Return the moment at which the next leases must be extended; None if there are no messages."""
         return min((batch.extend_at for batch in self._batches), default=None)
 
     def _delivery_callback(self, message: SinkMessage) -> DeliveryCallback:
 
         def on_delivery(status: DeliveryStatus, reason: str) -> None:
             self._answers.append((message, status, reason))
-            # Invariant: an answer that is not read yet has woken the reader, which resets this before it reads.
+            # Invariant: each unread answer has woken the reader. The reader resets `_is_woken` before it reads.
             if not self._is_woken:
                 self._is_woken = True
                 self._wake()

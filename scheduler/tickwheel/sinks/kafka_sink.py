@@ -1,4 +1,4 @@
-"""The sink of a Kafka topic: a record for each message, keyed by its exclusive value, else by its id."""
+"""The sink of a Kafka topic: one record for each message. Its key is the exclusive value or, without one, the id."""
 
 from functools import partial
 from typing import Any
@@ -10,15 +10,15 @@ from tickwheel.storage import trace_context
 
 
 class KafkaSink:
-    """Sends to one topic."""
+    """Sends messages to one topic."""
 
     def __init__(self, producers: KafkaProducers, namespace: str, topic: str) -> None:
-        """``broker`` is one whose refused records fail none but themselves."""
+        """``producers`` are those for sinks (`KafkaProducers.sink_producers`): a rejected record fails alone."""
         self._producers = producers
         self._namespace = namespace
         self._topic = topic
         error = kafka_library().KafkaError
-        # Whether the broker has the record is not known: the producer failed as a whole, or was given up.
+        # Errors after which the broker may or may not have the record: the producer failed as a whole, or was closed.
         self._unknown_codes = frozenset({error._FATAL, error._PURGE_QUEUE, error._PURGE_INFLIGHT})
 
     def send(self, message: SinkMessage, on_delivery: DeliveryCallback) -> bool:
@@ -49,14 +49,15 @@ class KafkaSink:
 
 
 def key(message: SinkMessage) -> bytes:
-    """What chooses the partition: messages of one exclusive value stay in order."""
+    """Return the record's key, which selects the partition: messages of one exclusive value stay in order."""
     return (message.id if message.exclusive_value is None else message.exclusive_value).encode()
 
 
 def headers(namespace: str, message: SinkMessage) -> list[tuple[str, bytes]]:
-    """What is known of a message beside its payload. Times are ms since 1970.
+    """Return the record's headers: all fields of a message except its payload. Times are ms since 1970.
 
-    Who drops what (namespace, queue, exclusive value, id, incarnation) it has seen gets each message once.
+    A reader gets each message once if it skips records whose (namespace, queue, exclusive value, id, incarnation) it
+    has already seen.
     """
     fields = {
         "namespace": namespace,
@@ -71,6 +72,6 @@ def headers(namespace: str, message: SinkMessage) -> list[tuple[str, bytes]]:
         fields["exclusive-value"] = message.exclusive_value
     metadata = message.metadata
     fields |= {f"metadata-{name}": value for name, value in trace_context.strip_trace_context(metadata).items()}
-    # Where whoever reads from Kafka looks for it.
+    # Tracing libraries for Kafka read the trace context from these headers, without a prefix.
     trace = [(name, value.encode()) for name, value in metadata.items() if name in trace_context.KEYS]
     return [(f"tickwheel-{name}", str(value).encode()) for name, value in fields.items()] + trace

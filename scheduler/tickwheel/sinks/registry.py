@@ -1,4 +1,4 @@
-"""Opens sinks by their URLs (`sink_url.py` checks them): the one place that knows which there are."""
+"""Opens sinks by their URLs, which `model/sink_url.py` validates. All kinds of sinks are registered here."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ class SinkRegistry:
         }
 
     def sink(self, url: str) -> Sink | None:
-        """The sink of a URL; None where only a newer release knows its kind."""
+        """Return the sink of a URL; None if this version does not know the kind, because a newer client set it."""
         scheme, name = split_sink_url(url)
         open_sink = self._schemes.get(scheme)
         return None if open_sink is None else open_sink(name)

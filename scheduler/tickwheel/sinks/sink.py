@@ -1,4 +1,4 @@
-"""What a sink is: it sends due messages to a broker, and says what that answered. Another kind is another class."""
+"""The protocol of a sink, which sends due messages to a broker and reports its answers. Each kind is one class."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -11,7 +11,7 @@ _TOKEN_BYTES = 16
 
 
 class SinkMessage(LeasedMessage):
-    """A message that is leased for a sink. ``incarnation`` tells two lives of an id apart."""
+    """A message leased for a sink. ``incarnation`` distinguishes messages that used the same id one after the other."""
 
     __slots__ = ("deadline_ms", "due_ms", "incarnation", "size")
 
@@ -22,27 +22,31 @@ class SinkMessage(LeasedMessage):
         self.incarnation: int = high << 32 | low
         self.due_ms: int = self._due_ms
         self.deadline_ms: int = self._deadline_ms
-        # Bytes that it takes in memory, about.
+        # Approximate bytes in memory.
         self.size = len(record) + len(body)
 
 
 class DeliveryStatus(Enum):
-    """What a broker says of a message: it has it; it will not take it; nothing, so it is to be sent again."""
+    """A broker's answer for a message.
+
+    ACKNOWLEDGED: the broker has it. REFUSED: the broker rejects it. UNKNOWN: the answer is lost; send it again.
+    """
 
     ACKNOWLEDGED = "acknowledged"
     REFUSED = "refused"
     UNKNOWN = "unknown"
 
 
-# The answer, and why the message was refused.
+# Receives the answer, and the reason if the message was rejected.
 DeliveryCallback = Callable[[DeliveryStatus, str], Any]
 
 
 class Sink(Protocol):
-    """Where due messages of a queue go. Used by the threads of all shards."""
+    """The destination of a queue's due messages. Used by the threads of all shards."""
 
     def send(self, message: SinkMessage, on_delivery: DeliveryCallback) -> bool:
-        """Send a message; False where there is no room for it now. Otherwise ``told`` is called once, from any thread.
+        """Start sending a message. Return False if the sink is full; else call ``on_delivery`` once, in any thread.
 
-        An outage is waited out, however long: only what is wrong with the message or where it is to go is refused.
+        A sink waits for an outage to end, without a limit. It reports REFUSED only if the message or its destination is
+        invalid.
         """
