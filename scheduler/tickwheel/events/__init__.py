@@ -1,8 +1,13 @@
-"""The history in Kafka: what the relay publishes, and how a program reads it, each transition once.
+"""The history of messages in Kafka: the format of the records, and a reader that returns each transition once.
 
-encoding, transition.schema.json    what a record is
-reading, order, partitions          `read`: records to transitions, each once, in order for each message
-kafka                               the client library, an extra
+The relay publishes each transition at least once. `read` removes the duplicates, keeps the order of each message's
+transitions, and reports gaps. It needs the extra `kafka`. Publishing is left to `relay`.
+
+reader.py               `read`: returns the transitions of the topic
+deduplication.py        recognizes transitions that were read before, and gaps
+partition_offsets.py    recognizes that another reader of the group has read a partition
+encoding.py             transitions as records of Kafka
+transition.schema.json  the JSON schema of a record's value
 """
 
 from tickwheel.events.deduplication import Gap

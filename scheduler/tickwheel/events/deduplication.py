@@ -1,7 +1,8 @@
-"""Each transition once, in order: what is not newer than the last of its message came before.
+"""Recognizes duplicates: a transition that is not newer than the last one of its message was read before.
 
-Only the messages that changed most lately are remembered. That is enough, however many there are: what the relay sends
-again was sent seconds ago, a few windows of each shard (`relay/in_flight_windows.py`).
+Only the messages with the latest transitions are remembered. That suffices for any number of messages, because the
+relay only repeats transitions that it first sent seconds ago: a few windows of each shard
+(`relay/in_flight_windows.py`).
 """
 
 from collections import OrderedDict
@@ -10,13 +11,13 @@ from typing import Final
 
 from tickwheel.events.encoding import Transition
 
-# About 300 bytes each.
+# Messages to remember by default, about 300 bytes each.
 REMEMBERED: Final = 500_000
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Transitions of a message are missing before this one: ``last`` is the version that came before, 0 for none."""
+    """Transitions of a message are missing before ``transition``. ``last`` is the last version that was read, or 0."""
 
     transition: Transition
     last: int
@@ -27,29 +28,29 @@ class Deduplicator:
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._remembered = remembered
-        # Incarnation, version and partition.
+        # By message: incarnation, version and partition of its last transition.
         self._last: OrderedDict[tuple[str, str, str, str | None], tuple[int, int, int]] = OrderedDict()
 
     def is_new(self, transition: Transition) -> bool:
-        """Whether this transition did not come before."""
+        """Return whether this transition was not read before."""
         last = self._last.get(_message_key(transition))
         return last is None or (transition.incarnation, transition.version) > last[:2]
 
     def record(self, transition: Transition, partition: int) -> Gap | None:
-        """Remember a new one of a partition; the gap before it, if one is known of."""
+        """Record a new transition. Return the gap before it, if there is one."""
         message = _message_key(transition)
         last = self._last.pop(message, None)
         self._last[message] = transition.incarnation, transition.version, partition
         if len(self._last) > self._remembered:
             self._last.popitem(last=False)
         if last is None:
-            # Its first ones may be older than what was read, or than the topic.
+            # The message's first transitions may be older than the start of this reader, or than the topic.
             return None
         before = last[1] if last[0] == transition.incarnation else 0
         return None if transition.version == before + 1 else Gap(transition, before)
 
     def forget(self, partition: int) -> None:
-        """The messages of a partition are as if they were never seen."""
+        """Forget all messages of a partition."""
         for message in [message for message, last in self._last.items() if last[2] == partition]:
             del self._last[message]
 

@@ -1,6 +1,7 @@
 """Transitions as the records of a Kafka topic: key and value, both JSON (`transition.schema.json`).
 
-Written by hand, as this is the relay's innermost loop: `json.dumps` of a dictionary takes three times as long.
+The JSON is written by hand, because encoding is the relay's innermost loop: `json.dumps` of a dictionary takes three
+times as long.
 """
 
 import json
@@ -23,10 +24,11 @@ _STATES: Final = {None: "null"} | {state: f'"{state.label}"' for state in State}
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One state change of one message. ``from_state`` is None for a new message, ``to_state`` for one that is gone.
+    """One state change of one message.
 
-    ``due``, ``deadline`` and ``metadata`` are there for new and rescheduled messages, ``lateness`` where the message
-    became deliverable. ``worker`` is the name that the caller gave.
+    ``from_state`` is None for a new message, and ``to_state`` is None for a message that is deleted after its
+    retention. ``due``, ``deadline`` and ``metadata`` are set for new and rescheduled messages. ``lateness`` is set when
+    the message became deliverable. ``worker`` is the name that the caller passed, if any.
     """
 
     namespace: str
@@ -47,7 +49,7 @@ class Transition:
 
 
 def encode(namespace: str, queue: str, outbox_transitions: Iterable[OutboxTransition]) -> Iterator[tuple[bytes, bytes]]:
-    """Key and value of each transition of one queue."""
+    """Yield the key and the value of a record for each transition. All transitions must be of ``queue``."""
     name = _to_json(queue)
     head = f'{{"schema_version":{SCHEMA_VERSION},"namespace":{_to_json(namespace)},"queue":{name},"id":'
     for transition in outbox_transitions:
@@ -71,11 +73,13 @@ def encode(namespace: str, queue: str, outbox_transitions: Iterable[OutboxTransi
 
 
 def decode(value: bytes) -> Transition:
-    """What a record tells. Raises TickwheelError where it is none of this version."""
+    """Return the transition in the value of a record. Raises TickwheelError if the value is not of this version."""
     try:
         fields = json.loads(value)
         if fields["schema_version"] != SCHEMA_VERSION:
-            raise ValueError(f"schema_version {fields['schema_version']!r}, and this version reads {SCHEMA_VERSION}")
+            raise ValueError(
+                f"schema_version is {fields['schema_version']!r}, but this version of Tickwheel reads {SCHEMA_VERSION}"
+            )
         late, due = fields["lateness"], fields.get("due")
         return Transition(
             fields["namespace"],

@@ -1,4 +1,4 @@
-"""How far each partition was read, and whether one that the group gave back is read on where this reader stopped."""
+"""The next offset of each partition, to detect that another reader of the group has read in between."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 class PartitionOffsets:
     """The partitions of one reader.
 
-    Of one thread: the library tells of an assignment while it is asked for a record.
+    Used by one thread: the library calls `assign` while the reader polls for a record.
     """
 
     def __init__(self) -> None:
@@ -15,17 +15,17 @@ class PartitionOffsets:
         self._next: dict[int, int] = {}
 
     def assign(self, partitions: Iterable[int]) -> None:
-        """These were given to this reader, or given back: all that it has, or those that are new to it."""
+        """Record partitions that the group assigned to this reader: all of its partitions, or the additional ones."""
         self.has_assignment = True
         self._assigned.update(partitions)
 
     def advance(self, partition: int, offset: int) -> bool:
-        """Count a record as read; whether others read some between the last one that was read here and this one."""
+        """Record a record as read. Return whether another reader has read records between the last one and this one."""
         expected = self._next.get(partition, offset)
-        # Read again up to where it was, it misses nothing.
+        # If older records are read again, nothing is missing: keep the higher offset.
         self._next[partition] = max(expected, offset + 1)
         if partition not in self._assigned:
-            # Offsets that are not there within an assignment are transitions that are missing for everybody.
+            # Offsets that are skipped within an assignment are missing for all readers.
             return False
         self._assigned.discard(partition)
         return offset > expected

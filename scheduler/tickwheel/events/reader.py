@@ -1,4 +1,4 @@
-"""Reads the topic of transitions: each once, in order for each message."""
+"""Reads the topic of transitions: each transition once, in order for each message."""
 
 import logging
 import time
@@ -33,20 +33,22 @@ def read(
     remembered: int = REMEMBERED,
     kafka: Mapping[str, str] | None = None,
 ) -> Iterator[Transition]:
-    """Transitions as the relay publishes them, each once, in order for each message; for ever, or until ``idle``.
+    """Yield the transitions that the relay publishes, each once, in order for each message.
 
-    ``start`` is ``earliest`` or ``latest``, for who reads without a ``group`` or with a new one. A ``group`` shares the
-    partitions among its readers and goes on where it was: one that was killed may read its last transitions again. A
-    transition is done with when the next one is asked for. ``idle`` ends it once nothing has come for so long, counted
-    from when the group has met; by default it waits for ever.
+    ``start`` is ``earliest`` or ``latest``. It applies to readers without a ``group``, and to new groups. A ``group``
+    shares the partitions among its readers and continues at its last position. A transition counts as read when the
+    caller requests the next one, so a reader that was killed may read its last transition again. ``idle`` ends the
+    iteration when no record has arrived for this time, counted from the first assignment of partitions. By default the
+    iteration does not end.
 
-    ``on_gap`` is called before a transition whose predecessor is missing (events were dropped at the outbox's limit);
-    it is logged, too. What went to another reader of the group is not missing: a partition that comes back after
-    others read of it is read as if for the first time. ``remembered`` is of how many messages the last transition is
-    kept to know what came before.
+    ``on_gap`` is called before a transition whose predecessor is missing, because events were dropped at the limit of
+    the outbox. Gaps are also logged. Transitions that another reader of the group has read are not gaps: if a partition
+    is assigned again after others have read it, it is read as if for the first time. ``remembered`` is the number of
+    messages whose last transition is kept to recognize duplicates.
 
-    ``kafka`` are librdkafka's own settings. Raises TickwheelError where confluent-kafka or the topic is missing or a
-    record is none of ours, InvalidArgument, Unavailable where no broker answers at the start.
+    ``kafka`` are librdkafka's own settings. Raises TickwheelError if confluent-kafka or the topic is missing, or if a
+    record is not a transition of this version. Raises InvalidArgument for invalid arguments, and Unavailable if no
+    broker answers at the start.
     """
     validation.one_of("start", start, STARTS)
     idle_ms = None if idle is None else validation.duration_ms("idle", idle, 1, _IDLE_MS_MAX)
@@ -58,7 +60,7 @@ def read(
         "enable.auto.commit": str(group is not None).lower(),
         "enable.auto.offset.store": "false",
     }
-    # Refused here and now, and not where the first transition is asked for.
+    # Connect now, so that errors are raised here and not when the caller requests the first transition.
     partition_offsets = PartitionOffsets()
     consumer = _open_consumer(library, consumer_settings, topic, group, start, partition_offsets)
     return _read(consumer, group, partition_offsets, idle_ms, on_gap, Deduplicator(remembered))
@@ -75,7 +77,7 @@ def _read(
     last_active = time.monotonic()
     try:
         while True:
-            # One by one: of a batch, some may be of partitions that were revoked while it was gathered.
+            # Poll records one by one: a batch could contain records of partitions that were revoked in the meantime.
             record = consumer.poll(_POLL_S)
             now = time.monotonic()
             if record is None:
@@ -86,7 +88,7 @@ def _read(
                 continue
             last_active = now
             if record.error() is not None:
-                # Brokers that are away come back; the library goes on by itself.
+                # The library reconnects without help when brokers are reachable again.
                 _log.warning("Kafka: %s", record.error().str())
                 continue
             partition = record.partition()
@@ -96,13 +98,13 @@ def _read(
             if deduplicator.is_new(transition):
                 gap = deduplicator.record(transition, partition)
                 if gap is not None:
-                    _log.warning("transitions are missing between version %d and %s", gap.last, transition)
+                    _log.warning("transitions are missing after version %d and before %s", gap.last, transition)
                     if on_gap is not None:
                         on_gap(gap)
                 yield transition
                 last_active = time.monotonic()
             if group is not None:
-                # Done with: the caller has come back for the next.
+                # The caller has requested the next transition, so this one counts as read.
                 consumer.store_offsets(message=record)
     finally:
         consumer.close()
@@ -116,14 +118,14 @@ def _open_consumer(
     start: str,
     partition_offsets: PartitionOffsets,
 ) -> Any:
-    """A consumer that reads; ``partitions`` hears of what it is assigned, which takes a new group some seconds."""
+    """Return a consumer of the topic. ``partition_offsets`` records its assignments; the first takes some seconds."""
     try:
         consumer = library.Consumer(consumer_settings, logger=library_log)
     except library.KafkaException as error:
-        raise TickwheelError(f"Kafka's client refuses its settings: {error.args[0].str()}") from error
+        raise TickwheelError(f"Kafka's client rejects its settings: {error.args[0].str()}") from error
     try:
         if group is not None:
-            # First: the group meets meanwhile.
+            # Subscribe first: the group assigns partitions while the topic is checked.
             consumer.subscribe(
                 [topic],
                 on_assign=lambda _, consumer_settings: partition_offsets.assign(
@@ -135,14 +137,14 @@ def _open_consumer(
             raise TickwheelError(f"topic {topic!r} cannot be read: {metadata.error.str()}")
         if group is not None:
             return consumer
-        # Without a group all partitions are read, and nobody keeps count.
+        # Without a group, this reader reads all partitions, and no offsets are stored.
         offset = library.OFFSET_BEGINNING if start == "earliest" else library.OFFSET_END
         consumer.assign([library.TopicPartition(topic, partition, offset) for partition in metadata.partitions])
         partition_offsets.has_assignment = True
         return consumer
     except library.KafkaException as error:
         consumer.close()
-        raise Unavailable(f"no broker answered: {error.args[0].str()}", may_have_happened=False) from error
+        raise Unavailable(f"no Kafka broker answered: {error.args[0].str()}", may_have_happened=False) from error
     except BaseException:
         consumer.close()
         raise
