@@ -22,9 +22,9 @@ class TickwheelError(Exception):
 class InvalidArgument(TickwheelError, ValueError):
     """An argument has the wrong type or a value that is not allowed. Nothing was sent.
 
-    A due time too far ahead is an exception, because only the server's clock can detect it. In this case, all other
-    messages of the batch are enqueued, and ``results`` holds the result of every message in order (None for a refused
-    message).
+    Only a due time too far ahead is found after sending, because it depends on the server's clock. In this case, all
+    other messages of the batch are enqueued, and ``results`` holds the result of every message in order (None for a
+    refused message).
     """
 
     def __init__(self, text: str, results: Sequence[Any] = ()) -> None:

@@ -17,7 +17,7 @@ RESULT_BYTES = 1024
 DEQUEUE_MESSAGES = 1_000
 # Requests of one DequeueBatch call. Together they may ask for DEQUEUE_MESSAGES.
 DEQUEUE_REQUESTS = 100
-# Messages of one script call. The call takes about 2 ms of the server's time, so other clients wait no longer.
+# Messages of one script call. The call takes about 2 ms of the server's time; other clients wait no longer than that.
 CALL_MESSAGES = 250
 # Messages of one call that completes, releases or cancels in an exclusive queue. A released value makes its next
 # message ready, with all metadata pairs of the message.

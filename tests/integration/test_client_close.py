@@ -40,7 +40,7 @@ def test_a_client_that_is_closed_ends_who_waits_and_takes_nothing_more(tickwheel
         closed.close()
         for each in waiting:
             # Asleep, or asking once more before that.
-            with pytest.raises(TickwheelError, match=r"is closed: open another|was closed before"):
+            with pytest.raises(TickwheelError, match=r"is closed: open a new one|was closed before"):
                 each.result(timeout=20)
         tickwheel.queue("q").enqueue(id="m")
         assert tickwheel.queue("q").counts()["pending"] == 1

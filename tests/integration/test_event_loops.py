@@ -33,9 +33,10 @@ def test_another_loop_is_refused_and_the_owner_works_on(tickwheel_server: Privat
             queue = tw.queue("q")
             await queue.enqueue_many([NewMessage(b"x")] * 3)
             for work in (queue.counts, queue.dequeue, queue.enqueue):
-                with pytest.raises(TickwheelError, match=f"{ANOTHER_LOOP}.*open a client of its own"):
+                with pytest.raises(TickwheelError, match=f"{ANOTHER_LOOP}.*open a separate client"):
                     raise await in_another_loop(work)
-            with pytest.raises(TickwheelError, match=f"{ANOTHER_LOOP}.*close it in its own, or end that loop first"):
+            in_its_own = "close the client in its own event loop, or end that loop first"
+            with pytest.raises(TickwheelError, match=f"{ANOTHER_LOOP}.*{in_its_own}"):
                 raise await in_another_loop(tw.close)
             [message] = await queue.dequeue()
             await message.complete()
@@ -53,7 +54,7 @@ def test_a_client_whose_loop_has_ended_is_refused_and_can_be_closed(tickwheel_se
     with pytest.raises(TickwheelError, match=ANOTHER_LOOP):
         asyncio.run(tw.queue("q").counts())
     asyncio.run(tw.close())
-    with pytest.raises(TickwheelError, match="not open, or closed"):
+    with pytest.raises(TickwheelError, match="is closed, or not opened yet: use the client in"):
         asyncio.run(tw.queue("q").counts())
     del tw
     gc.collect()

@@ -76,7 +76,7 @@ def test_a_forked_process_may_not_use_the_client_and_takes_nothing_from_its_pare
         [first] = queue.dequeue()
         queue.cancel("m3")
         for call in (lambda: queue.dequeue(), lambda: queue.cancel("m2"), first.complete, queue.counts):
-            assert f"was opened by process {os.getpid()}, and this one" in in_a_fork(call)
+            assert f"was opened by process {os.getpid()}, from which this process" in in_a_fork(call)
 
         def elsewhere() -> list[str]:
             with Tickwheel(tickwheel_server.url, namespace=tickwheel._context.namespace, clock="_clock_test") as own:
@@ -94,7 +94,7 @@ def test_a_forked_process_may_not_use_an_asyncio_client(tickwheel_server: Privat
         queue = tickwheel.create_queue("q")
         theirs = queue._awaited  # type: ignore[attr-defined]
         said = in_a_fork(lambda: asyncio.run(theirs.counts()))
-        assert f"was opened by process {os.getpid()}, and this one" in said
+        assert f"was opened by process {os.getpid()}, from which this process" in said
         assert queue.enqueue().created
 
 

@@ -85,7 +85,7 @@ def test_who_waits_for_an_opening_that_is_cancelled_opens_it(tickwheel_server: P
 def test_a_client_that_is_open_is_not_opened_in_another_loop(tickwheel_server: PrivateServer) -> None:
     async def main() -> None:
         async with aio.Tickwheel(tickwheel_server.url, namespace="opening") as tw:
-            with pytest.raises(TickwheelError, match=f"{ANOTHER_LOOP}.*open a client of its own"):
+            with pytest.raises(TickwheelError, match=f"{ANOTHER_LOOP}.*open a separate client"):
                 raise await in_another_loop(tw.open)
             assert await tw.queues() == []
 

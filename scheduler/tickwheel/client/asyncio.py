@@ -151,7 +151,9 @@ class Tickwheel:
     async def _run(self, plan: Plan[T]) -> T:
         if self._io is None:
             plan.close()
-            raise TickwheelError(f"{self!r} is not open, or closed again: use it in `async with`, or await its open()")
+            raise TickwheelError(
+                f"{self!r} is closed, or not opened yet: use the client in `async with`, or await its open()"
+            )
         result: T = await self._io.run(plan)
         return result
 

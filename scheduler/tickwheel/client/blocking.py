@@ -30,14 +30,15 @@ class Tickwheel:
     ``timeout``: how long a call is retried, up to 30 s (default: 30 s).
     ``clock``: for tests that control the time.
 
-    The following are fixed when the namespace is created. If they are passed later, they are compared.
+    The following are fixed when the namespace is created. Another value later raises InvalidArgument; only
+    ``auto_create`` is ignored then.
 
     ``shards``: the number of shards (default: 1).
-    ``history``: ``capped``, ``relay`` or ``off``.
-    ``auto_create``: create a queue when its first message is enqueued.
+    ``history``: ``capped`` (default), ``relay`` or ``off``.
+    ``auto_create``: create a queue when its first message is enqueued (default: True).
     ``clock_guard``: how far the server's clock may step forward before promotion is held (default: 1 s).
     ``outbox_limit``: bytes of events that a shard keeps for the relay, rounded down to KiB (default: 256 MiB).
-    ``outbox_full``: at that limit, ``block`` refuses new messages, and ``drop`` drops events.
+    ``outbox_full``: at that limit, ``block`` (default) refuses new messages, and ``drop`` drops events.
 
     A client is safe to share between threads. A forked process must open its own client. Close the client, or use it in
     a ``with`` statement; calls in flight, also waiting ones, then end with an error.

@@ -54,7 +54,7 @@ class ClientSettings:
             _check_grpc(durability, drive)
         parsed = parse_durability(("fsync" if url is None else "memory") if durability is None else durability)
         if url is None and parsed.replicas:
-            raise InvalidArgument("the embedded server has no replicas: durability is 'fsync' or 'memory' there")
+            raise InvalidArgument("the embedded server has no replicas: use 'fsync' or 'memory' for durability")
         drives = url is None if drive is None else validation.boolean("drive", drive)
         timeout_ms = RETRY_MS if timeout is None else validation.duration_ms("timeout", timeout, 1, RETRY_MS)
         directory = resolve_data_dir(data_dir) if url is None else None

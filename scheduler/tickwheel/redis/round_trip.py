@@ -113,8 +113,8 @@ class RoundTrip:
     def next_batches(self) -> list[ServerBatch]:
         """Return the unanswered requests, by server.
 
-        After a missing script, the first attempt contains only the servers that lack the script, so that the load does
-        not wait for unresponsive servers.
+        If scripts are missing, the next attempt includes only the servers that lack them, so that loading the scripts
+        does not wait for unresponsive servers.
         """
         batches: dict[str, ServerBatch] = {}
         redirects, self._redirects = self._redirects, {}
@@ -175,7 +175,7 @@ class RoundTrip:
         except Exception as error:
             self._permanent_error = self._permanent_error or error
             return
-        # The server refused this copy before it changed data. Earlier copies may still have been executed.
+        # A refused copy was not executed, unless only its wait for replicas failed. An earlier copy may have been.
         self._sent[n] = self._resent[n] or was_run(request, answers)
 
     def mark_slots_fresh(self) -> None:
@@ -190,7 +190,7 @@ class RoundTrip:
         self.slots_stale = self._topology.is_cluster
 
     def finish_attempt(self) -> Exception | None:
-        """End an attempt. Return the problem that requires a pause before the next attempt, or None to go on at once.
+        """End an attempt. Return the problem that requires a pause before the next attempt, or None.
 
         Raises the permanent error of a request.
         """

@@ -31,8 +31,8 @@ E = TypeVar("E", bound=Event)
 class Subscriptions(Generic[E]):
     """The subscriptions of one process, for `WakeupThread` or `WakeupTask` (the listener).
 
-    The caller must hold a lock during `add`, `confirmation` and `missing_by_server`. Only the listener calls the other
-    methods.
+    The caller must hold a lock during `add`, `confirmation` and `missing_by_server`. The other methods are for the
+    listener.
     """
 
     def __init__(self, topology: Topology, waiters: WaitList, channels: Callable[[str], list[str]]) -> None:

@@ -19,7 +19,7 @@ RESTART_BACKOFF_S = (0.1, 10.0)
 class ChildProcess:
     """Runs ``command`` until `stop`, with ``environment`` in addition to this program's environment.
 
-    The child must end when its standard input ends: this program's end closes the other end of the pipe.
+    The child must exit at the end of its standard input: the pipe closes when this program exits or is killed.
     """
 
     def __init__(

@@ -8,8 +8,8 @@ from tickwheel.errors import TickwheelError
 
 T = TypeVar("T")
 
-_OPEN = "open a client of its own in each"
-_CLOSE = "close it in its own, or end that loop first"
+_OPEN = "open a separate client in each event loop"
+_CLOSE = "close the client in its own event loop, or end that loop first"
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
@@ -38,6 +38,6 @@ async def finish_despite_cancel(future: asyncio.Future[T]) -> T:
 def wrong_loop_error(display_url: str, *, closing: bool = False) -> TickwheelError:
     """Return the error for a client that is used, opened or closed in another event loop than its own."""
     return TickwheelError(
-        f"the client of {display_url} belongs to the event loop that opened it, and this is another:"
+        f"the client of {display_url} belongs to the event loop that opened it, and not to this one:"
         f" {_CLOSE if closing else _OPEN}"
     )

@@ -33,10 +33,10 @@ class ProcessGuard:
                 may_have_happened=True,
             )
         if self._closed:
-            raise TickwheelError(f"the client of {self._display_url} is closed: open another")
+            raise TickwheelError(f"the client of {self._display_url} is closed: open a new one")
         if not self.owned_by_this_process:
             # The connections and sessions belong to the parent: each process would receive answers of the other.
             raise TickwheelError(
-                f"the client of {self._display_url} was opened by process {self._pid}, and this one, {os.getpid()}, was"
-                " forked from it: open a client of its own here"
+                f"the client of {self._display_url} was opened by process {self._pid}, from which this process"
+                f" {os.getpid()} was forked: open a separate client in this process"
             )
