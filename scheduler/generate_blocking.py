@@ -1,4 +1,4 @@
-"""Writes the blocking `Queue` and `Message` from those of the asyncio client.
+"""Generates the blocking `Queue` and `Message` from those of the asyncio client.
 
     python scheduler/generate_blocking.py            write client/blocking_queue.py
     python scheduler/generate_blocking.py --check    exit with 1 if the file is not current
@@ -28,7 +28,7 @@ REPLACEMENTS: Final = (
     (r"\bAsyncIterator\b", "Iterable"),
     (r"\btickwheel\.client\.asyncio\b", "tickwheel.client.blocking"),
     (r"\bthe asyncio client\b", "the blocking client"),
-    (r"Cheap to make; it belongs to the event loop of its client\.", "Cheap to make, safe to share between threads."),
+    (r"Cheap to create; belongs to the event loop of its client\.", "Cheap to create, safe to share between threads."),
 )
 
 
@@ -37,7 +37,7 @@ def main() -> None:
     if sys.argv[1:] != ["--check"]:
         RESULT.write_text(current)
     elif RESULT.read_text() != current:
-        sys.exit(f"{RESULT} is not what {SOURCE.name} gives: edit that file, then run `make format`")
+        sys.exit(f"{RESULT} is out of date: edit {SOURCE.name}, then run `make format`")
 
 
 def generate(source: str) -> str:

@@ -40,7 +40,7 @@ class Message(LeasedMessage):
         return await self._tickwheel._run(self._tickwheel._backend.fail(self, error, retry_in, final))
 
     async def release(self) -> None:
-        """Return the message as if it had not been delivered: Pending immediately, and the attempt does not count.
+        """Release the message as if it had not been delivered: Pending immediately, and the attempt does not count.
 
         Raises LeaseLost.
         """
@@ -56,7 +56,7 @@ class Message(LeasedMessage):
 
 
 class Queue:
-    """A queue of a namespace. Cheap to make; it belongs to the event loop of its client."""
+    """A queue of a namespace. Cheap to create; belongs to the event loop of its client."""
 
     def __init__(self, tickwheel: "Tickwheel", name: str) -> None:
         self._tickwheel = tickwheel

@@ -42,7 +42,7 @@ class Message(LeasedMessage):
         return self._tickwheel._run(self._tickwheel._backend.fail(self, error, retry_in, final))
 
     def release(self) -> None:
-        """Return the message as if it had not been delivered: Pending immediately, and the attempt does not count.
+        """Release the message as if it had not been delivered: Pending immediately, and the attempt does not count.
 
         Raises LeaseLost.
         """
@@ -58,7 +58,7 @@ class Message(LeasedMessage):
 
 
 class Queue:
-    """A queue of a namespace. Cheap to make, safe to share between threads."""
+    """A queue of a namespace. Cheap to create, safe to share between threads."""
 
     def __init__(self, tickwheel: "Tickwheel", name: str) -> None:
         self._tickwheel = tickwheel
