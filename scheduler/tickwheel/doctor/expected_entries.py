@@ -68,7 +68,7 @@ class ExpectedEntries:
 
     @property
     def leased_lock(self) -> bytes:
-        """The entry of the exclusive value in `locks` while this message is leased."""
+        """The entry of the exclusive value in `locks` while this message holds the value."""
         return b"R" + self.id
 
     @property

@@ -51,7 +51,11 @@ def _check_members(
         for member, name in entries.items():
             message = messages.get(name)
             if message is None or message.record.state is not State.PENDING or not fits(message, member):
-                actual = "does not exist" if message is None else f"is {message.record.state.label} or differs from it"
+                actual = (
+                    "does not exist"
+                    if message is None
+                    else f"is {message.record.state.label}, or does not match the entry"
+                )
                 shard.add_finding(f"queue {queue}, {index} entry {member!r}", f"its message {actual}")
 
 

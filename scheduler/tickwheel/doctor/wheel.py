@@ -130,7 +130,8 @@ def _check_timers(
 def _is_awaited(shard: ShardReader, timer: Timer, stored: bytes | None) -> bool:
     """Return whether the message of the timer waits for it.
 
-    A timer earlier than the time of the message counts, as it is rescheduled when it fires. A later timer does not.
+    A timer that is earlier than the time of the message counts, because it is set again if it fires too early. A later
+    timer does not count.
     """
     if stored is None:
         return False

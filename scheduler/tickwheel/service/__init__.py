@@ -1,9 +1,8 @@
-"""The gRPC service: the whole product over the network, for clients in any language.
+"""The gRPC service: enqueues, delivers and administers messages over the network, for clients in any language.
 
-Any number of equal processes serve one Redis server or cluster. A process stores nothing: a client can send each call
-to another process, and a process that dies loses only the calls in flight. The service authenticates and authorizes
-calls, limits them, and coalesces concurrent calls into fewer round trips. Each call then runs as a plan of
-`operations`. The service drives no shard unless its settings ask for a child event process.
+Any number of equal processes serve one Redis server or cluster. A process stores nothing, so a client can send or retry
+a call at any of them. The service authenticates and authorizes calls, limits them, and coalesces concurrent calls into
+fewer round trips. Each call then runs as a plan of `operations`. The service drives no shard: event processes do.
 
 server                one process: starts, serves and drains the gRPC server
 server_options        limits of connections and calls, as gRPC options

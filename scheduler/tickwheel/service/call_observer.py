@@ -163,7 +163,9 @@ def _span(method: Method, context: Any) -> Iterator[Any]:
 
 
 class _RequestStream:
-    """The requests of a stream. ``first`` is the first request, which names the queue. Messages get ``trace``."""
+    """The requests of a stream. ``first`` is the first request, which names the queue. Messages without a trace
+    get ``trace``.
+    """
 
     def __init__(self, requests: AsyncIterator[Any]) -> None:
         self._requests = aiter(requests)

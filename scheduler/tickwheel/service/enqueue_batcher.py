@@ -53,7 +53,8 @@ class EnqueueBatcher:
             buffer = self._buffers[queue] = _QueueBuffer(context, queue, config.uid, self._run, self._group_sizes)
         result = await buffer.batcher.submit(buffer.pack(config, new))
         if self._has_waiters(queue):
-            # The wake-up of this enqueue has arrived with its reply. Waiting calls send their dequeue first.
+            # The wake-up that this enqueue published has arrived, too. Waiting calls send their dequeues before the
+            # enqueue returns.
             for _ in range(_WAKE_UP_LOOP_TURNS):
                 await asyncio.sleep(0)
         return result

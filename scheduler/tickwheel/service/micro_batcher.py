@@ -34,7 +34,7 @@ class MicroBatcher(Generic[T, R]):
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
         self._sending: asyncio.Task[None] | None = None
         self.is_busy = False
-        """Whether a group is in flight or waits to be sent."""
+        """True while a group is in flight or waits to be sent."""
         # The size that the next group is expected to reach: that of the last group.
         self._expected = 1
 

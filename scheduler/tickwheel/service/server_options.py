@@ -17,7 +17,7 @@ _log = logging.getLogger("tickwheel.service")
 def options(connections: int, waiting: int, *, shares_port: bool) -> list[tuple[str, int]]:
     """Return the options for ``connections`` connections and ``waiting`` waiting calls."""
     return [
-        # Unless the port is shared, a second process that listens on it would silently get some of the clients.
+        # Without this option, a second process could listen on the port and would silently get some of the clients.
         ("grpc.so_reuseport", int(shares_port)),
         ("grpc.max_allowed_incoming_connections", connections),
         # Limit of one connection. It is above the limit of all calls, so that the server rejects a call over the
