@@ -1,20 +1,22 @@
-"""From Celery to Tickwheel, one task at a time and with no change where tasks are called.
+"""Migration from Celery to Tickwheel, one task at a time. The code that calls tasks does not change.
 
     from tickwheel.celery import migrate
     from tickwheel.tasks import TaskApp
 
     tickwheel = TaskApp("redis://localhost:6379")
-    migrate(celery, tickwheel)                        # beside the Celery app
+    migrate(celery, tickwheel)                        # in the module of the Celery app
 
     tickwheel.route("mail.send", to="tickwheel", share=0.1)   # anywhere, at any time
 
-A tenth of ``send.delay(…)`` then runs in ``tickwheel worker shop.celery:tickwheel``, the others in Celery's workers.
+A tenth of the calls ``send.delay(…)`` then run in ``tickwheel worker shop.celery:tickwheel``, the others in Celery's
+workers. `tickwheel import celery` moves messages that already wait in Celery's Redis. Calls that Tickwheel cannot run,
+for example chains and groups, stay with Celery.
 
-call        a Celery message as a Tickwheel message, and what keeps it from being one
-sending     a Celery app whose calls go where their route says
-running     Celery's tasks as the tasks of a TaskApp
-broker      what waits in Celery's Redis, taken out so that nothing is lost or run twice
-importing   moving it: `tickwheel import celery`
+router.py           `migrate`: sends each call to Celery or to Tickwheel, by the route of its task
+task_adapter.py     the tasks of a Celery app as tasks of a TaskApp
+celery_message.py   a Celery message as a Tickwheel message, and the reasons why it cannot be one
+source_queue.py     the messages in Celery's Redis: reads them and takes them out, without loss
+importer.py         `tickwheel import celery`: moves these messages to Tickwheel
 """
 
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ __all__ = ["migrate"]
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when it is asked for: the importer needs no Celery.
+    # Imported at first use: the importer runs without Celery.
     if name == "migrate":
         from tickwheel.celery.router import migrate
 

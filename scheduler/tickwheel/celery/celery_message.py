@@ -1,7 +1,7 @@
-"""A call of a Celery task, as its message says it, and as the Tickwheel message that asks for the same.
+"""A Celery message, and its conversion to a Tickwheel message for the same call.
 
-The body travels as the very JSON text that Celery has, so what a task gets is what it would have got there. Nothing in
-here needs Celery.
+The body is copied as the JSON text that Celery wrote, so a task receives the same arguments as in Celery. This module
+does not import Celery.
 """
 
 import json
@@ -15,16 +15,19 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.message import NewMessage
 
-# What Celery's headers say that the message says itself, or that is for people.
+# Headers that repeat a field of the message, or that only people read.
 _OMITTED_HEADERS: Final = frozenset({"task", "id", "eta", "lang", "argsrepr", "kwargsrepr"})
-# A priority is a class of its own: a step of a year in the deadline.
+# One step of priority is one year in the deadline, so that the messages of a priority form a class of their own.
 _PRIORITY = timedelta(days=365)
 _MAX_ETA_AHEAD = timedelta(milliseconds=limits.DELAY_MS_MAX) - timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class CeleryMessage:
-    """``headers`` are those of Celery's protocol 2; ``body`` is JSON: arguments, keyword arguments, what follows."""
+    """One message of Celery's protocol 2.
+
+    ``body`` is a JSON list: positional arguments, keyword arguments, and the embedded calls that follow this one.
+    """
 
     headers: Mapping[str, Any]
     body: str
@@ -44,12 +47,12 @@ class CeleryMessage:
         return int(self.headers.get("retries") or 0)
 
     def why_not_movable(self, embedded: Mapping[str, Any]) -> str | None:
-        """What keeps it from running outside of Celery, None where nothing does. ``embedded`` ends its body."""
+        """Return the reason why Tickwheel cannot run this call, or None. ``embedded`` is the last item of the body."""
         followed = [name for name in ("callbacks", "errbacks", "chain", "chord") if embedded.get(name)]
         if followed:
-            return f"it has {followed[0]}, which Celery alone can follow"
+            return f"it has {followed[0]}, which only Celery can run"
         if self.headers.get("group"):
-            return "it is part of a group, which Celery alone can gather"
+            return "it is part of a group, which only Celery can collect"
         try:
             validation.message_id(self.headers.get("id"))
             validation.text("its task", self.headers.get("task"), limits.ID_BYTES, minimum=1)
@@ -58,7 +61,7 @@ class CeleryMessage:
         return None
 
     def payload(self) -> bytes:
-        """As a worker of Tickwheel reads it: the task, and the arguments of what `running` makes of it."""
+        """Return the payload for a Tickwheel worker: the task, and the arguments of its function in `task_adapter`."""
         headers = {
             name: value for name, value in self.headers.items() if name not in _OMITTED_HEADERS and value is not None
         }
@@ -72,9 +75,10 @@ class CeleryMessage:
     def to_new_message(
         self, timezone: tzinfo, max_attempts: int | None = None, *, lowest_first: bool = True
     ) -> NewMessage:
-        """The message to enqueue, the same each time. Raises InvalidArgument for an ETA that is none, and what is long.
+        """Return the message to enqueue. Every call returns the same message.
 
-        ``timezone`` is that of an ETA that names none. ``lowest_first``: the priority 0 goes first, as on Redis.
+        ``timezone`` applies to an ETA without a time zone. ``lowest_first`` means that priority 0 goes first, as on
+        Redis. Raises InvalidArgument if the ETA is invalid or too far ahead, or if the payload is too long.
         """
         due = self._due(timezone)
         deadline: datetime | timedelta | None = None
@@ -93,16 +97,14 @@ class CeleryMessage:
             return None
         due = parse_time("eta", eta, timezone)
         if due > datetime.now(UTC) + _MAX_ETA_AHEAD:
-            raise InvalidArgument(
-                f"its eta is more than {_MAX_ETA_AHEAD.days} days ahead, the furthest that is allowed"
-            )
+            raise InvalidArgument(f"its eta is more than {_MAX_ETA_AHEAD.days} days ahead, which is the maximum")
         return max(due, datetime(1970, 1, 1, tzinfo=UTC))
 
 
 def parse_time(label: str, text: object, timezone: tzinfo) -> datetime:
-    """A time as Celery's headers have it. Raises InvalidArgument."""
+    """Return a time of Celery's headers. Raises InvalidArgument if the text is not a time in ISO 8601."""
     try:
         parsed = datetime.fromisoformat(str(text))
     except ValueError as error:
-        raise InvalidArgument(f"its {label} is no time in ISO 8601: {validation.preview(text)}") from error
+        raise InvalidArgument(f"its {label} is not a time in ISO 8601: {validation.preview(text)}") from error
     return parsed if parsed.utcoffset() is not None else parsed.replace(tzinfo=timezone)

@@ -1,7 +1,9 @@
-"""Moves what waits in Celery's Redis to Tickwheel: `tickwheel import celery`. Interrupted anywhere, it is called again.
+"""Moves the messages that wait in Celery's Redis to Tickwheel: `tickwheel import celery`.
 
-A message is taken (`broker`), enqueued under Celery's id for it, and let go. What is taken and not let go is enqueued
-again, which changes nothing where it was enqueued before. What cannot be moved stays in Celery, and is told by name.
+Three steps move a message: take it from Celery's queue (`source_queue`), enqueue it under its id in Celery, acknowledge
+it. An import that was interrupted is simply run again: it enqueues the messages that were taken and not acknowledged
+once more, which changes nothing if they were enqueued before. Messages that cannot be moved stay in Celery and are
+listed in the report.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +20,7 @@ from tickwheel.model.message import NewMessage
 
 @dataclass(frozen=True, slots=True)
 class SkippedMessage:
-    """A message that stays in Celery."""
+    """A message that stays in Celery, and the reason."""
 
     id: str
     task: str
@@ -27,17 +29,17 @@ class SkippedMessage:
 
 @dataclass(slots=True)
 class Report:
-    """What became of the messages of a queue."""
+    """The result of the import of one queue."""
 
     queue: str
     moved: int = 0
     there_before: int = 0
-    """Moved as well: Tickwheel had them from an import that was interrupted, or as another copy of the same call."""
+    """Messages that Tickwheel already had, from an interrupted import or as another copy of the same call."""
     refused: list[SkippedMessage] = field(default_factory=list)
 
 
 class Importer:
-    """From one queue of Celery to one of Tickwheel."""
+    """Moves the messages of one Celery queue to one Tickwheel queue."""
 
     def __init__(
         self,
@@ -48,7 +50,7 @@ class Importer:
         max_attempts: int | None = None,
         payload_limit: int = limits.PAYLOAD_BYTES_MAX,
     ) -> None:
-        """``timezone`` is that of ETAs that name none, ``payload_limit`` that of the queue."""
+        """``timezone`` applies to ETAs without a time zone. ``payload_limit`` is that of the queue, in bytes."""
         self._source = source
         self._queue = queue
         self._timezone = timezone
@@ -57,7 +59,10 @@ class Importer:
         self.report = Report(source.queue)
 
     def run(self, *, unacked: bool = False) -> Report:
-        """Move all that can be. With ``unacked`` also what workers had taken: none of them may be at work."""
+        """Move all messages that can be moved, and return the report.
+
+        With ``unacked``, also move messages that workers have taken and not acknowledged; no worker may be running.
+        """
         for page in self._pages(unacked):
             movable = []
             for item in page:
@@ -69,7 +74,7 @@ class Importer:
         return self.report
 
     def dry_run(self, *, unacked: bool = False) -> Report:
-        """The same, and nothing is moved."""
+        """Return the report that `run` would return. Move nothing."""
         for page in self._pages(unacked):
             self.report.moved += sum(self._may_move(item) for item in page)
         return self.report
@@ -85,7 +90,7 @@ class Importer:
             try:
                 size = len(self._message(item).payload)
                 if size > self._payload_limit:
-                    reason = f"it has {size:,} bytes, and the queue takes {self._payload_limit:,}"
+                    reason = f"it has {size:,} bytes, and the queue allows {self._payload_limit:,}"
             except InvalidArgument as error:
                 reason = str(error)
         if reason is not None:
@@ -97,7 +102,7 @@ class Importer:
 
     def _move(self, page: Sequence[CeleryQueueItem]) -> None:
         taken = self._source.take(page)
-        # A call may wait twice; Celery would run it twice, and here it is one.
+        # A call may be in the queue twice. Celery would run it twice; here both copies are one message.
         new = {item.call.id: item for item in taken}
         conflicting: set[str] = set()
         try:
@@ -107,7 +112,7 @@ class Importer:
             results = [result for result in error.results if result is not None]
         for item in taken:
             if item.call.id in conflicting:
-                self._skip(item, "Tickwheel has another message of this id")
+                self._skip(item, "Tickwheel has another message with this id")
                 self._source.requeue(item)
         self._source.acknowledge([item for item in taken if item.call.id not in conflicting])
         created = sum(result.created for result in results)

@@ -1,7 +1,8 @@
-"""A Celery app whose calls go to Celery or to Tickwheel, as the route of their task says, when they are made.
+"""Routes each call of a Celery app to Celery or to Tickwheel, by the route of its task at the time of the call.
 
-It stands where Celery hands a finished message to its broker: so `delay`, `apply_async`, `send_task`, beat and retries
-all go through it, and `AsyncResult` is what it always was. What Tickwheel cannot do stays with Celery, and is logged.
+The router replaces the function by which Celery passes a finished message to its broker. So `delay`, `apply_async`,
+`send_task`, beat and retries all use it, and `AsyncResult` works as before. Calls that Tickwheel cannot run stay with
+Celery, and each reason is logged.
 """
 
 import json
@@ -27,15 +28,16 @@ _Send = Callable[..., Any]
 
 
 def migrate(celery: Any, app: TaskApp, *, queues: Mapping[str, str] | None = None) -> None:
-    """Send the calls of a Celery app's tasks where `TaskApp.route` says, and have the app run those that come to it.
+    """Send the calls of a Celery app by the routes of `TaskApp.route`, and declare its tasks in ``app``.
 
-    Call it where the Celery app is made, in producers and workers alike. Nothing is connected or imported by it.
-    ``queues`` names Tickwheel's queue for a queue of Celery's; by default they have the same name.
+    Call this function in the module that creates the Celery app, in producers and in workers. It opens no connection
+    and imports no tasks. ``queues`` maps names of Celery queues to names of Tickwheel queues; by default the names are
+    the same.
     """
     names = dict(queues or {})
     base: Any = symbol_by_name(celery.amqp_cls)
 
-    class RoutedAMQP(base):  # type: ignore[misc]  # whatever the app has
+    class RoutedAMQP(base):  # type: ignore[misc]  # the class that the Celery app uses
         @cached_property
         def send_task_message(self) -> "Sender":
             return Sender(celery, app, names, super().send_task_message)
@@ -48,7 +50,7 @@ def migrate(celery: Any, app: TaskApp, *, queues: Mapping[str, str] | None = Non
 
 
 class Sender:
-    """Called in place of Celery's own ``send_task_message``, with what it is called with."""
+    """Replaces Celery's ``send_task_message``, with the same arguments."""
 
     def __init__(self, celery: Any, app: TaskApp, queues: Mapping[str, str], send: _Send) -> None:
         self._celery = celery
@@ -59,7 +61,7 @@ class Sender:
         self._log_throttle = LogThrottle()
 
     def __call__(self, producer: Any, name: str, message: Any, **options: Any) -> Any:
-        """Raises what `Queue.enqueue` raises: nothing is sent to Celery then."""
+        """Send the call. Raises the errors of `Queue.enqueue`; in this case, the call is not sent to Celery either."""
         if task_adapter.is_retry(message):
             return None
         id_ = message.headers.get("id")
@@ -75,7 +77,7 @@ class Sender:
         return None
 
     def _queue_of(self, options: Mapping[str, Any]) -> str:
-        """Tickwheel's queue for the one that Celery's router chose."""
+        """Return the Tickwheel queue for the queue that Celery's router chose."""
         chosen = options.get("queue")
         if chosen is None and (options.get("exchange") or options.get("routing_key")):
             raise _NotRoutable("it names an exchange or a routing key instead of a queue")
@@ -94,7 +96,7 @@ class Sender:
         body = self._body(name, message.body, headers, options)
         common_fields = {"exchange": "", "routing_key": queue, "headers": headers, "properties": properties}
         signals.before_task_publish.send(sender=name, body=message.body, declare=[], retry_policy={}, **common_fields)
-        # What was just added to the headers goes along.
+        # The headers include those that receivers of the signal have just added.
         call = CeleryMessage(json.loads(dumps(headers)), body, properties.get("reply_to") or "", properties["priority"])
         max_attempts = task_adapter.max_attempts(self._celery._tasks.get(name), call.retries)
         try:
@@ -102,12 +104,12 @@ class Sender:
             task_adapter.declare_queue(self._app, queue)
             self._app.declared(queue).enqueue_many([new])
         except (InvalidArgument, PayloadTooLarge) as error:
-            # Nothing was added: of one message these say no more.
+            # These errors concern this one message, which was not enqueued, so that Celery can still send it.
             raise _NotRoutable(str(error)) from error
         signals.after_task_publish.send(sender=name, body=message.body, exchange="", routing_key=queue, headers=headers)
 
     def _body(self, name: str, body: tuple[Any, ...], headers: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-        """The arguments as JSON. Raises _Stays for what Celery alone can do."""
+        """Return the arguments as JSON. Raises _NotRoutable if only Celery can run the call."""
         if reason := CeleryMessage(headers, "").why_not_movable(body[2]):
             raise _NotRoutable(reason)
         task, limit = self._celery._tasks.get(name), headers.get("timelimit")
@@ -115,12 +117,12 @@ class Sender:
             raise _NotRoutable("it has a time limit of its own; give it to the task")
         serializer = options.get("serializer") or self._celery.conf.task_serializer
         if serializer != "json":
-            # Others tell a tuple from a list, and 1 from "1" as a key.
-            raise _NotRoutable(f"its serializer is {serializer}, and Tickwheel's is json")
+            # Other serializers distinguish a tuple from a list, and the key 1 from the key "1". JSON does not.
+            raise _NotRoutable(f"its serializer is {serializer}, and Tickwheel supports only json")
         try:
             return str(dumps(body))
         except (TypeError, ValueError, RecursionError) as error:
-            raise _NotRoutable(f"its arguments cannot be written as JSON: {error}") from error
+            raise _NotRoutable(f"its arguments cannot be encoded as JSON: {error}") from error
 
     @cached_property
     def _lowest_first(self) -> bool:
@@ -128,4 +130,4 @@ class Sender:
 
 
 class _NotRoutable(Exception):
-    """Why a call is sent to Celery although its route says otherwise."""
+    """The reason why a call is sent to Celery although its route names Tickwheel."""

@@ -1,8 +1,9 @@
-"""What waits in Celery's Redis, and taking it out so that it is always in one place: there, held, or in Tickwheel.
+"""The messages in Celery's Redis. Taking a message out never loses it: it is in Celery, held, or in Tickwheel.
 
-kombu keeps a queue as lists, one for each step of priority, whose tail goes first; and what its workers have taken and
-not acknowledged (all they wait with for an ETA) in a hash beside an index by time. A message that is taken goes, in one
-step, to a list of ours beside its queue, and off it once Tickwheel has it: an import that is interrupted goes on there.
+kombu stores a queue as one list for each priority, and consumes a list from its tail. Messages that workers have taken
+and not acknowledged are in a hash, with an index by time; these include all messages that wait in a worker for their
+ETA. `CeleryQueue.take` moves a message atomically to a list of held messages. The message is removed from this list
+once Tickwheel has it. So an interrupted import continues with the list of held messages.
 """
 
 import json
@@ -16,10 +17,11 @@ from tickwheel.runtime.chunks import iter_chunks
 
 _HELD = "tickwheel:importing:"
 _UNACKED, _UNACKED_INDEX = "unacked", "unacked_index"
-# kombu's, by default every third of them.
+# The suffixes of kombu's lists by priority. By default, kombu uses every third of them.
 _PRIORITIES: Final = ("", *(f"\x06\x16{step}" for step in range(1, 10)))
 _PAGE: Final = 200
-# The first two for a list, or a hash and its index: take it there if it is there still, and hold it.
+# `_TAKE_LISTED` takes messages from a list, `_TAKE_UNACKED` from the hash and its index. Both take a message only if it
+# is still there, and hold it. `_REQUEUE` returns a held message to its queue.
 _TAKE_LISTED: Final = """
 local taken = {}
 for n = 1, #ARGV do
@@ -48,7 +50,10 @@ if redis.call('LREM', KEYS[1], 1, ARGV[1]) > 0 then redis.call('LPUSH', KEYS[2],
 
 @dataclass(frozen=True, slots=True)
 class CeleryQueueItem:
-    """One message: the bytes, where they are, and the call that they are, or why they cannot be one."""
+    """One message: its bytes, the key and the tag under which they are stored, and the decoded call.
+
+    ``refusal`` is the reason why the message cannot be moved, or None.
+    """
 
     raw: bytes
     key: str
@@ -58,7 +63,7 @@ class CeleryQueueItem:
 
 
 class CeleryQueue:
-    """The messages of one queue. ``redis`` is a client that answers bytes, ``prefix`` kombu's ``global_keyprefix``."""
+    """The messages of one queue. ``redis`` is a client that returns bytes, ``prefix`` kombu's ``global_keyprefix``."""
 
     def __init__(self, redis: Any, queue: str, prefix: str = "") -> None:
         self._redis = redis
@@ -72,11 +77,14 @@ class CeleryQueue:
         self._taken = 0
 
     def held_items(self) -> list[CeleryQueueItem]:
-        """What an import that was interrupted had taken; not more than a page."""
+        """Return the messages that an interrupted import has taken: at most one page."""
         return [_parse(item, self._held, None) for item in self._redis.lrange(self._held, 0, -1)]
 
     def listed_items(self) -> Iterator[list[CeleryQueueItem]]:
-        """What waits in the lists, the most urgent and oldest first. What comes meanwhile is not waited for."""
+        """Return the messages in the lists, by priority and then oldest first, in pages.
+
+        Each list is read up to its length at the start. Messages that arrive in the meantime do not prolong the loop.
+        """
         for suffix in _PRIORITIES:
             key, left = self._key + suffix, 0
             more = self._redis.llen(key)
@@ -84,11 +92,11 @@ class CeleryQueue:
                 self._taken = 0
                 yield [_parse(item, key, None) for item in reversed(raw)]
                 more -= len(raw)
-                # What was not taken is passed over.
+                # Skip the messages that were not taken.
                 left += len(raw) - self._taken
 
     def unacked_items(self) -> Iterator[list[CeleryQueueItem]]:
-        """What workers had taken from the queue and not acknowledged."""
+        """Return the messages that workers have taken from the queue and not acknowledged, in pages."""
         items = []
         for tag, raw in self._redis.hscan_iter(self._unacked, count=_PAGE):
             if _queue_of(raw) == self.queue:
@@ -96,7 +104,7 @@ class CeleryQueue:
         yield from iter_chunks(items, _PAGE)
 
     def take(self, items: Sequence[CeleryQueueItem]) -> list[CeleryQueueItem]:
-        """Hold them, as far as they are still there; all are of one page."""
+        """Hold the messages of one page, and return those that were still there."""
         if not items or self.is_held(items[0]):
             return list(items)
         if items[0].tag is None:
@@ -110,25 +118,25 @@ class CeleryQueue:
         return taken_items
 
     def acknowledge(self, items: Sequence[CeleryQueueItem]) -> None:
-        """Tickwheel has them."""
+        """Delete held messages. Called once Tickwheel has them."""
         with self._redis.pipeline(transaction=False) as pipeline:
             for item in items:
                 pipeline.lrem(self._held, 1, item.raw)
             pipeline.execute()
 
     def is_held(self, item: CeleryQueueItem) -> bool:
-        """Whether it was found among those that an import had taken."""
+        """Return whether the message was read from the list of held messages."""
         return item.key == self._held
 
     def requeue(self, item: CeleryQueueItem) -> None:
-        """From those that are held into its queue, as the last."""
+        """Return a held message to its queue, as the last one."""
         wrapped = json.loads(item.raw)
         raw = json.dumps(wrapped[0]).encode() if isinstance(wrapped, list) else item.raw
         self._requeue_script(keys=[self._held, self._key], args=[item.raw, raw])
 
 
 def _loads(text: bytes | str) -> Any:
-    """What JSON says. Raises ValueError, also for what is nested deeper than can be read."""
+    """Decode JSON. Raises ValueError, also for values that are nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -151,20 +159,20 @@ def _parse(raw: bytes, key: str, tag: bytes | None) -> CeleryQueueItem:
         priority = int(properties.get("priority") or 0) or None
         call = CeleryMessage(dict(headers), "", str(properties.get("reply_to") or ""), priority)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        return CeleryQueueItem(raw, key, tag, CeleryMessage({}, ""), f"it is no message of kombu's: {error!r}")
+        return CeleryQueueItem(raw, key, tag, CeleryMessage({}, ""), f"it is not a message of kombu: {error!r}")
     try:
         return CeleryQueueItem(raw, key, tag, *_check_movable(message, call, kind))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        return CeleryQueueItem(raw, key, tag, call, f"its body is not of Celery's protocol 2: {error!r}")
+        return CeleryQueueItem(raw, key, tag, call, f"its body is not a body of Celery's protocol 2: {error!r}")
 
 
 def _check_movable(message: Any, call: CeleryMessage, kind: str) -> tuple[CeleryMessage, str | None]:
     if kind != "application/json":
-        return call, f"its content type is {kind}, and only application/json is read"
+        return call, f"its content type is {kind}, and only application/json is supported"
     if call.headers.get("compression"):
         return call, f"it is compressed, as {call.headers['compression']}"
     if "task" not in call.headers or "id" not in call.headers:
-        return call, "it is of Celery's protocol 1: only protocol 2 is read"
+        return call, "it is a message of Celery's protocol 1, and only protocol 2 is supported"
     body = message["body"]
     if message["properties"].get("body_encoding") == "base64":
         body = b64decode(body, validate=True).decode()

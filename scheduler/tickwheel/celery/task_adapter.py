@@ -1,7 +1,7 @@
-"""Celery's tasks as tasks of a TaskApp: a worker of Tickwheel runs them by Celery's own tracer.
+"""Runs the tasks of a Celery app in a Tickwheel worker, with Celery's own tracer.
 
-So bound tasks, `self.request`, signals, handlers, autoretry and the result backend are as in a worker of Celery.
-`self.retry` fails the message with its countdown; an error that is not retried is final, as it is there.
+So bound tasks, `self.request`, signals, handlers, autoretry and the result backend work as in a Celery worker.
+`self.retry` fails the message with its countdown as the back-off. An error that is not retried is final, as in Celery.
 """
 
 import json
@@ -30,7 +30,7 @@ from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.retry import Retry
 from tickwheel.tasks.run import current
 
-# An error that Celery's tracer lets through was not retried, so it is final.
+# If Celery's tracer raises an error, Celery did not retry it. So the error is final.
 _FINAL = Retry(never=(BaseException,))
 _NO_TIME_LIMIT = timedelta(days=7)
 _BUILT_IN = "celery."
@@ -38,7 +38,7 @@ _BUILT_IN = "celery."
 
 @dataclass(slots=True)
 class _CurrentCall:
-    """The call that runs here, and when its task asked to be tried again."""
+    """The running call. ``retry_at`` is the time for which its task has requested a retry."""
 
     id: str
     retries: int
@@ -50,13 +50,16 @@ _current_call: ContextVar[_CurrentCall | None] = ContextVar("tickwheel_celery_ca
 
 
 def is_retry(message: Any) -> bool:
-    """Whether a message that is about to be sent is the retry of the call that runs here: it is noted, and not sent."""
+    """Return whether a message is the retry of the running call. If so, record its time: the caller does not send it.
+
+    Raises InvalidArgument if the retry has other arguments than the call.
+    """
     call = _current_call.get()
     if call is None or message.headers.get("id") != call.id or message.headers.get("retries") != call.retries + 1:
         return False
     if json.loads(dumps(message.body[:2])) != call.arguments:
         raise InvalidArgument(
-            f"task {call.id} was retried with other arguments than it has: a message cannot be changed; send a new one"
+            f"task {call.id} was retried with other arguments: a message cannot be changed; call the task again instead"
         )
     eta = message.headers.get("eta")
     call.retry_at = datetime.now(UTC) if eta is None else parse_time("eta", eta, UTC)
@@ -64,7 +67,10 @@ def is_retry(message: Any) -> bool:
 
 
 def declare(celery: Any, app: TaskApp, queues: Mapping[str, str]) -> None:
-    """Make tasks of all that the Celery app has, as its own worker finds them, and queues of its queues."""
+    """Declare the tasks and the queues of a Celery app in ``app``.
+
+    The Celery app loads its tasks as in a Celery worker. Tasks that ``app`` already has stay as they are.
+    """
     celery.loader.init_worker()
     celery.set_current()
     for name in celery.amqp.queues:
@@ -89,22 +95,22 @@ def declare(celery: Any, app: TaskApp, queues: Mapping[str, str]) -> None:
 
 
 def declare_queue(app: TaskApp, name: str) -> None:
-    """A queue of Celery's, unless the app says itself what it is like."""
+    """Declare the queue in the app, with the maximum payload limit, unless the app has declared the queue itself."""
     if name not in app.queues:
         app.queue(name, payload_limit=limits.PAYLOAD_BYTES_MAX)
 
 
 def queue_name(celery_name: str, queues: Mapping[str, str]) -> str:
-    """Tickwheel's name for a queue of Celery's. Raises InvalidArgument."""
+    """Return the Tickwheel name for a Celery queue. Raises InvalidArgument if Tickwheel does not allow the name."""
     name = queues.get(celery_name, celery_name)
     try:
         return arguments.plain_name("a queue's name", name)
     except InvalidArgument as error:
-        raise InvalidArgument(f"{error}; name another: migrate(…, queues={{{celery_name!r}: …}})") from error
+        raise InvalidArgument(f"{error}; set another name: migrate(…, queues={{{celery_name!r}: …}})") from error
 
 
 def max_attempts(task: Any, retries: int) -> int | None:
-    """How often a call is delivered before it is Errored: Celery's first time, and its retries."""
+    """Return the maximum number of attempts of a call: its first run and the retries that Celery allows."""
     if task is None:
         return None
     maximum = limits.MAX_ATTEMPTS_MAX if task.max_retries is None else task.max_retries + 1 - retries
@@ -157,14 +163,14 @@ def _make_function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> C
 
 
 def _finish(task: Any, call: _CurrentCall, value: Any, info: Any) -> Any:
-    """What the tracer tells, as a task of a TaskApp tells it: a value, or what it raises."""
+    """Turn the outcome of the tracer into that of a TaskApp task: return the value, or raise the exception."""
     state = states.SUCCESS if info is None else info.state
-    # Asked without raising, the task is done and has to be done again.
+    # With ``self.retry(throw=False)``, the state is SUCCESS although the task requested a retry.
     if state == states.RETRY or (state == states.SUCCESS and call.retry_at is not None):
         wait = timedelta(0) if call.retry_at is None else call.retry_at - datetime.now(UTC)
         raise RetryLater(max(wait, timedelta(0)), "retried" if info is None else str(info.retval))
     if state == states.SUCCESS:
-        # What Celery keeps need not be kept twice.
+        # If Celery has a result backend, the backend has stored the value already.
         return value if isinstance(task.backend, DisabledBackend) else None
     if state == states.IGNORED:
         raise Skip
@@ -182,7 +188,7 @@ def _check_not_expired(celery: Any, task: Any, id_: str, expires: str, stores: b
 
 
 class _WorkerSignals(Middleware):
-    """What Celery's worker tells those who prepare for it: of a process that begins, and one that ends."""
+    """Sends the signals that a Celery worker sends at the start and at the end of a process."""
 
     def __init__(self, celery: Any) -> None:
         self._celery = celery

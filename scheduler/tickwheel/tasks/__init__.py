@@ -16,20 +16,20 @@ A call runs at least once: if its worker dies, the call runs again. So tasks sho
 This package declares tasks, sends calls, and runs one leased message (`Runner`). The processes that lease messages are
 in `tickwheel.worker`.
 
-app               `TaskApp`: the tasks, queues and schedules of a program
-app_clients       the clients of an app, for threads and for event loops
-task              `Task`: a function that can be called later
-signature         the arguments of a task: encoding, decoding, checks
-task_queue        `TaskQueue`: how workers take messages from a queue
-queue_selectors   how a worker chooses its next queue
-schedule          `Schedule`: a recurring call, as messages
-schedule_times    the times of a schedule: cron expressions and intervals
-run               `Run` and `Outcome`: one execution of a task
-runner            `Runner`: executes the call in a message
-middleware        `Middleware`: hooks around tasks
-retry             `Retry`: the back-off after a failed attempt
-exceptions        the exceptions by which a task ends in another way
-celery_routes     `Route`: which calls go to Celery during a migration
+app.py               `TaskApp`: the tasks, queues and schedules of a program
+app_clients.py       the clients of an app, for threads and for event loops
+task.py              `Task`: a function that can be called later
+signature.py         the arguments of a task: encoding, decoding, checks
+task_queue.py        `TaskQueue`: how workers take messages from a queue
+queue_selectors.py   how a worker chooses its next queue
+schedule.py          `Schedule`: a recurring call, as messages
+schedule_times.py    the times of a schedule: cron expressions and intervals
+run.py               `Run` and `Outcome`: one execution of a task
+runner.py            `Runner`: executes the call in a message
+middleware.py        `Middleware`: hooks around tasks
+retry.py             `Retry`: the back-off after a failed attempt
+exceptions.py        the exceptions by which a task ends in another way
+celery_routes.py     `Route`: which calls go to Celery during a migration
 """
 
 from tickwheel.tasks.app import TaskApp

@@ -18,13 +18,13 @@ Without pytest:
     with PrivateServer() as server, sandbox(server, shards=4) as (tickwheel, clock):
         ...
 
-plugin            the fixtures and the marker for pytest
-private_server    `PrivateServer`: a Valkey server for one program
-sandbox           `sandbox`: a namespace for one test, with its client and its clock
-virtual_clock     `VirtualClock`: the time of a namespace, and its transitions as they fall due
-task_tester       `TaskTester`: the tasks of an app, run in the process of the test
-manual_wheel      the driver of one shard, run step by step
-manual_clock      the clock of such a driver
+plugin.py           the fixtures and the marker for pytest
+private_server.py   `PrivateServer`: a Valkey server for one program
+sandbox.py          `sandbox`: a namespace for one test, with its client and its clock
+virtual_clock.py    `VirtualClock`: the time of a namespace, and its transitions as they fall due
+task_tester.py      `TaskTester`: the tasks of an app, run in the process of the test
+manual_wheel.py     the driver of one shard, run step by step
+manual_clock.py     the clock of such a driver
 """
 
 from tickwheel.testing.private_server import PrivateServer
