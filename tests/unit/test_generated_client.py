@@ -24,7 +24,7 @@ def test_an_edit_of_the_generated_file_is_refused(monkeypatch: pytest.MonkeyPatc
     edited = tmp_path / "blocking_queue.py"
     edited.write_text(generate_blocking.RESULT.read_text() + "\n# by hand\n")
     monkeypatch.setattr(generate_blocking, "RESULT", edited)
-    with pytest.raises(SystemExit, match=r"edit that file, then run `make format`$"):
+    with pytest.raises(SystemExit, match=r"is out of date: edit asyncio_queue\.py, then run `make format`$"):
         check(monkeypatch)
 
 
