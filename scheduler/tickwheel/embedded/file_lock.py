@@ -1,8 +1,8 @@
-"""File locks (flock) that end with the process that took them, however it ends.
+"""File locks (flock) that end with the process that took them, even if the process is killed.
 
-A program started by the holder does not inherit them, a forked child gives its copies up at once.
-The one exception is meant: a lock handed to a process that is being started (``fileno()`` among its
-``pass_fds``, then ``forget()``) lives as long as that process, and proves which process it is.
+Programs started by the holder do not inherit the locks, and a forked child closes its copies immediately. There is one
+exception, on purpose: a lock that is passed to a new process (``fileno()`` in its ``pass_fds``, then ``detach()``)
+lives until that process ends, and identifies the process.
 """
 
 import os
@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 with suppress(ModuleNotFoundError):
-    # Missing on Windows, where the embedded server says what to do instead.
+    # Missing on Windows. The error of the embedded server names the alternative.
     import fcntl
 
 _POLL_S = 0.01
@@ -24,11 +24,10 @@ _open_locks: set["FileLock"] = set()
 
 
 class FileLock:
-    """A lock on the file ``path``, which is created when missing and never removed.
+    """A lock on the file ``path``. The file is created if it is missing, and never removed.
 
-    Each object locks for itself: two of them exclude each other within one program too, so threads
-    are safe when each uses its own. Raises OSError where the file cannot be opened, or its file
-    system knows no locks.
+    Two objects exclude each other even within one program, so threads are safe if each uses its own object. The methods
+    that lock raise OSError if the file cannot be opened, or if its file system does not support locks.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,44 +36,47 @@ class FileLock:
 
     @property
     def is_locked(self) -> bool:
-        """Whether this process holds the lock through this object. False in a forked child."""
+        """Whether this process holds the lock by this object. False in a forked child."""
         return self._fd is not None
 
     def try_shared(self) -> bool:
-        """Take the lock together with others; False where somebody has it alone."""
+        """Take the lock in shared mode. Return False if another holder has it in exclusive mode."""
         return self._try(fcntl.LOCK_SH)
 
     def try_exclusive(self) -> bool:
-        """Take the lock alone; False where anybody has it."""
+        """Take the lock in exclusive mode. Return False if there is another holder."""
         return self._try(fcntl.LOCK_EX)
 
     def acquire_exclusive(self, timeout_s: float) -> None:
-        """Take the lock alone, waiting ``timeout_s`` seconds at most; TimeoutError then."""
+        """Take the lock in exclusive mode, and write this process's id to the file.
+
+        Raises TimeoutError if the lock is not free within ``timeout_s`` seconds.
+        """
         deadline = time.monotonic() + timeout_s
         while not self.try_exclusive():
             if time.monotonic() > deadline:
                 holder = self.path.read_text().strip() or "unknown"
-                raise TimeoutError(f"process {holder} has held {self.path} for over {timeout_s:g} s")
+                raise TimeoutError(f"process {holder} has held the lock {self.path} for more than {timeout_s:g} s")
             time.sleep(_POLL_S)
         os.ftruncate(self.fileno(), 0)
         os.pwrite(self.fileno(), f"{os.getpid()}\n".encode(), 0)
 
     def is_only_holder(self) -> bool:
-        """Whether nobody else shares this lock, which is held and shared.
+        """Return whether there is no other holder of this lock, which must be held in shared mode.
 
-        Leaves the lock for a moment: only for callers that keep newcomers out by another lock.
+        The lock is released for a moment. So the caller must prevent others from taking it, by another lock.
         """
         try:
             fcntl.flock(self.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             alone = True
         except BlockingIOError:
             alone = False
-        # Also after a failure: an upgrade drops the old lock before it tries the new one.
+        # Needed after a failure, too: flock drops the shared lock before it tries to take the exclusive one.
         fcntl.flock(self.fileno(), fcntl.LOCK_SH)
         return alone
 
     def is_current(self) -> bool:
-        """Whether the path still names the locked file, which may have been deleted since."""
+        """Return whether the path still names the locked file. The file may have been deleted after it was opened."""
         try:
             return os.path.samestat(os.fstat(self.fileno()), self.path.stat())
         except FileNotFoundError:
@@ -86,15 +88,15 @@ class FileLock:
         return self._fd
 
     def release(self) -> None:
-        """Give the lock up, for every process that holds it through this object."""
+        """Release the lock, for every process that holds it by this object."""
         with _guard:
             if self._fd is not None:
-                # Closing alone would leave it with a copy that some C library's fork has made.
+                # Closing alone would not release the lock if a C library has forked and the child has a copy.
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
                 self.detach()
 
     def detach(self) -> None:
-        """Close this process's copy only; the lock stays with a process that inherited it."""
+        """Close this process's copy only. A process that inherited the lock keeps it."""
         with _guard:
             if self._fd is not None:
                 _open_locks.discard(self)
@@ -105,7 +107,7 @@ class FileLock:
         if self._fd is not None:
             raise ValueError(f"{self.path} is already locked through this object")
         with _guard:
-            # Python opens files close-on-exec: no program started from here inherits it.
+            # Python opens files close-on-exec: no program that this process starts inherits the lock.
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             _open_locks.add(self)
         try:
@@ -120,7 +122,7 @@ class FileLock:
 
 
 def is_free(path: Path) -> bool:
-    """Whether nobody holds a lock on the file at ``path``, by taking it for a moment."""
+    """Return whether the lock on the file at ``path`` is free. Takes the lock for a moment."""
     probe = FileLock(path)
     if not probe.try_exclusive():
         return False
@@ -129,9 +131,9 @@ def is_free(path: Path) -> bool:
 
 
 def holders(path: Path, program: str) -> Iterator[int]:
-    """The processes that have the lock file open and run a program whose name begins so.
+    """Yield the processes that have the lock file open and run a program whose name starts with ``program``.
 
-    None where the system has no /proc.
+    Yields no process if the system has no /proc.
     """
     with suppress(FileNotFoundError):
         for pid in filter(str.isdecimal, os.listdir("/proc")):
@@ -140,11 +142,11 @@ def holders(path: Path, program: str) -> Iterator[int]:
 
 
 def signal_holders(path: Path, program: str, signal_number: int) -> None:
-    """Send the signal to the processes of ``holders()``, and certainly to no other."""
+    """Send the signal to the processes of `holders`, and to no other process."""
     for pid in holders(path, program):
         with suppress(ProcessLookupError):
-            # A descriptor stays with its process where a number may be given to the next: what is
-            # proven after it was opened still holds when the signal arrives.
+            # A process number may be reused; a descriptor always refers to the same process. So the check after the
+            # descriptor was opened is still valid when the signal arrives.
             process = os.pidfd_open(pid)
             try:
                 if _is_holder(pid, path, program):
@@ -154,19 +156,19 @@ def signal_holders(path: Path, program: str, signal_number: int) -> None:
 
 
 def _is_holder(pid: int, path: Path, program: str) -> bool:
-    # Another user's process, and one that has just ended, is none.
+    # Processes of other users, and processes that have just ended, are not holders.
     with suppress(OSError):
         if Path(os.readlink(f"/proc/{pid}/exe")).name.startswith(program):
             for fd in os.listdir(f"/proc/{pid}/fd"):
                 opened = os.readlink(f"/proc/{pid}/fd/{fd}")
-                # So does Linux show a file that was deleted since.
+                # Linux marks a file that was deleted after it was opened.
                 if opened.removesuffix(" (deleted)") == str(path):
                     return True
     return False
 
 
 def _before_fork() -> None:
-    # No fork between the opening of a file and its entry in _open_locks.
+    # Prevent a fork between opening a file and adding it to _open_locks.
     _guard.acquire()
 
 
@@ -175,8 +177,8 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    # The child's copies are of the parent's locks: to unlock them would take them from the parent,
-    # to keep them open would hold them beyond its death. Closing does neither.
+    # The child has copies of the parent's locks. Unlocking them would release the parent's locks, and keeping them open
+    # would keep the locks after the parent's end. Closing does neither.
     global _guard
     _guard = threading.RLock()
     for lock in tuple(_open_locks):

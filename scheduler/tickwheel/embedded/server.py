@@ -1,7 +1,7 @@
-"""The embedded server: one valkey-server per data directory, shared by the programs that open it.
+"""The embedded server: one valkey-server for each data directory, shared by the programs that open it.
 
-The first program starts it, the last one to leave stops it, and whoever comes after a crash, of a
-program or of the server, finds what is there and puts it right. No service, port or configuration.
+The first program starts the server, and the last one that closes the directory stops it. After a crash of a program or
+of the server, the next program that opens the directory repairs the state. No service, port or configuration is needed.
 """
 
 import atexit
@@ -24,32 +24,30 @@ from tickwheel.embedded.valkey_settings import SOCKET_FOLDER, SOCKET_NAME, Appen
 
 __all__ = ["EmbeddedServer", "EmbeddedServerError"]
 
-# Longer than any start or stop takes, with the killing of a frozen server.
+# Longer than any start or stop, including the time to kill a frozen server.
 _LOCK_S = 120.0
-# A server that is killed while it starts gets another chance; one that cannot start fails them all.
+# Attempts to start the server: it may be killed while it starts. A server that cannot start fails all attempts.
 _START_ATTEMPTS = 3
-# A socket's address holds 108 bytes on Linux, 104 on macOS, the last of them a NUL.
+# A socket's address has 108 bytes on Linux and 104 on macOS, including a NUL.
 _SOCKET_PATH_BYTES_MAX = 103
 
 
 class EmbeddedServer:
-    """The server of ``data_dir``; default: ``tickwheel`` in the platform's folder for user data.
+    """The server of ``data_dir``. The default is ``tickwheel`` in the platform's folder for user data.
 
-    ``appendfsync`` is ``"always"`` (what is acknowledged is on disk) or ``"everysec"`` (about the
-    last second may be lost when the machine goes down). A server that programs share keeps to the
-    stricter of what they asked for.
+    ``appendfsync`` is ``"always"`` (acknowledged writes are on disk) or ``"everysec"`` (about the last second may be
+    lost if the machine crashes). If programs that share a server pass different values, the stricter one applies.
 
-    File locks tell who has the directory open, so these programs run on one machine as one user,
-    and the directory is on a file system with locks and unix sockets. A program that ends without
-    ``close()`` leaves by itself. One that is killed leaves the server running for the next, which
-    joins it, and stops it in the end.
+    File locks record which programs have the directory open. So these programs must run on one machine as one user, and
+    the directory must be on a file system that supports locks and unix sockets. If a program exits without ``close()``,
+    the directory is closed at exit. If a program is killed, the server keeps running; the next program that opens the
+    directory uses the server and stops it in the end.
 
-    Threads may share an object. A forked child (os.fork, multiprocessing) does not inherit what is
-    open: the object is closed there, and the child calls ``open()`` if it needs the server beyond
-    its parent's life. A fork that a C library makes behind Python's back keeps the directory open
-    until that child has ended or this program has closed.
+    Threads may share an object. In a forked child (os.fork, multiprocessing) the object is closed: the child calls
+    ``open()`` if it needs the server after its parent's end. If a C library forks without Python's help, the directory
+    stays open until that child has ended or this program has closed it.
 
-    Every method raises EmbeddedServerError, which says what is wrong and what to do.
+    Every method may raise EmbeddedServerError. Its text contains the problem and a remedy.
     """
 
     def __init__(self, data_dir: Path | None = None, *, appendfsync: Appendfsync = "always") -> None:
@@ -59,20 +57,20 @@ class EmbeddedServer:
         self.appendfsync: Appendfsync = appendfsync
         self._socket_folder = self.data_dir / SOCKET_FOLDER
         self._short_dir = _short_socket_dir(self._socket_folder)
-        # Invariant: every program that has the directory open shares `programs.lock`, and none
-        # joins, leaves, starts or stops the server without `start.lock`, but by being killed.
+        # Invariant: every program that has the directory open holds `programs.lock` in shared mode. A program takes
+        # `start.lock` to open or close the directory and to start or stop the server, unless it is killed.
         self._programs_path = self.data_dir / "programs.lock"
         self._membership = FileLock(self._programs_path)
         self._process = ValkeyProcess(self.data_dir, self._short_dir / SOCKET_NAME)
 
     @property
     def is_open(self) -> bool:
-        """Whether this process has the directory open through this object."""
+        """Whether this process has the directory open by this object."""
         return self._membership.is_locked
 
     @property
     def socket_path(self) -> str:
-        """The server's unix socket."""
+        """The path of the server's unix socket."""
         return str(self._process.socket_path)
 
     @property
@@ -82,29 +80,31 @@ class EmbeddedServer:
 
     @property
     def log_path(self) -> Path:
-        """The server's log."""
+        """The path of the server's log."""
         return self._process.log_path
 
     @property
     def pid(self) -> int | None:
-        """The server's process, asked for now; None when none is running."""
+        """The id of the server's process, as the server reports it now; None if no server runs."""
         running = self._process.probe()
         return running.pid if running else None
 
     def open(self) -> str:
-        """Join the directory's server, or start one; the path of its socket once it serves.
+        """Open the directory: use its running server, or start one. Return the path of its socket when it serves.
 
-        Opening what is open checks that the server runs, and nothing more.
+        If the directory is already open, only check that the server runs.
         """
         if os.name != "posix":
-            raise self._error("it needs Linux or macOS. Give the URL of a server: redis://host:6379")
+            raise self._error("it requires Linux or macOS. Pass the URL of a server instead: redis://host:6379")
         joined = False
         try:
             with self._start_lock(create=True):
                 if not self.is_open:
                     joined = self._membership.try_shared()
                     if not joined:
-                        raise self._error(f"{self._programs_path} is locked by a foreign program")
+                        raise self._error(
+                            f"{self._programs_path} is locked by a program other than Tickwheel. Stop that program"
+                        )
             self._ensure_server()
         except BaseException:
             if joined:
@@ -115,28 +115,28 @@ class EmbeddedServer:
         return self.socket_path
 
     def ensure_running(self) -> None:
-        """Start the server again if it has crashed. To be called when a connection is lost.
+        """Restart the server if it has crashed. Call when a connection is lost.
 
-        Any number of programs may do so at once: one of them starts it, the others join it.
+        Any number of programs may call this concurrently: one of them starts the server, and the others use it.
         """
         self._check_open()
         if not self._membership.is_current():
-            raise self._error("the directory was deleted while it was open. Close and open again")
+            raise self._error("the directory was deleted while it was open. Close it and open it again")
         self._ensure_server()
 
     def close(self) -> None:
-        """Leave, and stop the server if nobody else has the directory open. Twice is fine."""
+        """Close the directory, and stop the server if no other program has the directory open. Idempotent."""
         if not self.is_open:
             return
         atexit.unregister(self.close)
         self._membership.release()
         if not self.data_dir.exists():
-            # Deleted under its server, which nobody could find again.
+            # The directory was deleted while its server ran. No other program can find the server.
             self._process.kill()
             return
         with self._start_lock():
-            # Not by the lock just given up: should the directory have been deleted and made anew,
-            # the new one's server belongs to others.
+            # Check the path, not the lock just released: if the directory was deleted and created again, the server of
+            # the new one belongs to other programs.
             if is_free(self._programs_path):
                 self._process.stop()
                 _unlink_socket_dir(self._short_dir, self._socket_folder)
@@ -155,17 +155,18 @@ class EmbeddedServer:
 
     def _check_open(self) -> None:
         if not self.is_open:
-            raise self._error("it is not open in this process. Call open() first")
+            raise self._error("the directory is not open in this process. Call open() first")
 
     def _ensure_server(self) -> None:
         for attempts_left in reversed(range(_START_ATTEMPTS)):
             try:
                 with self._start_lock():
-                    # Closed by another thread meanwhile: whoever starts it now would leave it running for nobody.
+                    # Another thread may have closed the directory in the meantime. Then do not start a server that no
+                    # program would stop.
                     self._check_open()
                     alone = self._membership.is_only_holder()
                     self._process.join_or_start(self.appendfsync, alone=alone)
-                # Others may join while it loads.
+                # Other programs may open the directory while the server loads its data.
                 self._process.wait_until_loaded()
                 return
             except ServerEnded:
@@ -174,7 +175,7 @@ class EmbeddedServer:
 
     @contextmanager
     def _start_lock(self, *, create: bool = False) -> Iterator[None]:
-        """Keep every other program from joining, leaving, starting and stopping meanwhile."""
+        """Exclude other programs that open or close the directory, or start or stop the server, during the block."""
         lock = FileLock(self.data_dir / "start.lock")
         try:
             if create:
@@ -185,13 +186,13 @@ class EmbeddedServer:
             yield
         except (FileExistsError, NotADirectoryError) as error:
             raise self._error(
-                f"{error.filename} is in the way, which is no folder. Remove it, or give another data_dir"
+                f"{error.filename} exists and is not a folder. Remove it, or pass another data_dir"
             ) from error
         except TimeoutError as error:
-            raise self._error(f"{error}. Is that process frozen? Let it go on, or end it") from error
+            raise self._error(f"{error}. If that process is frozen, resume it or end it") from error
         except OSError as error:
             raise self._error(
-                f"{error}. Give a data_dir on a local disk that this user can write, or the URL of"
+                f"{error}. Pass a data_dir on a local disk that this user can write to, or the URL of"
                 " a server: redis://host:6379"
             ) from error
         finally:
@@ -202,32 +203,31 @@ class EmbeddedServer:
 
 
 def resolve_data_dir(data_dir: str | Path | None) -> Path:
-    """Return the absolute path of a data directory; of None, the default directory of the user."""
+    """Return the absolute path of a data directory. None stands for the user's default directory."""
     if data_dir is None:
         data_dir = platformdirs.user_data_path("tickwheel")
     return Path(data_dir).expanduser().resolve()
 
 
 def _make_private(folder: Path) -> None:
-    """Make the folder, or verify that no other user can have put anything there."""
+    """Create the folder, or verify that no other user can write to it."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
             raise PermissionError(
-                f"{folder} must be a folder of user {os.geteuid()} with mode 0700, but is"
-                f" {stat.filemode(status.st_mode)} of user {status.st_uid}. Run as that user, correct the mode or"
-                " remove it"
+                f"{folder} must be a folder with owner {os.geteuid()} and mode 0700, but has owner {status.st_uid} and"
+                f" mode {stat.filemode(status.st_mode)}. Run as that user, correct the mode, or remove the folder"
             ) from None
 
 
 def _short_socket_dir(folder: Path) -> Path:
-    """The folder itself, or where a socket's path in it would be too long, a short way there.
+    """Return the folder or, if the path of a socket in the folder would be too long, the path of a short link to it.
 
-    The way is a symbolic link in a private temporary folder. The socket itself is always in the
-    data directory: programs with another TMPDIR take another way to the same server, and a link
-    that is lost is made again.
+    The link is a symbolic link in a private temporary folder. The socket itself is always in the data directory, so
+    programs with different values of TMPDIR reach the same server by different links. A link that was removed is
+    created again.
     """
     if len(os.fsencode(folder / SOCKET_NAME)) <= _SOCKET_PATH_BYTES_MAX:
         return folder
@@ -239,7 +239,7 @@ def _link_socket_dir(link: Path, folder: Path) -> None:
     if link == folder:
         return
     if len(os.fsencode(link / SOCKET_NAME)) > _SOCKET_PATH_BYTES_MAX:
-        raise OSError(f"{link} is too long for a socket, as is {folder}: set TMPDIR to a shorter one")
+        raise OSError(f"{link} is too long for a socket, and so is {folder}: set TMPDIR to a shorter path")
     _make_private(link.parent)
     if not link.is_symlink() or link.readlink() != folder:
         link.unlink(missing_ok=True)
@@ -248,7 +248,7 @@ def _link_socket_dir(link: Path, folder: Path) -> None:
 
 def _unlink_socket_dir(link: Path, folder: Path) -> None:
     if link != folder:
-        # A link left behind harms nobody.
+        # A link that cannot be removed is harmless.
         with suppress(OSError):
             link.unlink()
             link.parent.rmdir()

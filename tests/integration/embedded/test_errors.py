@@ -15,12 +15,12 @@ pytestmark = pytest.mark.integration
 def test_a_file_in_the_place_of_the_directory_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for data_dir in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(EmbeddedServerError, match="is in the way, which is no folder"):
+        with pytest.raises(EmbeddedServerError, match="exists and is not a folder"):
             EmbeddedServer(data_dir).open()
 
 
 def test_a_directory_that_nobody_can_write_is_a_clear_error() -> None:
-    with pytest.raises(EmbeddedServerError, match="Give a data_dir on a local disk that this user"):
+    with pytest.raises(EmbeddedServerError, match="Pass a data_dir on a local disk that this user"):
         EmbeddedServer(Path("/proc/tickwheel")).open()
 
 
@@ -66,7 +66,7 @@ def test_a_machine_without_a_bundled_server_is_told_to_use_a_url(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    with pytest.raises(EmbeddedServerError, match="Give the URL of a server: redis://"):
+    with pytest.raises(EmbeddedServerError, match="Pass the URL of a server: redis://"):
         EmbeddedServer(data_dir).open()
 
 

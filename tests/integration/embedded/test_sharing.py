@@ -65,7 +65,7 @@ def test_nobody_joins_or_leaves_while_another_starts_or_stops_the_server(
         other = FileLock(data_dir / "start.lock")
         other.acquire_exclusive(0)
         for step in (EmbeddedServer(data_dir).open, inside.ensure_running, inside.close):
-            with pytest.raises(EmbeddedServerError, match=f"process {os.getpid()} has held"):
+            with pytest.raises(EmbeddedServerError, match=f"process {os.getpid()} has held the lock"):
                 step()
         other.release()
     assert is_server_alive(data_dir), "it could not leave in order, so the next one stops the server"
