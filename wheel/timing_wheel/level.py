@@ -1,8 +1,7 @@
-"""One level of the wheel: slots of one width, with a bit for each that is occupied.
+"""One level of the wheel: slots of one width, with a bit for each occupied slot.
 
-A level covers one turn: the `radix` slots that make up one slot of the level above. Slots are
-numbered from the wheel's start, `expiry // span`, so nothing wraps. What goes where and when is for
-the wheel.
+A level covers one turn: the `radix` slots that make up one slot of the level above. Slots are numbered from the wheel's
+origin, `expiry // span`, so numbers never wrap around. The wheel decides which timers move to which level, and when.
 """
 
 from collections import defaultdict
@@ -17,7 +16,7 @@ T = TypeVar("T")
 class Level(Generic[T]):
     """The slots of one width.
 
-    `span` is the width of a slot in units of time. A new level covers no turn yet.
+    `span` is the width of a slot in units of time. A new level covers no turn until `turn_to` is called.
     """
 
     __slots__ = ("_first_number", "_heaps", "_occupied", "_radix", "_slots", "_width", "span")
@@ -26,14 +25,14 @@ class Level(Generic[T]):
         self.span = span
         self._width = span * TIMERS_PER_UNIT
         self._radix = radix
-        # A plain dict per slot keeps the order of adding, forgets a timer in O(1), and is left
-        # alone by the garbage collector as long as the items are nothing it must follow.
+        # A plain dict for each slot keeps the order in which timers were added, and deletes a timer in O(1). The
+        # garbage collector does not follow the dict if it does not have to follow the items.
         self._slots: dict[int, dict[Timer, T]] = {}
         # Bit i stands for slot `_first_number + i`.
-        # Invariant: set exactly for the keys of `_slots`, and no slot in there is empty.
+        # Invariant: the bits are set exactly for the keys of `_slots`, and no slot in `_slots` is empty.
         self._occupied = 0
-        # The timers of a slot as a heap, from the moment its earliest expiry is asked for.
-        # Invariant: holds every timer of the slot, and maybe some that were cancelled.
+        # The timers of a slot as a heap, created when `first_expiry` first reads the slot.
+        # Invariant: a heap contains every timer of its slot, and maybe some that were cancelled.
         self._heaps: dict[int, list[Timer]] = {}
         self._first_number = 0
 
@@ -41,17 +40,17 @@ class Level(Generic[T]):
         return self._occupied != 0
 
     def turn_to(self, position: int) -> int:
-        """Cover the turn that contains `position`, and say when it ends.
+        """Cover the turn that contains `position`, and return the end of that turn.
 
-        The turn that is left must be empty.
+        The previous turn must be empty.
         """
-        assert not self._slots, "a turn was left that still had timers"
+        assert not self._slots, "the previous turn still has timers"
         turn = self.span * self._radix
         self._first_number = position // turn * self._radix
         return self._first_number * self.span + turn
 
     def put(self, timer: Timer, item: T) -> None:
-        """Keep a timer of the present turn."""
+        """Add a timer of the current turn."""
         number = timer // self._width
         slot = self._slots.get(number)
         if slot is None:
@@ -63,8 +62,8 @@ class Level(Generic[T]):
             self._push(number, timer)
 
     def fill(self, slot: dict[Timer, T]) -> None:
-        """Take over the timers of the slot of the level above that has just been turned to."""
-        assert not self._slots, "a slot was opened before those below it were done with"
+        """Add the timers of a slot of the level above: the slot that the current turn of this level covers."""
+        assert not self._slots, "a slot was opened while the level below still has timers"
         width = self._width
         slots: defaultdict[int, dict[Timer, T]] = defaultdict(dict)
         for timer, item in slot.items():
@@ -75,7 +74,7 @@ class Level(Generic[T]):
             self._occupied |= 1 << (number - self._first_number)
 
     def remove(self, timer: Timer) -> bool:
-        """Forget a timer of the present turn; false if it is not here."""
+        """Remove a timer of the current turn. Return false if the level does not have the timer."""
         number = timer // self._width
         slot = self._slots.get(number)
         if slot is None or timer not in slot:
@@ -86,14 +85,14 @@ class Level(Generic[T]):
         return True
 
     def first_start(self) -> int:
-        """When the earliest occupied slot starts. The level must not be empty."""
+        """Return the start of the earliest occupied slot. The level must not be empty."""
         return self._earliest_occupied() * self.span
 
     def first_expiry(self) -> int:
-        """The earliest expiry. The level must not be empty.
+        """Return the earliest expiry. The level must not be empty.
 
-        A heap of the slot is made when it is first asked about, so that asking again after each
-        cancel is O(log n) in the slot's timers; looking at all of them would be O(n).
+        The first call for a slot creates a heap of its timers. So a call after each cancel costs O(log n) for n timers
+        in the slot; a scan of the slot would cost O(n).
         """
         number = self._earliest_occupied()
         slot = self._slots[number]
@@ -106,14 +105,14 @@ class Level(Generic[T]):
         return expiry_of(heap[0])
 
     def take_first(self) -> dict[Timer, T]:
-        """Take out the earliest occupied slot, its timers in the order of adding."""
+        """Remove and return the earliest occupied slot. Its timers are in the order in which they were added."""
         number = self._earliest_occupied()
         slot = self._slots[number]
         self._drop(number)
         return slot
 
     def slots(self) -> list[dict[Timer, T]]:
-        """The occupied slots, earliest first."""
+        """Return the occupied slots, earliest first."""
         return [self._slots[number] for number in sorted(self._slots)]
 
     def _earliest_occupied(self) -> int:
@@ -122,7 +121,7 @@ class Level(Generic[T]):
 
     def _push(self, number: int, timer: Timer) -> None:
         heap = self._heaps[number]
-        # Cancelled timers must not pile up where as many are added as are cancelled.
+        # Bound the number of cancelled timers in the heap, for programs that cancel as many timers as they add.
         if len(heap) > 2 * len(self._slots[number]) + 64:
             del self._heaps[number]
         else:

@@ -1,8 +1,8 @@
-"""The hierarchical timing wheel: where a timer is kept, and when it comes out.
+"""The hierarchical timing wheel: chooses the level of each timer, and moves timers down as the time advances.
 
-After Varghese and Lauck, "Hashed and hierarchical timing wheels" (SOSP 1987), scheme 7. Levels made
-on demand and no visits to empty slots are from the timer of Kafka's purgatory, the bits of occupied
-slots and the rounding up from tokio's.
+After Varghese and Lauck, "Hashed and hierarchical timing wheels" (SOSP 1987), scheme 7. Creating levels on demand and
+skipping empty slots are from the timer of Kafka's purgatory. The bits of occupied slots and rounding up are from
+tokio's timer.
 """
 
 import reprlib
@@ -18,33 +18,33 @@ T = TypeVar("T")
 
 
 class TimingWheel(Generic[T]):
-    """Keeps items until their time; `advance` hands out what is due.
+    """Keeps items until their time; `advance` returns the items that are due.
 
-    Times are absolute ints in one unit of the caller's choice, say milliseconds since 1970; they
-    may be negative. `now` is the time at the start, `tick` the resolution in the same unit, `radix`
-    the number of slots per level.
+    Times are absolute ints in a unit of the caller's choice, for example milliseconds since 1970. They may be negative.
+    `now` is the time at the start, `tick` is the resolution in the same unit, and `radix` is the number of slots of a
+    level.
 
-    A slot of level k is `tick * radix**k` wide, and level k holds what is due within the present
-    slot of level k + 1. Slots are counted from the start. Started at 0 with tick 1 and radix 10, a
-    wheel that has reached 234 keeps what is due at
+    A slot of level k is `tick * radix**k` wide. Level k contains the timers that are due within the current slot of
+    level k + 1. Slots are counted from the start. A wheel that was started at 0 with tick 1 and radix 10, and has
+    reached 234, keeps an item that is due at
 
-        238   in level 0, slot 238:             within the present ten
-        251   in level 1, slot 25 (250 to 259): within the present hundred
-        700   in level 2, slot 7  (700 to 799): within the present thousand
-        9000  in level 3, slot 9, made on demand
+        238   in level 0, slot 238:             within the current ten
+        251   in level 1, slot 25 (250 to 259): within the current hundred
+        700   in level 2, slot 7  (700 to 799): within the current thousand
+        9000  in level 3, slot 9, which is created on demand
 
-    So whatever is in a level is due before anything in the levels above it, and the earliest
-    occupied slot of the lowest occupied level is the next to be opened. Opening one spreads its
-    timers over the level below (a cascade), and on level 0 they are due.
+    So all timers of a level are due before all timers of the levels above it, and the earliest occupied slot of the
+    lowest occupied level is the next to open. Opening a slot spreads its timers over the level below (a cascade). The
+    timers of a slot of level 0 are due.
 
-    What counts as now is the furthest time *reached*. A step back of the clock changes nothing: the
-    wheel waits until the clock has caught up.
+    The wheel's current time is the latest time *reached*. A backward step of the clock has no effect: the wheel waits
+    until the clock has caught up.
 
-    Raises `TypeError` for a time that is not an int (bools and floats are not), `ValueError` for a
-    tick below 1 or a radix below 2; always before anything has changed.
+    Raises `TypeError` for a time that is not an int, and for a bool. Raises `ValueError` for a tick below 1 or a radix
+    below 2. Both are raised before anything changes.
 
-    Not safe to share between threads without a lock. The wheel never calls, compares or hashes an
-    item, so nothing can call back into it from inside one of its methods.
+    Not safe to share between threads without a lock. The wheel never calls, compares or hashes an item, so no code of
+    an item can call the wheel from inside one of its methods.
     """
 
     __slots__ = ("_count", "_due", "_ends", "_levels", "_origin", "_radix", "_reached", "_tick")
@@ -53,29 +53,29 @@ class TimingWheel(Generic[T]):
         now = _check_int("now", now)
         self._tick = _check_int("tick", tick, at_least=1)
         self._radix = _check_int("radix", radix, at_least=2)
-        # Inside, time is counted from the last tick at or before the start. It is never negative
-        # then; a turn that contains -1 would end at 0 on every level, however many there are.
+        # Internally, time is counted from the origin: the last tick at or before the start. So it is never negative. A
+        # turn that contains -1 would end at 0 on every level, so no number of levels would reach beyond 0.
         self._origin = now - now % self._tick
         self._reached = now - self._origin
         self._count = 0
-        # Due at `_reached`, in the order of handing out.
+        # Timers due at `_reached`, in the order in which `advance` returns them.
         self._due: dict[Timer, T] = {}
         self._levels: list[Level[T]] = []
-        # The first time after each level's present turn, ascending.
-        # Invariant: a timer not yet due is in the first level with expiry < end.
+        # For each level, the first time after its current turn, ascending.
+        # Invariant: a timer that is not due is in the first level with expiry < end.
         self._ends: list[int] = []
         self._add_level()
 
     @property
     def reached(self) -> int:
-        """The furthest time reached: what `add` and `advance` go by."""
+        """The latest time reached, which `add` and `advance` take as the current time."""
         return self._origin + self._reached
 
     def add(self, time: int, item: T) -> Timer:
-        """Keep `item` until `time`; the answer is for `cancel`. O(levels), however full it is.
+        """Keep `item` until `time`. Return a timer for `cancel`. Costs O(levels), for any number of timers.
 
-        A time between two ticks counts as the tick after it. A time that has been reached is due at
-        once: the next `advance` hands it out before everything later.
+        A time between two ticks counts as the later tick. A time that was already reached is due immediately: the next
+        `advance` returns the item before all later ones.
         """
         time = _check_int("time", time) - self._origin
         if time <= self._reached:
@@ -89,10 +89,10 @@ class TimingWheel(Generic[T]):
         return timer
 
     def cancel(self, timer: Timer) -> bool:
-        """Forget a timer and its item. O(levels).
+        """Remove a timer and its item. Costs O(levels).
 
-        True if that keeps the item from being handed out; false if it was handed out or cancelled
-        before, or is not of this wheel.
+        Return true if that prevents the item from being returned. Return false if the item was already returned, if the
+        timer was cancelled before, or if it belongs to another wheel.
         """
         expiry = expiry_of(Timer(_check_int("timer", timer)))
         if expiry <= self._reached:
@@ -105,20 +105,20 @@ class TimingWheel(Generic[T]):
         return existed
 
     def advance(self, now: int, *, limit: int | None = None) -> list[T]:
-        """Take out and return what is due at `now`, in order of tick, first added first in a tick.
+        """Remove and return the items due at `now`, in the order of their ticks and, within a tick, of their adding.
 
-        At most `limit` items (None: all; at least 1). What is over stays due, can be cancelled, and
-        is handed out by the next calls. A full list means that the wheel has only reached the tick
-        of the last item in it, so what is added next still finds its place in the order. A shorter
-        or empty one means that `now` is reached and nothing more is due.
+        Returns at most `limit` items: at least 1, or None for all. The others stay due, can still be cancelled, and are
+        returned by the next calls. A full list means that the wheel has only reached the tick of the list's last item,
+        so items that are added next are still returned in order. A shorter or empty list means that the wheel has
+        reached `now`, and nothing more is due.
 
-        What is returned has left the wheel: it cannot be cancelled any more, and what is added while
-        the list is worked off is for the next call.
+        Returned items have left the wheel and can no longer be cancelled. Items that are added while the caller handles
+        the list are returned by the next call.
 
-        A `now` before the furthest time reached moves nothing and returns nothing.
+        If `now` is before the latest time reached, the wheel does not move and returns nothing.
 
-        Costs O(items + cascades + levels), however far the clock has jumped. `limit` bounds the
-        items, not the cascades: one call may have to spread a large slot, or several.
+        Costs O(items + cascades + levels), for any jump of the clock. `limit` bounds the items, not the cascades: one
+        call may spread a large slot, or several.
         """
         now = _check_int("now", now) - self._origin
         if limit is not None:
@@ -138,12 +138,12 @@ class TimingWheel(Generic[T]):
         return taken
 
     def next_expiry(self) -> int | None:
-        """When `advance` next has something to hand out; None if the wheel is empty.
+        """Return the time from which `advance` returns items; None if the wheel is empty.
 
-        Exact: `advance` returns nothing before that time, and something from then on. It may have
+        The time is exact: `advance` returns nothing before it, and at least one item from then on. The time may have
         passed already, if items are left over from a call with `limit` or were added late.
 
-        Costs O(levels), and once per slot a look at all its timers.
+        Costs O(levels), and for each slot one scan of its timers.
         """
         if self._due:
             return self._origin + self._reached
@@ -154,13 +154,13 @@ class TimingWheel(Generic[T]):
         return self._origin + (level.first_start() if index == 0 else level.first_expiry())
 
     def __len__(self) -> int:
-        """The number of items in the wheel, due ones included. O(1)."""
+        """Return the number of items in the wheel, including due items. Costs O(1)."""
         return self._count
 
     def __iter__(self) -> Iterator[tuple[int, T]]:
-        """All timers as (time of firing, item), for looking at; sorted only slot by slot.
+        """Yield all timers as (time of firing, item), for inspection. Slots are in order; timers within a slot are not.
 
-        The wheel must not be changed meanwhile.
+        The wheel must not change during the iteration.
         """
         slots = [self._due, *(slot for level in self._levels for slot in level.slots())]
         for slot in slots:
@@ -174,7 +174,7 @@ class TimingWheel(Generic[T]):
         )
 
     def _level_of(self, expiry: int) -> Level[T]:
-        """The level for a time that is not reached yet; made if there is none."""
+        """Return the level for a time that is not reached yet. Levels are created if needed."""
         assert expiry > self._reached, "a due timer has no level"
         index = bisect_right(self._ends, expiry)
         while index == len(self._levels):
@@ -188,14 +188,14 @@ class TimingWheel(Generic[T]):
         self._ends.append(level.turn_to(self._reached))
 
     def _lowest_occupied(self) -> int | None:
-        """The index of the lowest occupied level."""
+        """Return the index of the lowest occupied level; None if the levels are empty."""
         for index, level in enumerate(self._levels):
             if level:
                 return index
         return None
 
     def _open_first_slot(self, index: int, start: int) -> None:
-        """Move to the start of a level's earliest slot, and its timers down a level or out."""
+        """Advance to the start of a level's earliest slot, and move its timers down a level, or to the due timers."""
         slot = self._levels[index].take_first()
         self._reach(start)
         if index > 0:
@@ -204,7 +204,7 @@ class TimingWheel(Generic[T]):
             self._due = slot
 
     def _take_due(self, taken: list[T], limit: int | None) -> None:
-        """Move due items to `taken`, until it holds `limit`."""
+        """Move due items to `taken`, up to `limit` items in all."""
         due = self._due
         room = len(due) if limit is None else limit - len(taken)
         if len(due) <= room:
@@ -212,14 +212,14 @@ class TimingWheel(Generic[T]):
             self._due = {}
             return
         if not isinstance(due, OrderedDict):
-            # Taking from the front of a plain dict skips all that was taken before, every time.
+            # Removing the first entry of a plain dict skips all removed entries before it, each time.
             self._due = due = OrderedDict(due)
         for _ in range(room):
             taken.append(due.popitem(last=False)[1])
 
     def _reach(self, time: int) -> None:
-        """Move on to `time`, at which nothing earlier may be left."""
-        assert time >= self._reached, "time went back"
+        """Set the time reached to `time`. No earlier timer may be left in the levels."""
+        assert time >= self._reached, "the time must not go back"
         self._reached = time
         for index, end in enumerate(self._ends):
             if time < end:
@@ -228,7 +228,7 @@ class TimingWheel(Generic[T]):
 
 
 def round_up(time: int, tick: int) -> int:
-    """The first tick at or after `time`. The only rounding there is: up, so never early."""
+    """Return the first tick at or after `time`. The wheel rounds only here, and up, so it is never early."""
     return -(-time // tick) * tick
 
 
