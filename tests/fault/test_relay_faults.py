@@ -132,7 +132,7 @@ def test_a_full_outbox_refuses_new_messages_until_kafka_is_back_and_lets_all_els
             eventually(lambda: load.refused > 5, "enqueues are refused", 60)
             full = len(load.done)
             assert SMALL <= outbox(tw, server) < SMALL * 1.1
-            eventually(lambda: "new messages are refused" in process.log, "the log says so")
+            eventually(lambda: "new messages are rejected" in process.log, "the log says so")
             broker.start()
             eventually(lambda: len(load.done) > full + 200, "new messages are taken again", 120)
         eventually(lambda: outbox(tw, server) == 0, "the outbox is relayed", 120)

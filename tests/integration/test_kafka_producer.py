@@ -75,7 +75,7 @@ def test_what_is_purged_at_our_own_close_is_not_called_fatal(kafka: Kafka, caplo
     [("acks", "1"), ("max.in.flight.requests.per.connection", "6"), ("enable.idempotence", "false")],
 )
 def test_a_setting_that_would_weaken_acknowledgements_is_refused(setting: str, value: str) -> None:
-    with pytest.raises(InvalidArgument, match=f"{setting}.* is fixed"):
+    with pytest.raises(InvalidArgument, match=f"{setting}.* cannot be changed"):
         KafkaProducers("localhost:9092", overrides={setting: value})
 
 

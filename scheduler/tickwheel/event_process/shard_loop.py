@@ -214,5 +214,5 @@ class ShardLoop:
                 _log.debug("shard %d: still unreachable: %s", self._shard, error)
                 self._wake.wait(1000 * backoff.next())
             else:
-                _log.warning("shard %d: reachable again; becoming a candidate again", self._shard)
+                _log.warning("shard %d: reachable again; waiting to be elected", self._shard)
                 return
