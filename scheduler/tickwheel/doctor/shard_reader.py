@@ -75,7 +75,7 @@ class ShardReader:
 def report_damage(report: Callable[[str], None]) -> Iterator[None]:
     """Call ``report`` with a text if the ``with`` block meets damaged data, and end the block.
 
-    Unavailable and Forbidden are no damage: they are raised.
+    Unavailable and Forbidden do not indicate damage, so these errors propagate.
     """
     try:
         yield

@@ -2,7 +2,8 @@
 replies.
 
 Script calls are never merged: each keeps its session and its token. A read-only command that several plans send is
-executed once. All of them had started before it is sent, so the reply is from a moment within each of their calls.
+executed once. Each of these plans has started its call before the command is sent, so the reply is from a moment within
+each of their calls.
 """
 
 import asyncio
@@ -15,8 +16,8 @@ from tickwheel.plan import Command, Reply, Request
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
 from tickwheel.service.micro_batcher import MicroBatcher
 
-# Limits that keep the wait behind other plans short. A round with more requests, or with a script call of more
-# arguments, is sent separately; at most `_MAX_ROUNDS` rounds are sent together.
+# Limits that keep the wait behind other plans short. A round with more requests, or a script call with more arguments,
+# is sent separately. At most `_MAX_ROUNDS` rounds are sent together.
 _MAX_REQUESTS, _MAX_ARGUMENTS, _MAX_ROUNDS = 4, 64, 64
 _READS: Final = {"EXISTS", "GET", "HGET", "HMGET", "ZRANGE"}
 

@@ -56,8 +56,8 @@ class DequeueBatch:
     async def answer(self, request: calls.DequeueBatchRequest) -> None:
         """Answer the requests. A request that fails stays unanswered; its client repeats it as a single call.
 
-        Raises InvalidArgument before any message is leased. Raises Forbidden after all permitted requests are answered,
-        if the caller may not use the queue of one.
+        Raises InvalidArgument before any message is leased. If the caller lacks the permission for one of the queues,
+        raises Forbidden after the other requests are answered.
         """
         requests = request.requests
         check_max_items("requests", requests, limits.DEQUEUE_REQUESTS)

@@ -207,7 +207,7 @@ class Server:
             caller, _ = CALL.get()
             try:
                 caller.quota.take(cost(_require_decoded(request)))
-                # A client that reads slowly makes the call long.
+                # The call can last long if its client reads slowly.
                 async with caller.until_token_expires():
                     await handle(request, write)
             except Exception as error:
