@@ -21,7 +21,7 @@ from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.storage.keys import shard_key
-from tickwheel.testing.manual_clock import ManualClock
+from tickwheel.testing.driver_clock import ManualClock
 
 START_MS = 1_700_000_000_000
 # Two rotations of the buckets in which new timers wait to be filed.

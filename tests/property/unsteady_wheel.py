@@ -11,7 +11,7 @@ from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
-from tickwheel.testing.manual_clock import ManualClock
+from tickwheel.testing.driver_clock import ManualClock
 from tickwheel.testing.manual_wheel import ManualWheel
 from tickwheel.testing.virtual_clock import FRAGMENT
 

@@ -25,7 +25,7 @@ from tests.security.tokens import stranger
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.rpc.methods import METHODS
-from tickwheel.service import server_options
+from tickwheel.service import grpc_options as server_options
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tickwheel import limits
-from tickwheel.service import server_options
+from tickwheel.service import grpc_options as server_options
 
 pytestmark = pytest.mark.unit
 

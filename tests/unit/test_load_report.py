@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.load_scenarios import one_queue
 from tickwheel.load.capacity.advice import advise
-from tickwheel.load.capacity.capacity import CapacityTarget
+from tickwheel.load.capacity.hourly_needs import CapacityTarget
 from tickwheel.load.report import report
 from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.run.run_result import RunResult, Sample

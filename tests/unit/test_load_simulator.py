@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.load_scenarios import erlang_c, one_queue, poisson, scenario
-from tickwheel.load.capacity.capacity import CapacityTarget, find_minimum, hourly_needs, percentile
+from tickwheel.load.capacity.hourly_needs import CapacityTarget, find_minimum, hourly_needs, percentile
 from tickwheel.load.capacity.ready_queue import ReadyQueue, Task
 from tickwheel.load.capacity.simulator import Overheads, simulate
 from tickwheel.load.scenario.arrival_rate import ArrivalRate

@@ -22,7 +22,7 @@ importer.py         `tickwheel import celery`: moves these messages to Tickwheel
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tickwheel.celery.router import migrate
+    from tickwheel.celery.sender import migrate
 
 __all__ = ["migrate"]
 
@@ -30,7 +30,7 @@ __all__ = ["migrate"]
 def __getattr__(name: str) -> Any:
     # Imported at first use: the importer runs without Celery.
     if name == "migrate":
-        from tickwheel.celery.router import migrate
+        from tickwheel.celery.sender import migrate
 
         return migrate
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

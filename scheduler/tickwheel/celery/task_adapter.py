@@ -28,7 +28,7 @@ from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.retry import Retry
-from tickwheel.tasks.run import current
+from tickwheel.tasks.run_context import current
 
 # If Celery's tracer raises an error, Celery did not retry it. So the error is final.
 _FINAL = Retry(never=(BaseException,))

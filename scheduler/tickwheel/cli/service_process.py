@@ -116,8 +116,8 @@ def _client_settings(target: Target, durability: str | None) -> ClientSettings:
 def make_server(target: Target, address: tuple[str, int], options: ServeOptions) -> "Server":
     client_settings = _client_settings(target, options.durability)
     try:
+        from tickwheel.service.grpc_options import raise_fd_limit
         from tickwheel.service.server import Server
-        from tickwheel.service.server_options import raise_fd_limit
         from tickwheel.service.tls import credentials
         from tickwheel.service.token_file import TokenFile
     except ModuleNotFoundError as error:

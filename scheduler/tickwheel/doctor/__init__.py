@@ -20,7 +20,7 @@ from tickwheel.doctor.keyspace import check_keys
 from tickwheel.doctor.messages import check_messages
 from tickwheel.doctor.shard_reader import Findings, ShardReader
 from tickwheel.doctor.shard_values import check_values
-from tickwheel.doctor.wheel import check_wheel
+from tickwheel.doctor.timers import check_wheel
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.queues import list_queues
 from tickwheel.plan import Plan

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tickwheel.doctor.wheel import slot_of
+from tickwheel.doctor.timers import slot_of
 from tickwheel.errors import TickwheelError
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import RELAYED, NamespaceContext, outbox_of

@@ -7,7 +7,7 @@ from typing import Any
 
 from tickwheel.doctor.expected_entries import ExpectedEntries, expected_entries
 from tickwheel.doctor.shard_reader import ShardReader, Walk
-from tickwheel.doctor.wheel import TimerBloomFilter
+from tickwheel.doctor.timers import TimerBloomFilter
 from tickwheel.plan import Command, Plan, pairs_from_flat
 from tickwheel.storage.record import BODY, State
 from tickwheel.storage.sharding import shard_of

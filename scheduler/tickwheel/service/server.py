@@ -24,7 +24,7 @@ from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.rpc.methods import METHODS, SERVICES, Method
 from tickwheel.rpc.status import DETAILS, error_to_status
 from tickwheel.runtime.event_loop import run_in_thread
-from tickwheel.service import server_options
+from tickwheel.service import grpc_options as server_options
 from tickwheel.service.authentication import AuthenticatingHandler
 from tickwheel.service.authorization import CALL, TokenStore
 from tickwheel.service.call_observer import CallObserver

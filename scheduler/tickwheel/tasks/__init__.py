@@ -37,7 +37,7 @@ from tickwheel.tasks.celery_routes import Route
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.retry import Retry
-from tickwheel.tasks.run import Outcome, Run, current
+from tickwheel.tasks.run_context import Outcome, Run, current
 from tickwheel.tasks.schedule import Schedule
 from tickwheel.tasks.task import Task
 from tickwheel.tasks.task_queue import TaskQueue

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tickwheel.model.message import LeasedMessage
-from tickwheel.tasks.run import Outcome, Run
+from tickwheel.tasks.run_context import Outcome, Run
 
 if TYPE_CHECKING:
     from tickwheel.tasks.app import TaskApp

@@ -16,7 +16,7 @@ from tickwheel.runtime.log_fields import log_fields
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.retry import NEVER
-from tickwheel.tasks.run import CURRENT_RUN, Outcome, Run
+from tickwheel.tasks.run_context import CURRENT_RUN, Outcome, Run
 from tickwheel.tasks.signature import ArgumentsRefused, read_envelope
 
 _log = logging.getLogger("tickwheel.worker")

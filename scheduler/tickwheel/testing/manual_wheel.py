@@ -12,7 +12,7 @@ from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.shard_loop import Connect
 from tickwheel.storage.script_errors import FENCED, STALECONFIG, ScriptError
-from tickwheel.testing.manual_clock import ManualClock
+from tickwheel.testing.driver_clock import ManualClock
 
 ELECTION = "testing"
 # The driver handles these script errors. Any other script error is a bug and fails the test.

@@ -10,7 +10,7 @@ from tickwheel.client import Message, Tickwheel
 from tickwheel.errors import QueueNotFound, TickwheelError
 from tickwheel.model.message import MessageView
 from tickwheel.tasks.app import TaskApp
-from tickwheel.tasks.run import Outcome
+from tickwheel.tasks.run_context import Outcome
 from tickwheel.tasks.runner import Runner
 from tickwheel.tasks.signature import read_envelope
 from tickwheel.tasks.task import Task

@@ -14,7 +14,7 @@ from tickwheel.plan import Request
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.storage.keys import shard_key
-from tickwheel.testing.manual_clock import ManualClock
+from tickwheel.testing.driver_clock import ManualClock
 from tickwheel.testing.manual_wheel import ManualWheel
 
 FRAGMENT = "_clock_test"

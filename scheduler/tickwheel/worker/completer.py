@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tickwheel.client import Message, Tickwheel
 from tickwheel.errors import LeaseLost, TickwheelError
 from tickwheel.runtime.log_fields import log_fields
-from tickwheel.tasks.run import Outcome
+from tickwheel.tasks.run_context import Outcome
 from tickwheel.worker.shared_state import BatchState
 
 _log = logging.getLogger("tickwheel.worker")

@@ -13,7 +13,7 @@ from tickwheel.errors import LeaseLost, QueueBlocked, QueueNotFound, TickwheelEr
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.queue_selectors import QueueSelector, select
-from tickwheel.tasks.run import Outcome
+from tickwheel.tasks.run_context import Outcome
 from tickwheel.tasks.runner import Runner, after_batch, before_batch
 from tickwheel.tasks.task_queue import TaskQueue
 from tickwheel.worker.completer import Completer, FinishedTask, UnsettledBatch

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from tests.fault.harness import completion_check, leases
+from tests.fault.harness import completion_check
+from tests.fault.harness import lease_check as leases
 from tests.fault.harness.lives import Life, lives
 from tests.fault.harness.load import MAX_ATTEMPTS, POISON_ATTEMPTS, VALUE_KEY, Afterwards, plan_message
 from tests.fault.harness.run_evidence import Evidence, Fence, Violation

@@ -27,7 +27,7 @@ from tickwheel.cli.target import Target
 from tickwheel.rpc.url import is_grpc_url
 
 if TYPE_CHECKING:
-    from tickwheel.load.capacity.capacity import CapacityTarget
+    from tickwheel.load.capacity.hourly_needs import CapacityTarget
     from tickwheel.load.run.run import Settings
     from tickwheel.load.run.run_result import RunResult
     from tickwheel.load.scenario.source import Source
@@ -112,7 +112,7 @@ class LoadOptions:
         )
 
     def capacity_target(self) -> "CapacityTarget":
-        from tickwheel.load.capacity.capacity import CapacityTarget
+        from tickwheel.load.capacity.hourly_needs import CapacityTarget
 
         return CapacityTarget(_seconds(self.wait_target), self.percentile)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from tickwheel.load.capacity import due_tasks
-from tickwheel.load.capacity.capacity import CapacityTarget, HourNeeds, hourly_needs, percentile
+from tickwheel.load.capacity.hourly_needs import CapacityTarget, HourNeeds, hourly_needs, percentile
 from tickwheel.load.capacity.simulator import Overheads, simulate
 from tickwheel.load.run.run_result import RunResult
 from tickwheel.load.scenario.scenario import Scenario
