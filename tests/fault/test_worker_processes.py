@@ -52,10 +52,7 @@ class WorkerDeployment:
 @contextmanager
 def deploy_workers(url: str, namespace: str, folder: Path) -> Iterator[WorkerDeployment]:
     worker_app.app.move(url=url, namespace=namespace)
-    with (
-        Tickwheel(url, namespace=namespace) as tickwheel,
-        run_event_process(url, namespace, folder / "lock"),
-    ):
+    with Tickwheel(url, namespace=namespace) as tickwheel, run_event_process(url, namespace, folder / "lock"):
         yield WorkerDeployment(url, namespace, folder, tickwheel)
     worker_app.app.close()
 

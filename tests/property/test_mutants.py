@@ -7,8 +7,9 @@ from hypothesis import Phase, settings
 from hypothesis.errors import HypothesisException
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.property.clock_step_machine import ClockStepMachine
 from tests.property.mutants import MUTANTS, Mutant, sow
-from tests.property.scheduler_machine import ClockStepMachine, SchedulerMachine
+from tests.property.scheduler_machine import SchedulerMachine
 from tests.property.test_operations import IN_CI, machine
 from tickwheel.storage import scripts
 from tickwheel.testing import PrivateServer

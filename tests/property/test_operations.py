@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.integration.service_thread import ServiceThread
+from tests.property.clock_step_machine import ClockStepMachine
 from tests.property.model_messages import Settings
 from tests.property.mutants import Mutant, sow
-from tests.property.scheduler_machine import ClockStepMachine, SchedulerMachine
+from tests.property.scheduler_machine import SchedulerMachine
 from tickwheel import limits
 from tickwheel.driver import firing
 from tickwheel.testing import PrivateServer

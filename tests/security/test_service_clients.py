@@ -25,7 +25,7 @@ from tests.security.tokens import stranger
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.rpc.methods import METHODS
-from tickwheel.service import grpc_options as server_options
+from tickwheel.service import grpc_options
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
@@ -238,8 +238,8 @@ def _is_taken(anybody: Any, asked: dict[str, Any]) -> bool:
 def test_a_client_whose_network_is_gone_without_a_word_is_let_go(
     tickwheel_server: PrivateServer, jobs: Queue, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_options, "PING_MS", 1_000)
-    monkeypatch.setattr(server_options, "PONG_MS", 500)
+    monkeypatch.setattr(grpc_options, "PING_MS", 1_000)
+    monkeypatch.setattr(grpc_options, "PONG_MS", 500)
     jobs.enqueue(b"x")
     with ServiceThread(tickwheel_server.url, waiting=1) as service, SilenceableProxy(service.target) as cut:
         asked = {"namespace": namespace, "queue": "jobs"}

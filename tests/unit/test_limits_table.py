@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tickwheel import limits
-from tickwheel.service import grpc_options as server_options
+from tickwheel.service import grpc_options
 
 pytestmark = pytest.mark.unit
 
@@ -60,7 +60,7 @@ SERVICE_ROWS = {
     "calls that wait (dequeues with a wait, streams)": "`--max-waiting`; of a token `waiting`",
     "messages on credit of a stream": f"{limits.STREAM_CREDIT:,}, delivered 100 at a time",
     "a client that vanishes without closing its connection": (
-        f"disconnected after {(server_options.PING_MS + server_options.PONG_MS) // 1000} s"
+        f"disconnected after {(grpc_options.PING_MS + grpc_options.PONG_MS) // 1000} s"
     ),
 }
 SERVICE_DEFAULTS = {

@@ -5,7 +5,7 @@ bounded memory, and changes nothing. It reports findings; the CLI prints them, a
 
 health            checks of the server and the shards: version, memory, durability, clock, driver, inbox, outbox
 keyspace          no key outside the declared shapes, and each key of the right type
-wheel             every message that waits for a time has its timer in the inbox or in the right slot
+timers            every message that waits for a time has its timer in the inbox or in the right slot
 messages          each record, and the index entries, counters and bodies that it implies
 indexes           the reverse direction: each index entry has the record that it comes from
 shard_values      values that no message implies: clock, fence, lateness

@@ -5,7 +5,7 @@ a call at any of them. The service authenticates and authorizes calls, limits th
 fewer round trips. Each call then runs as a plan of `operations`. The service drives no shard: event processes do.
 
 server                one process: starts, serves and drains the gRPC server
-server_options        limits of connections and calls, as gRPC options
+grpc_options          limits of connections and calls, as gRPC options
 multiprocess          several processes on one port
 tls                   TLS credentials of the server
 

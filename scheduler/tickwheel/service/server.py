@@ -24,7 +24,7 @@ from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.rpc.methods import METHODS, SERVICES, Method
 from tickwheel.rpc.status import DETAILS, error_to_status
 from tickwheel.runtime.event_loop import run_in_thread
-from tickwheel.service import grpc_options as server_options
+from tickwheel.service import grpc_options
 from tickwheel.service.authentication import AuthenticatingHandler
 from tickwheel.service.authorization import CALL, TokenStore
 from tickwheel.service.call_observer import CallObserver
@@ -71,8 +71,8 @@ class Server:
         self._token_reloader: asyncio.Task[None] | None = None
         self._token_store = TokenStore() if tokens is None else tokens.token_store
         self._credentials = credentials
-        self._options = server_options.options(connections, waiting, shares_port=shares_port)
-        self._max_calls = server_options.max_concurrent_calls(waiting)
+        self._options = grpc_options.options(connections, waiting, shares_port=shares_port)
+        self._max_calls = grpc_options.max_concurrent_calls(waiting)
         self._wait_limit = ConcurrencyLimit(waiting, "this process of the service")
         self._clock = clock
         self.counters = Counters()

@@ -21,10 +21,9 @@ app_clients.py       the clients of an app, for threads and for event loops
 task.py              `Task`: a function that can be called later
 signature.py         the arguments of a task: encoding, decoding, checks
 task_queue.py        `TaskQueue`: how workers take messages from a queue
-queue_selectors.py   how a worker chooses its next queue
 schedule.py          `Schedule`: a recurring call, as messages
 schedule_times.py    the times of a schedule: cron expressions and intervals
-run.py               `Run` and `Outcome`: one execution of a task
+run_context.py       `Run` and `Outcome`: one execution of a task
 runner.py            `Runner`: executes the call in a message
 middleware.py        `Middleware`: hooks around tasks
 retry.py             `Retry`: the back-off after a failed attempt

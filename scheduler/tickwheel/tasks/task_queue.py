@@ -6,8 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 from tickwheel import limits
+from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
-from tickwheel.tasks.queue_selectors import check_weight
+
+MAX_WEIGHT = 100
 
 
 @dataclass(frozen=True)
@@ -39,3 +41,11 @@ class TaskQueue:
 
 # A worker holds the leases of a whole batch at a time.
 MAX_BATCH = 250
+
+
+def check_weight(name: str, weight: int) -> None:
+    """Raise InvalidArgument if the weight is not a whole number from 1 to 100."""
+    if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MAX_WEIGHT:
+        raise InvalidArgument(
+            f"the weight of queue {name!r} must be a whole number from 1 to {MAX_WEIGHT}, not {weight!r}"
+        )

@@ -7,8 +7,8 @@ from typing import Any
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.tasks.app import TaskApp
-from tickwheel.tasks.queue_selectors import SELECTORS, QueueSelector
 from tickwheel.tasks.task_queue import TaskQueue
+from tickwheel.worker.selectors import SELECTORS, QueueSelector
 
 
 def load_app(spec: str) -> TaskApp:

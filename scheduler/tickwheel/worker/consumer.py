@@ -12,12 +12,12 @@ from tickwheel.client import Message
 from tickwheel.errors import LeaseLost, QueueBlocked, QueueNotFound, TickwheelError
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.tasks.app import TaskApp
-from tickwheel.tasks.queue_selectors import QueueSelector, select
 from tickwheel.tasks.run_context import Outcome
 from tickwheel.tasks.runner import Runner, after_batch, before_batch
 from tickwheel.tasks.task_queue import TaskQueue
 from tickwheel.worker.completer import Completer, FinishedTask, UnsettledBatch
 from tickwheel.worker.ipc import BatchFinished, BatchTaken, MessageLease, Report, ReportWriter, TaskRun
+from tickwheel.worker.selectors import QueueSelector, select
 from tickwheel.worker.shared_state import BATCHES_PER_CONSUMER, BatchState, MessageState
 
 _log = logging.getLogger("tickwheel.worker")

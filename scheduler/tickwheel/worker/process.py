@@ -24,7 +24,6 @@ from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.signals import handle_in_thread
 from tickwheel.tasks.app import TaskApp
-from tickwheel.tasks.queue_selectors import QueueSelector
 from tickwheel.tasks.runner import Runner, log_errors
 from tickwheel.tasks.task_queue import TaskQueue
 from tickwheel.worker.app_loader import load_app, load_selector, select_queues
@@ -33,6 +32,7 @@ from tickwheel.worker.completer import Completer
 from tickwheel.worker.consumer import Consumer
 from tickwheel.worker.ipc import OccurrenceHandled, Ready, ReportWriter
 from tickwheel.worker.schedule_runner import ScheduleRunner
+from tickwheel.worker.selectors import QueueSelector
 from tickwheel.worker.shared_state import BATCHES_PER_CONSUMER, SharedState
 from tickwheel.worker.time_limit import AlarmLimit, ThreadLimits
 

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from tests.fault.harness import completion_check
-from tests.fault.harness import lease_check as leases
+from tests.fault.harness import completion_check, lease_check
 from tests.fault.harness.lives import Life, lives
 from tests.fault.harness.load import MAX_ATTEMPTS, POISON_ATTEMPTS, VALUE_KEY, Afterwards, plan_message
 from tests.fault.harness.run_evidence import Evidence, Fence, Violation
@@ -144,9 +143,9 @@ def single_driver(evidence: Evidence, _: dict[str, Life]) -> Iterator[Violation]
 RULES: list[Callable[[Evidence, dict[str, Life]], Iterator[Violation]]] = [
     completion_check.durability,
     never_early,
-    leases.one_at_a_time,
-    leases.given_once,
-    leases.old_ones_refused,
+    lease_check.one_at_a_time,
+    lease_check.given_once,
+    lease_check.old_ones_refused,
     events,
     repeats,
     completion_check.unknowns_resolve,

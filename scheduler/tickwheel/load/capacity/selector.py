@@ -5,7 +5,7 @@ from random import Random
 from typing import cast
 
 from tickwheel.load.scenario.scenario import QueueLoad, WorkerGroup
-from tickwheel.tasks.queue_selectors import SELECTORS, QueueSelector
+from tickwheel.worker.selectors import SELECTORS, QueueSelector
 
 
 def make_selector(

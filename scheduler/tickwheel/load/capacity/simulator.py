@@ -13,7 +13,7 @@ from random import Random
 from tickwheel.load.capacity.ready_queue import ReadyQueue, Task
 from tickwheel.load.capacity.selector import make_selector
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario, WorkerGroup
-from tickwheel.tasks.queue_selectors import QueueSelector, select
+from tickwheel.worker.selectors import QueueSelector, select
 
 
 @dataclass(frozen=True, slots=True)

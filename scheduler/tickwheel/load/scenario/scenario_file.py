@@ -22,7 +22,8 @@ from tickwheel.load.scenario.toml_fields import TomlTable, items, seconds
 from tickwheel.model import validation
 from tickwheel.model.validation import preview
 from tickwheel.runtime.text_file import read_text
-from tickwheel.tasks.queue_selectors import MAX_WEIGHT, SELECTORS
+from tickwheel.tasks.task_queue import MAX_WEIGHT
+from tickwheel.worker.selectors import SELECTORS
 
 _DAY_S, _YEAR_S = 86_400.0, 365 * 86_400.0
 _WEEK_S = 7 * _DAY_S
