@@ -1,7 +1,6 @@
 """Every operation in any order, by hypothesis, on a real server; after each step the server holds what the model says.
 
-Time stands still until a rule turns it; the event process works when a rule lets it, is killed in the middle of its
-work, and wakes when it is deposed.
+Only rules turn the clock, run the event process, kill it in the middle of its work, and wake a deposed one.
 """
 
 import copy

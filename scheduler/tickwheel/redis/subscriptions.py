@@ -13,8 +13,14 @@ from redis.exceptions import AskError
 
 from tickwheel.redis.replies import permanent_error, raise_if_permanent
 from tickwheel.redis.topology import Topology, hash_slot, node_name
-from tickwheel.redis.wait_list import RECONNECT_S, REFUSED_S, SWEEP_S, WaitList
+from tickwheel.redis.wait_list import WaitList
 from tickwheel.runtime.log_throttle import LogThrottle
+
+SWEEP_S = 1.0
+# Seconds to wait for the confirmation of a subscription, and before the next attempt after a lost connection or a
+# refusal.
+CONFIRM_S, RECONNECT_S, REFUSED_S = 5.0, 0.1, 1.0
+
 
 _log = logging.getLogger("tickwheel")
 

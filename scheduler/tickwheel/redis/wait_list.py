@@ -9,11 +9,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-SWEEP_S = 1.0
-# Seconds to wait for the confirmation of a subscription, and before the next attempt after a lost connection or a
-# refusal.
-CONFIRM_S, RECONNECT_S, REFUSED_S = 5.0, 0.1, 1.0
-
 
 class Waiter:
     """One sleeping dequeue. ``notify`` wakes it, from any thread."""

@@ -12,8 +12,8 @@ from redis.exceptions import AskError
 
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
-from tickwheel.redis.subscriptions import Subscriptions
-from tickwheel.redis.wait_list import CONFIRM_S, WaiterHandle, WaitList
+from tickwheel.redis.subscriptions import CONFIRM_S, Subscriptions
+from tickwheel.redis.wait_list import WaiterHandle, WaitList
 
 
 class TaskWaiter(WaiterHandle):

@@ -14,8 +14,8 @@ from redis.exceptions import AskError
 
 from tickwheel.redis.pools import ConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
-from tickwheel.redis.subscriptions import Subscriptions
-from tickwheel.redis.wait_list import CONFIRM_S, SWEEP_S, WaiterHandle, WaitList
+from tickwheel.redis.subscriptions import CONFIRM_S, SWEEP_S, Subscriptions
+from tickwheel.redis.wait_list import WaiterHandle, WaitList
 
 
 class ThreadWaiter(WaiterHandle):
