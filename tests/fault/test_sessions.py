@@ -72,7 +72,7 @@ def test_an_old_request_is_told_that_a_newer_one_was_answered(tickwheel: Tickwhe
     for n in range(3):
         work.enqueue(b"")
         assert work.dequeue(request_id=f"caller:{n}")
-    with pytest.raises(SessionExpired, match="a newer one of its slot was answered"):
+    with pytest.raises(SessionExpired, match="a newer call of this slot was answered"):
         work.dequeue(request_id="caller:1")
 
 

@@ -82,7 +82,7 @@ def test_a_first_attempt_that_comes_after_its_repetition_is_answered_the_same(ca
 def test_a_first_attempt_is_refused_after_a_later_one_that_left_a_trace(caller: Caller) -> None:
     assert caller.ask(2, first=False) == []
     caller.enqueue("a", "b", "c")
-    with pytest.raises(grpc.RpcError, match="a newer one"):
+    with pytest.raises(grpc.RpcError, match="a newer call of this slot"):
         caller.ask(1, first=True)
 
 

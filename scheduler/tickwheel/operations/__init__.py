@@ -1,1 +1,38 @@
-"""What can be done with queues and messages, as plans without I/O (`tickwheel.plan`), a file for each kind."""
+"""The operations on queues and messages, as plans without I/O (`tickwheel.plan`).
+
+An operation checks its arguments, packs script calls, and unpacks the replies. Executors (`tickwheel.redis`) send the
+calls and retry them on network errors. The blocking client, the asyncio client and the service run the same plans.
+The scripts in `lua/` make the changes; nothing in this package changes a message by itself.
+
+    context.py            NamespaceContext: the shared state of one client, and the cache of configurations
+    dispatch.py           script calls to shards: stale configurations, expired sessions, errors
+    sessions.py           client sessions: a retried call is executed once
+    results.py            results of scripts for each message, and their errors
+    locate.py             shard and name of a message, and calls on one message by its id
+
+    enqueue.py            enqueue, in rounds of bounded size
+    message_packer.py     checks and packs one message
+    dequeue.py            dequeue, with waiting
+    dequeue_options.py    the checked arguments of a dequeue
+    ready_shards.py       which shards a dequeue calls
+    head_cache.py         the most urgent deadlines of the last replies
+    exact_order.py        exact order over several shards
+    settle.py             complete, fail, release, extend
+    resume_lease.py       a leased message from its id and token
+    cancel.py             cancel
+    reschedule.py         reschedule
+    redrive.py            redrive
+
+    inspect.py            get, counts, lateness, depth, forecast
+    explain.py            why a message is not running
+    scan.py               all messages of a queue, page by page
+    outbox_reader.py      the history of a namespace
+
+    namespace.py          open, check and identify a namespace
+    namespace_options.py  the checked options of a namespace
+    delete_namespace.py   delete a namespace
+    queues.py             create, update, block and list queues
+    settings.py           settings of a namespace
+    server_checks.py      version, durability and permissions of a server
+    shard_status.py       leaders, inboxes and lateness of shards
+"""

@@ -1,4 +1,4 @@
-"""Cancel messages by their ids, in any state before the last."""
+"""Cancel messages by their ids, in any state that is not final."""
 
 from collections.abc import Sequence
 from struct import Struct
@@ -21,7 +21,7 @@ _CANCEL = Struct(">HIB")
 def cancel_many(
     context: NamespaceContext, queue: str, ids: Sequence[str], exclusive_value: str | None, release: bool
 ) -> Plan[list[Change]]:
-    """Cancel all; the error of the first that was refused, after the others are done."""
+    """Cancel all messages. Raises the first error after all other messages are cancelled."""
     return raise_first_error((yield from cancel_messages(context, queue, ids, exclusive_value, release)))
 
 
@@ -33,7 +33,10 @@ def cancel_messages(
     release: bool,
     sessions: Sessions | None = None,
 ) -> Plan[list[Change | TickwheelError]]:
-    """Cancel all; of each what became of it, or why it was refused."""
+    """Cancel all messages. Return the change of each message, or its error.
+
+    ``release`` frees the exclusive value of a running message immediately.
+    """
     at_once = validation.boolean("release", release)
     check_ids(ids)
     located = []
@@ -55,7 +58,7 @@ def cancel_messages(
             items = (number + raw for _, _, raw in part[shard])
             return "cancel", [config.context(context.history), session, params, *items]
 
-        # To cancel again changes nothing, so one whose session is forgotten is done as if it were the first.
+        # Cancelling twice is harmless, so a call whose session has expired is simply executed again.
         replies = yield from call_shards_once(context, queue, list(part), build, sessions, reopens=True)
         for items, reply in zip(part.values(), replies, strict=True):
             indexes = [n for _, n, _ in items]
@@ -65,6 +68,6 @@ def cancel_messages(
 
 
 def check_ids(ids: object) -> None:
-    """Raises InvalidArgument for what is no list."""
+    """Raise InvalidArgument if ``ids`` is not a list of ids."""
     if isinstance(ids, str | bytes) or not isinstance(ids, Sequence):
         raise InvalidArgument(f"cancel_many takes a list of ids, not {validation.preview(ids)}")

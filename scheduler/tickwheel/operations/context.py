@@ -1,6 +1,6 @@
-"""What a client knows, apart from its connections: namespace, shards, configurations, sessions, heads.
+"""The state of a client apart from its connections: namespace, shards, configurations, sessions, heads.
 
-Those of its methods that ask a server are plans (`plan.py`). `dispatch.py` sends the calls of the scripts.
+Methods that call a server are plans (`plan.py`). `dispatch.py` sends the calls of the scripts.
 """
 
 from collections.abc import Sequence
@@ -16,28 +16,31 @@ from tickwheel.storage.keys import QUEUE_KEYS, SHARD_KEYS, namespace_key, queue_
 from tickwheel.storage.script_errors import NAMESPACEGONE, ScriptError
 from tickwheel.storage.scripts import Call, load
 
-# `history` from here on keeps all until it is relayed: over it the outbox's limit in KiB, and DROPS where events beyond
-# the limit are dropped (`lua/_transition.lua`).
+# A `history` of RELAYED or more keeps events until they are relayed. The outbox's limit in KiB is added to RELAYED, and
+# also DROPS if events beyond the limit are dropped (`lua/_transition.lua`).
 RELAYED, DROPS = 2**31, 2**30
 
 
 def outbox_of(history: int) -> tuple[int, bool]:
-    """The limit in bytes of a shard's outbox, and whether events are dropped there; ``history`` is from RELAYED on."""
+    """Return the limit of a shard's outbox in bytes, and whether events beyond the limit are dropped.
+
+    ``history`` must be RELAYED or more.
+    """
     return history % DROPS * 1024, history >= RELAYED + DROPS
 
 
-# What tells the scripts the time: the server, or a field that a test turns.
+# The fragments that read the time in scripts: from the server, or from a field that a test sets.
 CLOCK_FRAGMENTS = ("_clock", "_clock_test")
 
 
 class NamespaceContext:
-    """The shared state of one client. Safe to use from many threads: what it caches is replaced, never changed."""
+    """The shared state of one client. Thread-safe: cached objects are replaced, never changed."""
 
     def __init__(self, namespace: str, *, clock: str = "_clock") -> None:
         self.namespace = namespace
         self.clock = validation.one_of("clock", clock, CLOCK_FRAGMENTS)
         self.shards = 1
-        # Set once its namespace was seen to be gone, or to be another.
+        # Set when the client finds that its namespace no longer exists or is another one.
         self.is_lost = False
         self.history = limits.HISTORY_ENTRIES
         self.auto_create = True
@@ -48,7 +51,7 @@ class NamespaceContext:
         self._keys: dict[tuple[int, str], dict[str, str]] = {}
 
     def keys(self, shard: int, queue: str) -> dict[str, str]:
-        """The names of all keys of a queue on a shard, by what scripts call them."""
+        """Return all keys of a queue on a shard, by the names that scripts declare."""
         key_names = self._keys.get((shard, queue))
         if key_names is None:
             key_names = {name: shard_key(self.namespace, shard, name) for name in SHARD_KEYS}
@@ -57,22 +60,24 @@ class NamespaceContext:
         return key_names
 
     def call(self, name: str, shard: int, queue: str, args: Sequence[bytes | int | str], session: str = "") -> Call:
-        """A call of the script ``name`` on a queue's keys."""
+        """Return a call of the script ``name`` on a queue's keys. ``session`` is the key of the client session."""
         script = load(name, self.clock)
         keys = self.keys(shard, queue)
         return Call(script, [session if key == "session" else keys[key] for key in script.keys], args)
 
     def channels(self, queue: str) -> list[str]:
-        """The wake channels of a queue, one for each shard."""
+        """Return the wake channels of a queue, one for each shard."""
         return [queue_key(self.namespace, shard, queue, "wake") for shard in range(self.shards)]
 
     def load_config(self, queue: str) -> Plan[QueueConfig | None]:
-        """Read a queue's configuration from its home, and keep it. Raises TickwheelError where home lost its state."""
-        home = namespace_key(self.namespace)
+        """Read a queue's configuration from the metadata shard and cache it. Return None if there is no such queue.
+
+        Raises TickwheelError if the metadata shard lost its state.
+        """
         config_reply, shards = yield Round(
             [
                 Request(0, command=("HGET", queues_key(self.namespace), queue)),
-                Request(0, command=("HGET", home, "shards")),
+                Request(0, command=("HGET", namespace_key(self.namespace), "shards")),
             ]
         )
         if shards.value != str(self.shards).encode():
@@ -86,11 +91,12 @@ class NamespaceContext:
         return config
 
     def namespace_gone_error(self) -> TickwheelError:
-        """Why nothing can be done in a namespace that is not there any more: how many shards it has is not known."""
+        """Mark the namespace as lost and return the error for all its calls: its number of shards is unknown."""
         self.is_lost = True
         return TickwheelError(
-            f"namespace {self.namespace!r} is gone: its server has lost its state, or is another one, or it was made"
-            " anew with other shards; close this client and open another, which finds or makes it"
+            f"namespace {self.namespace!r} no longer exists with the settings this client opened it with: the server"
+            " lost its data, the URL now points to another server, or the namespace was recreated with a different"
+            " number of shards; close this client and open a new one"
         )
 
     def metadata_error(self, error: ScriptError) -> TickwheelError:
@@ -98,23 +104,23 @@ class NamespaceContext:
         return self.namespace_gone_error() if error.code == NAMESPACEGONE else error.to_tickwheel_error(self.namespace)
 
     def config(self, queue: str) -> Plan[QueueConfig]:
-        """A queue's configuration, from memory or from home; QueueNotFound where there is none."""
+        """Return a queue's configuration, from the cache or the metadata shard. Raises QueueNotFound."""
         return self.configs.get(queue) or (yield from self.fetch_config(queue))
 
     def fetch_config(self, queue: str) -> Plan[QueueConfig]:
-        """A queue's configuration as home has it now; QueueNotFound where there is none."""
+        """Return a queue's current configuration from the metadata shard. Raises QueueNotFound."""
         config = yield from self.load_config(queue)
         if config is None:
             raise QueueNotFound(f"there is no queue {queue!r} in namespace {self.namespace!r}")
         return config
 
     def queue_recreated_error(self, queue: str, config: QueueConfig) -> QueueNotFound:
-        """Why a call is refused that was packed for an earlier queue of this name, whose state is lost."""
+        """Return the error for a call that was packed for an earlier queue of this name, which no longer exists."""
         return QueueNotFound(
-            f"queue {queue!r} of namespace {self.namespace!r} is gone, and another of its name is there, number"
-            f" {config.number}: the call was for the one before"
+            f"queue {queue!r} of namespace {self.namespace!r} was recreated as number {config.number}, and this call is"
+            " for the previous queue, which no longer exists; enqueue again, and drop messages leased before"
         )
 
     def options(self, blocked: bool) -> int:
-        """The options of a dequeue or enqueue call."""
+        """Return the options of a dequeue or enqueue call."""
         return (BLOCKED if blocked else 0) | (HEADS if self.shards > 1 else 0)

@@ -1,4 +1,4 @@
-"""Delete a namespace with all that is in it. For those who made it themselves: demo, bench, tests."""
+"""Delete a namespace with all its data. For programs that created the namespace: demo, bench, tests."""
 
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import Plan, Request, send_request
@@ -6,7 +6,7 @@ from tickwheel.storage.keys import shard_prefix
 
 
 def delete_namespace(context: NamespaceContext) -> Plan[None]:
-    """Every key of every shard, page by page. Nobody may be at work in it."""
+    """Delete every key of every shard, page by page. No client or event process may use the namespace meanwhile."""
     for shard in range(context.shards):
         cursor, pattern = b"0", f"{shard_prefix(context.namespace, shard)}*"
         while True:

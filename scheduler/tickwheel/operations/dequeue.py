@@ -1,4 +1,4 @@
-"""Dequeue: earliest deadline first, over the shards whose heads are most urgent, waiting without polling."""
+"""Dequeue: the earliest deadline first, from the shards with the most urgent heads first; waits without polling."""
 
 import os
 import time
@@ -40,7 +40,7 @@ MessageFactory = Callable[[str, bytes, bytes, bytes, bool], M]
 
 
 class Dequeue:
-    """One dequeue call; `plan` carries it out."""
+    """One dequeue call; `plan` executes it."""
 
     def __init__(self, context: NamespaceContext, queue: str, options: DequeueOptions) -> None:
         self._context = context
@@ -63,21 +63,21 @@ class Dequeue:
         self._until = 0.0
         self._waits = True
         self._waiter: Any = None
-        # Of a request, by shard, how many of its calls there were filled.
+        # For a request: by shard, the number of its calls that were filled.
         self._parts: dict[int, int] = {}
 
     @property
     def coalescing_key(self) -> tuple[str, bytes]:
-        """What it may be given: where one call finds nothing, another finds nothing of the same."""
+        """Queue and filter. If a call with this key finds nothing, other calls with the same key find nothing, too."""
         return self._queue, self._where
 
     @property
     def limit(self) -> int:
-        """With fewer messages nothing more was there."""
+        """The maximum number of messages. A call that returns fewer found no more."""
         return self._limit
 
     def may_have_messages(self) -> Plan[bool]:
-        """Whether there may be something for it, and for whoever else asks for the same."""
+        """Return whether there may be messages for this call and for other calls with the same `coalescing_key`."""
         try:
             config = yield from self._checked_config()
         except QueueNotFound:
@@ -85,7 +85,10 @@ class Dequeue:
         return (yield from self._ready_shards.may_have_messages(config))
 
     def plan(self, factory: MessageFactory[M]) -> Plan[list[M]]:
-        """Try; with a wait, sleep until woken and try again. A waiter never asks the server on its own."""
+        """Dequeue what is available. If nothing is, wait for a wake-up and try again, until the wait is over.
+
+        A waiting call sends nothing to the server until it is woken.
+        """
         sessions = self._context.sessions
         with nullcontext(self._request) if self._request else sessions.borrow() as client_session:
             messages = yield from self._dequeue_available(client_session, factory, final=not self._options.wait_ms)
@@ -96,12 +99,12 @@ class Dequeue:
             waiter = self._waiter = yield Subscribe(self._queue)
             try:
                 while True:
-                    # Subscribed first, tried after: what became ready in between is not missed.
+                    # Subscribe first, then try, so that a message that becomes ready in between is not missed.
                     left = self._until - time.monotonic()
                     messages = yield from self._dequeue_available(client_session, factory, final=left <= 0)
                     if messages or left <= 0:
                         return messages
-                    # Where a call without a filter found nothing, nobody would: only a filter leaves something over.
+                    # Only a call with a filter can leave ready messages to others: it passes the wake-up on.
                     if self._options.filters:
                         yield ForwardWakeup(waiter)
                     yield AwaitWakeup(waiter, left)
@@ -111,13 +114,16 @@ class Dequeue:
                 yield Unsubscribe(waiter)
 
     def cancel_wait(self) -> None:
-        """If it waits, or is about to, it looks once more and its wait is over."""
+        """End the wait of this call, also one that has not started yet, after one more try."""
         self._waits, self._until = False, 0.0
         if self._waiter is not None:
             self._waiter.wake()
 
     def dequeue_shard(self, shard: int, factory: MessageFactory[M]) -> Plan[tuple[list[M], bool]]:
-        """What one shard has, and whether it may have more: for who serves that shard alone, and never waits here."""
+        """Return the messages of one shard, and whether the shard may have more. Never waits.
+
+        For callers that serve a single shard.
+        """
         yield from self._checked_config()
         with self._context.sessions.borrow() as client_session:
             return (yield from self._call_shard(client_session, shard, self._limit, factory, final=True))
@@ -129,22 +135,22 @@ class Dequeue:
         try:
             yield from self._collect(messages, client_session, factory, final)
         except QueueNotFound:
-            # Where queues come by themselves, one that is not there yet, or not any more, is empty.
+            # If queues are created automatically, a queue that does not exist is an empty queue.
             if not messages and not self._context.auto_create:
                 raise
         except TickwheelError:
-            # What is leased by then is handed out; what went wrong comes again with the next call.
+            # Return the messages leased so far. The next call will raise the error again.
             if not messages:
                 raise
         if self._options.exact or self._request is not None:
-            # Of several shards, whichever was asked first: a request that is repeated has the same order.
+            # The order must not depend on the order of the shards: a retried request returns the same order.
             messages.sort(key=lambda message: (message._deadline_ms, shard_of_message(self._context, message)))
         return messages
 
     def _collect(
         self, messages: list[M], client_session: ClientSession, factory: MessageFactory[M], final: bool
     ) -> Plan[None]:
-        """Fill ``found``, one call after the other."""
+        """Append messages to ``messages``, one call after the other."""
         config = yield from self._checked_config()
         several = self._context.shards > 1
         is_first = self._request is not None and not self._is_recorded
@@ -152,7 +158,7 @@ class Dequeue:
             return
         if several and self._request is not None and (answered := (yield from self._answered_shards(client_session))):
             for shard in answered:
-                # The same request again gets the same messages, whatever limit it names.
+                # A retried request gets the messages of its first answer, even if its limit differs.
                 yield from self._fill_from_shard(
                     messages, client_session, shard, len(messages) + self._limit, factory, final
                 )
@@ -174,19 +180,19 @@ class Dequeue:
         factory: MessageFactory[M],
         final: bool,
     ) -> Plan[None]:
-        """From each shard as many as it has of the most urgent; asked again where others were faster."""
+        """Take from each shard its share of the most urgent messages; repeat if other callers were faster."""
         while len(messages) < self._limit:
             counts, is_all = yield from shares_per_shard(
                 self._context, self._queue, self._where, self._limit - len(messages)
             )
             if not counts and not messages:
-                # As the shards have it by now: they may have refused what was known of it before.
+                # Read again: the shards may have rejected the configuration that was known before.
                 config = yield from self._context.config(self._queue)
                 if self._ready_shards.must_call_script(config):
                     counts[0] = self._limit
             for shard, count in counts.items():
                 yield from self._fill_from_shard(messages, client_session, shard, len(messages) + count, factory, final)
-            # What a request has left on a shard answers it the same from then on, so it is asked once.
+            # A shard repeats its stored answer to a request, so calling it a second time finds nothing new.
             if is_all or (self._request is not None and (messages or final)):
                 break
 
@@ -199,7 +205,7 @@ class Dequeue:
         factory: MessageFactory[M],
         final: bool,
     ) -> Plan[None]:
-        """Messages of one shard, until ``up_to`` are found in all."""
+        """Append messages of one shard until ``messages`` has ``up_to`` elements or the shard has no more."""
         more = True
         while more and len(messages) < up_to:
             part, more = yield from self._call_shard(client_session, shard, up_to - len(messages), factory, final)
@@ -217,11 +223,11 @@ class Dequeue:
             return
         if self._options.sink is not None:
             raise QueueConfigConflict(
-                f"queue {self._queue!r} has sink={config.sink!r}, not {self._options.sink!r} any more"
+                f"the sink of queue {self._queue!r} is now {config.sink!r}, no longer {self._options.sink!r}"
             )
         raise QueueConfigConflict(
-            f"queue {self._queue!r} hands its messages to {config.sink}, so workers cannot dequeue them; to give it"
-            " back to workers, update it with sink=''"
+            f"queue {self._queue!r} delivers its messages to {config.sink}, so workers cannot dequeue them; to deliver"
+            " to workers again, update the queue with sink=''"
         )
 
     def _check_indexed(self, config: QueueConfig) -> None:
@@ -234,9 +240,10 @@ class Dequeue:
                 )
 
     def _answered_shards(self, client_session: ClientSession) -> Plan[list[int]]:
-        """The shards that have answered this request before; SessionExpired where a newer one of its slot was answered.
+        """Return the shards that answered this request before.
 
-        A shard refuses what is older than the last it answered itself; the last answer of the slot may be another's.
+        Raises SessionExpired if any shard answered a newer request of the same slot. Without this check, a shard would
+        only reject requests older than the last one that the shard itself answered.
         """
         context = self._context
         keys = [session_key(context.namespace, shard, client_session.name) for shard in range(context.shards)]
@@ -245,14 +252,14 @@ class Dequeue:
         last = {n: _SEQUENCE.unpack_from(reply.value)[0] for n, reply in enumerate(replies) if reply.value is not None}
         if any(sequence > wanted for sequence in last.values()):
             raise SessionExpired(
-                f"request {client_session.name}:{wanted} is refused: a newer one of its slot was answered"
+                f"request {client_session.name}:{wanted} is rejected: a newer call of this slot was answered"
             )
         return [shard for shard, sequence in last.items() if sequence == wanted]
 
     def _call_shard(
         self, client_session: ClientSession, shard: int, limit: int, factory: MessageFactory[M], final: bool
     ) -> Plan[tuple[list[M], bool]]:
-        """What one shard has, and whether it may have more."""
+        """Return the messages of one shard, and whether the shard may have more."""
         context, cursor = self._context, b""
         token = os.urandom(16)
         share = min(limit, limits.CALL_MESSAGES)
@@ -260,7 +267,7 @@ class Dequeue:
             client_session = self._part_session(client_session, shard)
 
         def build(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
-            # The script runs under this configuration or not at all.
+            # The script runs with this configuration or rejects the call.
             self._check_sink(config)
             queue_context = config.context(context.history, context.options(config.dequeue_blocked))
             room = limits.CALL_BYTES, limits.OUT_OF_BAND_BYTES
@@ -270,25 +277,25 @@ class Dequeue:
 
         while True:
             if self._request is not None:
-                # One request stands for one sequence, on every shard and however often it is sent.
+                # A request has one sequence, on every shard and in every retry.
                 client_session.pin_sequence(self._sequence, final, is_first=not self._is_recorded)
             reply = yield from call_in_session(context, self._queue, shard, client_session, build)
             status, now_ms, entries = self._parse_reply(shard, reply)
             client_session.call_answered(shard, stored=bool(entries) or reply.resent)
             if status != _MORE:
-                # Of a request that is repeated, all that it was answered counts, held or not.
+                # For a retried request, all messages of its stored answer count, whether still leased or not.
                 more = status == _SHORT or (len(reply.value or ()) - 2) // 2 == share < limit
                 self._parts[shard] = self._parts.get(shard, 0) + more
                 return (yield from self._build_messages(shard, entries, now_ms, factory)), more
             cursor = reply.value[1]
 
     def _part_session(self, client_session: ClientSession, shard: int) -> ClientSession:
-        """The slot of a request's next call on the shard: each call has one answer, so each has a name."""
+        """Return the session of a request's next call on the shard. Each call has its own: a session stores one answer."""
         part = self._parts.get(shard, 0)
         return ClientSession(f"{client_session.name}/{part}") if part else client_session
 
     def _parse_reply(self, shard: int, reply: Reply) -> tuple[int, int, list[tuple[bytes, bytes]]]:
-        """The status, when that was by the shard's clock, and field and record of each message."""
+        """Return the status, the time of the reply by the shard's clock, and field and record of each message."""
         answer = reply.value
         if not answer:
             self._ready_shards.record_empty(matching=answer is not None)
@@ -306,7 +313,7 @@ class Dequeue:
     def _build_messages(
         self, shard: int, entries: list[tuple[bytes, bytes]], now_ms: int, factory: MessageFactory[M]
     ) -> Plan[list[M]]:
-        """The messages; large payloads are read now, past the script, which would have hashed them."""
+        """Return the messages. Large payloads are read here: in the script, Lua would hash each of them."""
         context, queue, exclusive = self._context, self._queue, self._exclusive
         large = [record.body_field(field, stored) for field, stored in entries if stored[1] & record.BODY]
         if not large:
@@ -320,7 +327,7 @@ class Dequeue:
             body = bodies[record.body_field(field, stored)] if stored[1] & record.BODY else b""
             message = _set_lease_duration(factory(queue, field, stored, body or b"", exclusive), now_ms)
             if body is None:
-                # Cancelled since. To give it back frees the exclusive value that it holds.
+                # The message was cancelled in between. Failing it frees the exclusive value that it holds.
                 with suppress(LeaseLost):
                     yield from fail(context, message, "its payload is gone", None)
             else:

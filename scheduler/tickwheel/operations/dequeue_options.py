@@ -1,4 +1,4 @@
-"""What a dequeue call asks for, checked once and carried whole from the client or the service to `Dequeue`."""
+"""The arguments of a dequeue call: checked once, then passed from the client or the service to `Dequeue`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,20 +12,21 @@ from tickwheel.operations.sessions import RequestId
 
 @dataclass(frozen=True, slots=True)
 class DequeueOptions:
-    """The checked arguments of `Queue.dequeue`; `parse` makes them."""
+    """The checked arguments of `Queue.dequeue`; `parse` creates the object."""
 
     limit: int
     filters: Mapping[str, str]
     lease_ms: int
-    """0 for the queue's own."""
+    """0 for the lease duration of the queue."""
     wait_ms: int
     worker: bytes
     request: RequestId | None
     exact: bool
     first_attempt: bool
-    """A request that finds nothing leaves no trace: see `DequeueRequest.first_attempt`."""
+    """The caller has not sent the request before, so an empty answer need not be recorded. See
+    `DequeueRequest.first_attempt`."""
     sink: str | None
-    """The sink that the messages are for, if they are not for a worker."""
+    """The sink that receives the messages; None if a worker receives them."""
 
     @classmethod
     def parse(

@@ -1,7 +1,8 @@
-"""Dispatch: script calls to the shards of a queue, in sessions if they are repeatable, and the errors they stand for.
+"""Dispatch: script calls to the shards of a queue, in sessions if a retry must not execute twice, and their errors.
 
-A shard that has another version of the queue's configuration refuses a call; the call is sent again under the current
-one. A call whose session the shard has forgotten is sent again in a new session, if the call was not sent before.
+A shard that has another version of the queue's configuration rejects a call. The call is then sent again with the
+current configuration. A call whose session has expired on the shard is sent again in a new session, unless the rejected
+call was itself a retry.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,10 @@ _SESSION_ERRORS = (SESSIONEXPIRED, SESSIONOLD)
 def call_shards(
     context: NamespaceContext, queue: str, shards: Sequence[int], build: Callable[[QueueConfig, int], Request]
 ) -> Plan[list[Reply]]:
-    """Send one call to each of the shards, in one round; again to those that had another configuration."""
+    """Send one call to each shard, in one round, and again to shards that had another configuration.
+
+    Raises the first error.
+    """
     replies = yield from _call_until_config_current(context, queue, shards, build)
     return [_reply_or_raise(queue, reply) for reply in replies]
 
@@ -28,7 +32,7 @@ def call_shards(
 def _call_until_config_current(
     context: NamespaceContext, queue: str, shards: Sequence[int], build: Callable[[QueueConfig, int], Request]
 ) -> Plan[list[Reply]]:
-    """The replies of `call_shards`, of which refusals are values here."""
+    """Return the replies of `call_shards`, including error replies."""
     config = yield from context.config(queue)
     replies: dict[int, Reply] = {}
     waiting = list(dict.fromkeys(shards))
@@ -42,14 +46,20 @@ def _call_until_config_current(
             return [replies[shard] for shard in shards]
         config = yield from _refetch_config(context, queue, config)
         yield from push_config_version(context, queue, config, waiting)
-    raise TickwheelError(f"the configuration of queue {queue!r} changes faster than calls can follow")
+    raise TickwheelError(
+        f"the configuration of queue {queue!r} changed {limits.STALE_CONFIG_RETRIES} times during one call; check"
+        " which programs update the queue"
+    )
 
 
 def _refetch_config(context: NamespaceContext, queue: str, previous: QueueConfig) -> Plan[QueueConfig]:
-    """The configuration as home has it now; QueueNotFound where that is another queue than the call is for."""
+    """Return the current configuration from the metadata shard.
+
+    Raises QueueNotFound if the queue does not exist, or is another queue than the call was for.
+    """
     config = yield from context.load_config(queue)
     if config is None:
-        raise QueueNotFound(f"there is no queue {queue!r} in namespace {context.namespace!r} any more")
+        raise QueueNotFound(f"queue {queue!r} no longer exists in namespace {context.namespace!r}")
     if config.uid != previous.uid:
         raise context.queue_recreated_error(queue, config)
     return config
@@ -58,7 +68,7 @@ def _refetch_config(context: NamespaceContext, queue: str, previous: QueueConfig
 def push_config_version(
     context: NamespaceContext, queue: str, config: QueueConfig, shards: Sequence[int]
 ) -> Plan[None]:
-    """Give shards their copy of a configuration's version."""
+    """Send shards their copy of a configuration's version."""
     yield Round([Request(s, context.call("sync_queue_version", s, queue, [config.packed_version])) for s in shards])
 
 
@@ -69,7 +79,7 @@ def call_in_session(
     client_session: ClientSession,
     build: Callable[[QueueConfig, bytes], tuple[str, Sequence[bytes | int | str]]],
 ) -> Plan[Reply]:
-    """Send one call under the slot's next sequence; ``build`` makes its script's name and arguments."""
+    """Send one call with the session's next sequence. ``build`` returns the script's name and arguments."""
     replies = yield from call_shards_in_session(
         context, queue, [shard], client_session, lambda config, _, session: build(config, session)
     )
@@ -85,14 +95,15 @@ def call_shards_in_session(
     *,
     reopens: bool = False,
 ) -> Plan[list[Reply]]:
-    """Send one call to each of the shards, in one round, under the slot's next sequence.
+    """Send one call to each shard, in one round, with the session's next sequence.
 
-    ``reopens`` is for calls that do no harm when they are done again: they are, where the session was forgotten.
+    ``reopens`` is for calls that may be executed twice: if their session has expired, they are executed again.
+    Raises SessionExpired if a newer call of the session was answered, or if it is unknown whether the call took effect.
     """
     sequence = client_session.sequence
 
     def request(config: QueueConfig, shard: int) -> Request:
-        # Built again for another configuration it is the same call, which may have been done and its answer lost.
+        # Built again for another configuration it is still the same call: an earlier try may have been executed.
         client_session.sequence = sequence
         key, first, retry_session = client_session.begin_call(context.namespace, shard, reopens)
         name, args = build(config, shard, first)
@@ -108,13 +119,13 @@ def call_shards_in_session(
         for shard in waiting:
             if _code(replies[shard]) == SESSIONOLD:
                 raise SessionExpired(
-                    f"call {client_session.sequence} of slot {client_session.name} is refused: a newer one of"
-                    " its slot was answered"
+                    f"call {client_session.sequence} of slot {client_session.name} is rejected: a newer call of"
+                    " this slot was answered"
                 )
             if replies[shard].resent:
                 raise SessionExpired(
-                    "the call was repeated after its session had expired: whether the first one took effect is not"
-                    " known; look at the message before you go on"
+                    "the call was retried after its session had expired: it is unknown whether the first call took"
+                    " effect; check the state of the message before you continue"
                 )
             client_session.forget(shard)
     return [_reply_or_raise(queue, replies[shard]) for shard in shards]
@@ -129,7 +140,10 @@ def call_shards_once(
     *,
     reopens: bool = False,
 ) -> Plan[list[Reply]]:
-    """The same in a slot of ``sessions``, by default of the client, for calls whose answers are always stored."""
+    """Do `call_shards_in_session` with a session of ``sessions``, by default one of the client.
+
+    For calls whose answers the shard always stores.
+    """
     with (sessions or context.sessions).borrow() as client_session:
         replies = yield from call_shards_in_session(context, queue, shards, client_session, build, reopens=reopens)
         for shard in shards:
@@ -140,7 +154,7 @@ def call_shards_once(
 def read_shard(
     context: NamespaceContext, queue: str, shard: int, name: str, args: Sequence[bytes | int | str]
 ) -> Plan[Reply]:
-    """Send one call that only reads; its first argument, the context, is put before ``args``."""
+    """Send one read-only call. The queue's context is inserted as the first argument, before ``args``."""
 
     def build(config: QueueConfig, shard: int) -> Request:
         return Request(shard, context.call(name, shard, queue, [config.context(context.history), *args]))

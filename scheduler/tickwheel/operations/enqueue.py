@@ -1,4 +1,4 @@
-"""Enqueue: packed messages are sent in calls of a bounded size, one round for all shards."""
+"""Enqueue: packs messages and sends them in rounds: one call of bounded size to each shard."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,18 +22,19 @@ _CALL = Struct(">IHI")
 
 @dataclass(frozen=True, slots=True)
 class RefusedMessage:
-    """What only a server can tell of a message: its id stands for another, or its due time is too far ahead there."""
+    """A message that the server rejected: the id is taken by another message, or the due time is too far ahead."""
 
     id: str
     conflicts: bool
 
 
 def enqueue_many(context: NamespaceContext, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
-    """Enqueue all, in calls of bounded work; the results in the order given.
+    """Enqueue all messages, in rounds of bounded size. Return the results in the order of ``messages``.
 
-    A message that is wrong in itself ends it before its part is sent; parts sent before stay. What only a server can
-    tell of a message (its id stands for another, its due time is too far ahead by the server's clock) stops no other:
-    the error comes when all others are done. Any other error leaves open which are in; the same again is safe.
+    An invalid message stops the call before the round that contains it is sent; messages of earlier rounds remain
+    enqueued. A message that the server rejects (its id is taken by another message, or its due time is too far ahead by
+    the server's clock) does not stop the others: IdConflict or InvalidArgument is raised after all rounds. After any
+    other error it is unknown which messages were enqueued; repeating the call is safe.
     """
     results = yield from enqueue_messages(context, queue, messages)
     return check_refused(queue, results)
@@ -42,7 +43,7 @@ def enqueue_many(context: NamespaceContext, queue: str, messages: Iterable[NewMe
 def enqueue_messages(
     context: NamespaceContext, queue: str, messages: Iterable[NewMessage]
 ) -> Plan[list[EnqueueResult | RefusedMessage]]:
-    """Enqueue all; of each its result, or that it was refused."""
+    """Enqueue all messages. Return the result of each, or RefusedMessage if the server rejected the message."""
     if not isinstance(messages, Iterable):
         raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {validation.preview(messages)}")
     config = yield from ensure(context, queue)
@@ -54,7 +55,7 @@ def enqueue_messages(
 
 
 def check_new(new: object) -> None:
-    """Raises InvalidArgument for what is no message to enqueue."""
+    """Raise InvalidArgument if ``new`` is not a NewMessage."""
     if not isinstance(new, NewMessage):
         raise InvalidArgument(
             f"enqueue_many takes NewMessage objects, not {type(new).__name__} {validation.preview(new)}"
@@ -62,7 +63,10 @@ def check_new(new: object) -> None:
 
 
 def check_refused(queue: str, results: Sequence[EnqueueResult | RefusedMessage]) -> list[EnqueueResult]:
-    """The results. Raises for the messages that were refused, saying what became of the others."""
+    """Return the results if the server accepted all messages.
+
+    Otherwise raises InvalidArgument or IdConflict with the results of the accepted messages.
+    """
     accepted = [None if isinstance(result, RefusedMessage) else result for result in results]
     refused = [result for result in results if isinstance(result, RefusedMessage)]
     conflicts = [message.id for message in refused if message.conflicts]
@@ -82,11 +86,11 @@ def check_refused(queue: str, results: Sequence[EnqueueResult | RefusedMessage])
             f"{text}; an id stands for one message until its retention is over{describe_other_results(accepted)}",
             accepted,
         )
-    return accepted  # type: ignore[return-value]  # none is None where none was refused
+    return accepted  # type: ignore[return-value]  # contains no None if no message was rejected
 
 
 def to_error(queue: str, message: RefusedMessage) -> TickwheelError:
-    """Why a message was refused."""
+    """Return the error for a rejected message."""
     try:
         check_refused(queue, [message])
     except TickwheelError as error:
@@ -95,7 +99,7 @@ def to_error(queue: str, message: RefusedMessage) -> TickwheelError:
 
 
 def describe_other_results(results: Sequence[EnqueueResult | None]) -> str:
-    """How an error for refused messages ends: what became of those that were not."""
+    """Return the end of an error text: how many other messages were enqueued."""
     if len(results) == 1:
         return ""
     created = sum(1 for result in results if result is not None and result.created)
@@ -111,7 +115,7 @@ def _describe_ids(ids: list[str]) -> str:
 
 @dataclass(slots=True)
 class ShardCallSize:
-    """How much is in one shard's call."""
+    """The size of one shard's call, compared with the limits of a call."""
 
     messages: int = 0
     size: int = 0
@@ -119,6 +123,7 @@ class ShardCallSize:
     units: int = 0
 
     def add(self, packed: PackedMessage) -> None:
+        """Add the size of a message."""
         self.messages += 1
         self.size += packed.size()
         self.out_of_band_bytes += packed.out_of_band_bytes()
@@ -126,7 +131,7 @@ class ShardCallSize:
 
     @property
     def exceeds_limit(self) -> bool:
-        """Whether a bound is passed; a message alone never counts as too much."""
+        """Whether the call exceeds a limit. A single message never does."""
         many = self.messages > limits.CALL_MESSAGES or self.units > limits.CALL_ENTRIES
         return self.messages > 1 and (
             many or self.size > limits.CALL_BYTES or self.out_of_band_bytes > limits.OUT_OF_BAND_BYTES
@@ -134,7 +139,7 @@ class ShardCallSize:
 
 
 class EnqueueRound:
-    """As many messages as fit into one call of each shard."""
+    """The messages of one round: one call to each shard."""
 
     def __init__(self) -> None:
         self.messages: list[PackedMessage] = []
@@ -142,7 +147,7 @@ class EnqueueRound:
         self._size = 0
 
     def add(self, packed: PackedMessage) -> bool:
-        """Whether there was room for it; one message alone has."""
+        """Add a message if it fits, and return whether it did. The first message always fits."""
         size = packed.size() + packed.out_of_band_bytes()
         call = self._sizes.setdefault(packed.shard, ShardCallSize())
         call.add(packed)
@@ -154,7 +159,7 @@ class EnqueueRound:
 
 
 def _enqueue_rounds(packer: Packer, messages: Iterable[NewMessage]) -> Iterator[list[PackedMessage]]:
-    """The same number of calls, however many shards there are."""
+    """Yield the packed messages round by round."""
     part = EnqueueRound()
     for new in messages:
         check_new(new)
@@ -170,7 +175,7 @@ def _enqueue_rounds(packer: Packer, messages: Iterable[NewMessage]) -> Iterator[
 def send(
     context: NamespaceContext, queue: str, part: list[PackedMessage], uid: bytes
 ) -> Plan[list[EnqueueResult | RefusedMessage]]:
-    """Send what was packed, a call to each shard; what became of each."""
+    """Send one round, a call to each shard. Return the result of each message."""
     by_shard: dict[int, list[int]] = {}
     for n, packed in enumerate(part):
         by_shard.setdefault(packed.shard, []).append(n)
@@ -179,16 +184,16 @@ def send(
     def build(config: QueueConfig, shard: int) -> Request:
         if config.uid != uid:
             raise context.queue_recreated_error(queue, config)
-        of_shard = [part[n] for n in by_shard[shard]]
-        heads = b"".join([packed.head for packed in of_shard])
+        shard_part = [part[n] for n in by_shard[shard]]
+        heads = b"".join([packed.head for packed in shard_part])
         args = [config.context(context.history, context.options(config.enqueue_blocked)), call, heads]
         bodies: list[bytes] = []
-        for packed in of_shard:
+        for packed in shard_part:
             args += packed.field, packed.tail
             if packed.body is not None:
                 bodies += packed.body
-        before: Command | None = ("HSET", context.keys(shard, queue)["bodies"], *bodies) if bodies else None
-        return Request(shard, context.call("enqueue", shard, queue, args), prelude=before, durable=True)
+        prelude: Command | None = ("HSET", context.keys(shard, queue)["bodies"], *bodies) if bodies else None
+        return Request(shard, context.call("enqueue", shard, queue, args), prelude=prelude, durable=True)
 
     shards = list(by_shard)
     replies = yield from call_shards(context, queue, shards, build)
