@@ -85,7 +85,7 @@ def test_its_lease_is_over_and_nobody_has_taken_it_back(queue: Queue, clock: Vir
     found = queue.explain("m")
     assert (found.state, found.code, found.until) == ("running", "running", end)
     assert found.reason == (
-        f"the lease of worker 'worker 7' ended at {text(end)} (attempt 1), and no event process has taken it back yet"
+        f"the lease of worker 'worker 7' ended at {text(end)} (attempt 1), and no event process has ended it yet"
         " (is one running?)"
     )
     clock.run_due()
@@ -104,10 +104,10 @@ def test_the_lease_of_its_values_holder_is_over_and_nobody_has_taken_it_back(
     assert (found.code, found.holder, found.ahead_in_value, found.until) == ("behind_value", "m0", 1, end)
     assert found.reason == (
         f"message 'm0' holds its exclusive value: the lease of worker 'worker 7' ended at {text(end)}, and no event"
-        " process has taken it back yet (is one running?), and 1 other of its value goes first"
+        " process has ended it yet (is one running?), and 1 other of its value goes first"
     )
     exclusive.cancel("m0", "a")
-    sees = f"calls again or an event process (is one running?) sees that its lease ended at {text(end)}"
+    sees = f"calls again or an event process (is one running?) processes its lease, which ended at {text(end)}"
     for id in ("m0", "m1"):
         assert sees in exclusive.explain(id, "a").reason
 
@@ -230,8 +230,8 @@ def test_it_was_cancelled_while_it_ran_and_holds_its_value(exclusive: Queue, clo
     end = text(lease_end)
     assert found.reason == (
         "it was cancelled while it ran: its exclusive value is held until worker 'worker 7', which gets LeaseLost,"
-        f" calls again or its lease ends at {end}; then the next of its value may run, and this one is kept"
-        " for 0:10:00"
+        f" calls again or its lease ends at {end}; then the next message of the value may run, and this message"
+        " is kept for 0:10:00"
     )
     behind = exclusive.explain("next", "a")
     assert (behind.code, behind.holder, behind.until) == ("behind_value", "m", lease_end)

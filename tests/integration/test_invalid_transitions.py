@@ -237,5 +237,5 @@ def test_a_message_of_an_exclusive_queue_is_not_found_without_its_value(
     queue = tw.create_queue("exclusive", exclusive_key="of")
     bring("pending", queue, metadata={"of": "acme"})
     needed: dict[str, dict[str, Any]] = {"leased": {"token": bytes(16)}, "reschedule": {"delay": timedelta(0)}}
-    with pytest.raises(InvalidArgument, match="exclusive by 'of': say exclusive_value"):
+    with pytest.raises(InvalidArgument, match="exclusive by 'of': pass exclusive_value"):
         getattr(queue, operation)("m", **needed.get(operation, {}))

@@ -77,5 +77,5 @@ def test_what_is_not_there_or_no_token_is_told(queue: Queue, elsewhere: Queue) -
         elsewhere.leased("film", bytes(16), "p")
     with pytest.raises(InvalidArgument, match="token must be the 16 bytes of a lease"):
         elsewhere.leased("film", b"short", "p")
-    with pytest.raises(InvalidArgument, match="say exclusive_value"):
+    with pytest.raises(InvalidArgument, match="pass exclusive_value"):
         elsewhere.leased("film", bytes(16))

@@ -290,7 +290,7 @@ class Dequeue:
             cursor = reply.value[1]
 
     def _part_session(self, client_session: ClientSession, shard: int) -> ClientSession:
-        """Return the session of a request's next call on the shard. Each call has its own: a session stores one answer."""
+        """Return the session of a request's next call on the shard. Each call has its own session."""
         part = self._parts.get(shard, 0)
         return ClientSession(f"{client_session.name}/{part}") if part else client_session
 

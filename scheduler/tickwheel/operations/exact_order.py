@@ -1,4 +1,4 @@
-"""Exact order over shards: which of them hold the most urgent messages, and how many of those each."""
+"""Exact order over several shards: how many of the most urgent messages each shard has."""
 
 from collections import Counter
 from struct import Struct
@@ -16,10 +16,11 @@ _ORDER = Struct(">QHI")
 def shares_per_shard(
     context: NamespaceContext, queue: str, where: bytes, limit: int
 ) -> Plan[tuple[Counter[int], bool]]:
-    """How many of the ``limit`` most urgent messages each shard has, the most urgent shard first; whether that is all.
+    """Return how many of the ``limit`` most urgent messages each shard has, and whether there are no other messages.
 
-    Every shard is asked for its first orders, in rounds of bounded work, and they are merged. A shard whose bound ends
-    before it has said as many as were asked for is believed up to the last that it said.
+    The shard with the most urgent message comes first. Every shard returns its first ``limit`` orders, in rounds of
+    bounded work, and the orders are merged. If a shard reaches its bound early, the merged order is certain only up to
+    the last order of that shard, and ends there.
     """
     orders: list[tuple[int, int, int, int]] = []
     cursors = dict.fromkeys(range(context.shards), b"")

@@ -1,4 +1,4 @@
-"""Explain: why a message is not running, and when it will."""
+"""Explain why a message is not running, and when it will run."""
 
 from datetime import timedelta
 from struct import Struct
@@ -20,7 +20,7 @@ _IS_ONE = "(is one running?)"
 
 
 def explain(context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None) -> Plan[Explanation]:
-    """Why a message is not running, and when it will."""
+    """Return why a message is not running, and when it will run. Raises MessageNotFound."""
     shard, raw = yield from locate(context, queue, id_, exclusive_value)
     reply = yield from read_shard(context, queue, shard, "explain", [raw])
     position, stored, holder_name, holder_record = reply.value
@@ -51,8 +51,8 @@ def explain(context: NamespaceContext, queue: str, id_: str, exclusive_value: st
         reason = (
             "it was cancelled while it ran: its exclusive value is held until"
             f" {_describe_worker(message)}, which gets LeaseLost, {_describe_value_release(message, now_ms)};"
-            " then the next of its"
-            f" value may run, and this one is kept for {timedelta(milliseconds=config.retention_ms)}"
+            " then the next message of the value may run, and this message is kept for"
+            f" {timedelta(milliseconds=config.retention_ms)}"
         )
         return Explanation(id_, state, "cancelled", reason, until, worker=message.worker or None)
     if message.state is not State.PENDING:
@@ -65,7 +65,7 @@ def explain(context: NamespaceContext, queue: str, id_: str, exclusive_value: st
         if ahead:
             reason = f"{ahead} more urgent message{'s are' if ahead > 1 else ' is'} ahead of it"
             return Explanation(id_, state, "behind_others", reason, ahead=ahead)
-        return Explanation(id_, state, "next", "it is next: no worker has asked for it yet", ahead=0)
+        return Explanation(id_, state, "next", "it is next: no worker has dequeued it yet", ahead=0)
     holder = decode_record(queue, holder_name, holder_record) if holder_record else None
     others = f"{behind} other{'s' if behind != 1 else ''} of its value go{'es' if behind == 1 else ''} first"
     if holder is None or not (holder.state is State.RUNNING or holder.holds_exclusive_value):
@@ -103,12 +103,12 @@ def _count_ahead_on_other_shards(context: NamespaceContext, queue: str, here: in
 
 
 def _is_overdue(message: record.Record, now_ms: int) -> bool:
-    """What it waits for has come: from here on it is the event process that it waits for."""
+    """Return whether the time that the message waits for has passed. Then it waits for an event process."""
     return message.until_ms <= now_ms
 
 
 def _describe_invisible(message: record.Record, now_ms: int) -> str:
-    # A back-off leaves the due time as it is, which a new due time does not.
+    # A back-off changes only `until_ms`; a reschedule changes the due time, too.
     backs_off = message.until_ms != message.due_ms
     when = _format_time(message.until_ms)
     if _is_overdue(message, now_ms):
@@ -125,14 +125,14 @@ def _describe_lease(message: record.Record, now_ms: int) -> str:
 
 
 def _describe_expired_lease(message: record.Record, now_ms: int) -> str:
-    return f", and no event process has taken it back yet {_IS_ONE}" if _is_overdue(message, now_ms) else ""
+    return f", and no event process has ended it yet {_IS_ONE}" if _is_overdue(message, now_ms) else ""
 
 
 def _describe_value_release(message: record.Record, now_ms: int) -> str:
-    """What frees the value that a cancelled message holds."""
+    """Return the events that free the value of a cancelled message: a call of its worker, or the end of its lease."""
     when = _format_time(message.until_ms)
     if _is_overdue(message, now_ms):
-        return f"calls again or an event process {_IS_ONE} sees that its lease ended at {when}"
+        return f"calls again or an event process {_IS_ONE} processes its lease, which ended at {when}"
     return f"calls again or its lease ends at {when}"
 
 

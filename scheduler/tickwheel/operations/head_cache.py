@@ -1,4 +1,4 @@
-"""Cache the heads of queues: where the most urgent messages were a moment ago, and where there were none."""
+"""Cache of heads: the most urgent deadline of a queue on each shard in the last 100 ms, and queues known as empty."""
 
 import time
 from collections.abc import Iterable
@@ -8,32 +8,32 @@ from tickwheel.plan import Request
 
 # A head older than this is not used.
 _HEADS_S = 0.1
-# The scripts that may make a message ready, and those that in an exclusive queue free a value for the next.
+# Scripts that may make a message ready. In an exclusive queue, freeing a value makes the next message ready.
 _READY = frozenset({"enqueue", "fail", "release", "reschedule", "redrive"})
 _READY_EXCLUSIVE = _READY | {"complete", "cancel"}
 
 
 class HeadCache:
-    """The heads of the queues of one namespace, as the last replies had them. Safe to use from many threads."""
+    """The heads of the queues of one namespace, as the last replies reported them. Thread-safe."""
 
     def __init__(self) -> None:
-        # Queues that had nothing ready when they were last asked, or nothing with certain pairs.
+        # Queue and filter of dequeues that found nothing the last time.
         self.known_empty: set[tuple[str, bytes]] = set()
-        # Of each queue by shard: the most urgent deadline, and the monotonic time at which it was heard.
+        # By queue and shard: the most urgent deadline, and the monotonic time of the reply.
         self._heads: dict[str, dict[int, tuple[int | None, float]]] = {}
 
     def record(self, queue: str, shard: int, deadline: int | None) -> None:
-        """Remember the most urgent deadline of a shard; None: nothing is ready there."""
+        """Record the most urgent deadline of a shard; None if nothing is ready there."""
         self._heads.setdefault(queue, {})[shard] = (deadline, time.monotonic())
 
     def recent(self, queue: str) -> dict[int, int | None]:
-        """Return the most urgent deadline of each shard that was heard of in the last 100 ms."""
+        """Return the most urgent deadline of each shard, for shards that replied in the last 100 ms."""
         if queue not in self._heads:
             return {}
         since = time.monotonic() - _HEADS_S
         # A copy, because other threads record heads, too.
         recorded = self._heads[queue].copy()
-        return {shard: deadline for shard, (deadline, heard) in recorded.items() if heard >= since}
+        return {shard: deadline for shard, (deadline, received) in recorded.items() if received >= since}
 
     def forget_changed(self, queue: str, exclusive: bool, requests: Iterable[Request]) -> None:
         """Forget the heads of shards on which these requests may make another message the most urgent."""

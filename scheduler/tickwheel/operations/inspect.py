@@ -1,4 +1,4 @@
-"""What only reads: get, counts, lateness, depth, forecast, and a walk over all messages."""
+"""Read-only operations: get, counts, lateness, depth and forecast."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,13 +17,13 @@ from tickwheel.plan import Plan, Request, Round, pairs_from_flat
 from tickwheel.storage import record
 from tickwheel.storage.record import State
 
-# The fields of a queue's histograms: powers of two in ms, and how many had a deadline.
+# The fields of a queue's histograms: buckets by powers of two in ms, and the number of explicit deadlines.
 BUCKET = re.compile(rb"(late|missed):[0-9]{1,2}|deadlines")
 _STATES = [state.label for state in State]
 
 
 def get(context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
-    """One message as it stands."""
+    """Return a snapshot of one message. Raises MessageNotFound."""
     shard, raw = yield from locate(context, queue, id_, exclusive_value)
     reply = yield from read_shard(context, queue, shard, "get", [raw])
     _, stored, body = reply.value
@@ -36,23 +36,23 @@ def get(context: NamespaceContext, queue: str, id_: str, exclusive_value: str | 
 
 @contextmanager
 def raise_if_damaged(queue: str, raw_name: bytes) -> Iterator[None]:
-    """Whatever is wrong with the record of a message raises TickwheelError."""
+    """Raise TickwheelError, which names the message, for any error in decoding its record."""
     try:
         yield
     except (ValueError, IndexError, StructError) as error:
         raise TickwheelError(
-            f"message {raw_name!r} of queue {queue!r} is damaged: {error}; `tickwheel doctor` names all damage"
+            f"message {raw_name!r} of queue {queue!r} is damaged: {error}; run `tickwheel doctor` to list all damage"
         ) from error
 
 
 def decode_record(queue: str, raw_name: bytes, stored: bytes, body: bytes = b"") -> record.Record:
-    """The record of a message. Raises TickwheelError where it is damaged."""
+    """Return the decoded record of a message. Raises TickwheelError if the record is damaged."""
     with raise_if_damaged(queue, raw_name):
         return record.decode(stored, body)
 
 
 def to_message_view(queue: str, raw_name: bytes, stored: bytes, body: bytes, exclusive: bool) -> MessageView:
-    """A record as callers see it. Raises TickwheelError where it is damaged."""
+    """Return the public view of a record. Raises TickwheelError if the record is damaged."""
     with raise_if_damaged(queue, raw_name):
         id_, value = record.split_name(raw_name, exclusive)
     message = decode_record(queue, raw_name, stored, body)
@@ -76,17 +76,17 @@ def to_message_view(queue: str, raw_name: bytes, stored: bytes, body: bytes, exc
 
 
 def counts(context: NamespaceContext, queue: str) -> Plan[dict[str, int]]:
-    """How many messages are in each state, over all shards (not a snapshot where there are several)."""
+    """Return the number of messages in each state, over all shards. With several shards this is not a snapshot."""
     return (yield from counts_and_lateness(context, queue))[0]
 
 
 def lateness(context: NamespaceContext, queue: str) -> Plan[Lateness]:
-    """The histograms of lateness and missed deadlines, over all shards."""
+    """Return the histograms of lateness and missed deadlines, over all shards."""
     return (yield from counts_and_lateness(context, queue))[1]
 
 
 def counts_and_lateness(context: NamespaceContext, queue: str) -> Plan[tuple[dict[str, int], Lateness]]:
-    """Both, which one call reads."""
+    """Return the results of `counts` and `lateness`, which one call to each shard reads together."""
     totals = dict.fromkeys(_STATES, 0)
     counted = yield from _read_counters(context, queue)
     for states, _ in counted:
@@ -96,12 +96,15 @@ def counts_and_lateness(context: NamespaceContext, queue: str) -> Plan[tuple[dic
 
 
 def histogram(fields: Iterable[tuple[bytes, bytes]]) -> Lateness:
-    """The sum of the stored histograms that these fields and values are of. Raises ValueError for others."""
+    """Return the sum of stored histograms, given as fields and values. Raises ValueError for an unknown field."""
     return _sum_buckets((_parse_bucket(field), int(count)) for field, count in fields)
 
 
 def depth(context: NamespaceContext, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
-    """How many messages are Pending, of those that carry every pair of ``where``; locked values count too."""
+    """Return the number of Pending messages that carry every pair of ``where``.
+
+    Messages whose exclusive value is leased count, too. Raises InvalidArgument if a key is not indexed.
+    """
     filters = {} if where is None else validation.filters(where)
     if not filters:
         return (yield from counts(context, queue))["pending"]
@@ -124,7 +127,10 @@ def depth(context: NamespaceContext, queue: str, where: Mapping[str, str] | None
 
 
 def forecast(context: NamespaceContext, queue: str, minutes: int) -> Plan[list[ForecastMinute]]:
-    """What falls due in each of the coming minutes, this one first."""
+    """Return the number of messages that are due in each of the next ``minutes`` minutes, the current minute first.
+
+    Raises InvalidArgument if the queue keeps no forecast.
+    """
     minutes = validation.integer("minutes", minutes, 1, limits.FORECAST_MINUTES_MAX)
     config = yield from context.config(queue)
     if not config.forecast:
@@ -154,7 +160,7 @@ def _sum_buckets(buckets: Iterable[tuple[tuple[bytes, int], int]]) -> Lateness:
 def _read_counters(
     context: NamespaceContext, queue: str
 ) -> Plan[list[tuple[dict[State, int], dict[tuple[bytes, int], int]]]]:
-    """Of each shard: state -> how many; kind and exponent of a bucket -> how many."""
+    """Return for each shard: state -> messages; kind and exponent of a bucket -> messages."""
     yield from context.config(queue)
     requests = [Request(shard, context.call("counts", shard, queue, [])) for shard in range(context.shards)]
     counters = []
@@ -169,13 +175,14 @@ def _read_counters(
             )
         except ValueError as error:
             raise TickwheelError(
-                f"counters of queue {queue!r} are damaged on shard {shard}: {error}; `tickwheel doctor` names them all"
+                f"counters of queue {queue!r} are damaged on shard {shard}: {error}; run `tickwheel doctor` to list all"
+                " damage"
             ) from error
     return counters
 
 
 def _parse_bucket(field: bytes) -> tuple[bytes, int]:
     if not BUCKET.fullmatch(field):
-        raise ValueError(f"there is no bucket {field!r}")
+        raise ValueError(f"unknown bucket {field!r}")
     kind, _, exponent = field.partition(b":")
     return kind, int(exponent or 0)

@@ -1,4 +1,4 @@
-"""Locate a message by its id: its shard and its name there, and a call on it."""
+"""Locate a message by its id: its shard and its name; and call a script on the message."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,10 @@ from tickwheel.storage.sharding import shard_of
 
 
 def locate(context: NamespaceContext, queue: str, id_: object, exclusive_value: object) -> Plan[tuple[int, bytes]]:
-    """The shard and the name of a message; InvalidArgument where the value is missing, or given without need."""
+    """Return the shard and the name of a message.
+
+    Raises InvalidArgument if an exclusive queue gets no exclusive value, or another queue gets one.
+    """
     config = yield from context.config(queue)
     raw = validation.message_id(id_)
     if config.exclusive_key is None:
@@ -28,8 +31,8 @@ def locate(context: NamespaceContext, queue: str, id_: object, exclusive_value: 
         return shard_of(queue, raw, context.shards), raw
     if exclusive_value is None:
         raise InvalidArgument(
-            f"queue {queue!r} is exclusive by {config.exclusive_key!r}: say exclusive_value, the message's"
-            f" {config.exclusive_key!r}, since an id is known only together with it"
+            f"queue {queue!r} is exclusive by {config.exclusive_key!r}: pass exclusive_value, the message's"
+            f" {config.exclusive_key!r}, because an id is unique only within its value"
         )
     value = validation.text("exclusive_value", exclusive_value, limits.PAIR_VALUE_BYTES)
     return shard_of(queue, value, context.shards), name(raw, value)
@@ -45,7 +48,7 @@ def call_by_id(
     args: Sequence[bytes] = (),
     item_prefix: bytes = b"",
 ) -> Plan[Change]:
-    """Call a script on one message. Raises InvalidTransition if the message is in none of the states to start from."""
+    """Call a script on one message. Raises InvalidTransition if the script does not apply to the message's state."""
     shard, raw = yield from locate(context, queue, id_, exclusive_value)
 
     def build(config: QueueConfig, shard: int, session: bytes) -> tuple[str, list[bytes | int | str]]:

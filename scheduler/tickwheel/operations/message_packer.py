@@ -23,13 +23,13 @@ _NONCE = Struct(">I")
 _DEADLINE = Struct(">Q")
 _OVERRIDES = Struct(">IH")
 _ABSOLUTE, _RELATIVE_DEADLINE = 1, 2
-# What an entry counts for in the budget of a call, as in `lua/_ready_indexes.lua`.
+# Weights of index entries in the budget of a call, as in `lua/_ready_indexes.lua`.
 _WEIGHT, _EXCLUSIVE_WEIGHT = 4, 16
 
 
 @dataclass(slots=True)
 class PackedMessage:
-    """A message ready to send: three arguments of the call, its payload if large, and what it counts for in a call."""
+    """A message ready to send: three arguments of the call, a large payload, and the weight in the call's budget."""
 
     id: str
     shard: int
@@ -40,16 +40,16 @@ class PackedMessage:
     units: int
 
     def size(self) -> int:
-        """Its bytes in a call of the script."""
+        """Return the bytes of the message in a call of the script."""
         return len(self.head) + len(self.field) + len(self.tail)
 
     def out_of_band_bytes(self) -> int:
-        """Its bytes beside the call."""
+        """Return the bytes that are sent outside the script call: a large payload."""
         return len(self.body[1]) if self.body else 0
 
 
 class Packer:
-    """Checks and packs messages of one call of the client for one queue; nonces tell them from those of all others."""
+    """Checks and packs the messages of one client call for one queue. Nonces distinguish them from all other messages."""
 
     def __init__(self, context: NamespaceContext, queue: str, config: QueueConfig) -> None:
         self._context = context
@@ -60,7 +60,10 @@ class Packer:
         self._nonce = int.from_bytes(os.urandom(4))
 
     def pack(self, new: NewMessage) -> PackedMessage:
-        """Everything that can be wrong with a message is found here, before anything is sent."""
+        """Return the packed message. All checks of a message happen here, before anything is sent.
+
+        Raises InvalidArgument and PayloadTooLarge.
+        """
         config = self._config
         if new.id is None:
             id_ = new_message_id()
@@ -102,12 +105,12 @@ class Packer:
         head = _HEAD.pack(flags, kind, when >> 32, when & 0xFFFFFFFF)
         first = overrides if new.deadline is None else _DEADLINE.pack(deadline + BIAS) + overrides
         rest = first + pairs
-        # The digest is of what was given, the delay and not the due time: the same message again has the same.
+        # The digest covers the arguments, with the delay instead of the due time, so a repeated message has the same.
         digest = hashlib.blake2b(head + rest, digest_size=8)
         digest.update(payload)
         hashed = digest.digest()
         if content is not metadata:
-            # The trace is kept with the message, and no part of what it is.
+            # The trace context is stored with the message, but is not part of its content.
             head = _HEAD.pack(flags | PAIRS, kind, when >> 32, when & 0xFFFFFFFF)
             rest = first + pairs_section(metadata, config.indexed_keys)
         self._nonce = (self._nonce + 1) & 0xFFFFFFFF
@@ -121,7 +124,7 @@ class Packer:
         if value is None:
             raise InvalidArgument(
                 f"queue {self._queue!r} is exclusive by {key!r}: every message needs it in its metadata, and"
-                f" {'message ' + repr(id_) if id_ else 'this one'} has {sorted(metadata)}"
+                f" {'message ' + repr(id_) if id_ else 'this message'} has only the keys {sorted(metadata)}"
             )
         return value.encode()
 

@@ -1,4 +1,4 @@
-"""What a namespace fixed when it was first used: its shards, its history and outbox, its clock guard."""
+"""Opening a namespace: its fixed values are the number of shards, the history, the outbox and the clock guard."""
 
 import re
 import uuid
@@ -11,10 +11,10 @@ from tickwheel.operations.namespace_options import HISTORIES, OUTBOX_FULL, Names
 from tickwheel.plan import Plan, Reply, Request, Round, send_request
 from tickwheel.storage.keys import namespace_key
 
-# Rises with whatever the keys hold.
+# Rises with every change of the stored format.
 FORMAT = 2
 _FIELDS = ("format", "shards", "history", "auto_create", "clock_guard_ms", "outbox_kib", "outbox_full")
-# Namespaces of before have neither, and none of them was relayed.
+# Older namespaces lack both fields, and none of them was relayed.
 _FIELD_DEFAULTS = {"outbox_kib": str(limits.OUTBOX_BYTES // 1024), "outbox_full": "block"}
 _NUMBERS = {
     "shards": (1, limits.SHARDS_MAX),
@@ -25,9 +25,10 @@ _NUMBERS = {
 
 
 def open_namespace(context: NamespaceContext, options: NamespaceOptions) -> Plan[None]:
-    """Create the namespace where it is new, check it against the options where it is not, and fill the context.
+    """Create the namespace, or check the existing one against the options; then fill the context.
 
-    With ``existing`` nothing is written. Raises NamespaceNotFound where there is none, then.
+    Raises InvalidArgument if an option differs from the existing namespace. With ``existing`` nothing is written, and
+    NamespaceNotFound is raised if there is no namespace.
     """
     shards, history, outbox_full = options.shards, options.history, options.outbox_full
     clock_guard_ms = options.clock_guard_ms
@@ -42,7 +43,7 @@ def open_namespace(context: NamespaceContext, options: NamespaceOptions) -> Plan
         "outbox_kib": kib,
         "outbox_full": outbox_full or "block",
     }
-    # Read first: at its memory limit a server still lets in who comes to work.
+    # Read first: a server at its memory limit rejects the write, but clients must be able to open the namespace.
     read = Request(0, command=("HMGET", key, *_FIELDS))
     replies: list[Reply] = yield Round([read])
     if options.existing:
@@ -71,14 +72,13 @@ def open_namespace(context: NamespaceContext, options: NamespaceOptions) -> Plan
     if outbox_full is not None and outbox_full != stored["outbox_full"]:
         raise InvalidArgument(
             f"namespace {context.namespace!r} has the outbox policy {stored['outbox_full']!r}, fixed when it was"
-            " created,"
-            f" not {outbox_full!r}"
+            f" created, not {outbox_full!r}"
         )
     _fill(context, stored)
 
 
 def read_namespace(context: NamespaceContext) -> Plan[bool]:
-    """Fill the core from the namespace as it stands, and create nothing; whether there is one."""
+    """Fill the context from an existing namespace, and return whether there is one. Writes nothing."""
     reply = yield from send_request(Request(0, command=("HMGET", namespace_key(context.namespace), *_FIELDS)))
     if not _exists(reply.value):
         return False
@@ -87,10 +87,10 @@ def read_namespace(context: NamespaceContext) -> Plan[bool]:
 
 
 def namespace_not_found_error(context: NamespaceContext) -> NamespaceNotFound:
-    """What is told of a namespace that is not there."""
+    """Return the error for a namespace that does not exist."""
     return NamespaceNotFound(
-        f"there is no namespace {context.namespace!r} on this server: who enqueues, creates a queue or starts an event"
-        " process makes it"
+        f"there is no namespace {context.namespace!r} on this server: enqueue a message, create a queue or start an"
+        " event process to create it"
     )
 
 
@@ -107,8 +107,10 @@ def _fill(context: NamespaceContext, stored: dict[str, str]) -> None:
 
 
 def ensure_namespace_id(context: NamespaceContext) -> Plan[bytes]:
-    """The random id that tells this namespace from another of its name, on another server or of before. Kept at home,
-    and made where there is none yet.
+    """Return the random id of the namespace, and create it if there is none.
+
+    The id distinguishes this namespace from others of the same name: on another server, or earlier on this one. It is
+    stored on the metadata shard.
     """
     key = namespace_key(context.namespace)
     read = Request(0, command=("HGET", key, "id"))
@@ -122,15 +124,15 @@ def ensure_namespace_id(context: NamespaceContext) -> Plan[bytes]:
 
 
 def fetch_shard_count(context: NamespaceContext) -> Plan[int | None]:
-    """How many shards home has written down; None where it has lost that, too."""
+    """Return the number of shards that the metadata shard stores, or None if it has lost its state."""
     reply = yield from send_request(Request(0, command=("HGET", namespace_key(context.namespace), "shards")))
     return None if reply.value is None else int(_number(context, "shards", reply.value))
 
 
 def _decode_fields(context: NamespaceContext, values: list[bytes | None]) -> dict[str, str]:
-    """The fields by name. Raises TickwheelError where one is not as this version writes it."""
+    """Return the fields by name. Raises TickwheelError if a field has a value that this version does not write."""
     fields = dict(zip(_FIELDS, values, strict=True))
-    # First: another format may allow other values.
+    # The format comes first: another format may allow other values.
     if fields["format"] != str(FORMAT).encode():
         raise _invalid_field_error(context, "format", fields["format"], f"this version reads {FORMAT}")
     history = fields["history"]

@@ -1,4 +1,4 @@
-"""What a program asks of a namespace that it opens: checked once, and carried whole to `open_namespace`."""
+"""The options of a program that opens a namespace: checked once, then passed as one object to `open_namespace`."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -8,13 +8,16 @@ from tickwheel import limits
 from tickwheel.model import validation
 
 HISTORIES = ("capped", "relay", "off")
-# What happens at the outbox's limit: what has more to tell is refused, or events are dropped.
+# Policy at the outbox's limit: block the calls that would add events, or drop events.
 OUTBOX_FULL = ("block", "drop")
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceOptions:
-    """The checked options of `Tickwheel`; `parse` makes them. None: the default in a new namespace, any in another."""
+    """The checked options of `Tickwheel`; `parse` creates the object.
+
+    None stands for the default in a new namespace, and for any value in an existing namespace.
+    """
 
     shards: int | None = None
     history: str | None = None

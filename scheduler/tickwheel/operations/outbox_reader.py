@@ -1,4 +1,4 @@
-"""Follow the history: the transitions of a namespace as the outbox holds them, in order on each shard."""
+"""Reads the history of a namespace: the transitions in the outbox, in order on each shard."""
 
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import Plan, Request, Round
@@ -10,14 +10,14 @@ _PAGE = 1_000
 
 
 class OutboxReader:
-    """Where the reader stands on each shard: at first before the oldest entry that is kept."""
+    """A reader of the outbox with a position on each shard, initially before the oldest entry."""
 
     def __init__(self, context: NamespaceContext) -> None:
         self._context = context
         self._last_ids = dict.fromkeys(range(context.shards), b"-")
 
     def next(self) -> Plan[list[OutboxTransition]]:
-        """What has happened since, a page of each shard; nothing where nothing has."""
+        """Return the next transitions, up to one page from each shard; empty if there are none yet."""
         requests = [
             Request(shard, command=("XRANGE", self._key(shard), after, "+", "COUNT", _PAGE))
             for shard, after in self._last_ids.items()

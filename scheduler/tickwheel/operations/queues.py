@@ -1,4 +1,4 @@
-"""Queues: create, change, block, list. Their home is shard 0; the shards get their copies of versions from there."""
+"""Queues: create, update, block, list. The metadata shard stores configurations; all shards get copies of the versions."""
 
 import os
 from collections.abc import Mapping
@@ -19,7 +19,11 @@ from tickwheel.storage.scripts import Call, load
 def create(
     context: NamespaceContext, queue: str, settings: Mapping[str, Any], *, update: bool = False
 ) -> Plan[QueueConfig]:
-    """Create a queue, or check that it is as given; with ``update`` change the settings that are named."""
+    """Create a queue, or check that an existing queue has these settings.
+
+    With ``update``, change the named settings of an existing queue. Otherwise raises QueueConfigConflict if a setting
+    differs.
+    """
     validation.boolean("update", update)
     wanted = parse(settings)
     while True:
@@ -43,28 +47,31 @@ def create(
 
 
 def ensure(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
-    """The queue's configuration; one that does not exist is created with the defaults, if the namespace says so."""
+    """Return the queue's configuration. A missing queue is created with the defaults.
+
+    Raises QueueNotFound if the queue is missing and the namespace was opened with ``auto_create=False``.
+    """
     known = context.configs.get(queue) or (yield from context.load_config(queue))
     if known is not None:
         return known
     if not context.auto_create:
         raise QueueNotFound(
-            f"there is no queue {queue!r} in namespace {context.namespace!r}, which does not create queues by itself:"
-            f" call create_queue({queue!r}) first"
+            f"there is no queue {queue!r} in namespace {context.namespace!r}, which does not create queues"
+            f" automatically; call create_queue({queue!r}) first"
         )
     yield from _create(context, queue, QueueConfig())
     return (yield from publish_config(context, queue))
 
 
 def block(context: NamespaceContext, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]:
-    """Block or unblock enqueue, dequeue or both: each that is named by True; the other stays as it is."""
+    """Block or unblock enqueue (if ``enqueue`` is True) and dequeue (if ``dequeue`` is True)."""
     validation.boolean("enqueue", enqueue)
     validation.boolean("dequeue", dequeue)
     return (yield from set_blocks(context, queue, blocked if enqueue else None, blocked if dequeue else None))
 
 
 def set_blocks(context: NamespaceContext, queue: str, enqueue: bool | None, dequeue: bool | None) -> Plan[QueueConfig]:
-    """Block (True) or unblock (False) enqueue and dequeue; None leaves it as it is."""
+    """Block (True) or unblock (False) enqueue and dequeue; None changes nothing."""
     while True:
         existing = yield from context.fetch_config(queue)
         wanted = replace(
@@ -77,12 +84,12 @@ def set_blocks(context: NamespaceContext, queue: str, enqueue: bool | None, dequ
 
 
 def fetch_config(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
-    """The configuration as it is at home now; QueueNotFound where there is none."""
+    """Return a queue's current configuration from the metadata shard. Raises QueueNotFound."""
     return (yield from context.fetch_config(queue))
 
 
 def list_queues(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
-    """Every queue of the namespace by name."""
+    """Return the configuration of every queue of the namespace, by name."""
     reply = yield from send_request(Request(0, command=("HGETALL", queues_key(context.namespace))))
     flat = reply.value
     pairs = flat.items() if isinstance(flat, dict) else pairs_from_flat(flat)
@@ -93,7 +100,7 @@ def list_queues(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
 
 
 def publish_config(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
-    """Read the configuration from home and give every shard its copy."""
+    """Read the configuration from the metadata shard, send its version to every shard, and return it."""
     config = yield from context.fetch_config(queue)
     yield from push_config_version(context, queue, config, range(context.shards))
     return config
@@ -116,7 +123,7 @@ def _configure(context: NamespaceContext, queue: str, config: QueueConfig, expec
 
 
 def _call_on_metadata_shard(context: NamespaceContext, name: str, args: list[bytes | int | str]) -> Plan[bool]:
-    """Whether the script did it; it did not where the queue is there, or has another version by now."""
+    """Return whether the script made the change. It did not if the queue exists already or has another version."""
     script = load(name, context.clock)
     keys = {"namespace": namespace_key(context.namespace), "queues": queues_key(context.namespace)}
     reply = yield from send_request(Request(0, Call(script, [keys[key] for key in script.keys], args), durable=True))
