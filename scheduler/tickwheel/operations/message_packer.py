@@ -49,7 +49,7 @@ class PackedMessage:
 
 
 class Packer:
-    """Checks and packs the messages of one client call for one queue. Nonces distinguish them from all other messages."""
+    """Checks and packs the messages of one client call for one queue. Every message gets a different nonce."""
 
     def __init__(self, context: NamespaceContext, queue: str, config: QueueConfig) -> None:
         self._context = context

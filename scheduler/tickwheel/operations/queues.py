@@ -1,4 +1,7 @@
-"""Queues: create, update, block, list. The metadata shard stores configurations; all shards get copies of the versions."""
+"""Queues: create, update, block, list.
+
+The metadata shard stores the configurations. Every shard has a copy of their versions.
+"""
 
 import os
 from collections.abc import Mapping

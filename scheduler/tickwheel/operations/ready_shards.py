@@ -1,4 +1,4 @@
-"""What a dequeue knows, or finds out by cheap reads, before it calls the script: where something may be for it."""
+"""Selects the shards that a dequeue calls: from recent replies, or from cheap reads before the script is called."""
 
 from collections.abc import Collection, Mapping
 from itertools import starmap
@@ -9,12 +9,15 @@ from tickwheel.plan import Command, Plan, Request, Round
 from tickwheel.storage import record
 from tickwheel.storage.keys import queue_key
 
-# Of so many queues and filters is it known that nothing was there; then all is forgotten.
+# Maximum number of queues and filters known as empty; the set is cleared beyond it.
 _MAX_KNOWN_EMPTY = 1_000
 
 
 class ReadyShards:
-    """Of one queue, for one dequeue call; the client's `HeadCache` keeps the results."""
+    """The shards of one queue that may have messages for one dequeue call. The client's `HeadCache` keeps the results.
+
+    ``is_request``: the call has a request id. ``is_recorded``: the shard must record an empty answer, too.
+    """
 
     def __init__(
         self,
@@ -31,18 +34,20 @@ class ReadyShards:
         self._filters = filters
         self._is_request = is_request
         self._is_recorded = is_recorded
-        # Whether shards are not asked because of what was heard of them a moment ago.
+        # Whether shards were skipped because of cached heads.
         self._used_cached_heads = False
-        # That nothing was ready in the queue, and that nothing with these pairs was.
+        # Entries of `known_empty`: nothing is ready in the queue; nothing matches this filter.
         self._empty, self._unmatched = (queue, b""), (queue, where)
 
     def shards(self, config: QueueConfig, unanswered: bool, final: bool) -> Plan[list[int]]:
-        """The shards to ask, most urgent head first, as far as that is known. A call that was sent before, perhaps, and
-        is ``unanswered``, is asked again. That nothing is ready is a ``final`` answer only of all shards together.
+        """Return the shards to call, the most urgent known head first.
+
+        ``unanswered``: an earlier call of the session had no answer, so the script must be called. ``final``: an empty
+        answer ends the dequeue, so all shards must have replied before nothing is returned.
         """
         context = self._context
         if context.shards == 1:
-            # A poller that found nothing the last time asks for the cost of a PING or two before it calls the script.
+            # After an empty dequeue, one or two reads at the cost of a PING replace the call of the script.
             ordinary = not (self._is_recorded or unanswered or config.dequeue_blocked)
             if ordinary and not (yield from self._may_deliver(config)):
                 return []
@@ -50,7 +55,7 @@ class ReadyShards:
         fresh = context.heads.recent(self._queue)
         ready = {shard: deadline for shard, deadline in fresh.items() if deadline is not None}
         changed = False
-        # A request is one call on each shard, so it cannot come back to those that were believed to be empty.
+        # A request makes one call on each shard, so it cannot return to shards that the cache reported as empty.
         self._used_cached_heads = bool(ready) and len(ready) < len(fresh) == context.shards and not self._is_request
         if not self._used_cached_heads and len(ready) < context.shards:
             ready, changed = yield from self._fetch_heads(config, final)
@@ -58,7 +63,10 @@ class ReadyShards:
         return [0] if not ordered and (changed or self.must_call_script(config)) else ordered
 
     def may_have_messages(self, config: QueueConfig) -> Plan[bool]:
-        """Whether any shard may have something for the call, or refuses it. What it finds is not looked for again."""
+        """Return whether any shard may have messages for the call, or would reject the call.
+
+        The heads found are cached, so `shards` does not read them again.
+        """
         if config.dequeue_blocked:
             return True
         if self._context.shards == 1:
@@ -72,20 +80,22 @@ class ReadyShards:
         return bool(ready) or changed
 
     def more_shards(self, config: QueueConfig, called_shards: Collection[int], final: bool) -> Plan[list[int]]:
-        """The shards to ask besides: where something is by now, and nothing was believed to be."""
+        """Return further shards to call: the cache reported them as empty, and a read shows that they have messages."""
         if not self._used_cached_heads:
             return []
         ready, _ = yield from self._fetch_heads(config, final)
         return [shard for shard in _most_urgent_first(ready) if shard not in called_shards]
 
     def must_call_script(self, config: QueueConfig) -> bool:
-        """Whether a shard is asked though nothing is ready: a request that may be sent again leaves a trace, so that a
-        late copy of it leases nothing to nobody; and a queue known as blocked says so.
+        """Return whether to call a shard even though nothing is ready.
+
+        Two cases: the request can be retried, so the shard must record it (a delayed duplicate would otherwise lease
+        messages that no client receives); or the queue is blocked, and the script raises the error.
         """
         return self._is_recorded or config.dequeue_blocked
 
     def record_empty(self, *, matching: bool) -> None:
-        """The script found nothing ready at all, or, where something was, nothing ``matching``."""
+        """Record that the script found nothing ready, or, if ``matching``, nothing that matches the filter."""
         idle = self._context.heads.known_empty
         if len(idle) >= _MAX_KNOWN_EMPTY:
             idle.clear()
@@ -93,12 +103,13 @@ class ReadyShards:
         idle.add(self._unmatched if matching else self._empty)
 
     def forget_empty(self) -> None:
-        """Something was there, or has come since."""
+        """Forget that the queue was empty: the script found messages, or a wake-up arrived."""
         self._context.heads.known_empty -= {self._empty, self._unmatched}
 
     def _fetch_heads(self, config: QueueConfig, final: bool) -> Plan[tuple[dict[int, int], bool]]:
-        """The most urgent deadline of every shard, and whether the queue has another configuration by now: one round,
-        which only reads. Shards whose server is away hold up nobody whom others have something for.
+        """Return the most urgent deadline of every shard with messages, and whether the queue's configuration changed.
+
+        One read-only round. An unreachable shard does not delay the call if another shard has messages.
         """
         context = self._context
         commands = [
@@ -121,15 +132,16 @@ class ReadyShards:
         return heads, version is not None and version.value != config.packed_version
 
     def _may_deliver(self, config: QueueConfig) -> Plan[bool]:
-        """Whether something may be there for this call, as where the last one found something; or the queue has another
-        configuration by now: it may be blocked, or gone.
+        """Return whether the only shard may have messages for this call, or the queue's configuration changed.
+
+        A changed configuration counts because the queue may be blocked or deleted.
         """
         keys = self._context.keys(0, self._queue)
         commands: list[Command]
         if self._empty in self._context.heads.known_empty:
             commands = [("EXISTS", keys["ready"])]
         elif self._unmatched in self._context.heads.known_empty:
-            # Whoever can be delivered is in the index with each of its pairs.
+            # Every ready message is in the index of pairs with each of its pairs.
             pairs = [packed for packed, _ in starmap(record.pair, self._filters.items())]
             commands = [
                 ("ZRANGE", keys["pairs"], b"[" + pair, b"(" + pair + b"\xff", "BYLEX", "LIMIT", 0, 1) for pair in pairs

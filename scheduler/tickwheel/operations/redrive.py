@@ -1,4 +1,4 @@
-"""Redrive: another round of attempts for a message that is errored."""
+"""Redrive: a fresh count of attempts for an errored message."""
 
 from tickwheel.model.results import Change
 from tickwheel.operations.context import NamespaceContext
@@ -14,5 +14,8 @@ def redrive(
     exclusive_value: str | None,
     sessions: Sessions | None = None,
 ) -> Plan[Change]:
-    """Errored -> Pending, with attempts from zero."""
+    """Move an errored message back to Pending, with attempts from zero.
+
+    Raises MessageNotFound, or InvalidTransition if the message is not errored.
+    """
     return call_by_id(context, "redrive", queue, id_, exclusive_value, sessions)

@@ -1,4 +1,4 @@
-"""Reschedule: new times for a message that is not delivered yet."""
+"""Reschedule: a new due time or deadline for a message that is Invisible or Pending."""
 
 from datetime import datetime, timedelta
 from struct import Struct
@@ -28,7 +28,10 @@ def reschedule(
     deadline: datetime | timedelta | None,
     sessions: Sessions | None = None,
 ) -> Plan[Change]:
-    """Give a message that is not delivered yet a new due time, a new deadline, or both."""
+    """Set a new due time, a new deadline, or both. The due time is ``delay`` from now, or ``due``.
+
+    Raises InvalidArgument, MessageNotFound, or InvalidTransition if the message is neither Invisible nor Pending.
+    """
     kind = when = deadline_ms = 0
     check_new_times(delay, due, deadline)
     if delay is not None:
@@ -44,7 +47,7 @@ def reschedule(
 
 
 def check_new_times(delay: object, due: object, deadline: object) -> None:
-    """Raises InvalidArgument where there is none, or where two contradict each other."""
+    """Raise InvalidArgument if no time is given, or both a delay and a due time are."""
     if delay is not None and due is not None:
         raise InvalidArgument("give a delay or a due time, not both")
     if delay is None and due is None and deadline is None:

@@ -1,4 +1,4 @@
-"""The results that scripts answer for each message, and the errors that some of them stand for."""
+"""Results that scripts return for each message, and the errors that some of them represent."""
 
 from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
@@ -16,15 +16,20 @@ DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = range(6)
 
 
 def unpack_results(answer: object, count: int) -> Iterator[tuple[int, int, int, int]]:
-    """(code, state, version, time in ms) for each of so many messages. Raises InvalidArgument for another's answer."""
+    """Yield (code, state, version, time in ms) for each of ``count`` messages.
+
+    Raises InvalidArgument if ``answer`` is the stored answer of another call.
+    """
     if not isinstance(answer, bytes) or len(answer) != count * RESULT.size:
-        raise InvalidArgument("the request_id was that of another call: each call of a slot has a sequence of its own")
+        raise InvalidArgument(
+            "the request_id belongs to another call: use a new sequence of the slot for each different call"
+        )
     for code, state, version, high, low in RESULT.iter_unpack(answer):
         yield code, state, version, high << 32 | low
 
 
 def chunks_by_shard(items: Sequence[T], shard_of: Callable[[T], int], limit: int) -> Iterator[dict[int, list[T]]]:
-    """The items by shard, in rounds of at most ``most`` for each shard."""
+    """Yield the items by shard, in rounds of at most ``limit`` items for each shard."""
     by_shard: dict[int, list[T]] = {}
     for item in items:
         by_shard.setdefault(shard_of(item), []).append(item)
@@ -34,7 +39,7 @@ def chunks_by_shard(items: Sequence[T], shard_of: Callable[[T], int], limit: int
 
 
 def changes(queue: str, ids: Sequence[str], answer: object, script: str) -> list[Change | TickwheelError]:
-    """The change of every message, or the error that it was refused with."""
+    """Return the change of every message, or its error."""
     return [
         _change(queue, id_, result, script) for id_, result in zip(ids, unpack_results(answer, len(ids)), strict=True)
     ]
@@ -48,14 +53,15 @@ def _change(queue: str, id_: str, result: tuple[int, int, int, int], script: str
         )
     if code == INVALID:
         return InvalidTransition(
-            f"message {id_!r} of queue {queue!r} is {label(state)}; this call starts from {describe_sources(script)}",
+            f"message {id_!r} of queue {queue!r} is {label(state)}; this call needs a message that is"
+            f" {describe_sources(script)}",
             label(state),
         )
     return Change(id_, label(state), version, validation.from_ms(at), code == DONE)
 
 
 def raise_first_error(results: Sequence[Change | TickwheelError]) -> list[Change]:
-    """The changes. Raises the error of the first that was refused."""
+    """Return the changes. Raises the first error among the results."""
     changed = []
     for result in results:
         if isinstance(result, TickwheelError):

@@ -1,4 +1,4 @@
-"""Leased: take up a lease again by its token, in another process than the one that dequeued the message."""
+"""Resume a lease by its token, for example in another process than the one that dequeued the message."""
 
 from tickwheel.errors import InvalidArgument, LeaseLost, MessageNotFound
 from tickwheel.model import validation
@@ -21,10 +21,10 @@ def resume_lease(
     exclusive_value: str | None,
     factory: MessageFactory[M],
 ) -> Plan[M]:
-    """The message, if the token is the one that its record carries.
+    """Return the leased message if ``token`` is the token in its record. Raises MessageNotFound or LeaseLost.
 
-    A record keeps its token once completed, or cancelled while it holds its value: so a completion can be repeated, and
-    a cancelled message's value is freed, from here as well.
+    A completed message keeps its token, so its completion can be repeated. A message that was cancelled while it ran
+    keeps its token, too, so its worker can free the exclusive value.
     """
     check_token(token)
     shard, raw = yield from locate(context, queue, id_, exclusive_value)
@@ -46,6 +46,6 @@ def resume_lease(
 
 
 def check_token(token: object) -> None:
-    """Raises InvalidArgument for what cannot be a token."""
+    """Raise InvalidArgument if ``token`` does not have the form of a token."""
     if not isinstance(token, bytes) or len(token) != TOKEN_BYTES:
         raise InvalidArgument(f"token must be the {TOKEN_BYTES} bytes of a lease, not {validation.preview(token)}")

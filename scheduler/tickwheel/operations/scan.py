@@ -1,4 +1,4 @@
-"""A walk over all messages of a queue, page by page, in no order. For people and tools, not for workers."""
+"""Scan of all messages of a queue, page by page, in no particular order. For people and tools, not for workers."""
 
 import re
 from struct import Struct
@@ -18,10 +18,14 @@ _TOKEN = re.compile(r"([0-9]{1,5}):([0-9]{1,20})")
 
 
 class Scan:
-    """Where the walk stands. What is there from start to end is seen; what comes or goes on the way may be."""
+    """A position in the scan of one queue.
+
+    A message that exists during the whole scan is returned. A message that is created or deleted during the scan may or
+    may not be returned.
+    """
 
     def __init__(self, context: NamespaceContext, queue: str, state: str | None, token: str = "") -> None:
-        """``token`` is where a walk stood: it goes on from there. Raises InvalidArgument for what is none."""
+        """Start a scan, or continue the scan whose `token` this is. Raises InvalidArgument."""
         self._context = context
         self._queue = queue
         labels = {member.label: member for member in State}
@@ -31,11 +35,11 @@ class Scan:
 
     @property
     def token(self) -> str:
-        """Where it stands; empty at the end."""
+        """The position of the scan; empty at the end."""
         return "" if self.ended else f"{self._shard}:{self._cursor.decode()}"
 
     def next(self) -> Plan[list[MessageView]]:
-        """The next page; it may be empty before the end."""
+        """Return the next page. A page can be empty before the end."""
         context = self._context
         config = yield from context.config(self._queue)
         prefix = _NUMBER.pack(config.number)
@@ -67,5 +71,5 @@ def _parse_token(token: str, shards: int) -> tuple[int, bytes]:
     if not token:
         return 0, b"0"
     if (match := _TOKEN.fullmatch(token)) is None or int(match[1]) >= shards:
-        raise InvalidArgument(f"page_token must be what the page before it said, not {token!r:.80}")
+        raise InvalidArgument(f"page_token must be the token of the previous page, not {token!r:.80}")
     return int(match[1]), match[2].encode()

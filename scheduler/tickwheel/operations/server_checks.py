@@ -1,4 +1,4 @@
-"""What a server must be before it is trusted with messages: recent, never evicting, and as durable as asked for."""
+"""Checks of a server before it is used: version, eviction policy, permissions, and durability."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +15,17 @@ VERSION_MIN = (7, 0)
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """What an acknowledged call has reached: the server's ``memory``, its disk (``fsync``), or n replicas."""
+    """The durability of an acknowledged call: in the server's ``memory``, on its disk (``fsync``), or on n replicas."""
 
     name: str
     replicas: int = 0
 
 
 def parse_durability(value: object) -> Durability:
-    """``memory``, ``fsync`` or ``replica:N``."""
+    """Return the durability that ``memory``, ``fsync`` or ``replica:N`` (N from 1 to 16) names.
+
+    Raises InvalidArgument.
+    """
     if value in ("memory", "fsync"):
         return Durability(str(value))
     if isinstance(value, str) and value.startswith("replica:"):
@@ -35,9 +38,10 @@ def parse_durability(value: object) -> Durability:
 
 
 def check_server(durability: Durability, namespace: str) -> Plan[None]:
-    """Refuse a server that would lose or evict what it acknowledged, and a user who may not do what scripts do.
+    """Check that the server keeps acknowledged data, and that its user has all permissions that scripts need.
 
-    In a cluster every primary is looked at. What a replica becomes when it takes over is for the operator to see to.
+    Raises TickwheelError for an old version, NotDurable or Forbidden. In a cluster, every primary is checked. Replicas
+    are not checked: the operator must configure them like their primaries.
     """
     servers: dict[str, int] = yield ListPrimaries()
     for shard in servers.values():
@@ -45,17 +49,19 @@ def check_server(durability: Durability, namespace: str) -> Plan[None]:
 
 
 def _check(durability: Durability, namespace: str, shard: int) -> Plan[None]:
-    """The same for the server that holds the shard."""
+    """Check the server of the shard."""
     requests = [Request(shard, command=("INFO", section)) for section in ("server", "memory")]
     replies: list[Reply] = yield Round(requests)
     server, memory = (_fields(reply.value) for reply in replies)
     version = tuple(int(part) for part in server["redis_version"].split(".")[:2])
     if version < VERSION_MIN:
-        raise TickwheelError(f"the server is Redis {server['redis_version']}; Redis 7.0 or Valkey 7.2 is the least")
+        raise TickwheelError(
+            f"the server is Redis {server['redis_version']}; Redis 7.0 or Valkey 7.2 is the minimum version"
+        )
     policy = memory.get("maxmemory_policy", "noeviction")
     if memory.get("maxmemory", "0") != "0" and policy != "noeviction":
         raise NotDurable(
-            f"the server evicts keys when its memory is full (maxmemory-policy {policy}), messages among them:"
+            f"the server evicts keys, including messages, when its memory is full (maxmemory-policy {policy}):"
             " set it to noeviction"
         )
     keys = [shard_key(namespace, shard, "clock"), queue_key(namespace, shard, "", "wake")]
@@ -63,8 +69,8 @@ def _check(durability: Durability, namespace: str, shard: int) -> Plan[None]:
     if reply.value:
         denied = ", ".join(name.decode() for name in reply.value)
         raise Forbidden(
-            f"the server's user may not run {denied} on the keys and channels of namespace {namespace!r}, which scripts"
-            " need: docs/operations.md names all rights"
+            f"the server's user may not run {denied} on the keys and channels of namespace {namespace!r}, but scripts"
+            " need these commands; docs/operations.md lists all permissions"
         )
     if durability.name == "fsync":
         requests = [Request(shard, command=("CONFIG", "GET", name)) for name in ("appendonly", "appendfsync")]

@@ -1,6 +1,6 @@
-"""Settings of a namespace: small named texts that programs read while they run. Their home is shard 0.
+"""Settings of a namespace: small named texts that programs read while they run. The metadata shard stores them.
 
-A reading costs one command; who needs a setting for every message keeps what it read for a second or so.
+A read costs one command. A program that needs a setting for every message should cache it for about a second.
 """
 
 import re
@@ -17,7 +17,7 @@ _NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.SETTING_NAME_CHARS}}}")
 
 
 def list_settings(context: NamespaceContext) -> Plan[dict[str, str]]:
-    """All settings, by name."""
+    """Return all settings, by name."""
     reply = yield from send_request(Request(0, command=("HGETALL", settings_key(context.namespace))))
     flat = reply.value
     pairs = flat.items() if isinstance(flat, dict) else pairs_from_flat(flat)
@@ -25,13 +25,13 @@ def list_settings(context: NamespaceContext) -> Plan[dict[str, str]]:
 
 
 def read(context: NamespaceContext, name: str) -> Plan[str | None]:
-    """One setting; None where it is not set."""
+    """Return one setting, or None if it is not set."""
     reply = yield from send_request(Request(0, command=("HGET", settings_key(context.namespace), setting_name(name))))
     return None if reply.value is None else reply.value.decode()
 
 
 def write(context: NamespaceContext, name: str, value: str | None) -> Plan[None]:
-    """Set it, or with None remove it. Again changes nothing."""
+    """Set a setting, or remove it if ``value`` is None. Idempotent."""
     args: list[bytes | int | str] = [setting_name(name), context.shards, limits.SETTINGS_MAX, *setting_value(value)]
     script = load("set_setting", context.clock)
     keys = {"namespace": namespace_key(context.namespace), "settings": settings_key(context.namespace)}
@@ -41,7 +41,7 @@ def write(context: NamespaceContext, name: str, value: str | None) -> Plan[None]
 
 
 def setting_name(name: object) -> str:
-    """The name of a setting. Raises InvalidArgument."""
+    """Return the checked name of a setting. Raises InvalidArgument."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidArgument(
             f"a setting's name must be 1 to {limits.SETTING_NAME_CHARS} of letters, digits, '.', '_', '-' and ':', not"
@@ -51,5 +51,5 @@ def setting_name(name: object) -> str:
 
 
 def setting_value(value: object) -> list[bytes]:
-    """The value as it is sent; nothing for None. Raises InvalidArgument."""
+    """Return the value as script arguments: empty for None. Raises InvalidArgument."""
     return [] if value is None else [validation.text("a setting's value", value, limits.SETTING_BYTES)]

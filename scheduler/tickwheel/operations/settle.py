@@ -1,4 +1,4 @@
-"""What the holder of a lease does with it: complete, fail, release, extend."""
+"""Operations of the holder of a lease: complete, fail, release and extend."""
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,17 +24,20 @@ _U16 = Struct(">H")
 _U32 = Struct(">I")
 
 L = TypeVar("L", bound=LeasedMessage)
-# Of one message, as `each` reads it; and what a script is told besides, by the queue's configuration.
+# The result of one message, as `unpack_results` yields it; and a function that packs a script's parameters.
 Result = tuple[int, int, int, int]
 Builder = Callable[[QueueConfig], bytes]
-# A message and its result.
+# A message and the result to store with it.
 Item = tuple[LeasedMessage, bytes | None]
 
 
 def complete(
     context: NamespaceContext, messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None
 ) -> Plan[None]:
-    """Complete all, each with its result; LeaseLost, after the others are done, where some are no longer held."""
+    """Complete all messages, each with its result.
+
+    Raises LeaseLost, after all other messages are completed, if some leases are lost.
+    """
     check_leased("complete_many", messages)
 
     def call(queue: str, part: Mapping[int, list[Item]]) -> Plan[list[Sequence[int]]]:
@@ -59,7 +62,10 @@ def fail(
     final: bool = False,
     sessions: Sessions | None = None,
 ) -> Plan[str]:
-    """Give the message back: Invisible for its back-off, Pending, or Errored; answers which."""
+    """Fail the attempt, and return the new state: Invisible for the back-off, Pending, or Errored.
+
+    ``retry_in`` replaces the back-off. With ``final`` the message becomes Errored. Raises LeaseLost.
+    """
     text = error_text(error)
     check_final(final, retry_in)
     delay = None
@@ -86,7 +92,10 @@ def fail(
 def release(
     context: NamespaceContext, messages: Sequence[LeasedMessage], sessions: Sessions | None = None
 ) -> Plan[None]:
-    """Give all back as if they had not been delivered; LeaseLost, after the others are done, where some are lost."""
+    """Release all messages as if they had not been delivered.
+
+    Raises LeaseLost, after all other messages are released, if some leases are lost.
+    """
     check_leased("release_many", messages)
 
     def call(_: str, part: Mapping[int, list[Item]]) -> Plan[list[Sequence[int]]]:
@@ -105,9 +114,9 @@ def _settle(
     call_limit: int,
     call: Callable[[str, Mapping[int, list[Item]]], Plan[list[Sequence[int]]]],
 ) -> Plan[None]:
-    """Settle messages of any queues. ``call`` sends those of a queue, by shard, and answers with their codes.
+    """Settle messages of any queues. ``call`` sends the messages of one queue, by shard, and returns their codes.
 
-    Raises LeaseLost, after the others are done, if some are no longer held.
+    Raises LeaseLost, after all other messages are settled, if some leases are lost.
     """
     lost: list[LeasedMessage] = []
     for queue, of_queue in groupby(items, lambda item: item[0].queue):
@@ -121,8 +130,9 @@ def _settle(
 
 
 def extend(context: NamespaceContext, messages: Sequence[LeasedMessage], duration: timedelta) -> Plan[None]:
-    """Move the ends of leases to ``duration`` from now, where that is later; LeaseLost, after that, where some are
-    no longer held.
+    """Move the end of each lease to ``duration`` from now, unless the lease ends later anyway.
+
+    Raises LeaseLost, after all other leases are extended, if some leases are lost.
     """
     check_leased("extend_many", messages)
     lost: list[LeasedMessage] = []
@@ -133,19 +143,22 @@ def extend(context: NamespaceContext, messages: Sequence[LeasedMessage], duratio
 
 
 def apply_lease_ends(messages: Sequence[L], ends: Sequence[int | None]) -> list[L]:
-    """Note when each lease ends; answers those that are no longer held, whose end is none."""
+    """Set the new end of each lease. Return the messages whose lease is lost: their end is None."""
     for message, until in zip(messages, ends, strict=True):
         message._lease_until_ms = until or message._lease_until_ms
     return [message for message, until in zip(messages, ends, strict=True) if not until]
 
 
 def extend_many(context: NamespaceContext, messages: Sequence[L], ms: int) -> Plan[list[L]]:
-    """The same for up to CALL_MESSAGES messages of one queue and shard; answers those that are no longer held."""
+    """Extend the leases of up to CALL_MESSAGES messages of one queue and shard, and set their new ends.
+
+    Return the messages whose lease is lost.
+    """
     return apply_lease_ends(messages, (yield from new_lease_ends(context, messages, ms)))
 
 
 def new_lease_ends(context: NamespaceContext, messages: Sequence[LeasedMessage], ms: int) -> Plan[list[int | None]]:
-    """The same; answers when each ends, None where it is no longer held."""
+    """Extend leases as `extend_many` does, but return the new ends: None if the lease is lost."""
     return _ends((yield from _leased_call(context, "extend", messages, _extension(ms))))
 
 
@@ -159,7 +172,7 @@ def extend_leases(
     duration: timedelta,
     sessions: Sessions | None = None,
 ) -> Plan[list[int | None]]:
-    """The same for any number of messages of one queue."""
+    """Extend the leases of any number of messages of one queue. Return the new ends: None if the lease is lost."""
     extension = _extension(validation.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX))
     ends: dict[int, int | None] = {}
     placed = list(enumerate(messages))
@@ -176,7 +189,7 @@ def _extension(ms: int) -> Builder:
 
 
 def check_leased(call: str, messages: object) -> None:
-    """Raises InvalidArgument for what is no list of messages that were dequeued."""
+    """Raise InvalidArgument if ``messages`` is not a list of dequeued messages."""
     if not isinstance(messages, Sequence):
         raise InvalidArgument(f"{call} takes a list of messages, not {validation.preview(messages)}")
     for message in messages:
@@ -185,30 +198,32 @@ def check_leased(call: str, messages: object) -> None:
 
 
 def result_texts(messages: Sequence[LeasedMessage], results: object) -> list[bytes | None]:
-    """Of each message its result. Raises InvalidArgument for what is no list of them, one for each message."""
+    """Return the result of each message as UTF-8. Raises InvalidArgument if their numbers differ."""
     if results is None:
         return [None] * len(messages)
     if isinstance(results, str | bytes) or not isinstance(results, Sequence):
         raise InvalidArgument(f"results must be a list of str or None, not {validation.preview(results)}")
     if len(results) != len(messages):
-        raise InvalidArgument(f"results are {len(results)}, and messages {len(messages)}: give one for each, or None")
+        raise InvalidArgument(
+            f"there are {len(results)} results for {len(messages)} messages: pass one result (or None) for each message"
+        )
     return [None if result is None else validation.text("result", result, limits.RESULT_BYTES) for result in results]
 
 
 def check_final(final: object, retry_in: object) -> None:
-    """Raises InvalidArgument where a failure is to be final and tried again."""
+    """Raise InvalidArgument if a failure is final and also has a time of retry."""
     if validation.boolean("final", final) and retry_in is not None:
-        raise InvalidArgument("a final failure is not tried again: give retry_in or final=True, not both")
+        raise InvalidArgument("a final failure is not retried: give retry_in or final=True, not both")
 
 
 def error_text(error: str | None) -> bytes:
-    """As much of the error as is kept with its message."""
+    """Return the error text as stored with the message: cut to ERROR_BYTES, at a character boundary."""
     text = validation.text("error", "" if error is None else error, limits.PAYLOAD_BYTES_MAX)
     return text[: limits.ERROR_BYTES].decode(errors="ignore").encode()
 
 
 def _results(results: Sequence[bytes | None]) -> bytes:
-    """As `complete.lua` reads them: of each the section of its record, nothing where no message has one."""
+    """Return the results as `complete.lua` reads them: a section of each record; empty if no message has a result."""
     if not any(result is not None for result in results):
         return b""
     sections = [b"" if result is None else _with_length(result) for result in results]
@@ -226,7 +241,7 @@ def _leased_call(
     build: Builder,
     sessions: Sessions | None = None,
 ) -> Plan[list[Result]]:
-    """The result of each message; all are of one queue and shard."""
+    """Call a script on messages of one queue and shard. Return the result of each message."""
     shard = shard_of_message(context, messages[0])
     return (yield from _leased_calls(context, name, {shard: messages}, build, sessions))[shard]
 
@@ -238,7 +253,10 @@ def _leased_calls(
     build: Builder,
     sessions: Sessions | None = None,
 ) -> Plan[dict[int, list[Result]]]:
-    """The results of messages of one queue, by shard: one round, so that a server that is away holds up no other."""
+    """Call a script on messages of one queue. Return their results by shard.
+
+    All shards are called in one round, so an unreachable server does not delay the others.
+    """
     queue = next(iter(part.values()))[0].queue
 
     def build_call(config: QueueConfig, shard: int, session: bytes) -> tuple[str, list[bytes | int | str]]:
@@ -254,7 +272,7 @@ def _leased_calls(
 def _items(
     context: NamespaceContext, queue: str, config: QueueConfig, messages: Sequence[LeasedMessage]
 ) -> list[bytes]:
-    """Their tokens, each with how many in a row it leases, and their fields."""
+    """Return the tokens, each with the number of consecutive messages that it leases, and all fields."""
     number = _U16.pack(config.number)
     if not all(message._field.startswith(number) for message in messages):
         raise context.queue_recreated_error(queue, config)
@@ -264,7 +282,7 @@ def _items(
 
 
 def shard_of_message(context: NamespaceContext, message: LeasedMessage) -> int:
-    """Where the message is."""
+    """Return the shard of the message."""
     if context.shards == 1:
         return 0
     key = message.id if message.exclusive_value is None else message.exclusive_value
@@ -276,18 +294,22 @@ def _select_lost(part: Sequence[L], codes: Sequence[int]) -> list[L]:
 
 
 def raise_lease_lost(lost: Sequence[LeasedMessage]) -> None:
-    """Raises LeaseLost where there are any."""
+    """Raise LeaseLost if ``lost`` is not empty."""
     if lost:
         first = lost[0]
         raise LeaseLost(
             f"the lease on message {first.id!r} of queue {first.queue!r} (attempt {first.attempt}) is lost: it ended,"
-            " or the message was finished or cancelled" + (f"; so are {len(lost) - 1} more" if len(lost) > 1 else ""),
+            " or the message was finished or cancelled"
+            + (f"; the leases on {len(lost) - 1} more messages are lost, too" if len(lost) > 1 else ""),
             lost,
         )
 
 
 def _backoff(config: QueueConfig, attempt: int) -> int:
-    """Exponential with full jitter (Brooker, Exponential Backoff And Jitter, AWS 2015), of at least 1 ms."""
+    """Return an exponential back-off with full jitter, in ms: at least 1 ms, unless the queue's back-off is 0.
+
+    (Brooker, Exponential Backoff And Jitter, AWS 2015.)
+    """
     ceiling = exponential(config.backoff_ms, config.backoff_max_ms, attempt)
     return random.randint(1, ceiling) if ceiling > 0 else 0
 

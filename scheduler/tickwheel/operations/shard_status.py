@@ -1,4 +1,4 @@
-"""What operators ask of shards: who drives each, what waits, how late it was; and to forget who drove them."""
+"""Status of shards for operators: leader, inbox and lateness of each shard; and the reset of a shard's epoch."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -18,10 +18,10 @@ from tickwheel.storage.scripts import bind, load
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """One shard. ``owner`` (host:pid), ``election`` and ``epoch`` are of the last claim; "" and 0 where there was none.
+    """The status of one shard. ``owner`` (host:pid), ``election`` and ``epoch`` belong to the last claim of the shard.
 
-    ``inbox`` counts entries of new timers that are not filed yet, ``oldest_ms`` is the age of the oldest of them, None
-    where there is none. A driver files them within seconds.
+    They are "" and 0 if the shard was never claimed. ``inbox`` is the number of entries with timers that are not filed
+    yet; a driver files them within seconds. ``oldest_ms`` is the age of the oldest entry, None if the inbox is empty.
     """
 
     shard: int
@@ -34,7 +34,7 @@ class ShardStatus:
 
 
 def shard_statuses(context: NamespaceContext) -> Plan[list[ShardStatus]]:
-    """Every shard as it stands, asked all at once."""
+    """Return the status of every shard, read in one round."""
     queues = list((yield from list_queues(context)))
     requests = [
         Request(shard, command=command)
@@ -49,9 +49,9 @@ def shard_statuses(context: NamespaceContext) -> Plan[list[ShardStatus]]:
 
 
 def followed_shards(context: NamespaceContext, server_shard: int) -> Plan[Counter[int]]:
-    """The shards on the server of the asked one whose inboxes are followed at this moment, and by how many processes.
+    """Return the shards on the server of ``server_shard`` whose inboxes are being read now, and by how many processes.
 
-    Raises Forbidden where the user may not ask.
+    Raises Forbidden if the user may not run CLIENT LIST.
     """
     reply = yield from send_request(Request(server_shard, command=("CLIENT", "LIST")))
     clients = [line.split(" ") for line in reply.value.decode().splitlines() if " cmd=xread " in line]
@@ -61,14 +61,14 @@ def followed_shards(context: NamespaceContext, server_shard: int) -> Plan[Counte
 
 
 def reset_epoch(context: NamespaceContext, shard: int) -> Plan[bool]:
-    """Forget who drove the shard; whether anybody had."""
+    """Remove the last claim of the shard. Return whether there was one."""
     call = bind(load("reset_epoch", context.clock), {"clock": shard_key(context.namespace, shard, "clock")}, [])
     reply = yield from send_request(Request(shard, call))
     return bool(reply.value)
 
 
 def _status_commands(namespace: str, shard: int, queues: Iterable[str]) -> list[Command]:
-    """What `_view` takes the answers to, in its order."""
+    """Return the commands whose replies `_to_status` takes, in its order."""
     inbox = shard_key(namespace, shard, "inbox")
     return [
         ("TIME",),
@@ -82,13 +82,15 @@ def _status_commands(namespace: str, shard: int, queues: Iterable[str]) -> list[
 def _to_status(shard: int, time: Any, claim: Any, length: int, oldest: Any, *lateness: Any) -> ShardStatus:
     fence, election, owner = claim
     if fence is not None and len(fence) != FENCE_BYTES:
-        raise TickwheelError(f"the fence of shard {shard} is damaged: {fence!r}; `tickwheel doctor` names all damage")
+        raise TickwheelError(
+            f"the fence of shard {shard} is damaged: {fence!r}; run `tickwheel doctor` to list all damage"
+        )
     now_ms = int(time[0]) * 1000 + int(time[1]) // 1000
     try:
         late = histogram(field for flat in lateness for field in pairs_from_flat(flat))
     except ValueError as error:
         raise TickwheelError(
-            f"the lateness of shard {shard} is damaged: {error}; `tickwheel doctor` names all damage"
+            f"the lateness of shard {shard} is damaged: {error}; run `tickwheel doctor` to list all damage"
         ) from error
     return ShardStatus(
         shard,
