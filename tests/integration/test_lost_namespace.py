@@ -131,7 +131,7 @@ def test_every_call_says_so_where_the_namespace_is_gone(
     ]
     for _ in range(2):
         for call in calls:
-            with pytest.raises(TickwheelError, match="no longer exists .*: the server lost its data") as raised:
+            with pytest.raises(TickwheelError, match=r"no longer exists .*: the server lost its data") as raised:
                 call()
             assert type(raised.value) is TickwheelError
     # Whoever opens it anew makes it whole again, for all.

@@ -246,7 +246,7 @@ def test_a_server_that_evicts_is_refused(private: PrivateServer, admin: Any, pol
     # Without a limit nothing is ever evicted.
     Tickwheel(private.url, namespace="unlimited").close()
     admin.config_set("maxmemory", "100mb")
-    with pytest.raises(NotDurable, match=rf"evicts keys .*maxmemory-policy {policy}.*set it to noeviction"):
+    with pytest.raises(NotDurable, match=rf"evicts keys, .*maxmemory-policy {policy}.*set it to noeviction"):
         Tickwheel(private.url)
     assert not list(admin.scan_iter(match="tw:*"))
     admin.config_set("maxmemory-policy", "noeviction")

@@ -116,7 +116,7 @@ def test_a_request_id_of_another_call_is_no_mistake_of_the_service(
         stranger.call(name, **where, **fields, request_id="mine:1")
     error: Any = refused.value
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "was that of another call" in error.details()
+    assert "belongs to another call" in error.details()
 
 
 def test_messages_are_released_once_under_a_request_id(stranger: GenericClient, namespace: str) -> None:
