@@ -2,9 +2,10 @@
 
 `ShardDriver` is a generator. It yields commands for the shard's server and is sent the replies, so production, tests
 and the simulator run the same code. The driver files new timers into slots, cascades the slots, loads timers that are
-due soon into memory, and fires due timers. It never promotes a message before the time that the clock guard trusts.
-Timers are dropped from Redis only after a script has answered them, so a crash loses none. Electing the leader and
-restarting a driver after a failure are left to the caller. Only `shard_connection.py` and `stream_tail.py` do I/O.
+due soon into memory, and fires due timers. It takes the time from the clock guard, so a wrong server clock does not
+promote messages early. Timers are dropped from Redis only after a script has answered them, so a crash loses none.
+Electing the leader and restarting a driver after a failure are left to the caller. Only `shard_connection.py` and
+`stream_tail.py` do I/O.
 
 shard_driver.py      the driver of one shard: claim, take over, then all duties in turn
 firing.py            sends due timers to the scripts that promote, expire and retire

@@ -104,7 +104,7 @@ class ClockGuard:
             self._frozen = self.now(received)
             self.steps += 1
             _log.error(
-                "%s stepped %d ms ahead (limit %d ms): promotion is held until it agrees again or an operator"
-                " accepts it",
+                "%s stepped %d ms ahead (limit %d ms): promotion is held until the clock agrees with the trusted time"
+                " again, or an operator accepts the step (SIGUSR1)",
                 *(self._label, self.ahead_ms, self._limit),
             )

@@ -52,7 +52,7 @@ class EmbeddedServer:
 
     def __init__(self, data_dir: Path | None = None, *, appendfsync: Appendfsync = "always") -> None:
         if appendfsync not in ("always", "everysec"):
-            raise ValueError(f"appendfsync is 'always' or 'everysec', not {appendfsync!r}")
+            raise ValueError(f"appendfsync must be 'always' or 'everysec', not {appendfsync!r}")
         self.data_dir = resolve_data_dir(data_dir)
         self.appendfsync: Appendfsync = appendfsync
         self._socket_folder = self.data_dir / SOCKET_FOLDER

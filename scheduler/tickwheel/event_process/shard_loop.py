@@ -185,8 +185,8 @@ class ShardLoop:
 
     def _is_outdated(self, epoch: int, fenced: Fenced) -> bool:
         """Return whether the election's epochs are lower than the shard's. If not, a newer leader drives the shard."""
-        # An epoch won after a rejection is higher than all earlier epochs of this election. If the shard rejects it as
-        # well, the shard's epoch is from elsewhere.
+        # An epoch won after a rejection is higher than all earlier epochs of this election. If it is not higher than
+        # the epoch that rejected a claim, that epoch is not from this election.
         if epoch > self._fenced_by_epoch:
             self._fenced_by_epoch = max(self._fenced_by_epoch, fenced.held or 0)
             _log.warning("shard %d: %s; becoming a candidate again", self._shard, fenced)

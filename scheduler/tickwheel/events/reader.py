@@ -33,11 +33,11 @@ def read(
     remembered: int = REMEMBERED,
     kafka: Mapping[str, str] | None = None,
 ) -> Iterator[Transition]:
-    """Yield the transitions that the relay publishes, each once, in order for each message.
+    """Return an iterator over the transitions that the relay publishes: each once, in order for each message.
 
     ``start`` is ``earliest`` or ``latest``. It applies to readers without a ``group``, and to new groups. A ``group``
     shares the partitions among its readers and continues at its last position. A transition counts as read when the
-    caller requests the next one, so a reader that was killed may read its last transition again. ``idle`` ends the
+    caller requests the next one. After a reader was killed, its last transitions may be read again. ``idle`` ends the
     iteration when no record has arrived for this time, counted from the first assignment of partitions. By default the
     iteration does not end.
 

@@ -15,7 +15,7 @@ class OutboxLevel(Enum):
         """Log that the outbox has reached this level. ``drops``: events are dropped at the limit."""
         usage = f"shard {shard}: the outbox has {size:,} of {limit:,} bytes of events"
         if self is OutboxLevel.LOW:
-            logger.info("%s: the relay has caught up", usage)
+            logger.info("%s: the relay keeps up again", usage)
         elif self is OutboxLevel.HALF:
             consequence = "events will be dropped" if drops else "new messages will be rejected"
             logger.warning("%s that wait for Kafka; at the limit, %s", usage, consequence)

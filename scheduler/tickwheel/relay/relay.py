@@ -185,7 +185,7 @@ class Relay:
         assert trim_range is not None
         self._trimmed_at = monotonic_ms()
         if self._trim_and_measure(connection, trim_range.first, trim_range.rest, trim_range.size) < 0:
-            raise TickwheelError("the start of the outbox was removed by another program")
+            raise TickwheelError("another program has trimmed the outbox")
         self._stats.relayed += trim_range.transitions
 
     def _refresh_stats(self, connection: ShardConnection) -> None:
