@@ -1,4 +1,4 @@
--- The shard's clock is its server's. Gives: now (ms since 1970).
+-- Reads the shard's clock, which is the clock of its server. Gives: now (ms since 1970).
 local now
 do
     local time = redis.call('TIME')

@@ -1,2 +1,2 @@
--- A clock that a test turns: the field `now` of the shard's clock key. Never part of a production script.
+-- Reads a clock that a test sets: the field `now` of the shard's clock key. Never part of a production script.
 local now = tonumber(redis.call('HGET', clock, 'now'))

@@ -1,7 +1,7 @@
--- Ends an ordinary dequeue that can find nothing before anything else is set up: it is the call made most often.
--- A call that may have been answered before is not ordinary. Needs: _constants, _queue_context; reads ARGV[2] (_session).
+-- Ends an ordinary dequeue on an empty queue before anything else is set up, because this is the most frequent call.
+-- A call that may be a retry is not ordinary. Needs: _constants, _queue_context; reads ARGV[2] (_session).
 if band(byte(ARGV[2], 13), 5) == 0 and not ARGV[5] and band(options, HEADS) == 0 then
-    -- With no head ready, nothing is deliverable, under no filter either.
+    -- If no head is ready, no message is deliverable, with or without a filter.
     if call('EXISTS', ready) == 0 then
         return refusal_of_caller() or false
     end

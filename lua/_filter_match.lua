@@ -1,4 +1,4 @@
--- Which messages carry every pair that is asked for. `where` is a signature c8 and the pairs, each I2c0.
+-- Tests whether a message carries every pair of a filter. `where` is a signature c8 and the pairs, each I2c0.
 -- Needs: _record, and a caller's queue_number.
 local function wanted(where)
     local asked, at = {}, 9
@@ -21,7 +21,7 @@ local function rarest(asked)
     return chosen
 end
 
--- The order of a record as two numbers, and its pairs as a set.
+-- Returns the state, the order as two numbers, and the indexed pairs of a message as a set; 0 if there is no message.
 local function looked_up(name)
     local record = call('HGET', messages, queue_number .. name)
     if not record then
@@ -41,7 +41,8 @@ local function looked_up(name)
     return state, deadline + BIAS, rank, carried
 end
 
--- The signature (a Bloom filter of the message's pairs) rules most out without a look at the record.
+-- Returns a function that tests an index entry. The signature (a Bloom filter of the message's pairs) excludes most
+-- messages without a read of the record.
 local function matcher(where, asked)
     local high, low = read('>i4i4', where)
     return function(entry, signature_at, name)

@@ -1,7 +1,7 @@
--- Finds the names of the most urgent Pending messages that carry every pair of `where`, walking the rarest pair's entries.
--- Gives walk(where, cursor, limit, budget) -> fields; where the budget was spent, a cursor if nothing certain was found,
--- and whether there may be more.
--- A split walk is exact from its cursor on: what arrives behind it is not seen by that walk.
+-- Finds the most urgent Pending messages that carry every pair of `where`, by walking the index entries of the rarest pair.
+-- Gives walk(where, cursor, limit, budget) -> fields. If the budget was spent, it also returns a cursor (if no field is
+-- certain yet) and whether there may be more.
+-- A split walk is exact from its cursor on. It does not find messages that arrive behind the cursor.
 -- Needs: _record, _ready_indexes, _filter_match.
 local walk
 if not exclusive then
@@ -44,7 +44,8 @@ if not exclusive then
         return names, #names == 0 and last or nil, true
     end
 else
-    -- Groups come in the order of their heads; the best of each value is a candidate until no later group can beat it.
+    -- Groups are walked in the order of their heads. The most urgent match of each value is a candidate until no later
+    -- group can contain a more urgent one.
     walk = function(where, cursor, limit, budget)
         local asked, best = wanted(where), {}
         local matches, single = matcher(where, asked), #asked == 1
@@ -60,7 +61,7 @@ else
             table.insert(best, at, { deadline, rank, name })
             best[limit + 1] = nil
         end
-        -- Looks through one value's messages; answers where it stopped if the budget, which is not spent, ran out.
+        -- Searches the messages of one value. If the budget ends first, returns the last entry read.
         local function search(chosen, prefix, inner)
             local group = prefix .. chosen
             local from, chunk = inner ~= '' and '(' .. inner or '[' .. group, 4

@@ -1,4 +1,4 @@
--- The timers that fired, in ARGV[4]: time I6, generation I4, kind and length I2, field; one after the other.
+-- Reads the fired timers from ARGV[4], a sequence of: time I6, generation I4, kind and length I2, field.
 -- Needs: _record, _driver_context, _transition.
 local FINAL, EARLY, UNHANDLED = '\0', '\1', '\2'
 local fields, records, times, generations, answered = {}, nil, {}, {}, {}
@@ -17,7 +17,8 @@ local function stale(n, incarnation, version)
     return generations[n] ~= incarnation % 65536 * 65536 + version % 65536
 end
 
--- Its time is not reached: the timer is asked again, or, where the message's time has moved, goes back to the inbox.
+-- Handles a timer whose message is not due yet: the driver fires the timer again. If the message's time has moved, a new
+-- timer goes to the inbox instead.
 local function not_yet(n, kind, until_ms, incarnation, version)
     if times[n] == until_ms then
         return EARLY

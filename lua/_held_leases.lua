@@ -1,5 +1,5 @@
--- What the calls of a worker share: ARGV[4] has the tokens, each with how many messages it leases (c16 I2), as those of
--- one dequeue have the same; the items of ARGV from the fifth on are the fields, in that order.
+-- Reads the leases of a worker's call. ARGV[4] contains the tokens, each with the number of messages that it leases
+-- (c16 I2), because the messages of one dequeue share a token. ARGV[5] and later are the fields, in the same order.
 -- Needs: _record, _queue_context, _transition, _ready_indexes.
 local fields, tokens = { unpack(ARGV, 5) }, {}
 for at = 1, #ARGV[4], 18 do
@@ -14,7 +14,7 @@ local function owner_is(record, flags, token)
     return band(flags, OWNED) ~= 0 and sub(record, UNOWNED, 30) == token
 end
 
--- A cancelled message holds its exclusive value until its worker calls again. Not a transition: no version, no event.
+-- Frees the exclusive value of a cancelled message when its worker calls. This is no transition: no version, no event.
 local function let_go(field, record, retention)
     local state, flags, version, attempts = read(HEAD, record)
     local at = fixed_at(record, flags)
@@ -23,7 +23,7 @@ local function let_go(field, record, retention)
     timer(2, now + retention, read('>I6', record, at), version, field)
 end
 
--- Why a worker's call on a message that is not its own to finish is refused.
+-- Returns the result for a message whose lease the worker does not hold.
 local function refusal(n, record, retention)
     if not record then
         return pack(RESULT, NOT_FOUND, 0, 0, 0)

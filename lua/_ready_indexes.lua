@@ -1,15 +1,15 @@
--- The indexes of deliverable messages. Gives enter (a message becomes Pending), leave (it stops being Pending without
--- being leased), take (it is leased) and release (the leased message of a value lets go of it).
+-- Maintains the indexes of deliverable messages. Gives enter (a message becomes Pending), leave (the message stops being
+-- Pending without a lease), take (the message is leased) and release (the leased message of a value frees the value).
 --   plain      `ready` holds every Pending message, `pairs` one entry for each indexed pair of each
 --   exclusive  `ready` holds the head of each free value, `waiting` the rest. `locks`: value -> 'H' order id while it is
 --              free with something Pending, 'R' id while it is leased. `vpairs` has an entry per Pending message and pair;
 --              `pairs` only the head of each (value, pair) group, unless the group is `parked` while its value is leased
 -- A member of `ready` is rank I6 .. field, its score the deadline. An order is pack('>I8I6', deadline + 2^52, rank): as
--- bytes it sorts as deadline, then first enqueue. In Lua orders are compared as numbers: `<` on strings follows the
+-- bytes it sorts by deadline, then by first enqueue. Lua compares orders as numbers, because `<` on strings depends on the
 -- server's locale.
 local enter, leave, take, release, within, park
--- What an entry that is written counts for in the budget of a call: it takes as long as to walk past four of them, and an
--- exclusive queue touches about four where a plain one touches one.
+-- The weight of a written entry in the budget of a call. A write takes as long as walking past four entries, and an
+-- exclusive queue writes about four entries for each entry that a plain queue writes.
 local WEIGHT = exclusive and 16 or 4
 local function order_of(deadline, rank)
     return pack('>I8I6', deadline + BIAS, rank)
@@ -54,7 +54,8 @@ else
     local function how_many_parked(prefix)
         return call('ZLEXCOUNT', parked, '[' .. prefix, '(' .. prefix .. '\255')
     end
-    -- Takes a group of a leased value out of the walks' way; refused (false) where the value has too many parked.
+    -- Moves the group of a leased value out of `pairs`, so that walks skip it. Returns false if the value has too many
+    -- parked groups.
     park = function(prefix, pair, entry)
         if how_many_parked(prefix) >= PARKED_MAX then
             return false
@@ -63,7 +64,7 @@ else
         call('ZADD', parked, 0, prefix .. pair)
         return true
     end
-    -- From an entry of `vpairs` to the one of `pairs`: pair, order, signature, then the whole name.
+    -- Returns the entry of `pairs` for an entry of `vpairs`: pair, order, signature, then the whole name.
     local function head_entry(entry, value_prefix, pair)
         local at = #value_prefix + #pair + 1
         return pair .. sub(entry, at, at + 21) .. value_prefix .. sub(entry, at + 22)
@@ -73,7 +74,7 @@ else
         call('HSET', locks, value, 'H' .. order .. id)
         call('ZADD', ready, deadline - BIAS, pack('>I6', rank) .. queue_number .. prefix .. id)
     end
-    -- The head goes back among the waiting; `lock` is its entry of `locks`.
+    -- Moves the head of a value to `waiting`; `lock` is the value's entry in `locks`.
     local function to_waiting(prefix, lock)
         call('ZREM', ready, sub(lock, 10, 15) .. queue_number .. prefix .. sub(lock, 16))
         call('ZADD', waiting, 0, prefix .. sub(lock, 2))
@@ -97,7 +98,7 @@ else
             call('ZADD', pairs, 0, head_entry(member, prefix, pair))
         end)
     end
-    -- room: how many more groups may be parked; release looks at a bounded number of them.
+    -- room: the number of further groups that may be parked, because release processes a bounded number of groups.
     local function unindex(prefix, entry, indexed, blob, room)
         each_pair(indexed, blob, function(pair)
             local group = prefix .. pair
@@ -133,7 +134,7 @@ else
             end
             to_ready(value, prefix, order, id)
         end
-        -- Of a free value a filter may want this one even where it is not the head.
+        -- If the value is free, a dequeue with a filter may take this message even if it is not the head.
         if not behind or (not leased and indexed > 0) then
             made_ready = made_ready + 1
         end
@@ -161,7 +162,8 @@ else
             unindex(prefix, order .. signature .. id, indexed, blob, room)
         end
     end
-    -- Invariant: the value is free. A successor is never promoted here, so a call leases at most one of a value.
+    -- Invariant: the value is free. A successor does not become the head here, so a call leases at most one message of a
+    -- value.
     take = function(field, deadline, rank, signature, indexed, blob)
         local value, prefix, id = split(field)
         local order, lock = order_of(deadline, rank), call('HGET', locks, value)

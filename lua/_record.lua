@@ -1,4 +1,5 @@
--- A message's record as bytes; `scheduler/tickwheel/storage/record.py` is its twin and a test compares the two byte for byte.
+-- Describes and reads a message's record. `scheduler/tickwheel/storage/record.py` has the same layout, and a test compares
+-- the two byte for byte.
 --   head       state B, flags B, version I4, attempts I2, until I6: what transitions change
 --   OWNED      token c16, worker Bc0
 --   fixed      incarnation I6, due I6, digest c8, nonce I4
@@ -7,22 +8,22 @@
 --   ERROR      text I2c0
 --   PAIRS      signature c8, how many are indexed B, pairs I2c0: each I2c0 of (key Bc0, value)
 --   the rest   the payload, unless BODY: then it is in `bodies`, under field .. digest
--- `until` is when the message's timer is due: Invisible until then, leased until then, kept until then.
--- WHOLE reads a record without OWNED on to its due time, LEASED one with it to its incarnation.
+-- `until` is the time of the message's timer: the end of invisibility, lease or retention.
+-- WHOLE reads a record without OWNED up to its due time. LEASED reads a record with OWNED up to its incarnation.
 local HEAD, WHOLE, LEASED, UNOWNED = '>BBI4I2I6', '>BBI4I2I6I6I6', '>BBI4I2I6c16Bc0I6', 15
 
--- Where the fixed part starts.
+-- Returns the position of the fixed part.
 local function fixed_at(record, flags)
     return band(flags, OWNED) ~= 0 and 32 + byte(record, 31) or UNOWNED
 end
 
--- Where `bodies` has the payload; `at` is where the fixed part starts.
+-- Returns the field of the payload in `bodies`; `at` is the position of the fixed part.
 local function body_of(field, record, at)
     return field .. sub(record, at + 12, at + 19)
 end
 
--- Deadline, rank, and where the sections after them start; `at` is where the fixed part does. The rank is the order
--- within a deadline: those with a deadline of their own first, then by first enqueue.
+-- Returns deadline, rank, and the position of the next sections; `at` is the position of the fixed part. The rank orders
+-- messages of one deadline: messages with an explicit deadline first, then by first enqueue.
 local NO_DEADLINE_OF_ITS_OWN = 140737488355328
 local function order_in(record, flags, at, incarnation, due)
     if band(flags, EXPLICIT) ~= 0 then
@@ -31,7 +32,7 @@ local function order_in(record, flags, at, incarnation, due)
     return due, incarnation + NO_DEADLINE_OF_ITS_OWN, at + 24
 end
 
--- Signature, number of indexed pairs, and pairs; `at` is where OVERRIDES would be.
+-- Returns signature, number of indexed pairs, and pairs; `at` is the position of OVERRIDES, whether present or not.
 local function pairs_of(record, flags, at)
     if band(flags, PAIRS) == 0 then
         return '', 0, ''
@@ -45,7 +46,7 @@ local function pairs_of(record, flags, at)
     return read('>c8BI2c0', record, at)
 end
 
--- Deadline, rank, signature, number of indexed pairs, pairs, and where OVERRIDES would be.
+-- Returns deadline, rank, signature, number of indexed pairs, pairs, and the position of OVERRIDES.
 local function sections_of(record, flags, at, incarnation, due)
     if band(flags, ANY_SECTION) == 0 then
         return due, incarnation + NO_DEADLINE_OF_ITS_OWN, '', 0, '', at + 24
@@ -55,7 +56,7 @@ local function sections_of(record, flags, at, incarnation, due)
     return deadline, rank, signature, indexed, blob, after
 end
 
--- Calls action(pair) for each indexed pair, with its length before it (I2c0), as in the record.
+-- Calls action(pair) for each indexed pair. The pair includes its length (I2c0), as in the record.
 local function each_pair(indexed, blob, action)
     local at = 1
     for _ = 1, indexed do

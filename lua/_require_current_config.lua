@@ -1,4 +1,4 @@
--- Refuses a caller of another configuration, and of a blocked queue. Needs: _queue_context.
+-- Rejects a call with a stale configuration, or on a blocked queue. Needs: _queue_context.
 do
     local refused = refusal_of_caller()
     if refused then

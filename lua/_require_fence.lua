@@ -1,4 +1,4 @@
--- Refuses an event process that is not the shard's newest. Reads ARGV[1], packed epoch and connection number.
+-- Rejects a driver that does not hold the shard's fence. Reads ARGV[1], packed epoch and connection number.
 do
     local held = redis.call('HGET', clock, 'fence')
     if held ~= ARGV[1] then

@@ -1,4 +1,4 @@
--- Refuses a call that would give messages more to tell, where the outbox is at its limit. Needs: _transition.
+-- Rejects a call that would add events if the outbox is at its limit. Needs: _transition.
 if history >= RELAYED then
     local full = refusal_of_outbox(tonumber(call('HGET', clock, 'outbox') or 0))
     if full then

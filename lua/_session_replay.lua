@@ -1,10 +1,10 @@
--- What the calls share that change messages under a session: one that is sent again gets its first answer.
+-- Replays the stored answer of a retried call, for scripts that change messages in a session.
 -- Gives: results, given (the messages named in ARGV), answer (ends the call). Needs: _session, _transition.
 if replayed then
     return replayed
 end
 local results = {}
--- The fields in ARGV from `first` on, each behind so many bytes of its own, and their records.
+-- Returns the fields in ARGV from `first` on, without the `before` bytes that precede each field, and their records.
 local function given(first, before)
     local fields = {}
     for n = first, #ARGV do

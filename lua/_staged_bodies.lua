@@ -1,5 +1,6 @@
--- Large payloads never pass through Lua, which would hash them whole: they come in the same transaction, before the call,
--- and wait in `bodies` under field .. digest. Those that no message has when the call ends, or is refused, go again.
+-- Removes unused large payloads. Large payloads never pass through Lua, which would hash them whole: the same transaction
+-- writes them to `bodies`, under field .. digest, before the call. A payload that no message uses when the call ends or is
+-- rejected is removed.
 -- Needs: _constants, _record; ARGV as in enqueue.
 local function unstage()
     for n = 1, #ARGV[3] / 8 do

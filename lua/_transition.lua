@@ -1,13 +1,14 @@
--- Gathers what a call changes, and writes it at the end in as few commands as there are keys.
+-- Collects the changes of a call, and writes them at the end with one command for each key.
 -- Needs: _constants, _clock, and a caller's queue_number, history, options, exclusive.
 local RESULT = '>BBI4I6'
--- `history` from RELAYED on keeps all until it is relayed; what is over is the outbox's limit in KiB, and DROPS where
--- events beyond it are dropped.
+-- A `history` of RELAYED or more keeps events until they are relayed. The outbox's limit in KiB is added to RELAYED, and
+-- also DROPS if events beyond the limit are dropped.
 local RELAYED, DROPS = 2147483648, 1073741824
 local DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = 0, 1, 2, 3, 4, 5
--- The first of `happened` is the head of the entry, so that the whole is put together once: Lua hashes what it makes.
+-- The first element of `happened` becomes the head of the entry, so that the entry is concatenated once: Lua hashes every
+-- string that it creates.
 local changed, writes, gone, timers, happened = {}, {}, {}, {}, { '' }
--- Counted here, as Lua's `#` is a search.
+-- Sizes are counted, because Lua's `#` is a search.
 local writes_size, timers_size, happened_size, ready_size = 0, 0, 1, 0
 local moved, minutes, late, missed, made_ready, with_deadline = {}, {}, {}, {}, 0, 0
 local ready_added, ready_removed, pairs_added, pairs_removed = {}, {}, {}, {}
@@ -23,7 +24,7 @@ local function send(command, key, values)
     end
 end
 
--- Reads records. A field of `messages` is the queue's number and the message's name.
+-- Returns the records of fields. A field of `messages` is the queue's number and the message's name.
 local function fetch(fields)
     if #fields <= 1000 then
         return call('HMGET', messages, unpack(fields))
@@ -38,7 +39,7 @@ local function fetch(fields)
     return found
 end
 
--- The record of a message as this call has left it: one that is given twice sees what was done to it the first time.
+-- Returns the record of a message as this call has changed it: a message can occur twice in one call.
 local function now_of(field, record)
     local left = changed[field]
     if left == nil then
@@ -54,8 +55,8 @@ local function put(field, record)
     writes[writes_size] = record
 end
 
--- A message's `until`, generation (the low halves of incarnation and version) and field: what its timer is made of, and
--- the head of the event that tells how it came to be. Kinds of timer: 0 promote, 1 expire, 2 retire.
+-- Returns a message's `until`, generation (the low halves of incarnation and version) and field. These bytes are the timer
+-- of the message, and also the head of the event of its last transition. Kinds of timer: 0 promote, 1 expire, 2 retire.
 local function mark(kind, until_ms, incarnation, version, field)
     return pack('>I6I2I2I2c0', until_ms, incarnation, version, kind * 16384 + #field, field)
 end
@@ -67,7 +68,7 @@ local function timer(kind, until_ms, incarnation, version, field)
     return made
 end
 
--- What falls due in a minute; only where the queue keeps a forecast.
+-- Counts the messages that are due in a minute, if the queue keeps a forecast.
 local forecasts = band(options, FORECAST) ~= 0
 local function expect(time, by)
     if forecasts then
@@ -76,8 +77,9 @@ local function expect(time, by)
     end
 end
 
--- A transition: the mark of what the message is now, then what is mostly the same for all messages of a call, made anew
--- where it differs. `from` and `to` are states, 0 is 'not there'; `after` is how many ms late it came, where that is told.
+-- Records a transition: the mark of the message, then the tail. The tail is mostly equal for all messages of a call, so it
+-- is packed again only if it differs. `from` and `to` are states, 0 if the message does not exist. `after` is the lateness
+-- in ms, or nil.
 local tail, tail_change, tail_attempts, tail_after, tail_incarnation, tail_version
 local function event(marked, incarnation, version, from, to, attempts, after)
     local change, above, older = from * 8 + to, incarnation - incarnation % 65536, version - version % 65536
@@ -95,13 +97,13 @@ local function event(marked, incarnation, version, from, to, attempts, after)
     happened[happened_size] = tail
 end
 
--- One that tells due time, deadline (+ 2^52) and pairs.
+-- Records a transition with due time, deadline (+ 2^52) and pairs.
 local function full_event(marked, incarnation, version, from, to, attempts, due, deadline, blob)
     event(marked, incarnation, version, from, to, attempts)
     happened[happened_size] = sub(tail, 1, 8) .. pack('>BI6I8I2c0', 64 + byte(tail, 9), due, deadline, #blob, blob)
 end
 
--- Histograms count by powers of two: bucket n holds what is below 2^n ms.
+-- Adds to a histogram. Buckets are powers of two: bucket n counts values below 2^n ms and not below 2^(n-1) ms.
 local function add_to(histogram, kind)
     local buckets = {}
     for ms, by in next, histogram do
@@ -113,7 +115,8 @@ local function add_to(histogram, kind)
     end
 end
 
--- Entries of a plain queue's indexes are written together. Removed first: within a call, what goes and comes back stays.
+-- Writes the entries of a plain queue's indexes together. Removals come first: an entry that a call removes and then adds
+-- again must stay.
 local function settle()
     if #ready_removed > 0 then
         send('ZREM', ready, ready_removed)
@@ -134,14 +137,14 @@ local function outbox_limit()
     return history % DROPS * 1024
 end
 
--- The refusal of a call that has more to tell where so many bytes are in the outbox, and events are not dropped; nil: there
--- is room.
+-- Returns an error if the outbox, of `size` bytes, is at its limit and events are not dropped; else nil.
 local function refusal_of_outbox(size)
     if history >= RELAYED and history < RELAYED + DROPS and size >= outbox_limit() then
         return refuse(string.format('OUTBOXFULL %.0f %.0f', size, outbox_limit()))
     end
 end
--- Counts an entry of the outbox. False where it is dropped, by the namespace's choice, and only counted as such.
+-- Counts an entry of the outbox. Returns false if the entry must be dropped by the namespace's policy; its transitions are
+-- then counted as dropped.
 local function in_outbox(entry, transitions)
     local size = call('HINCRBY', clock, 'outbox', #entry)
     if history < RELAYED + DROPS or size <= outbox_limit() then

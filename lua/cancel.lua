@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Invisible, Pending or Running -> Cancelled. A Running one of an exclusive queue holds its value until its worker's next
--- call or the end of the lease, unless it is to be released at once.
+-- Invisible, Pending or Running -> Cancelled. A message of an exclusive queue that was running holds its value until its
+-- worker's next call or the end of the lease, unless the caller releases the value immediately.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay
 -- ARGV[1]  context (_queue_context)
@@ -9,7 +9,7 @@
 -- ARGV[4]… fields
 -- Reply    one string: a result (code B, state B, version I4, until I6) for each: DONE, ALREADY, INVALID or NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
--- Cost     O(log N) for each message and pair; nothing is taken off the wheel
+-- Cost     O(log N) for each message and pair; timers stay on the wheel
 local retention, at_once = read('>I6B', ARGV[3])
 local fields, records = given(4, 0)
 for n = 1, #fields do

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Moves timers of a slot to its children, one level down; a slot that is empty then is gone.
+-- Moves timers of a slot to its children, one level down. Deletes the slot when it is empty.
 -- KEYS: clock slots slot children...
 -- INCLUDE: _require_fence
 -- ARGV[1]  fence I8 I8 (_require_fence)
 -- ARGV[2]  the slot's level, ARGV[3] its number; `children` are its 64 in order
--- ARGV[4]  after how many timers to stop, at the end of a chunk
--- ARGV[5]  how many timers a chunk of a child holds at most
+-- ARGV[4]  number of timers after which to stop, at the end of a chunk
+-- ARGV[5]  maximum number of timers in a chunk of a child
 -- Reply    chunks left in the slot, then for each child written to: its place (from 0) and its length
--- Errors   FENCED; CORRUPT: a timer does not belong to the slot, nothing was changed
+-- Errors   FENCED; CORRUPT: a timer does not belong to the slot; nothing was changed
 -- Cost     O(1) for each timer, O(log slots) for each child
 local read, sub = struct.unpack, string.sub
 local level, first, enough, chunk_size = tonumber(ARGV[2]), ARGV[3] * 64, tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -21,7 +21,7 @@ local function close(place)
     finished[place], under_way[place], sizes[place] = chunks, {}, 0
 end
 
--- Timers that stand together and go to the same child are moved as one piece.
+-- Adjacent timers of the same child are moved as one piece.
 local function move(place, piece, count)
     local pieces = under_way[place]
     if not pieces then

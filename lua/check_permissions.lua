@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- Tells which commands the user may not run that scripts do or that go with one in a transaction: a script whose command is
--- refused in the middle has done half of its work.
+-- Returns the commands that the user may not run and that scripts, or transactions around scripts, need. The check comes
+-- first because a script that fails at a denied command has already made a part of its changes.
 -- KEYS: clock wake
--- Reply    the commands, none where all is well
+-- Reply    the denied commands; empty if the user may run all
 -- Cost     O(1)
 local commands = {
     { 'EXISTS', clock }, { 'GET', clock }, { 'SET', clock, '' }, { 'UNLINK', clock },

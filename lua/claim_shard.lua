@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
--- Makes the caller the one event process whose scripts the shard obeys. The same fence may claim again.
+-- Makes the caller the only driver whose scripts the shard accepts. The same fence may claim again.
 -- KEYS: clock
 -- INCLUDE: _clock
 -- ARGV[1]  fence: epoch I8, connection number I8, each below 2^53
--- ARGV[2]  kind of election that gave the epoch: one kind drives a shard for good
--- ARGV[3]  how far ahead of the hosts' clocks the server's was accepted, in ms, for later claims; 0 forgets, empty leaves it
--- ARGV[4]  who claims, as people are told
--- Reply    now, the clock guard's high-water mark and what was accepted, both in ms and empty where there is none
+-- ARGV[2]  kind of election that issued the epoch: a shard accepts only the kind of its first claim
+-- ARGV[3]  accepted lead of the server's clock over the clocks of the hosts, in ms, stored for later claims; 0 removes the
+--          stored value, empty keeps it
+-- ARGV[4]  name of the claiming process, for people
+-- Reply    now, the clock guard's high-water mark and the accepted lead, both in ms and empty if not stored
 -- Errors   FENCED (its epoch): a higher fence holds the shard; ELECTION: another kind of election drives it
 -- Cost     O(1)
 local held = redis.call('HMGET', clock, 'fence', 'election', 'high', 'accepted')
@@ -14,7 +15,7 @@ if held[2] and held[2] ~= ARGV[2] then
     return redis.error_reply('ELECTION the shard is driven by the election kind ' .. held[2])
 end
 if held[1] then
-    -- As numbers: `<` on strings follows the server's locale.
+    -- Epochs are compared as numbers: `<` on strings depends on the server's locale.
     local epoch, number = struct.unpack('>I8I8', ARGV[1])
     local held_epoch, held_number = struct.unpack('>I8I8', held[1])
     if epoch < held_epoch or (epoch == held_epoch and number < held_number) then

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Running -> Completed, by the holder of the lease. The payload and metadata go; the header is kept for the retention,
--- with the result where there is one.
+-- Running -> Completed, by the holder of the lease. Payload and metadata are deleted. The header is kept for the
+-- retention, with the result if there is one.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _transition _ready_indexes _held_leases
 -- ARGV[1]  context (_queue_context)
--- ARGV[2]  not used (a complete is told apart by token and state)
--- ARGV[3]  retention in ms I6, then, where any message has a result, of each the ERROR section that holds it I2c0 (empty:
---          it has none)
+-- ARGV[2]  not used (token and state identify a retried complete)
+-- ARGV[3]  retention in ms I6; then, if any message has a result, for each message the ERROR section that stores the result
+--          I2c0 (empty: no result)
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
 -- Reply    one string: a code B for each message: DONE, ALREADY, LOST or NOT_FOUND
 -- Errors   STALECONFIG

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- How many messages are in each state, and how late they became deliverable.
+-- Returns the number of messages in each state, and the histograms of lateness.
 -- KEYS: clock counts lateness
 -- INCLUDE: _clock
 -- Reply    {now I6, {state, count, …}, {bucket, count, …}}

@@ -1,13 +1,13 @@
 #!lua
--- Creates a queue at home.
+-- Creates a queue on the metadata shard.
 -- KEYS: namespace queues
 -- ARGV[1]  name of the queue
 -- ARGV[2]  settings, opaque
--- ARGV[3]  how many queues a namespace may have
+-- ARGV[3]  maximum number of queues in a namespace
 -- ARGV[4]  stamp c4 of the new queue
--- ARGV[5]  how many shards the caller knows of
--- Reply    {1 created, else 0; what is stored now: version I4, stamp c4, number I2, settings}
--- Errors   TOOMANYQUEUES, NAMESPACEGONE; out of memory, refused before it starts
+-- ARGV[5]  number of shards, as the caller knows it
+-- Reply    {1 if created, else 0; the stored configuration: version I4, stamp c4, number I2, settings}
+-- Errors   TOOMANYQUEUES, NAMESPACEGONE; out of memory: rejected before the script starts
 -- Cost     O(1), O(queues) for the first of a namespace
 local stored = redis.call('HGET', queues, ARGV[1])
 if stored then
@@ -18,7 +18,7 @@ if redis.call('HGET', namespace, 'shards') ~= ARGV[5] then
 end
 local number = (tonumber(redis.call('HGET', namespace, 'queue_numbers')) or 0) + 1
 if number == 1 then
-    -- A number is never given twice, even where the counter was lost.
+    -- A number is never assigned twice, even if the counter was lost.
     for _, other in next, redis.call('HVALS', queues) do
         number = math.max(number, struct.unpack('>I2', other, 9) + 1)
     end

@@ -1,19 +1,19 @@
 #!lua flags=no-writes
--- Counts the Pending messages that carry every pair asked for, a bounded number of index entries a call.
+-- Counts the Pending messages that carry every pair of a filter. A call walks a bounded number of index entries.
 -- KEYS: config messages pairs vpairs
 -- INCLUDE: _constants _record _queue_context _require_current_config _filter_match
 -- ARGV[1]  context (_queue_context)
--- ARGV[2]  signature c8 and the pairs asked for, each I2c0
+-- ARGV[2]  signature c8 and the pairs of the filter, each I2c0
 -- ARGV[3]  entries to walk
 -- ARGV[4]  cursor, or empty at the start
--- Reply    {count in this part, cursor; empty where it is all}
+-- Reply    {count of this part, cursor; empty if this is the last part}
 -- Errors   STALECONFIG
 -- Cost     one pair: O(log N) on a plain queue, O(values) on an exclusive one; several: the entries of the rarest pair
 local asked, budget, cursor = wanted(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local matches, total = matcher(ARGV[2], asked), 0
 local single = #asked == 1
 
--- Counts the matching entries of key from `from` that start with prefix; answers where it stopped if the budget ran out.
+-- Counts the matching entries of key from `from` that start with prefix. Returns the last entry if the budget ends first.
 local function count_matching(key, from, prefix, name_start)
     while true do
         local size = math.min(200, budget)
@@ -42,7 +42,7 @@ if not exclusive then
     return { total, stopped or '' }
 end
 
--- The groups of a value lie together: from one value to the next in one step each.
+-- The groups of a value are adjacent, so one read leads from each value to the next.
 local chosen, from, inside = nil, '-', ''
 if cursor == '' then
     chosen = rarest(asked)
@@ -52,7 +52,7 @@ end
 local function stop(position)
     return { total, pack('>I2c0I2c0I2c0', #chosen, chosen, #from, from, #position, position) }
 end
--- Two entries at least: one to find the value, one to look inside.
+-- At least two entries: one to find the value, one to search it.
 while budget > 1 do
     local entry = call('ZRANGEBYLEX', vpairs, from, '+', 'LIMIT', 0, 1)[1]
     if not entry then

@@ -1,19 +1,20 @@
 #!lua flags=allow-oom
--- Pending -> Running, for the most urgent messages: earliest deadline first, among all messages or those that carry every pair
--- of the filter.
+-- Pending -> Running, for the most urgent messages: earliest deadline first, among all messages or the messages that carry
+-- every pair of the filter.
 -- KEYS: clock config session messages bodies inbox events counts lateness ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _queue_context _empty_queue_exit _session _record _clock _transition _ready_indexes _filter_match _filter_walk
--- ARGV[1]  context (_queue_context); option HEADS asks for the next deadline too
+-- ARGV[1]  context (_queue_context); with the option HEADS the reply contains the next deadline
 -- ARGV[2]  session (_session)
 -- ARGV[3]  limit I2, lease of the call I4 (0: the message's, else the queue's), lease of the queue I4, bytes to answer I4,
 --          bytes of payloads that are in `bodies` I4, entries to walk I4, token c16, worker (the rest)
--- ARGV[4]  with a filter: signature c8 and the pairs asked for, each I2c0
--- ARGV[5]  where a split walk goes on: its cursor
--- Reply    nil where an ordinary call found that nothing is ready, {} that nothing matches, else {head, cursor, then field and record of each}; head: status B, next deadline I8 (+ 2^52; 2^53-1: none), now I8.
---          Status 0: final; 1: nothing found yet, call again with the cursor; 2: a repeated call, an empty record is one
---          no longer held; 3: there may be more, this call was at its limit of bytes or entries
+-- ARGV[4]  with a filter: signature c8 and the pairs of the filter, each I2c0
+-- ARGV[5]  to continue a split walk: its cursor
+-- Reply    nil if an ordinary call finds nothing ready, {} if nothing matches, else {head, cursor, then field and record of each
+--          message}; head: status B, next deadline I8 (+ 2^52; 2^53-1: none), now I8.
+--          Status 0: final; 1: nothing found yet, call again with the cursor; 2: a retried call, in which an empty record is
+--          a message that is no longer leased; 3: there may be more, because this call reached its limit of bytes or entries
 -- Errors   STALECONFIG, BLOCKED, SESSIONEXPIRED, SESSIONOLD
--- Cost     O(log N) for each message and pair, and the entries walked; without a match nothing is written
+-- Cost     O(log N) for each message and pair, and the entries walked; nothing is written if nothing matches
 local limit, call_lease, queue_lease, room, beside, budget, token, worker_at = read('>I2I4I4I4I4I4c16', ARGV[3])
 local worker = sub(ARGV[3], worker_at)
 local FINAL, MORE, REPEATED, SHORT, NO_DEADLINE = 0, 1, 2, 3, 9007199254740991
@@ -65,7 +66,7 @@ end
 
 local records = fetch(fields)
 local answer, owner = { '', '' }, token .. pack('>Bc0', #worker, worker)
--- What the session keeps: the token, and each field behind its length.
+-- The session stores the token, and each field behind its length.
 local kept, lengths, leased = { token }, {}, 0
 for n = 1, #fields do
     local field, record, body, lease = fields[n], records[n], 0, call_lease

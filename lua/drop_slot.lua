@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Deletes a slot of the wheel's level 2, all of whose timers have been answered, unless it has grown meanwhile.
+-- Deletes a slot of the wheel's level 2 whose timers have all been handled, unless the slot has grown in the meantime.
 -- KEYS: clock slots slot
 -- INCLUDE: _require_fence
 -- ARGV[1]  fence I8 I8 (_require_fence)
 -- ARGV[2]  the slot's name `2:number`
--- ARGV[3]  how many chunks the caller has read and answered
--- Reply    0: the slot is gone; otherwise its length in chunks, and nothing was changed
+-- ARGV[3]  number of chunks that the caller has read and handled
+-- Reply    0 if the slot was deleted; otherwise its length in chunks, and nothing was changed
 -- Errors   FENCED
 -- Cost     O(1), and O(chunks) freed in the background
 local length = redis.call('LLEN', slot)

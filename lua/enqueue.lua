@@ -6,10 +6,10 @@
 -- ARGV[2]  clock guard in ms I4, longest delay in ms I6
 -- ARGV[3]  for each message: record flags B, input B, when I6. Input 1: `when` is the due time, not a delay; 2: the
 --          deadline is relative
--- ARGV[4]… two for each message: field, and its record from the digest on, where the nonce is one that no other call
---          has: a call sent again is known by it. With BODY the payload is not there (_staged_bodies)
--- Reply    one string: code B and state B for each message; DONE, ALREADY, CONFLICT, or INVALID: due later than may be
--- Errors   STALECONFIG, BLOCKED, OUTBOXFULL (bytes in it, limit); out of memory, refused before it starts
+-- ARGV[4]… two for each message: field, and its record from the digest on. Its nonce is unique to the call, which
+--          identifies a retried call. With BODY the record has no payload (_staged_bodies)
+-- Reply    one string: code B and state B for each message; DONE, ALREADY, CONFLICT, or INVALID: due too far ahead
+-- Errors   STALECONFIG, BLOCKED, OUTBOXFULL (bytes in the outbox, limit); out of memory: rejected before the script starts
 -- Cost     O(log N) for each Pending message and pair, O(1) for each Invisible one
 local guard, furthest = read('>I4I6', ARGV[2])
 local heads, fields, most = ARGV[3], {}, (#ARGV - 3) / 2
@@ -24,7 +24,7 @@ local kept = call('HMGET', clock, 'seq', 'high', 'outbox')
 local sequence, high = tonumber(kept[1]) or 0, tonumber(kept[2])
 local full = refusal_of_outbox(tonumber(kept[3]) or 0)
 if is_blocked or full then
-    -- What is there is answered as ever, a call that was sent before too; what is not stays out, and all with it.
+    -- A call whose messages all exist, such as a retried call, is answered as usual. If any is new, the whole call fails.
     for n = 1, most do
         if not records[n] then
             return is_blocked and refuse(QUEUE_BLOCKED) or full
@@ -45,7 +45,7 @@ for n = 1, most do
         if sub(record, at, at + 7) ~= sub(tail, 1, 8) then
             results[n] = char(CONFLICT, state)
         elseif sub(record, at + 8, at + 11) == sub(tail, 9, 12) then
-            -- The same call, sent again: the first answer.
+            -- A retried call gets its first answer.
             results[n] = band(was, BORN_PENDING) ~= 0 and DONE_PENDING or DONE_INVISIBLE
         else
             results[n] = char(ALREADY, state)
@@ -56,7 +56,7 @@ for n = 1, most do
         if not absolute then
             due = now + due
         end
-        -- Clock guard: a due time that only an unconfirmed step of the clock has reached is left to the event process.
+        -- Clock guard: if only an unconfirmed step of the clock has reached the due time, the driver promotes the message.
         local state = due <= now and not (absolute and high and due > high + guard) and PENDING or INVISIBLE
         sequence = sequence + 1
         local rank, deadline, signature, indexed, blob = sequence + NO_DEADLINE_OF_ITS_OWN, due + BIAS, '', 0, ''
@@ -80,7 +80,7 @@ for n = 1, most do
             marked = timer(0, due, sequence, 1, field)
             expect(due, 1)
         end
-        -- Without a deadline of its own or metadata, what `marked` says is all.
+        -- Without an explicit deadline and metadata, `marked` contains all data of the event.
         if band(flags, EXPLICIT + PAIRS) == 0 then
             event(marked, sequence, 1, 0, state, 0)
         else

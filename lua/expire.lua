@@ -1,20 +1,21 @@
 #!lua flags=allow-oom
--- Running -> Pending where a lease is over, or Errored where the attempts are used up. A cancelled message that still held
--- its exclusive value lets go of it. Called by the event process for due timers of one queue.
+-- Running -> Pending if the lease has ended, or Errored if the attempts are used up. A cancelled message that still holds
+-- its exclusive value frees the value. Called by the driver for due timers of one queue.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _require_fence _driver_context _transition _ready_indexes _fired_timers
 -- ARGV[1]  fence I8 I8 (_require_fence); ARGV[2] bound and entries to touch, ARGV[3] context (_driver_context); ARGV[4] timers (_fired_timers)
--- Reply    now I6, then a byte for each timer: 0 finally answered, 1 not yet due, 2 not handled in this call
+-- Reply    now I6, then a byte for each timer: 0 done, 1 not yet due, 2 not handled in this call
 -- Errors   FENCED, STALECONFIG
 -- Cost     O(log N) for each message and pair
--- Why a message is Errored whose last lease ended: which it was, whose, and what the failure before it said; 1 KiB in all.
+-- Returns the error text of a message whose last lease expired: the attempt, its worker, and the error of the failure
+-- before; at most 1 KiB.
 local function of_last_lease(record, attempts, most, failure)
     local worker = read('>Bc0', record, 31)
     local text = 'the lease of attempt ' .. attempts .. ' of ' .. most .. ' ended'
     text = worker ~= '' and text .. '; worker ' .. worker or text
     text = failure ~= '' and text .. '; the failure before: ' .. failure or text
     local cut = 1024
-    -- Never within a character of UTF-8.
+    -- Never cuts within a character of UTF-8.
     while #text > cut and band(byte(text, cut + 1), 192) == 128 do
         cut = cut - 1
     end

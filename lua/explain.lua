@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Says where a message stands: its record, who holds its exclusive value, and how many are ahead of it.
+-- Returns the position of a message: its record, the holder of its exclusive value, and the number of messages ahead.
 -- KEYS: clock config messages bodies ready waiting locks
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config
 -- ARGV[1]  context (_queue_context)
@@ -28,7 +28,7 @@ if record ~= '' then
         end
         if state == PENDING and ahead == NONE then
             local order = pack('>I8I6', deadline + BIAS, rank)
-            -- The head of the value is ahead too; with the value leased, its holder is named apart.
+            -- The head of a free value is ahead, too. If the value is leased, the reply names its holder separately.
             behind = call('ZLEXCOUNT', waiting, '[' .. prefix, '(' .. prefix .. order)
                 + (lock and byte(lock) == 72 and 1 or 0)
         end

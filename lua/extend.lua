@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Running -> Running, with the end of the lease further away, never nearer. No new version, no event, no timer: the old timer
--- moves itself on.
+-- Running -> Running, with a later end of the lease, never an earlier one. No new version, no event, no timer: when the old
+-- timer fires, it is moved to the new end.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _held_leases
 -- ARGV[1]  context (_queue_context)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Running -> Invisible for a back-off, or Pending, or Errored where its attempts are used up or the failure is final; by the
+-- Running -> Invisible for a back-off, or Pending, or Errored if its attempts are used up or the failure is final. By the
 -- holder of the lease.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _held_leases

@@ -1,9 +1,10 @@
 #!lua flags=no-writes
--- How many messages fall due in each of the coming minutes, from counters kept as they become and stop being Invisible.
+-- Returns the number of messages that are due in each of the next minutes. Messages are counted when they become Invisible
+-- and subtracted when they leave that state.
 -- KEYS: clock forecast
 -- INCLUDE: _clock
 -- ARGV[1]  minutes, 1 to 1,440
--- Reply    {now I6, count of this minute, of the next, …}; what was due before and is still Invisible is in no minute
+-- Reply    {now I6, count of this minute, of the next, …}; messages that are overdue and still Invisible are in no minute
 -- Cost     O(minutes)
 local first, fields = math.floor(now / 60000), {}
 for n = 1, tonumber(ARGV[1]) do

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Running -> Pending at once, by the holder of the lease, as if it had not been delivered: the attempt is not counted.
+-- Running -> Pending, by the holder of the lease, as if the message had not been delivered: the attempt is not counted.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _held_leases
 -- ARGV[1]  context (_queue_context)

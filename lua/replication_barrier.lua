@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Writes something, so that a WAIT on this connection covers all that the shard has acknowledged before: without a write of
--- its own a repeated call, which changes nothing, would wait for nothing.
+-- Writes a counter, so that a WAIT on this connection covers everything that the shard acknowledged before. A retried call
+-- changes nothing: without a write on this connection, its WAIT would return immediately.
 -- KEYS: hash
--- Reply    how many barriers there were
+-- Reply    the number of barriers so far
 -- Cost     O(1)
 return redis.call('HINCRBY', hash, 'barriers', 1)

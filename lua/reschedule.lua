@@ -39,7 +39,7 @@ for n = 1, #fields do
         else
             expect(until_ms, -1)
         end
-        -- Without a new due time the moment it waits for stays what it is, a back-off included.
+        -- Without a new due time, the time that the message waits for is unchanged, also if it is the end of a back-off.
         local ready_at, absolute = until_ms, band(input, 1) ~= 0
         if band(input, 4) ~= 0 then
             due = absolute and when or now + when

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Sets or removes a setting of the namespace, at home.
+-- Sets or removes a setting of the namespace, on the metadata shard.
 -- KEYS: namespace settings
 -- ARGV[1]  name
--- ARGV[2]  how many shards the caller knows of
--- ARGV[3]  how many settings a namespace may have
--- ARGV[4]  value; where it is left out the setting is removed
+-- ARGV[2]  number of shards, as the caller knows it
+-- ARGV[3]  maximum number of settings in a namespace
+-- ARGV[4]  value; without this argument the setting is removed
 -- Reply    1
 -- Errors   NAMESPACEGONE, TOOMANYSETTINGS
 -- Cost     O(1)

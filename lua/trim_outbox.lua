@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Cuts the beginning of the outbox, entries that the broker has acknowledged, and tells what is left. Nothing is cut where
--- it begins elsewhere: so a call that comes late or twice takes nothing off what is counted.
+-- Trims the beginning of the outbox, the entries that the broker has acknowledged, and returns the size of the rest. Nothing
+-- is trimmed if the first entry is another one, so a delayed or repeated call does not distort the counters.
 -- KEYS: clock events
 -- INCLUDE: _clock _require_fence
 -- ARGV[1]  fence I8 I8 (_require_fence)
--- ARGV[2]  id of the first entry; empty only tells what is there
--- ARGV[3]  id from which on entries stay
--- ARGV[4]  bytes of the entries before it
--- Reply    entries that were cut, -1 where it begins elsewhere; entries left, their bytes, transitions that were dropped, how
---          many ms ago the oldest was written, or its entry at least
+-- ARGV[2]  id of the first entry; empty: trim nothing
+-- ARGV[3]  id of the first entry to keep
+-- ARGV[4]  bytes of the entries before ARGV[3]
+-- Reply    entries trimmed, -1 if the first entry is another one; entries left, their bytes, transitions that were dropped,
+--          age in ms of the oldest entry
 -- Errors   FENCED
--- Cost     O(1) for each entry cut
+-- Cost     O(1) for each entry trimmed
 local cut = 0
 if ARGV[2] ~= '' then
     local head = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]

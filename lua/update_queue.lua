@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Changes a queue at home whose version the caller has seen.
+-- Updates a queue on the metadata shard, if its version is still the one that the caller read.
 -- KEYS: namespace queues
 -- ARGV[1]  name of the queue
--- ARGV[2]  version that the caller has seen
+-- ARGV[2]  version that the caller read
 -- ARGV[3]  settings, opaque
--- ARGV[4]  how many shards the caller knows of
--- Reply    {1 changed, else 0; what is stored now: version I4, stamp c4, number I2, settings; empty where nothing is}
+-- ARGV[4]  number of shards, as the caller knows it
+-- Reply    {1 if changed, else 0; the stored configuration: version I4, stamp c4, number I2, settings; empty if there is none}
 -- Errors   NAMESPACEGONE
 -- Cost     O(1)
 if redis.call('HGET', namespace, 'shards') ~= ARGV[4] then
