@@ -86,7 +86,7 @@ def document(done: Result) -> dict[str, Any]:
 def check_all_is_done(found: dict[str, Any], least: int) -> None:
     """Every message that was enqueued was completed, cancelled, or ended by its failures; none is left."""
     run = found["run"]
-    assert run["ended"] == "all that was planned is done"
+    assert run["ended"] == "all planned work is done"
     assert run["errors"] == {}
     assert run["troubles"] == []
     assert run["counts"]["enqueued"] >= least
@@ -132,7 +132,7 @@ def test_encodes_are_run_one_at_a_time_for_each_project_over_the_service(
     found = document(load("media-encoding", *options, *where))
     check_all_is_done(found, 40)
     assert found["run"]["queues"]["encode"]["deadlines"] > 0
-    assert "0 messages that nobody had finished were cancelled" in found["run"]["left"]
+    assert "0 unfinished messages were cancelled" in found["run"]["left"]
 
 
 def test_the_published_mix_runs_on_a_server_by_url_and_leaves_nothing(
@@ -214,8 +214,8 @@ def test_only_the_workers_needed_are_told_without_a_server(load: Load, tmp_path:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--start", "30h"), "--start is a time of the day, up to 24h, not 30h"),
-        (("--report", "nowhere/page.html"), "there is no folder nowhere"),
+        (("--start", "30h"), "--start is a time of the day, at most 24h, not 30h"),
+        (("--report", "nowhere/page.html"), "folder nowhere does not exist"),
     ],
     ids=["start", "report"],
 )
@@ -278,7 +278,7 @@ def test_a_process_of_the_load_that_dies_ends_the_run_with_a_report_and_an_error
         os.kill(parts_of(process.pid)[-1], signal.SIGKILL)
         output, complaint = process.communicate(timeout=ENDS_S)
     assert process.returncode == 1
-    assert "workers 1 ended with SIGKILL before it told what it measured" in complaint
+    assert "workers 1 ended with SIGKILL before it reported its measurements" in complaint
     run = json.loads(output)["run"]
     assert run["ended"] == "a process of the load ended"
     assert run["counts"]["enqueued"] > 0
@@ -306,7 +306,7 @@ def test_a_bound_ends_it_and_what_is_left_is_cancelled_in_a_namespace_that_stays
     found = document(load("later.toml", "--messages", 20, "--for", "3s", *where, "--json"))
     assert found["run"]["ended"] == "its 3 s were over"
     assert found["run"]["counts"]["enqueued"] == 20
-    assert "20 messages that nobody had finished were cancelled" in found["run"]["left"]
+    assert "20 unfinished messages were cancelled" in found["run"]["left"]
     with Tickwheel(tickwheel_server.url, namespace=driven, drive=False) as tickwheel:
         assert tickwheel.queue("q").counts()["cancelled"] == 20
 
@@ -318,14 +318,14 @@ def test_a_queue_with_messages_of_others_is_refused(
     with Tickwheel(tickwheel_server.url, namespace=driven, drive=False) as tickwheel:
         tickwheel.create_queue("q", max_attempts=5).enqueue(b"not of the load")
     done = load("textbook.toml", "--url", tickwheel_server.url, "--namespace", driven, code=2)
-    assert "queue 'q' of this namespace has messages, and the load would mix with them" in done.stderr
+    assert "queue 'q' of this namespace has messages that the load would mix with" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["orders"], "'orders' is no scenario: name one of media-encoding, order-timeouts, timestone"),
-        (["timestone", "--url", "grpc://127.0.0.1:1"], "over grpc:// name the --namespace"),
+        (["orders"], "unknown scenario 'orders': use media-encoding, order-timeouts, timestone"),
+        (["timestone", "--url", "grpc://127.0.0.1:1"], "over grpc://, set --namespace"),
         (["timestone", "--speed-up", "0"], "0.001"),
         (["timestone", "--for", "soon"], "a duration is written like"),
     ],

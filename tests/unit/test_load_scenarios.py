@@ -131,25 +131,25 @@ def test_batches_go_out_when_they_are_full_or_have_waited_long_enough() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "day.toml: queue is missing: a scenario has one [[queue]] or more"),
-        ("[[queue]", "day.toml is no TOML: Expected ']]' at the end of an array declaration (at line 1, column 8)"),
-        (f"speed = 3\n{QUEUE}", "day.toml: speed is unknown; there are about, bounds,"),
+        ("", "day.toml: queue is missing: a scenario needs at least one [[queue]]"),
+        ("[[queue]", "day.toml is not TOML: Expected ']]' at the end of an array declaration (at line 1, column 8)"),
+        (f"speed = 3\n{QUEUE}", "day.toml: speed is unknown; known fields are about, bounds,"),
         (f"seed = -1\n{QUEUE}", "day.toml: seed must be a whole number from 0 to"),
         (f"length = 3\n{QUEUE}", "day.toml: length: a duration is written like 15m"),
         (f"length = '8d'\n{QUEUE}", "day.toml: length must be a number of seconds from 0.001 to 604,800, not 691200"),
-        (f"{QUEUE}wieght = 3\n", "day.toml: queue[1].wieght is unknown; there are arrivals, backoff, batch,"),
+        (f"{QUEUE}wieght = 3\n", "day.toml: queue[1].wieght is unknown; known fields are arrivals, backoff, batch,"),
         (f"{QUEUE}weight = 101\n", "day.toml: queue[1].weight must be a whole number from 1 to 100, not 101"),
         (f"{QUEUE}failures = 2\n", "day.toml: queue[1].failures must be a number from 0 to 1, not 2"),
         (f"{QUEUE}{QUEUE}", "day.toml: queue names a queue twice: q, q"),
         ('[[queue]]\nname = "q"\nrun = "1s"\n', "day.toml: queue[1].arrivals is missing"),
-        (f"{NAMED}arrivals = [[3, 1], [2, 1]]\nrun = '1s'", "points [hour, messages a second] of ascending"),
+        (f"{NAMED}arrivals = [[3, 1], [2, 1]]\nrun = '1s'", "points [hour, messages per second] in ascending"),
         (f"{NAMED}arrivals = [[25, 1]]\nrun = '1s'", "queue[1].arrivals[1][1] must be a number from 0 to 24"),
         ('[[queue]]\nname = "q q"\narrivals = 1\nrun = "1s"', "queue[1].name must be 1 to 64 of letters"),
         ('[[queue]]\nname = "q"\narrivals = 1\nrun = "soon"', "day.toml: queue[1].run: a duration is written like"),
         (f"{NAMED}arrivals = 1\nrun = {{ normal = '1s' }}", "queue[1].run must be a duration like '15m', or a table"),
-        (f"{QUEUE}[[workers]]\nqueues = ['r']\n", "day.toml: workers[1].queues must be of q, not 'r'"),
+        (f"{QUEUE}[[workers]]\nqueues = ['r']\n", "day.toml: workers[1].queues must be among q, not 'r'"),
         (f"{QUEUE}[[workers]]\nselector = 'fair'\n", "workers[1].selector must be one of reduced-lottery, lottery,"),
-        (f"{QUEUE}[[workers]]\nwhere = {{ gpu = 'a100' }}\n", "asks for 'gpu', which no message of queue 'q' has"),
+        (f"{QUEUE}[[workers]]\nwhere = {{ gpu = 'a100' }}\n", "filters by 'gpu', which no message of queue 'q' has"),
         (f"{QUEUE}[[queue.urgency]]\nshare = 0.5\noffset = '1h'\n", "the shares of day.toml: queue[1].urgency must"),
         (f"recording = 'none.csv'\n{QUEUE}", "cannot read"),
     ],
@@ -161,7 +161,9 @@ def test_what_is_wrong_in_a_file_is_named_with_its_place(tmp_path: Path, text: s
 
 
 def test_a_name_that_is_none_is_answered_with_those_there_are() -> None:
-    with pytest.raises(InvalidArgument, match=r"name one of media-encoding, order-timeouts, timestone, a .toml file"):
+    with pytest.raises(
+        InvalidArgument, match=r"unknown scenario .*: use media-encoding, order-timeouts, timestone, a .toml file"
+    ):
         Source("orders").scenario()
 
 
@@ -201,12 +203,12 @@ def test_a_scenario_gives_a_recording_its_workers_and_settings(tmp_path: Path) -
         ("", "monday.csv line 1: the header must be queue,arrival,run seconds, not ''"),
         ("queue,arrival\n", "monday.csv line 1: the header must be queue,arrival,run seconds, not 'queue,arrival'"),
         ("queue,arrival,run seconds\n", "monday.csv has no messages"),
-        ("queue,arrival,run seconds\nmail,1\n", "monday.csv line 2: it should have 3 fields, not 2"),
-        ("queue,arrival,run seconds\nmail,1,2\nmail,soon,2\n", "monday.csv line 3: arrival must be seconds, 0 or more"),
-        ("queue,arrival,run seconds\nmail,-1,2\n", "monday.csv line 2: arrival must be seconds, 0 or more"),
+        ("queue,arrival,run seconds\nmail,1\n", "monday.csv line 2: expected 3 fields, not 2"),
+        ("queue,arrival,run seconds\nmail,1,2\nmail,soon,2\n", "monday.csv line 3: arrival must be 0 or more seconds"),
+        ("queue,arrival,run seconds\nmail,-1,2\n", "monday.csv line 2: arrival must be 0 or more seconds"),
         ("queue,arrival,run seconds\nmail,1,nan\n", "run seconds must be a number from 0 to 86,400, not 'nan'"),
         ("queue,arrival,run seconds\nm m,1,2\n", "monday.csv line 2: queue must be 1 to 64 of letters"),
-        ("queue,arrival,run seconds\nm,1,2\nm,2026-05-17,2\n", "line 3: arrival must be written as on the lines"),
+        ("queue,arrival,run seconds\nm,1,2\nm,2026-05-17,2\n", "3: arrival must be written as on the lines before"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_recording_is_told_by_its_line(tmp_path: Path, text: str, said: str) -> None:

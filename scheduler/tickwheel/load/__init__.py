@@ -1,11 +1,13 @@
-"""`tickwheel load`: production load simulated, the server measured under it, and how many workers it needs.
+"""`tickwheel load`: production load on a real server, and the number of workers that the load needs.
 
-source          a scenario by its name, from a file, or from a recording
-scenario        what a load is made of; read by scenario_file and recording, of fields, curve, distributions, values
-arrivals        the plan that follows from a scenario's seed
-run             one run: children are started, watched and stopped, and what they measured is added up
-child           a process of a run, with the producer (an open loop) or workers and pollers in it
-meter           what a process measured
-simulator       the same workers in memory, in no time; capacity asks it how many are needed
-report          HTML with plots, and JSON
+A scenario describes a day: the messages that arrive, the duration of their work, and the workers. A run plans the
+messages from a seed and sends them as planned, even if the server is slow (an open loop). The simulator runs the same
+workers in memory and computes how many of them each hour of the day needs. Both results go into one report. The package
+talks to the server only through the public client.
+
+scenario/   the load: scenario files, recordings, and the plan of arrivals
+run/        one run: its processes, producers, workers and measurements
+capacity/   the simulator, and the number of workers per hour
+report/     the report as JSON and as an HTML page
+scenarios/  the scenarios of the package, as TOML files
 """

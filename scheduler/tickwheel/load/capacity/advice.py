@@ -1,4 +1,4 @@
-"""What follows from a run: what the system takes beside the work, whether the simulator agrees, how many workers."""
+"""Conclusions from a run: the overheads of the system, the agreement of the simulator, and the workers needed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,14 +10,14 @@ from tickwheel.load.capacity.simulator import Overheads, simulate
 from tickwheel.load.run.run_result import RunResult
 from tickwheel.load.scenario.scenario import Scenario
 
-# Beyond it a simulation of the run takes longer than it is worth.
+# Above this number of tasks a simulation of the run takes too long.
 _TASKS_MAX = 200_000
 SHARES = (0.5, 0.95)
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Of one queue: from due until the run began, measured and simulated, in seconds of the scenario."""
+    """Time from due until the run of a message began, in one queue: measured and simulated, in scenario seconds."""
 
     queue: str
     share: float
@@ -31,21 +31,21 @@ class Agreement:
 
 @dataclass(slots=True)
 class Advice:
-    """How many workers are needed. ``scenario`` is what the table is for: a load that was run smaller, in full."""
+    """Workers needed. ``scenario`` is the scenario of the table: the full load, even if the run was scaled down."""
 
     scenario: Scenario
     target: CapacityTarget
     overheads: Overheads
-    """Of real time, as they are where no day is sped up."""
+    """In real time, as without a speed-up."""
     is_measured: bool
     needs: list[HourNeeds] = field(default_factory=list)
     agreement: list[Agreement] = field(default_factory=list)
     not_compared: str = ""
-    """Why the simulator was not compared with the run."""
+    """The reason if the simulator was not compared with the run."""
 
 
 def measure_overheads(outcome: RunResult) -> Overheads:
-    """What calls took in a run, in real seconds. Of calls that were planned, from when they were."""
+    """Return the mean duration of calls in a run, in real seconds. Planned calls count from their planned time."""
     meter, default = outcome.measurements, Overheads()
     fetches = meter.combined(("dequeue", "dequeue empty"))
     fetch_s = fetches.get_mean_value() / 1e6 if fetches.get_total_count() else default.fetch_s
@@ -59,7 +59,7 @@ def advise(
     show: Callable[[int], None] = lambda hour: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Advice:
-    """The table for a scenario in full; and where it was run, how far the simulator is from what was measured."""
+    """Compute the table for the full scenario, and after a run also the agreement of the simulator with the run."""
     overheads = Overheads() if outcome is None else measure_overheads(outcome)
     advice = Advice(scenario, target, overheads, outcome is not None)
     if outcome is not None:
@@ -71,11 +71,11 @@ def advise(
 def _compare(outcome: RunResult) -> tuple[list[Agreement], str]:
     scenario = outcome.scenario
     if any(queue.polls is not None for queue in scenario.queues):
-        return [], "calls at planned times took messages, and no worker of the simulator does that"
+        return [], "calls at planned times took messages, which the simulator does not model"
     end_s = outcome.seconds * scenario.speed_up
     tasks = list(takewhile(lambda task: task.due_s < end_s, due_tasks.tasks_of_run(scenario)))
     if not 0 < len(tasks) <= _TASKS_MAX:
-        return [], f"the run had {len(tasks):,} tasks; from 1 to {_TASKS_MAX:,} are compared"
+        return [], f"the run had {len(tasks):,} tasks, and the comparison needs 1 to {_TASKS_MAX:,}"
     real = replace(measure_overheads(outcome), per_message_s=outcome.measurements.mean("overrun") or 0.0)
     sped_up = replace(
         scenario,
@@ -88,7 +88,7 @@ def _compare(outcome: RunResult) -> tuple[list[Agreement], str]:
 def _agreements(outcome: RunResult, starts: dict[str, list[float]]) -> Sequence[Agreement]:
     agreements = []
     for name, simulated in starts.items():
-        # A message without a delay is there once its enqueue is answered, and its wait counts from before.
+        # A message without a delay is deliverable after its enqueue, but its wait counts from the planned time.
         delayed = outcome.scenario.queue(name).delay.mean > 0
         late_s = 0.0 if delayed else (outcome.measurements.mean("enqueue") or 0.0) * outcome.scenario.speed_up
         for share in SHARES:

@@ -1,7 +1,7 @@
-"""The tasks that are due in a stretch of a scenario's day, for the simulator: drawn by when they are due.
+"""Tasks that are due in a period of a scenario's day, for the simulator: drawn by their due time.
 
-Messages of a Poisson process that are delayed independently of each other are due by a Poisson process again (the
-displacement theorem), with the rate of the time before the delay; those that are cancelled in time thin it out.
+If the messages of a Poisson process are delayed independently of each other, their due times form a Poisson process
+again (displacement theorem). Its rate is the arrival rate at the time before the delay. Cancelled messages thin it out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ _DRAWS = 64
 
 
 def tasks_of_run(scenario: Scenario) -> list[Task]:
-    """The tasks of a run as its producer plans them, from its start."""
+    """Return the tasks of a run as its producer plans them, from its start, ordered by due time."""
     count = scenario.max_messages
     tasks = []
     for n, arrival in enumerate(plan_arrivals(scenario)):
@@ -27,7 +27,7 @@ def tasks_of_run(scenario: Scenario) -> list[Task]:
 
 
 def tasks_of_period(scenario: Scenario, since_s: float, until_s: float, seed: object) -> list[Task]:
-    """Tasks that are due between two times of the day."""
+    """Return tasks that are due between two times of the day, ordered by due time."""
     tasks: list[Task] = []
     for queue in scenario.queues:
         tasks += _tasks_of_queue(scenario, queue, since_s, until_s, Random(f"{seed}/{queue.name}"))
@@ -35,7 +35,7 @@ def tasks_of_period(scenario: Scenario, since_s: float, until_s: float, seed: ob
 
 
 def rate(scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float) -> float:
-    """How many tasks of a queue are due a second, in the mean of a time."""
+    """Return the mean number of tasks of a queue that are due per second in a period."""
     if scenario.recording:
         rows = [row for row in scenario.recording if row.queue == queue.name and since_s <= row.arrival_s < until_s]
         return len(rows) / (until_s - since_s)
@@ -45,7 +45,7 @@ def rate(scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float) -
     for n in range(_DRAWS):
         arrival = draw_arrival(queue, 0.0, random)
         if not arrival.is_cancelled:
-            # Evenly over the time, and at random within each part, so that no burst falls in step with it.
+            # Spread evenly over the period, and random within each part, so that samples are not in step with bursts.
             time_s = since_s + (n + random.random()) * (until_s - since_s) / _DRAWS
             total += queue.arrivals.rate_at(time_s - arrival.delay_s)
     return total / _DRAWS

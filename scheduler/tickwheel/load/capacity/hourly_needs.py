@@ -1,9 +1,9 @@
-"""How many workers each hour of the day needs, so that so large a share of messages waits no longer than a target.
+"""Workers needed in each hour of the day, so that a share of the messages waits no longer than a target.
 
-Each hour is simulated as it is planned: its tasks from the curves and distributions of the scenario, or from the
-recording, run by the workers' own lottery. Of an hour with very many the busiest stretch stands for all of it; one with
-few is simulated for several days. The wait is from due until the run begins, which is what somebody waits for: in a
-batch a message waits for those before it, too.
+Each hour is simulated as planned: its tasks come from the scenario's rates and distributions, or from the recording,
+and the workers use their own selectors. If an hour has very many tasks, only its busiest period is simulated; if it has
+few, several days are simulated. The wait is the time from due until the run of the message begins. A message of a batch
+also waits for the messages before it.
 """
 
 import math
@@ -16,47 +16,47 @@ from tickwheel.load.capacity.simulator import Overheads, simulate
 from tickwheel.load.scenario.arrival_rate import HOUR_S
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario, WorkerGroup, with_workers
 
-# Tasks of an hour that are simulated at most; and at least of its rarest queue, over several days, if so many are due.
+# Maximum number of tasks simulated for an hour. Minimum for its rarest queue, reached by simulating several days.
 _TASKS_MAX, _TASKS_MIN = 5_000, 200
 _DAYS_MAX = 5
 _STRETCHES = 24
 _WARM_UP_MAX_S, _WARM_UP_RUNS = HOUR_S, 5
-# Workers are not to be busier than this in the mean: nearer to all of the time waits grow over days, and an hour's
-# simulation does not show it.
+# Upper limit for the mean share of busy workers. Closer to 1, waits grow over days, which the simulation of one hour
+# does not detect.
 _BUSY_MAX = 0.95
-# Beyond so many times the workers that are busy in the mean, more of them do not help.
+# The search stops at this multiple of the minimum number of workers: more workers do not help.
 _WORKERS_FACTOR_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityTarget:
-    """``share`` of the messages of every queue begin to run in time: within ``wait_s``, or as the scenario has it."""
+    """The target: ``share`` of the messages of every queue start within ``wait_s``, or within the scenario's target."""
 
     wait_s: float | None = None
     share: float = 0.95
 
     def max_wait_s(self, queue: QueueLoad) -> float:
-        """Seconds."""
+        """Return the longest wait of a queue, in seconds."""
         return queue.wait_target_s if self.wait_s is None else self.wait_s
 
 
 @dataclass(frozen=True, slots=True)
 class HourNeeds:
-    """One line of the table."""
+    """One row of the table."""
 
     hour: int
     due_per_s: float
     busy: float
-    """How many workers are busy in the mean: the least that could do it at all."""
+    """Number of workers that are busy on average: a lower bound for the workers needed."""
     workers: int | None
-    """None where no number of them meets the target."""
+    """None if no number of workers meets the target."""
     utilisation: float
     waits_s: Mapping[str, float]
-    """Of each queue the wait that ``share`` of its messages do not pass, with so many workers."""
+    """The wait that ``share`` of the messages of each queue do not exceed, with this number of workers."""
 
 
 def hours(scenario: Scenario) -> range:
-    """The hours of the day that a scenario goes over."""
+    """Return the hours of the day that a scenario covers."""
     first = int(scenario.start_s // HOUR_S)
     return range(first, max(first + 1, math.ceil((scenario.start_s + scenario.length_s) / HOUR_S - 1e-9)))
 
@@ -68,14 +68,14 @@ def hourly_needs(
     show: Callable[[int], None] = lambda hour: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[HourNeeds]:
-    """The needs of each hour, one after the other; until ``is_over``."""
+    """Yield the needs of each hour in order, until ``is_over``."""
     known: dict[tuple[object, ...], HourNeeds] = {}
     for hour in hours(scenario):
         if is_over():
             return
         show(hour)
         days = _days(scenario, hour)
-        # Hours of one steady rate need the same.
+        # Hours with the same rates need the same number of workers.
         rates = tuple(due_tasks.rate(scenario, queue, *days.stretch) for queue in scenario.queues)
         if scenario.recording or rates not in known:
             known[rates] = _needs(scenario, days, target, overheads, hour, sum(rates))
@@ -84,7 +84,7 @@ def hourly_needs(
 
 @dataclass(frozen=True, slots=True)
 class _Days:
-    """What is simulated of an hour: the tasks of each day, and from when on they count."""
+    """The tasks simulated for an hour, day by day, and the period in which tasks count."""
 
     stretch: tuple[float, float]
     tasks: Sequence[Sequence[Task]]
@@ -111,13 +111,13 @@ def _days(scenario: Scenario, hour: int) -> _Days:
 
 
 def _bursts_s(scenario: Scenario) -> float:
-    """A stretch has a whole burst of each queue in it, with the time until the next."""
+    """Return the minimum length of a period that contains a burst of each queue and the time until the next."""
     bursts = [queue.arrivals.burst for queue in scenario.queues if queue.arrivals is not None]
     return max((burst.every_s + burst.length_s for burst in bursts if burst is not None), default=0.0)
 
 
 def _busiest_start(scenario: Scenario, since_s: float, until_s: float, length_s: float) -> float:
-    """When the stretch begins that keeps most workers busy."""
+    """Return the start of the period that keeps the largest number of workers busy."""
     last = until_s - length_s
 
     def busy(begin_s: float) -> float:
@@ -147,7 +147,7 @@ def _needs(
 
 
 def _work(queue: QueueLoad) -> float:
-    """What a message of a queue takes of a worker in the mean: attempts that fail are work, too."""
+    """Return the mean work of a message in worker seconds. Failed attempts count as work, too."""
     attempts = sum(queue.failures**n for n in range(queue.max_attempts))
     return queue.run.mean * attempts
 
@@ -155,7 +155,7 @@ def _work(queue: QueueLoad) -> float:
 def _try_workers(
     scenario: Scenario, groups: Sequence[WorkerGroup], days: _Days, target: CapacityTarget, overheads: Overheads
 ) -> tuple[bool, float, dict[str, float]]:
-    """Whether so many workers meet the target; how busy they are; how long messages wait then."""
+    """Return whether the workers meet the target, the share of busy workers, and the waits by queue."""
     starts: dict[str, list[float]] = {}
     busy_s = worker_s = 0.0
     for day, tasks in enumerate(days.tasks):
@@ -171,7 +171,10 @@ def _try_workers(
 
 
 def find_minimum(meets: Callable[[int], bool], first: int, limit: int) -> int | None:
-    """The least number that meets, where more of them do no worse: by doubling steps, then by halves."""
+    """Return the smallest number that meets the target, or None: steps that double, then bisection.
+
+    Assumes that more workers never do worse.
+    """
     if meets(first):
         return first
     below, step = first, max(1, math.isqrt(first) // 2)
@@ -187,6 +190,6 @@ def find_minimum(meets: Callable[[int], bool], first: int, limit: int) -> int | 
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that ``share`` (0 to 1) of all do not pass, by nearest rank."""
+    """Return the value that ``share`` (0 to 1) of the values do not exceed, by nearest rank."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -1,6 +1,6 @@
-"""What is deliverable of one queue, in memory: earliest deadline first, by filter, and one running for each value.
+"""Deliverable tasks of one queue, in memory: earliest deadline first, by filter, and one running task for each value.
 
-The same rules as the server's, for the simulator; they need no server's care.
+The same rules as on the server, without its durability and concurrency.
 """
 
 import heapq
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A message that a simulated worker gets. Times are seconds of the scenario."""
+    """A message for a simulated worker. Times are seconds of the scenario."""
 
     due_s: float
     queue: str
@@ -27,26 +27,26 @@ _Entry = tuple[float, int, Task]
 
 
 class ReadyQueue:
-    """``filters`` are those that workers ask by; each is known by its place among them."""
+    """``filters`` are the filters of the workers. Methods refer to a filter by its index."""
 
     def __init__(self, filters: Sequence[Mapping[str, str]]) -> None:
         self._filters = filters
-        # A message stands in the heap of every filter that it matches; one that was taken by another is skipped there.
+        # A task is in the heap of every filter that it matches. After one take, the other heaps skip the task.
         self._heaps: list[list[_Entry]] = [[] for _ in filters]
         self._running: set[str] = set()
-        # Behind a running one of their value, by the filters that they match: only the first of each comes back.
+        # Tasks behind a running task of their value, by the filters that they match. Only the first of each returns.
         self._blocked: dict[str, dict[tuple[int, ...], list[_Entry]]] = {}
         self._number = 0
 
     def add(self, task: Task) -> tuple[int, ...]:
-        """A message is deliverable; the filters that it matches."""
+        """Add a deliverable task, and return the filters that it matches."""
         self._number += 1
         matched = tuple(n for n, where in enumerate(self._filters) if _matches(where, task.metadata))
         self._push((task.deadline_s, self._number, task), matched)
         return matched
 
     def take(self, number: int, limit: int) -> list[Task]:
-        """The most urgent ones that match a filter."""
+        """Take tasks that match a filter, most urgent first."""
         tasks: list[Task] = []
         while len(tasks) < limit and self.has(number):
             _, _, task = heapq.heappop(self._heaps[number])
@@ -57,7 +57,7 @@ class ReadyQueue:
         return tasks
 
     def has(self, number: int) -> bool:
-        """Whether a filter would find something."""
+        """Return whether a task matches a filter."""
         heap = self._heaps[number]
         while heap:
             task = heap[0][2]
@@ -70,7 +70,7 @@ class ReadyQueue:
         return False
 
     def release(self, task: Task) -> tuple[int, ...]:
-        """Its run is over: the next of its value may be taken; the filters that match those."""
+        """End a task, so that the next task of its value may run. Return the filters that match the next tasks."""
         if task.value is None:
             return ()
         self._running.discard(task.value)

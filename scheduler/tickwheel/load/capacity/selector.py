@@ -1,4 +1,4 @@
-"""How a group's workers choose a queue: the selectors of real workers, drawing by the weights of the scenario."""
+"""Selectors of simulated workers: the selectors of real workers, with the weights of the scenario."""
 
 from collections.abc import Iterable
 from random import Random
@@ -11,6 +11,6 @@ from tickwheel.worker.selectors import SELECTORS, QueueSelector
 def make_selector(
     group: WorkerGroup, queues: Iterable[QueueLoad], random: Random | None = None
 ) -> QueueSelector[QueueLoad]:
-    """A selector of the group's kind over its queues."""
+    """Return a selector of the group's kind over its queues."""
     selector_class = cast(type[QueueSelector[QueueLoad]], SELECTORS[group.selector])
     return selector_class([queue for queue in queues if queue.name in group.queues], random)

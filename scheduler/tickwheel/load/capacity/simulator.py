@@ -1,7 +1,8 @@
-"""The workers of a scenario in memory: the same lottery, batches and long polls, moment by moment, in no time.
+"""Simulated workers: the selectors, batches and long polls of real workers, in memory and in simulated time.
 
-A discrete-event simulation after Nextdoor's, who sized their workers by simulated production load. Given the same tasks
-and seed it gives the same waits. A worker is a generator that yields how long it is busy, or the queue it waits at.
+A discrete-event simulation after Nextdoor, whose engineers sized their workers by a simulated production load. The same
+tasks and seed give the same waits. A worker is a generator that yields how long it is busy, or the queue at which it
+waits.
 """
 
 import heapq
@@ -18,14 +19,14 @@ from tickwheel.worker.selectors import QueueSelector, select
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """What the system takes beside the work, in seconds of the scenario."""
+    """Time that calls take in addition to the work, in seconds of the scenario."""
 
     fetch_s: float = 0.002
-    """A call that fetches a batch, or hears that there is none."""
+    """One call that fetches a batch, or finds none."""
     finish_s: float = 0.002
-    """A call that finishes a batch."""
+    """One call that settles a batch."""
     per_message_s: float = 0.0
-    """With each message: how much longer than planned a worker of a run sleeps."""
+    """For each message: how much longer than planned a worker of a run sleeps."""
 
     def times(self, factor: float) -> "Overheads":
         return Overheads(self.fetch_s * factor, self.finish_s * factor, self.per_message_s * factor)
@@ -36,16 +37,16 @@ _DEFAULT = Overheads()
 
 @dataclass(slots=True)
 class SimulationResult:
-    """What became of the tasks that were due from ``since_s`` on, by queue."""
+    """Results of the tasks that were due from ``since_s`` on, by queue."""
 
     waits: dict[str, list[float]] = field(default_factory=dict)
-    """From due until a worker has it."""
+    """Times from due until delivered to a worker."""
     starts: dict[str, list[float]] = field(default_factory=dict)
-    """From due until its run begins."""
+    """Times from due until the run of the task begins."""
     busy_s: float = 0.0
-    """How long workers ran tasks, from ``since_s`` until the last one was due."""
+    """Total time that workers ran tasks, from ``since_s`` until the last task was due."""
     worker_s: float = 0.0
-    """How long that is, of all workers."""
+    """Total time of all workers in that period."""
 
     @property
     def utilisation(self) -> float:
@@ -54,7 +55,7 @@ class SimulationResult:
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """A worker waits at a queue."""
+    """A step of a worker: wait at a queue."""
 
     queue: QueueLoad
 
@@ -68,7 +69,7 @@ class _Worker:
     filter: int
     steps: _WorkerSteps
     waits: int = 0
-    """How often it has begun to wait: tells the end of one wait from that of an older one."""
+    """Number of waits so far. Distinguishes the time-out of the current wait from those of earlier waits."""
     waiting: QueueLoad | None = None
 
 
@@ -80,7 +81,7 @@ def simulate(
     overheads: Overheads = _DEFAULT,
     seed: int = 1,
 ) -> SimulationResult:
-    """Let the groups' workers run all tasks, which come in order of their due times."""
+    """Simulate the groups' workers with all tasks, which are ordered by due time."""
     return _Simulation(scenario, groups, since_s, overheads, seed).run(tasks)
 
 
@@ -103,7 +104,7 @@ class _Simulation:
         self._left = 0
         self._workers = []
         for group in groups:
-            # One generator of a group's lots, as if its workers drew one after the other.
+            # One generator for the whole group, as if its workers drew one after the other.
             group_selector = make_selector(group, scenario.queues, Random(f"{seed}/{group.name}"))
             for _ in range(group.count):
                 worker = _Worker(group, filters.index(group.where), None)  # type: ignore[arg-type]  # the next line
@@ -118,7 +119,7 @@ class _Simulation:
         self._now_s, self._until_s = task.due_s, tasks[-1].due_s
         for worker in self._workers:
             self._resume(worker, None)
-        # Tasks are ahead of events of the same moment: who waits is there for them.
+        # Tasks come before events of the same moment, so that a worker whose wait ends in that moment still gets one.
         while task is not None or self._left:
             if task is not None and (not self._events or task.due_s <= self._events[0][0]):
                 self._now_s = task.due_s
@@ -132,20 +133,20 @@ class _Simulation:
             elif not waits:
                 self._resume(subject, [])
             elif subject.waiting is not None and subject.waits == waits:
-                # Its long poll is over.
+                # The long poll has ended without a task.
                 subject.waiting = None
                 self._resume(subject, [])
         self._result.worker_s = max(0.0, self._until_s - self._since_s) * len(self._workers)
         return self._result
 
     def _worker_steps(self, worker: _Worker, group_selector: QueueSelector[QueueLoad]) -> _WorkerSteps:
-        """As `worker.Worker` does it."""
+        """Yield the steps of a worker, the same as those of `tickwheel.load.run.worker.Worker`."""
         while True:
             queue, batch = yield from self._select(worker, group_selector)
             if not batch:
                 batch = yield _Wait(queue)
             while not batch and self._is_idle(worker):
-                # It would ask every queue and hear of nothing: in one step, as that is most of what a night is.
+                # All queues are empty, so one step replaces all fetches of the selector: most of a night is idle.
                 queue = select(group_selector, lambda candidate: False)
                 batch = yield _Wait(queue)
             for left in range(queue.iterations, 0, -1):
@@ -201,14 +202,14 @@ class _Simulation:
             yield self._overheads.finish_s
 
     def _resume(self, worker: _Worker, batch: list[Task] | None) -> None:
-        """Let a worker do what it does next."""
+        """Run the next step of a worker."""
         step = worker.steps.send(batch) if batch is not None else next(worker.steps)
         if isinstance(step, _Wait):
             worker.waits += 1
             worker.waiting = step.queue
             line = self._waiting.setdefault((step.queue.name, worker.filter), deque())
             line.append((worker, worker.waits))
-            # Where there is but one queue, whoever has waited long enough waits there again.
+            # A worker with only one queue would wait at the same queue again, so its wait needs no end.
             if len(worker.group.queues) > 1:
                 self._schedule(self._now_s + step.queue.long_poll_s, worker, worker.waits)
         else:
@@ -219,7 +220,7 @@ class _Simulation:
         self._wake(queue, self._pending[task.queue].add(task))
 
     def _wake(self, queue: QueueLoad, filters: Iterable[int]) -> None:
-        """Who waits longest for such a message takes what there is."""
+        """Give tasks to the workers that have waited longest at the queue with these filters."""
         for number in filters:
             line = self._waiting.get((queue.name, number))
             while line and self._pending[queue.name].has(number):

@@ -1,1 +1,10 @@
-"""The report of a load run."""
+"""The report of a load run.
+
+`report.build_document` returns one JSON document with all measurements. `report.render_page` turns the document into
+an HTML page with plots, which needs no other file.
+
+report.py           the document, and the page
+document.py         the parts of the document
+plots.py            the plots, as SVG
+report.html.jinja   the template of the page
+"""

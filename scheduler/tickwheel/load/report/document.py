@@ -1,4 +1,4 @@
-"""A run as JSON: what the HTML report shows, for programs, and every figure that the plots are drawn from."""
+"""A run as JSON: the content of the HTML report, and every value that the plots are drawn from."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,14 +7,14 @@ from tickwheel.load.capacity.advice import Advice
 from tickwheel.load.run.run_result import RunResult
 from tickwheel.load.scenario.scenario import Scenario
 
-# Of what is measured of calls, in the order of a message's life.
+# The calls of the report, in the order of a message's life.
 CALLS = ("enqueue", "cancel", "dequeue", "dequeue empty", "complete", "fail")
 HARNESS = ("lag", "poll lag", "overrun")
 SHARES = (0.5, 0.9, 0.95, 0.99)
 
 
 def scenario_document(scenario: Scenario) -> dict[str, Any]:
-    """What was asked for."""
+    """Return the scenario's part of the document."""
     return {
         "name": scenario.name,
         "about": scenario.about,
@@ -29,7 +29,7 @@ def scenario_document(scenario: Scenario) -> dict[str, Any]:
 
 
 def run_document(outcome: RunResult) -> dict[str, Any]:
-    """What came of it."""
+    """Return the run's part of the document."""
     measurements = outcome.measurements
     return {
         "server": outcome.server,
@@ -65,7 +65,7 @@ def _summaries(outcome: RunResult, names: Sequence[str]) -> dict[str, Any]:
 def _queue(outcome: RunResult, name: str) -> dict[str, Any]:
     lateness = outcome.lateness(name)
     return {
-        # Of the scenario's own time: what was measured, times the speed-up.
+        # In the scenario's own time: the measured time multiplied by the speed-up.
         "wait_s": {f"p{100 * share:g}": outcome.waits_s("wait", name, share) for share in SHARES},
         "start_s": {f"p{100 * share:g}": outcome.waits_s("start", name, share) for share in SHARES},
         "measured": {
@@ -84,7 +84,7 @@ def _queue(outcome: RunResult, name: str) -> dict[str, Any]:
 
 
 def _over_time(outcome: RunResult) -> dict[str, Any]:
-    """Lists of [real seconds since the start, value]."""
+    """Return series of [real seconds since the start, value]."""
     measurements, scenario = outcome.measurements, outcome.scenario
     series: dict[str, Any] = {"enqueued_per_s": measurements.rate("enqueued")}
     for queue in scenario.queues:
@@ -101,7 +101,7 @@ def _over_time(outcome: RunResult) -> dict[str, Any]:
 
 
 def advice_document(advice: Advice) -> dict[str, Any]:
-    """The capacity table, and how far it can be believed."""
+    """Return the capacity table, and its agreement with the run."""
     return {
         "scale": advice.scenario.scale,
         "wait_targets_s": {queue.name: advice.target.max_wait_s(queue) for queue in advice.scenario.queues},

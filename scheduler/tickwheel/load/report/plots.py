@@ -1,4 +1,4 @@
-"""The plots of a report, as SVG: drawn from the same document that programs get."""
+"""The plots of a report, as SVG, drawn from the same document that programs read."""
 
 import base64
 import io
@@ -12,26 +12,26 @@ _SIZE = (8.0, 2.6)
 
 
 def draw_plots(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Title and image of each plot that there is something for; an image is a data URI, so a page needs no files."""
+    """Yield title and image of each plot that has data. An image is a data URI, so that the page needs no files."""
     if (run := document.get("run")) is not None:
         over_time = run["over_time"]
         for title, prefix, unit, is_log in (
-            ("Backlog: messages that are deliverable", "backlog/", "messages", False),
-            ("Wait: from due until a worker has it, 95 % of the messages of a moment", "wait_p95_s/", "s", True),
-            ("Lateness: from due until deliverable, 99 % of the messages of a moment", "lateness_p99_ms/", "ms", True),
-            ("Utilisation: workers that are busy", "utilisation/", "share", False),
+            ("Backlog: deliverable messages", "backlog/", "messages", False),
+            ("Wait: from due until delivered to a worker, p95 of each moment", "wait_p95_s/", "s", True),
+            ("Lateness: from due until deliverable, p99 of each moment", "lateness_p99_ms/", "ms", True),
+            ("Utilisation: share of busy workers", "utilisation/", "share", False),
         ):
             lines = {name.removeprefix(prefix): points for name, points in over_time.items() if name.startswith(prefix)}
             if any(lines.values()):
                 yield title, _image(_over_time(lines, unit, document["scenario"], is_log=is_log))
         arrivals = {"enqueued": over_time["enqueued_per_s"]}
         yield (
-            "Arrivals: messages enqueued in a second of real time",
+            "Arrivals: messages enqueued per second of real time",
             _image(_over_time(arrivals, "1/s", document["scenario"])),
         )
     needs = document["capacity"]["hours"]
     if needs:
-        yield "Workers needed, hour by hour", _image(lambda axes: _plot_needs(axes, needs))
+        yield "Workers needed per hour", _image(lambda axes: _plot_needs(axes, needs))
 
 
 def _over_time(
@@ -55,7 +55,7 @@ def _plot_needs(axes: Axes, needs: list[dict[str, Any]]) -> None:
     hours = [hour["hour"] for hour in needs]
     axes.bar(hours, [hour["workers"] or 0 for hour in needs], width=0.95, align="edge", label="needed")
     busy = [hour["busy"] for hour in needs]
-    axes.step([*hours, hours[-1] + 1], [*busy, busy[-1]], where="post", color="tab:orange", label="busy in the mean")
+    axes.step([*hours, hours[-1] + 1], [*busy, busy[-1]], where="post", color="tab:orange", label="busy on average")
     axes.set_xlabel("hour of the day")
     axes.set_ylabel("workers")
     axes.legend(fontsize=7, loc="lower left")
@@ -65,6 +65,6 @@ def _image(plot: Callable[[Axes], None]) -> str:
     canvas = Figure(figsize=_SIZE, layout="tight")
     plot(canvas.subplots())
     svg = io.BytesIO()
-    # Without the date, so that the same figures make the same file.
+    # Without the date, so that the same measurements produce the same file.
     canvas.savefig(svg, format="svg", metadata={"Date": None})
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.getvalue()).decode()}"

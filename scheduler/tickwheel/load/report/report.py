@@ -1,4 +1,4 @@
-"""The report of a load: one JSON document, and an HTML page that shows it with its plots and needs no other file."""
+"""The report of a load: one JSON document, and an HTML page with plots that needs no other file."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ _PAGE = "report.html.jinja"
 
 
 def build_document(outcome: RunResult | None, advice: Advice) -> dict[str, Any]:
-    """The document."""
+    """Return the document of a run, or of a simulation alone."""
     scenario = advice.scenario if outcome is None else outcome.scenario
     return {
         "tickwheel": tickwheel.__version__,
@@ -26,12 +26,12 @@ def build_document(outcome: RunResult | None, advice: Advice) -> dict[str, Any]:
 
 
 def render_page(report_document: Mapping[str, Any]) -> str:
-    """The document as HTML."""
+    """Return the document as an HTML page."""
     return load_template().render(**report_document, plots=list(draw_plots(dict(report_document))))
 
 
 def load_template() -> Template:
-    """Everything that is put into it is text, and is escaped."""
+    """Return the template of the page. It escapes all values as text."""
     environment = Environment(
         loader=PackageLoader(__package__ or "", "."),
         autoescape=True,

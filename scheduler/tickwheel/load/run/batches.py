@@ -1,4 +1,4 @@
-"""What is planned close together goes into one call, as producers who batch do: up to a size, or a linger of time."""
+"""Batches of planned items, as producers with batching send them: up to a size, or after a linger time."""
 
 import math
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Batches(Generic[K, T]):
-    """Items by key, each with the time that it was planned for."""
+    """Collects items by key, each with its planned time."""
 
     def __init__(self, size: int, linger_s: float) -> None:
         self._size = size
@@ -20,7 +20,7 @@ class Batches(Generic[K, T]):
         self._waiting.setdefault(key, []).append((planned_s, item))
 
     def ready(self, moment: float) -> Iterator[tuple[K, list[tuple[float, T]]]]:
-        """What goes out now: whole batches, and the rest where it has waited for others as long as it may."""
+        """Yield the batches to send now: full ones, and those whose oldest item has waited for the linger time."""
         for key in list(self._waiting):
             items = self._waiting.pop(key)
             while len(items) >= self._size or (items and moment >= items[0][0] + self._linger_s):
@@ -31,7 +31,7 @@ class Batches(Generic[K, T]):
 
     @property
     def next_s(self) -> float:
-        """When something is to go out at the latest; infinite where nothing waits."""
+        """Return the time at which the next batch must be sent; infinite if no item waits."""
         return min((items[0][0] + self._linger_s for items in self._waiting.values()), default=math.inf)
 
     def __bool__(self) -> bool:

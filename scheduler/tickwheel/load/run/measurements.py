@@ -1,6 +1,7 @@
-"""What a process of a run measured: HdrHistograms of latencies, counters, and how both went over time.
+"""Measurements of a process: HdrHistograms of latencies, counters, and their course over time.
 
-Each process has its own; they travel as JSON and are added up. Latencies are of real time, in microseconds inside.
+Each process has its own measurements. They are sent to the parent as JSON and merged there. Latencies are real time;
+the histograms store microseconds.
 """
 
 import math
@@ -10,14 +11,17 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
-# One hour, three digits.
+# One hour, with three significant digits.
 _MAX_US, _DIGITS = 3_600_000_000, 3
-# A finer logarithm than any eye sees in a plot: eight steps for each doubling.
+# Resolution of the logarithmic scale over time: eight steps for each doubling, finer than a plot can display.
 _STEPS = 8
 
 
 class Measurements:
-    """Records until it is read. ``moment_s`` is real time since the run began; latencies count once it is warm."""
+    """Collects measurements. ``moment_s`` is real time since the start of the run.
+
+    `latency_at` drops values of the warm-up.
+    """
 
     def __init__(self, bucket_s: float, warm_up_s: float = 0.0) -> None:
         self.bucket_s = bucket_s
@@ -25,22 +29,22 @@ class Measurements:
         self.histograms: dict[str, HdrHistogram] = {}
         self.counts: Counter[str] = Counter()
         self.over_time: dict[str, Counter[int]] = {}
-        """Name -> bucket of time -> sum, in thousandths."""
+        """Name -> time bucket -> sum, in thousandths."""
         self.spread: dict[str, dict[int, Counter[int]]] = {}
-        """Name -> bucket of time -> step of the logarithm -> how many."""
+        """Name -> time bucket -> logarithmic step -> count."""
         self.errors: Counter[str] = Counter()
-        """By kind, and of each kind the text that came first."""
+        """Number of errors of each kind. `error_texts` has the first text of each kind."""
         self.error_texts: dict[str, str] = {}
 
     def latency(self, name: str, seconds: float) -> None:
-        """One more of a kind."""
+        """Record one latency, without its time."""
         histogram = self.histograms.get(name)
         if histogram is None:
             histogram = self.histograms[name] = HdrHistogram(1, _MAX_US, _DIGITS)
         histogram.record_value(min(max(round(seconds * 1e6), 0), _MAX_US))
 
     def latency_at(self, name: str, seconds: float, moment_s: float) -> None:
-        """The same, and it is part of what is shown over time."""
+        """Record one latency, also in the course over time."""
         if moment_s < self._warm_up_s:
             return
         self.latency(name, seconds)
@@ -49,27 +53,27 @@ class Measurements:
         buckets.setdefault(int(moment_s // self.bucket_s), Counter())[step] += 1
 
     def add(self, name: str, moment_s: float, amount: float = 1.0) -> None:
-        """So much of something at a time."""
+        """Add an amount to a sum over time."""
         self.over_time.setdefault(name, Counter())[int(moment_s // self.bucket_s)] += round(amount * 1_000)
 
     def span(self, name: str, since_s: float, until_s: float) -> None:
-        """Something lasted: its seconds, to each bucket its part."""
+        """Add the duration of something: to each time bucket its part, in seconds."""
         while since_s < until_s:
             end_s = min(until_s, (since_s // self.bucket_s + 1) * self.bucket_s)
-            # A bucket so short that its end is no later than its start ends the walk.
+            # Rounding can put the end of a very short bucket before its start. The loop ends there.
             self.add(name, since_s, end_s - since_s)
             if end_s <= since_s:
                 return
             since_s = end_s
 
     def error(self, error: BaseException) -> None:
-        """Something went wrong."""
+        """Count an error."""
         kind = type(error).__name__
         self.errors[kind] += 1
         self.error_texts.setdefault(kind, str(error))
 
     def document(self) -> dict[str, Any]:
-        """All of it, as JSON has it."""
+        """Return all measurements as JSON values."""
         return {
             "histograms": {name: histogram.encode().decode() for name, histogram in self.histograms.items()},
             "counts": dict(self.counts),
@@ -83,7 +87,7 @@ class Measurements:
         }
 
     def merge(self, document: Mapping[str, Any]) -> None:
-        """Add what another process measured."""
+        """Add the measurements of another process."""
         for name, encoded in document["histograms"].items():
             self.histograms.setdefault(name, HdrHistogram(1, _MAX_US, _DIGITS)).decode_and_add(encoded)
         self.counts.update(document["counts"])
@@ -96,14 +100,14 @@ class Measurements:
                 self.spread.setdefault(name, {}).setdefault(bucket, Counter()).update(dict(steps))
 
     def percentile(self, name: str, share: float) -> float | None:
-        """Seconds; None of none."""
+        """Return a percentile in seconds; None if nothing was recorded."""
         histogram = self.histograms.get(name)
         if histogram is None or not histogram.get_total_count():
             return None
         return float(histogram.get_value_at_percentile(share * 100)) / 1e6
 
     def combined(self, names: Sequence[str]) -> HdrHistogram:
-        """The latencies of several kinds, in microseconds."""
+        """Return one histogram of the latencies of several kinds, in microseconds."""
         histogram = HdrHistogram(1, _MAX_US, _DIGITS)
         for name in names:
             if name in self.histograms:
@@ -117,7 +121,7 @@ class Measurements:
         return float(histogram.get_mean_value()) / 1e6
 
     def summary(self, name: str) -> dict[str, float | int] | None:
-        """How a report has it: milliseconds. None of none."""
+        """Return the row of a report, in milliseconds; None if nothing was recorded."""
         histogram = self.histograms.get(name)
         if histogram is None or not histogram.get_total_count():
             return None
@@ -130,7 +134,7 @@ class Measurements:
         }
 
     def series(self, name: str, share: float) -> list[tuple[float, float]]:
-        """A percentile over time: (moment, seconds)."""
+        """Return a percentile over time: pairs of moment and seconds."""
         points = []
         for bucket, steps in sorted(self.spread.get(name, {}).items()):
             wanted, passed = share * steps.total(), 0
@@ -142,7 +146,7 @@ class Measurements:
         return points
 
     def rate(self, name: str) -> list[tuple[float, float]]:
-        """What was added, for each second of the run: (moment, amount)."""
+        """Return the added amounts per second of the run: pairs of moment and amount."""
         return [
             ((bucket + 0.5) * self.bucket_s, amount / 1_000 / self.bucket_s)
             for bucket, amount in sorted(self.over_time.get(name, {}).items())

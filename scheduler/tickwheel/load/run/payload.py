@@ -1,8 +1,8 @@
-"""What a message of a load carries to its worker: when it was due, how long it runs, how often it fails."""
+"""The payload of a load message: due time, run time, and number of attempts that fail."""
 
 from struct import Struct
 
-# Seconds of the run since its start, by the clock that all its processes share; seconds that the work takes.
+# Due: seconds since the start of the run, on the clock that all its processes share. Run time: seconds. Failures.
 _CONTENT = Struct(">ddI")
 MIN_BYTES = _CONTENT.size
 
@@ -12,6 +12,6 @@ def pack(due_s: float, run_s: float, failures: int, size: int) -> bytes:
 
 
 def unpack(payload: bytes) -> tuple[float, float, int]:
-    """Due, run time, failures."""
+    """Return due time, run time and failures."""
     due_s, run_s, failures = _CONTENT.unpack_from(payload)
     return due_s, run_s, failures

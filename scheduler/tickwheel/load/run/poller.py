@@ -1,7 +1,6 @@
-"""Dequeue calls at planned times: an open loop, so their latency counts from when they were planned.
+"""Dequeue calls at planned times: an open loop, whose latencies count from the planned time.
 
-For systems whose workers ask again and again, as published figures tell of them. What a call finds is worked like any
-other batch.
+For systems whose workers poll at a published rate. Messages that a call returns are processed like any other batch.
 """
 
 import asyncio
@@ -11,15 +10,15 @@ from tickwheel import TickwheelError
 from tickwheel.load.run.worker import Worker
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario
 
-# Calls that wait for their answers, in one process. Beyond it the loop waits too, which is told as lag.
+# Calls in flight of one process. At the limit the loop waits, and the delay is recorded as lag.
 _CALLS_MAX = 100
 
 
 class Poller:
-    """Asks for one queue on behalf of a worker that is never busy."""
+    """Polls one queue at planned times, on behalf of a worker that is never busy."""
 
     def __init__(self, scenario: Scenario, queue: QueueLoad, worker: Worker, part: int, parts: int) -> None:
-        """``part`` of ``parts`` processes that share the calls."""
+        """Create one of ``parts`` pollers that share the calls, each in its own process; ``part`` counts from 0."""
         assert queue.polls is not None
         self._queue = queue
         self._worker = worker
@@ -31,10 +30,10 @@ class Poller:
         self._permits = asyncio.Semaphore(_CALLS_MAX)
         self._in_flight: set[asyncio.Task[None]] = set()
         self._unanswered: Counter[float] = Counter()
-        """By when they were planned."""
+        """Calls without an answer, by planned time."""
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Poll until cancelled."""
         try:
             while True:
                 await asyncio.sleep(max(0.0, self._planned_s - self._worker.now()))
@@ -49,7 +48,7 @@ class Poller:
 
     @property
     def _planned_s(self) -> float:
-        """When the next call is to be made."""
+        """Return the planned time of the next call."""
         return self._first_s + self._started // self._together * self._every_s
 
     def _begin(self, planned_s: float) -> None:
@@ -86,7 +85,7 @@ class Poller:
         self._worker.measurements.latency_at(name, moment - planned_s, moment)
 
     def _record_unanswered(self) -> None:
-        """What was planned and has no answer is told: it would have taken so long at least."""
+        """Record calls that were planned and have no answer, with the time that they have taken so far."""
         while self._planned_s <= self._worker.now():
             self._unanswered[self._planned_s] += 1
             self._started += 1

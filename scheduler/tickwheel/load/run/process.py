@@ -1,10 +1,10 @@
-"""A process of a run: the producers, or a part of the workers. It is told what to do on standard input.
+"""The program of a process of a run: the producers, or a part of the workers. Standard input controls the process.
 
     python -m tickwheel.load.run.process          [TICKWHEEL_URL=…]
 
-The first line is its job as JSON, whereupon it says ``ready``; the second is when the run starts, by the monotonic
-clock of the host. Each second it says how far it is. ``stop`` makes it tell what it measured, and the end of its input
-makes it end.
+The first line is the job as JSON; the process answers ``ready``. The second line is the start of the run on the host's
+monotonic clock. The process reports its progress twice a second. After ``stop`` it writes its measurements. It ends at
+the end of its input.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from tickwheel.redis.url import VARIABLE
 from tickwheel.runtime.gc_freeze import freeze_gc
 
 _PROGRESS_INTERVAL_S = 0.5
-# What is under way when it is told to stop may take so long to be answered.
+# Time for calls in flight to be answered after ``stop``.
 _STOP_S = 5.0
 
 
 class LoadProcess:
-    """Carries out a job."""
+    """Executes a job."""
 
     def __init__(self, job: dict[str, Any], tickwheel: aio.Tickwheel) -> None:
         self._job = job
@@ -48,7 +48,7 @@ class LoadProcess:
         self._stopping.set()
 
     async def run(self, start: float) -> None:
-        """From ``start`` until it is told to stop; then it says what it measured."""
+        """Work from ``start`` until `stop` is called, then write the measurements."""
         await asyncio.sleep(max(0.0, start - monotonic()))
         used, began = process_time(), monotonic()
         tasks = [asyncio.create_task(_await_duty(duty)) for duty in self._duties(start)]
@@ -124,8 +124,8 @@ async def _work() -> None:
 
 
 def _read(loop: asyncio.AbstractEventLoop, lines: "asyncio.Queue[bytes]") -> None:
-    """Every line of standard input; an empty one is its end."""
-    # Not by sys.stdin: an interpreter that ends while a thread holds its lock is aborted.
+    """Pass every line of standard input to the loop; an empty line means the end."""
+    # Not through sys.stdin: Python aborts if it exits while a thread holds the lock of sys.stdin.
     with os.fdopen(os.dup(0), "rb", buffering=0) as stream:
         while True:
             line = stream.readline()

@@ -1,4 +1,4 @@
-"""The processes of a run, from here: started, told when it begins and ends, and heard."""
+"""The processes of a run, seen from the parent: started, controlled, and read."""
 
 import asyncio
 import json
@@ -14,12 +14,12 @@ from typing import Any, Self
 from tickwheel.errors import TickwheelError
 
 _READY_S, _STOP_S = 60.0, 30.0
-# A result is one line.
+# Limit for one line; the measurements of a process are one line.
 _LINE_BYTES = 256 * 1024 * 1024
 
 
 class LoadProcesses:
-    """Use it in an ``async with`` statement: at its end all have ended, however that came."""
+    """Starts the processes in an ``async with`` block. All of them have ended after the block, even after an error."""
 
     def __init__(self, jobs: list[dict[str, Any]], environment: Mapping[str, str]) -> None:
         self._jobs = jobs
@@ -29,7 +29,7 @@ class LoadProcesses:
         self._ready = 0
         self._all_ready = asyncio.Event()
         self.progress: dict[str, dict[str, Any]] = {}
-        """What each said last of how far it is, by its name."""
+        """The last progress report of each process, by its name."""
         self.results: dict[str, dict[str, Any]] = {}
         self.problems: list[str] = []
 
@@ -41,7 +41,7 @@ class LoadProcesses:
                 stdout=asyncio.subprocess.PIPE,
                 env=self._environment,
                 limit=_LINE_BYTES,
-                # A Ctrl-C is this program's to deal with.
+                # Ctrl-C must reach only the parent, which stops the others.
                 start_new_session=True,
             )
             self._processes.append(process)
@@ -60,12 +60,12 @@ class LoadProcesses:
         return self
 
     def begin(self, start: float) -> None:
-        """All begin at a moment of this host's monotonic clock."""
+        """Let all processes start at a moment of this host's monotonic clock."""
         for process in self._processes:
             self._write(process, repr(start))
 
     async def stop_and_collect(self) -> None:
-        """Tell all to stop, and wait for what they measured; who does not answer is given up."""
+        """Stop all processes and wait for their measurements. A process that does not answer within 30 s is ignored."""
         for process in self._processes:
             self._write(process, "stop")
         until = monotonic() + _STOP_S
@@ -90,13 +90,13 @@ class LoadProcesses:
                 self.progress[name] = document
         code = await process.wait()
         if name not in self.results:
-            self.problems.append(f"{name} ended with {_exit(code)} before it told what it measured")
+            self.problems.append(f"{name} ended with {_exit(code)} before it reported its measurements")
             self._all_ready.set()
 
     @staticmethod
     def _write(process: asyncio.subprocess.Process, line: str) -> None:
         assert process.stdin is not None
-        # One that has ended is heard of by its output.
+        # The end of a process is detected in `_read_output`.
         with suppress(ConnectionError, RuntimeError):
             process.stdin.write(f"{line}\n".encode())
 

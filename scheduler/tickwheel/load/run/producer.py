@@ -1,8 +1,8 @@
 """The producers of a run: an open loop, free of coordinated omission.
 
-When each message is sent is planned from the seed, and nothing that the server does moves the plan. A latency counts
-from the planned time, so a stall is felt by every message that should have been sent meanwhile. How late this loop
-itself took up what was planned is the lag, which the report tells beside the latencies.
+The seed determines when each message is sent, and nothing that the server does changes the plan. A latency counts from
+the planned time, so a stall affects every message that should have been sent during the stall. The delay of this loop
+itself is the lag. The report lists the lag next to the latencies.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.scenario.arrivals import Arrival, plan_arrivals
 from tickwheel.load.scenario.scenario import Scenario
 
-# Calls that wait for their answers. Beyond it the loop waits too, which is told as lag.
+# Calls in flight. At the limit the loop waits, and the delay is recorded as lag.
 _CALLS_MAX = 64
-# The loop looks again this often though nothing is planned, to hear that it is to stop.
+# Longest sleep of the loop, so that it notices a stop even if nothing is planned.
 _IDLE_S = 0.1
 
 
 class Producer:
-    """Sends what is planned. ``start`` is when the run begins, by this host's monotonic clock."""
+    """Sends the planned messages. ``start`` is the start of the run on this host's monotonic clock."""
 
     def __init__(
         self, scenario: Scenario, tickwheel: aio.Tickwheel, measurements: Measurements, start: float, prefix: str
@@ -41,7 +41,7 @@ class Producer:
         self._plan = plan_arrivals(scenario)
         self._upcoming = next(self._plan, None)
         self._cancels: list[tuple[float, str, str, str]] = []
-        """When, id, queue, exclusive value: a heap."""
+        """A heap of time, id, queue and exclusive value."""
         self._enqueues: Batches[str, tuple[str, Arrival]] = Batches(scenario.producer_batch, scenario.linger_s)
         self._cancelling: Batches[tuple[str, str], str] = Batches(scenario.producer_batch, scenario.linger_s)
         self._permits = asyncio.Semaphore(_CALLS_MAX)
@@ -50,7 +50,7 @@ class Producer:
         self.is_done = False
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until all that was planned is sent, cancels included, or it is told to stop."""
+        """Work until everything planned is sent, including cancels, or until ``stopping`` is set."""
         while not stopping.is_set():
             moment = self._now()
             self._take_arrivals(moment)
@@ -73,7 +73,7 @@ class Producer:
         return not (self._upcoming or self._cancels or self._enqueues or self._cancelling or self._in_flight)
 
     def _next_s(self) -> float:
-        """When there is something to do next."""
+        """Return the time of the next planned action."""
         upcoming_s = self._scenario.to_real_s(self._upcoming.at_s) if self._upcoming else math.inf
         cancel_s = self._cancels[0][0] if self._cancels else math.inf
         return min(upcoming_s, cancel_s, self._enqueues.next_s, self._cancelling.next_s)
@@ -96,7 +96,7 @@ class Producer:
             self._measurements.latency_at("lag", moment - planned_s, planned_s)
 
     async def _begin(self, call: Coroutine[object, object, None]) -> None:
-        """Start a call, once there is room for one more."""
+        """Start a call, after waiting for a free permit."""
         await self._permits.acquire()
         task = asyncio.create_task(call)
         self._in_flight.add(task)
@@ -134,7 +134,7 @@ class Producer:
             finally:
                 self._record_answer("cancel", [planned_s for planned_s, _ in batch])
         except InvalidTransition:
-            # One at least was too late; the others of the batch are cancelled.
+            # At least one message was past cancelling. The other messages of the batch are cancelled.
             too_late = sum([await _is_too_late(queue, id_, value or None) for id_ in ids])
         except TickwheelError as error:
             self._measurements.error(error)
@@ -144,7 +144,7 @@ class Producer:
         self._measurements.counts["cancels too late"] += too_late
 
     def _record_answer(self, name: str, planned: list[float]) -> None:
-        """A call has ended, or failed: left out, failed ones would make a server look fastest when it is worst."""
+        """Record the latency of a call, also of a failed one: otherwise an overloaded server would appear fast."""
         moment = self._now()
         for planned_s in planned:
             self._measurements.latency_at(name, moment - planned_s, moment)
@@ -153,7 +153,7 @@ class Producer:
         real = self._scenario.to_real_s
         due_s = real(arrival.due_s)
         content = payload.pack(due_s, real(arrival.run_s), arrival.failures, self._sizes[arrival.queue])
-        # A message that is late already is not to be later still: it is due when it was planned to be.
+        # A message that is sent late keeps its planned due time.
         delay = timedelta(seconds=due_s - self._now()) if arrival.delay_s else None
         ahead = None
         if arrival.deadline_s is not None:
@@ -168,7 +168,7 @@ class Producer:
 
 
 async def _is_too_late(queue: aio.Queue, id_: str, value: str | None) -> bool:
-    """Of a message that was to be cancelled; to ask again changes nothing."""
+    """Return whether a message can no longer be cancelled. Cancelling a cancelled message again changes nothing."""
     try:
         await queue.cancel(id_, value)
     except TickwheelError:

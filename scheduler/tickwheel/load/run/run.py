@@ -1,4 +1,4 @@
-"""One run of a load: queues are made, processes are started and watched, and what they measured is added up."""
+"""One run of a load: create the queues, start and watch the processes, and merge their measurements."""
 
 import asyncio
 import os
@@ -19,21 +19,21 @@ from tickwheel.load.scenario.source import Source
 from tickwheel.redis.url import VARIABLE, redact
 from tickwheel.runtime.chunks import iter_chunks
 
-# From when all are ready to the first message; how often the run is looked at; how many points a plot has.
+# From the moment that all processes are ready to the first message; interval of checks; number of points in a plot.
 _LEAD_S = 0.3
 _CHECK_S = 0.2
 _POINTS = 150
 _SAMPLE_S = (0.5, 10.0)
-# A server that is away keeps a run no longer than this, whatever the client would.
+# Longest wait for a sample, so that an unreachable server does not hold up the run for the client's timeout.
 _SAMPLE_TIMEOUT_S = 2.0
-# What is under way when the last message is sent has this long at least, whatever the speed.
+# Minimum time for the rest of the work after the last message, at any speed.
 _DRAIN_MIN_S = 5.0
 _CANCELS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a load is run. ``is_ours``: the namespace was made for it."""
+    """Settings of a run. ``is_ours``: the namespace was created for the run."""
 
     source: Source
     namespace: str
@@ -43,12 +43,12 @@ class Settings:
     timeout: timedelta | None = None
     worker_processes: int | None = None
     prefix: str = "load"
-    """Of the ids of its messages."""
+    """Prefix of the ids of its messages."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run is, for who watches it."""
+    """Progress of a run, for display."""
 
     planned: int
     sent: int
@@ -62,7 +62,7 @@ async def run(
     stopping: asyncio.Event,
     show: Callable[[Progress], None] = lambda progress: None,
 ) -> RunResult:
-    """Run it, until all is done, a bound is reached, or ``stopping`` is set; what it came to, in each case."""
+    """Run the load until its work is done, a limit is reached, or ``stopping`` is set. Always return the result."""
     scenario = settings.source.scenario()
     bucket_s = _bucket_s(scenario)
     outcome = RunResult(
@@ -92,7 +92,7 @@ async def run(
 
 
 async def cancel_remaining(tickwheel: aio.Tickwheel, scenario: Scenario, prefix: str) -> int:
-    """In a namespace that stays: what the run enqueued and nobody finished is cancelled; how many that were."""
+    """Cancel the messages of the run that are not finished, in a namespace that remains. Return their number."""
     count = 0
     for queue in scenario.queues:
         for state in ("invisible", "pending", "running"):
@@ -108,7 +108,7 @@ async def cancel_remaining(tickwheel: aio.Tickwheel, scenario: Scenario, prefix:
 
 
 class _RunMonitor:
-    """Looks at the run while it goes on, and sees when it is over."""
+    """Samples the queues during the run, and detects its end."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class _RunMonitor:
             except TimeoutError:
                 continue
         self._outcome.seconds = monotonic() - start
-        # Interrupted or not: it tells how the run has left them.
+        # Also after an interruption: the last sample contains the state in which the run left the queues.
         await self._sample(self._outcome.seconds, asyncio.Event())
 
     async def _is_over(self, moment: float, stopping: asyncio.Event) -> bool:
@@ -166,12 +166,15 @@ class _RunMonitor:
             return True
         longest = max(_DRAIN_MIN_S, scenario.to_real_s(scenario.drain_s))
         if moment >= self._sent_at + longest:
-            outcome.ended = f"{longest:g} s after the last message there was still work"
+            outcome.ended = f"work was left {longest:g} s after the last message"
             return True
         return False
 
     async def _sample(self, moment: float, stopping: asyncio.Event) -> bool:
-        """How the queues stand, and whether that was to be had soon: if not it is told, and they stand as they did."""
+        """Take a sample of the queues, and return whether it succeeded in time.
+
+        If not, the error is recorded, and the previous sample is repeated.
+        """
         sampling, stopped = asyncio.create_task(self._take_sample(moment)), asyncio.create_task(stopping.wait())
         try:
             await asyncio.wait({sampling, stopped}, timeout=_SAMPLE_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
@@ -180,7 +183,7 @@ class _RunMonitor:
                 return True
             if not stopping.is_set():
                 self._outcome.measurements.error(
-                    TimeoutError(f"how the queues stand was not told within {_SAMPLE_TIMEOUT_S} s")
+                    TimeoutError(f"the counts of the queues did not arrive within {_SAMPLE_TIMEOUT_S} s")
                 )
         except TickwheelError as error:
             self._outcome.measurements.error(error)
@@ -220,12 +223,12 @@ async def _create_queue(tickwheel: aio.Tickwheel, scenario: Scenario, load: Queu
     counts = await queue.counts()
     if any(counts[state] for state in ("invisible", "pending", "running")):
         raise InvalidArgument(
-            f"queue {load.name!r} of this namespace has messages, and the load would mix with them: name another"
+            f"queue {load.name!r} of this namespace has messages that the load would mix with: use another namespace"
         )
 
 
 def _jobs(settings: Settings, scenario: Scenario, bucket_s: float) -> list[dict[str, Any]]:
-    """One process for the producers; the workers share as many as there are other cores."""
+    """Return one job for the producers, and one job of workers for each other core."""
     wanted = settings.worker_processes or max(1, (os.cpu_count() or 2) - 1)
     has_polls = any(queue.polls is not None for queue in scenario.queues)
     parts = wanted if has_polls else max(1, min(wanted, scenario.worker_count))
@@ -243,7 +246,7 @@ def _jobs(settings: Settings, scenario: Scenario, bucket_s: float) -> list[dict[
 
 
 def _bucket_s(scenario: Scenario) -> float:
-    """How long one point of the plots is."""
+    """Return the length of one point of the plots, in seconds."""
     length = scenario.to_real_s(scenario.length_s)
     if scenario.max_seconds is not None:
         length = min(length, scenario.max_seconds)

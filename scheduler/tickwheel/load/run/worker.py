@@ -1,8 +1,8 @@
-"""A simulated worker: it chooses a queue by its selector, takes batches from it, and sleeps where others work.
+"""A simulated worker: chooses a queue by its selector, dequeues batches, and sleeps instead of working.
 
-The work is planned with the message. A batch is run one message after the other; finished ones are completed together
-where that is soon, as workers do. Leases are extended while it runs. A worker is a closed loop, as real ones are: what
-it does next depends on what it was given.
+The run time is planned with the message. The messages of a batch run one after the other. Messages that finish shortly
+after each other are completed in one call, as workers do. Leases are extended during the run. A worker is a closed
+loop, like real workers: its next call depends on the last answer.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from tickwheel.load.run import payload
 from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario, WorkerGroup
 
-# What is done by then is completed in one call.
+# Messages finished within this interval are completed in one call.
 _COMPLETE_INTERVAL_S = 0.05
-# After an error, so that a server that is away is not asked without a pause.
+# Pause after an error, so that an unreachable server is not called in a tight loop.
 _RETRY_S = 0.2
 
 
 class Worker:
-    """One of a group. ``start`` is when the run begins, by this host's monotonic clock."""
+    """One worker of a group. ``start`` is the start of the run on this host's monotonic clock."""
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class Worker:
         self._start = start
 
     def now(self) -> float:
-        """Real seconds since the run began."""
+        """Return real seconds since the start of the run."""
         return monotonic() - self._start
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Work until cancelled."""
         while True:
             try:
                 await self._turn()
@@ -59,7 +59,7 @@ class Worker:
                 await asyncio.sleep(_RETRY_S)
 
     async def _turn(self) -> None:
-        """One queue, for as many batches as it is given."""
+        """Process up to ``iterations`` batches of one queue."""
         queue, batch = await self._select()
         if not batch:
             batch = await self._wait(queue)
@@ -70,7 +70,7 @@ class Worker:
             batch = await self._fetch(queue) if left > 1 else []
 
     async def _select(self) -> tuple[QueueLoad, list[aio.Message]]:
-        """The selector's choice. It is asked whether a queue has work by taking a batch from it."""
+        """Return the selector's choice and a batch. Whether a candidate has work is found by a dequeue."""
         selection = self._selector.select_queue()
         if not isinstance(selection, Generator):
             return selection, await self._fetch(selection)
@@ -84,14 +84,14 @@ class Worker:
             return chosen.value, batch
 
     async def _fetch(self, queue: QueueLoad) -> list[aio.Message]:
-        """A batch if there is one now."""
+        """Return a batch without waiting."""
         began = monotonic()
         messages = await self._dequeue(queue, None)
         self.measurements.latency_at("dequeue" if messages else "dequeue empty", monotonic() - began, self.now())
         return messages
 
     async def _wait(self, queue: QueueLoad) -> list[aio.Message]:
-        """The first messages that come while it waits at an empty queue."""
+        """Wait at an empty queue, and return the first messages."""
         return await self._dequeue(queue, timedelta(seconds=self._scenario.long_poll(queue)))
 
     async def _dequeue(self, queue: QueueLoad, wait: timedelta | None) -> list[aio.Message]:
@@ -103,7 +103,7 @@ class Worker:
         return messages
 
     def record_delivery(self, queue: QueueLoad, messages: list[aio.Message]) -> None:
-        """Messages have come."""
+        """Record messages that were delivered."""
         moment = self.now()
         for message in messages:
             self.measurements.counts["delivered"] += 1
@@ -113,7 +113,7 @@ class Worker:
                 self.measurements.latency_at(f"wait/{queue.name}", moment - due_s, moment)
 
     async def work(self, queue: QueueLoad, batch: list[aio.Message]) -> None:
-        """Run a batch: sleep, complete or fail each, hold the leases of all."""
+        """Run a batch: sleep, complete or fail each message, and extend the leases of all."""
         done: list[aio.Message] = []
         left = list(batch)
         long = sum(payload.unpack(message.payload)[1] for message in batch) > queue.lease_s / 4
@@ -169,9 +169,9 @@ class Worker:
         self.measurements.counts["failed attempts"] += 1
 
     async def _extend(self, queue: QueueLoad, leased: list[aio.Message]) -> None:
-        """The heartbeat of what is held: none waits for its turn in a batch until its lease is over."""
+        """Extend the leases of a batch, so that no lease ends while its message waits for its turn."""
         while True:
             await asyncio.sleep(queue.lease_s / 3)
-            # Who has lost one hears of it at the end.
+            # A lost lease is reported when its message is completed.
             with suppress(TickwheelError):
                 await self.tickwheel.queue(queue.name).extend_many(list(leased), timedelta(seconds=queue.lease_s))

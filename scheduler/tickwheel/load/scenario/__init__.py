@@ -1,1 +1,16 @@
-"""What load is simulated: scenario files, and the plan made of one."""
+"""The load of a scenario: its file format, its parts, and the plan of arrivals.
+
+A `Scenario` is a value without I/O. Its times are seconds of the scenario's day, and a run divides them by the
+speed-up. All random choices follow from the seed, so that every process that reads the same `Source` plans the same
+arrivals. Errors in a file name the file, the field or line, the value, and what is allowed.
+
+source.py           a scenario by name, TOML file or recording, with the changes of the command line
+scenario.py         the scenario: queues, arrivals, workers
+scenario_file.py    scenarios from TOML files
+toml_fields.py      strict reading of TOML fields
+recording.py        recorded loads from CSV files
+arrival_rate.py     messages per second over the day
+distributions.py    random durations
+metadata_values.py  random metadata values
+arrivals.py         the plan: every message with its time, delay, run time and outcome
+"""

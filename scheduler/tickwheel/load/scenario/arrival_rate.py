@@ -1,6 +1,6 @@
-"""How many messages a second arrive, over the hours of a day: straight lines between points, and bursts on top.
+"""Arrival rate of messages over the hours of a day: linear between points, with bursts on top.
 
-The day repeats. Arrivals are a Poisson process of that rate: many producers who know nothing of each other.
+The day repeats. Arrivals are a Poisson process of that rate, which models many independent producers.
 """
 
 from bisect import bisect_right
@@ -14,13 +14,13 @@ from tickwheel.load.scenario.toml_fields import TomlTable, items, number
 
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 RATE_MAX = 1e6
-# For the mean over a time. A prime, so that no burst falls in step with it.
+# Number of samples for the mean over a period. A prime number, so that the samples are not in step with bursts.
 _STEPS = 10_007
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """Every so often the rate is another for a while."""
+    """A periodic change of the rate: every ``every_s``, the rate is ``rate`` for ``length_s``."""
 
     every_s: float
     length_s: float
@@ -29,7 +29,7 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalRate:
-    """``times_s`` are of the day, and ascend; ``rates`` are messages a second."""
+    """``times_s`` are times of the day in ascending order; ``rates`` are messages per second."""
 
     times_s: tuple[float, ...]
     rates: tuple[float, ...]
@@ -37,34 +37,34 @@ class ArrivalRate:
 
     @property
     def max_rate(self) -> float:
-        """The highest rate there is."""
+        """Return the highest rate of the day."""
         return max(*self.rates, 0.0 if self.burst is None else self.burst.rate)
 
     def rate_at(self, time_s: float) -> float:
-        """The rate at a time."""
+        """Return the rate at a time."""
         if self.burst is not None and time_s % self.burst.every_s < self.burst.length_s:
             return self.burst.rate
         return self._steady(time_s % DAY_S)
 
     def count(self, since_s: float, until_s: float) -> float:
-        """How many are to be expected in a time."""
+        """Return the expected number of arrivals in a period."""
         step = (until_s - since_s) / _STEPS
         return sum(self.rate_at(since_s + (n + 0.5) * step) for n in range(_STEPS)) * step
 
     def draw(self, since_s: float, until_s: float, random: Random) -> Iterator[float]:
-        """The times of arrivals, in order: of those at the highest rate, each kept by its chance (thinning)."""
+        """Yield the times of arrivals in order: drawn at the highest rate, and kept with the probability (thinning)."""
         max_rate, time_s = self.max_rate, since_s
         while max_rate and (time_s := time_s + random.expovariate(max_rate)) < until_s:
             if random.random() * max_rate <= self.rate_at(time_s):
                 yield time_s
 
     def scaled(self, scale: float) -> "ArrivalRate":
-        """The same day with more or fewer messages."""
+        """Return the same day with more or fewer messages."""
         burst = None if self.burst is None else replace(self.burst, rate=self.burst.rate * scale)
         return ArrivalRate(self.times_s, tuple(rate * scale for rate in self.rates), burst)
 
     def _steady(self, time_s: float) -> float:
-        # From the last point of the day the line goes on to the first of the next.
+        # The line continues from the last point of the day to the first point of the next day.
         last = len(self.times_s) - 1
         n = bisect_right(self.times_s, time_s) - 1
         begin, end = (n, n + 1) if 0 <= n < last else (last, 0)
@@ -76,7 +76,7 @@ class ArrivalRate:
 
 
 def parse(table: TomlTable) -> ArrivalRate:
-    """``arrivals`` and ``bursts`` of a queue: a rate, or points [hour, rate]."""
+    """Parse ``arrivals`` and ``bursts`` of a queue: a rate, or points [hour, rate]."""
     label, value = table.path("arrivals"), table.take("arrivals")
     if isinstance(value, int | float):
         times, rates = [0.0], [number(label, value, 0, RATE_MAX)]
@@ -85,7 +85,7 @@ def parse(table: TomlTable) -> ArrivalRate:
         times = [number(f"{label}[{n}][1]", item[0], 0, 24) * HOUR_S for n, item in enumerate(points, 1)]
         rates = [number(f"{label}[{n}][2]", item[1], 0, RATE_MAX) for n, item in enumerate(points, 1)]
         if any(later <= earlier for earlier, later in pairwise(times)):
-            raise InvalidArgument(f"{label} must be points [hour, messages a second] of ascending hours, not {value}")
+            raise InvalidArgument(f"{label} must be points [hour, messages per second] in ascending order, not {value}")
     return ArrivalRate(tuple(times), tuple(rates), _burst(table.table("bursts")))
 
 

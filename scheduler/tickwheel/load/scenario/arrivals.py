@@ -1,4 +1,4 @@
-"""The plan of a load: what is enqueued when, with its delay, run time and fate. All of it follows from the seed."""
+"""The plan of a load: the time, delay, run time and outcome of every message. The plan follows from the seed."""
 
 import heapq
 from collections.abc import Iterator
@@ -10,18 +10,18 @@ from tickwheel.load.scenario.scenario import QueueLoad, Scenario
 
 @dataclass(slots=True)
 class Arrival:
-    """A message that is to be enqueued. Times are seconds of the scenario, ``at_s`` since the start of the run."""
+    """A planned message. Times are seconds of the scenario; ``at_s``, the enqueue, counts from the start of the run."""
 
     at_s: float
     queue: str
     delay_s: float
     run_s: float
     failures: int = 0
-    """How many attempts fail before one succeeds."""
+    """Number of attempts that fail before one succeeds."""
     cancel_s: float | None = None
-    """So long after it was enqueued it is cancelled."""
+    """Time from the enqueue to the cancel; None if the message is not cancelled."""
     deadline_s: float | None = None
-    """From when it is due; None is the default, which is the due time."""
+    """Deadline relative to the due time; None is the default, the due time."""
     metadata: dict[str, str] | None = None
 
     @property
@@ -30,12 +30,12 @@ class Arrival:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether no worker is to get it."""
+        """Return whether the message is cancelled before it is due, so that no worker gets it."""
         return self.cancel_s is not None and self.cancel_s < self.delay_s
 
 
 def plan_arrivals(scenario: Scenario) -> Iterator[Arrival]:
-    """All arrivals of the run, in order of time."""
+    """Yield all arrivals of the run, ordered by time."""
     if scenario.recording:
         return _recorded_arrivals(scenario)
     streams = [_queue_arrivals(scenario, queue) for queue in scenario.queues]
@@ -43,7 +43,7 @@ def plan_arrivals(scenario: Scenario) -> Iterator[Arrival]:
 
 
 def expected_count(scenario: Scenario) -> int:
-    """How many arrivals are to be expected, bounds included."""
+    """Return the expected number of arrivals, at most ``max_messages``."""
     if scenario.recording:
         count = sum(_is_in(scenario, row.arrival_s) for row in scenario.recording)
     else:
@@ -53,7 +53,7 @@ def expected_count(scenario: Scenario) -> int:
 
 
 def draw_arrival(queue: QueueLoad, at_s: float, random: Random) -> Arrival:
-    """What arrives in a queue at a time."""
+    """Draw the message that arrives in a queue at a time."""
     delay_s = queue.delay.draw(random)
     arrival = Arrival(at_s, queue.name, delay_s, queue.run.draw(random), _failures(queue, random))
     if queue.cancel is not None and random.random() < queue.cancel.share:
@@ -70,7 +70,7 @@ def draw_arrival(queue: QueueLoad, at_s: float, random: Random) -> Arrival:
 def _queue_arrivals(scenario: Scenario, queue: QueueLoad) -> Iterator[Arrival]:
     if queue.arrivals is None:
         return
-    # Two streams, so that what arrives is the same however often a curve of another height draws.
+    # Two generators: the contents stay the same if a different rate draws more or fewer times.
     times, contents = Random(f"{scenario.seed}/{queue.name}/times"), Random(f"{scenario.seed}/{queue.name}")
     until_s = scenario.start_s + scenario.length_s
     for time_s in queue.arrivals.draw(scenario.start_s, until_s, times):

@@ -1,13 +1,13 @@
-"""How long things take, drawn at random: delays, run times, and when an order is cancelled. All in seconds.
+"""Random durations: delays, run times, and times until a cancel. All in seconds.
 
-Written in a scenario as a duration, or as a table with one of these:
+A scenario contains a duration, or a table with one of these:
 
-    "15m"                                               always that
-    { uniform = ["1m", "10m"] }                         evenly between two
-    { exponential = "30s" }                             by its mean
-    { lognormal = { median = "2m", sigma = 0.8 } }      skewed to the right, as most run times are
-    { list = ["1s", "2s", "8s"] }                       one of those that were seen, as often as it stands there
-    { mix = [[0.9, "15m"], [0.1, { exponential = "1h" }]] }     one of several, by weight
+    "15m"                                               constant
+    { uniform = ["1m", "10m"] }                         uniform between two durations
+    { exponential = "30s" }                             exponential, with this mean
+    { lognormal = { median = "2m", sigma = 0.8 } }      skewed to the right, like most run times
+    { list = ["1s", "2s", "8s"] }                       one of the listed values, all equally likely
+    { mix = [[0.9, "15m"], [0.1, { exponential = "1h" }]] }     one of several distributions, by weight
 """
 
 import math
@@ -24,7 +24,7 @@ _SIGMA_MAX = 5.0
 
 
 class Distribution(Protocol):
-    """What is drawn from."""
+    """A distribution of durations, in seconds."""
 
     @property
     def mean(self) -> float: ...
@@ -103,7 +103,7 @@ ZERO = Constant(0.0)
 
 
 def parse(label: str, value: object) -> Distribution:
-    """A distribution as a scenario writes it. Raises InvalidArgument, which names the field."""
+    """Parse the distribution of a field. Raises InvalidArgument, which names the field."""
     if not isinstance(value, dict):
         return Constant(seconds(label, value))
     table = TomlTable(label, value)

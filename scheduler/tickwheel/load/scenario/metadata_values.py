@@ -1,4 +1,4 @@
-"""Which value a pair of metadata has: named ones by weight, or n of them, all alike (skew 0) or as Zipf has them."""
+"""Random metadata values: named values by weight, or n numbered values, equally likely (skew 0) or by Zipf's law."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,26 +22,26 @@ class Values:
     names: Sequence[str]
     sums: Sequence[float]
     skew: float | None = None
-    """Where they are numbered ones: the n-th is as frequent as n to the power of minus this."""
+    """For numbered values: the frequency of value n is proportional to n to the power of -skew."""
 
     def draw(self, random: Random) -> str:
         return random.choices(self.names, cum_weights=self.sums)[0]
 
     def scaled(self, scale: float) -> "Values":
-        """Of numbered values as many times more or fewer, so that one has about as many messages as before."""
+        """Scale the number of numbered values, so that each keeps about the same number of messages."""
         if self.skew is None:
             return self
         return numbered_values(self.key, max(1, round(len(self.names) * scale)), self.skew)
 
 
 def numbered_values(key: str, count: int, skew: float) -> Values:
-    """``count`` values, key-1 the most frequent."""
+    """Return ``count`` values, from key-1 in descending order of frequency."""
     names = [f"{key}-{n}" for n in range(1, count + 1)]
     return Values(key, names, list(accumulate(n**-skew for n in range(1, count + 1))), skew)
 
 
 def parse_exclusive(table: TomlTable) -> Values:
-    """``exclusive`` of a queue: { key = "project", values = 300, skew = 1.0 }."""
+    """Parse ``exclusive`` of a queue: { key = "project", values = 300, skew = 1.0 }."""
     key = _key(table.path("key"), table.text("key"))
     values = numbered_values(key, table.integer("values", 1, VALUES_MAX), table.number("skew", 0, _SKEW_MOST, 0.0))
     table.reject_unknown()
@@ -49,7 +49,7 @@ def parse_exclusive(table: TomlTable) -> Values:
 
 
 def parse_metadata(label: str, metadata: object) -> tuple[Values, ...]:
-    """``metadata`` of a queue: key -> { value = weight }, or key -> { values = 300, skew = 1.0 }."""
+    """Parse ``metadata`` of a queue: key -> { value = weight }, or key -> { values = 300, skew = 1.0 }."""
     if not isinstance(metadata, dict):
         raise InvalidArgument(f"{label} must be a table, not {preview(metadata)}")
     parsed = []
@@ -68,7 +68,7 @@ def parse_metadata(label: str, metadata: object) -> tuple[Values, ...]:
             text(f"a value of {name}", value, limits.PAIR_VALUE_BYTES)
         numbers = [number(f"{name}.{value}", weight, 0, 1e9) for value, weight in weights.items()]
         if not sum(numbers):
-            raise InvalidArgument(f"{name}: a weight at least must be above 0, not {preview(weights)}")
+            raise InvalidArgument(f"{name}: at least one weight must be above 0, not {preview(weights)}")
         parsed.append(Values(key, list(weights), list(accumulate(numbers))))
     return tuple(parsed)
 

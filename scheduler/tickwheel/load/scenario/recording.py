@@ -1,6 +1,7 @@
-"""A recorded load, as CSV: `queue,arrival,run seconds`, a line for each message, checked line by line.
+"""Recorded loads from CSV files: `queue,arrival,run seconds`, one line for each message, checked line by line.
 
-``arrival`` is in seconds, from midnight or any other moment, or a time like 2026-05-17T18:00:00Z; all lines alike.
+``arrival`` is a number of seconds, from midnight or any other moment, or a time like 2026-05-17T18:00:00Z. All lines of
+a file must use the same form.
 """
 
 import csv
@@ -24,7 +25,7 @@ _LENGTH_MAX_S = 7 * DAY_S
 
 
 def read_scenario(file: Traversable) -> Scenario:
-    """A recording by itself, with the settings that queues have by default, and one worker."""
+    """Read a recording without a scenario file: queues with default settings, and one worker."""
     rows = read(file)
     queues = complete_queues([], rows)
     return Scenario(
@@ -38,7 +39,7 @@ def read_scenario(file: Traversable) -> Scenario:
 
 
 def read(file: Traversable) -> list[Row]:
-    """The lines of a file, by arrival. Raises InvalidArgument, which names file and line."""
+    """Read the lines of a file, ordered by arrival. Raises InvalidArgument, which names file and line."""
     text = read_text(file, "utf-8-sig")
     rows, stamped = [], set()
     for line, row in _lines(text, file.name):
@@ -52,20 +53,20 @@ def read(file: Traversable) -> list[Row]:
     if not rows:
         raise InvalidArgument(f"{file.name} has no messages")
     rows.sort(key=lambda row: row.arrival_s)
-    # Of times of day the hour is kept; of a long count of seconds, too.
+    # Whole days are subtracted, so that times of day keep their hour.
     first = rows[0].arrival_s // DAY_S * DAY_S
     if rows[-1].arrival_s - rows[0].arrival_s > _LENGTH_MAX_S:
-        raise InvalidArgument(f"{file.name} goes over more than 7 days, from its first arrival to its last")
+        raise InvalidArgument(f"{file.name} covers more than 7 days, from its first arrival to its last")
     return [Row(row.queue, row.arrival_s - first, row.run_s) for row in rows]
 
 
 def length_s(rows: Sequence[Row]) -> float:
-    """From the first arrival until just after the last."""
+    """Return the time from the first arrival until just after the last."""
     return rows[-1].arrival_s - rows[0].arrival_s + 0.001
 
 
 def complete_queues(queues: Iterable[QueueLoad], rows: Iterable[Row]) -> list[QueueLoad]:
-    """A queue for each name that was recorded: as the scenario has it, or by default, with the run times recorded."""
+    """Return the queues of the recording: settings of the scenario or defaults, with the recorded run times."""
     runs: dict[str, list[float]] = {}
     for row in rows:
         runs.setdefault(row.queue, []).append(row.run_s)
@@ -90,7 +91,7 @@ def _lines(text: str, name: str) -> Iterable[tuple[int, list[str]]]:
             )
         for row in reader:
             if len(row) != len(COLUMNS):
-                raise InvalidArgument(f"{name} line {reader.line_num}: it should have 3 fields, not {len(row)}")
+                raise InvalidArgument(f"{name} line {reader.line_num}: expected 3 fields, not {len(row)}")
             yield reader.line_num, row
     except csv.Error as error:
         raise InvalidArgument(f"{name} line {reader.line_num}: {error}") from error
@@ -111,9 +112,9 @@ def _arrival(text: str) -> float:
         at = datetime.fromisoformat(text)
     except ValueError as error:
         raise InvalidArgument(
-            f"arrival must be seconds, 0 or more, or a time like 2026-05-17T18:00:00Z, not {preview(text)}"
+            f"arrival must be 0 or more seconds, or a time like 2026-05-17T18:00:00Z, not {preview(text)}"
         ) from error
-    # The hour is that of the clock on the wall there, which is what a day's load goes by.
+    # The offset is dropped: the load of a day follows local time.
     return at.replace(tzinfo=UTC).timestamp()
 
 

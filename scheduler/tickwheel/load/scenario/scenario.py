@@ -1,6 +1,6 @@
-"""What a load is made of: queues and what arrives in them, and the workers. Times are seconds of the scenario's day.
+"""The parts of a load: queues with their arrivals, and workers. Times are seconds of the scenario's day.
 
-A run divides them by ``speed_up``: an hour takes a minute at 60. Nothing here knows of files, or of a server.
+A run divides them by ``speed_up``: at 60, an hour takes a minute. This file does no I/O.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from tickwheel.load.scenario.arrival_rate import ArrivalRate
 from tickwheel.load.scenario.distributions import ZERO, Distribution
 from tickwheel.load.scenario.metadata_values import Values
 
-# Of a server that answers in its own time, however fast the day goes by.
+# Minimum in real time: the server's response time does not shrink with the speed-up.
 _LONG_POLL_MIN_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """So large a share is cancelled, so long after it was enqueued."""
+    """The share of messages that are cancelled, and the time from enqueue to cancel."""
 
     share: float
     after: Distribution
@@ -26,7 +26,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Urgency:
-    """A priority class: the deadline of so large a share is so far from its due time, before it if negative."""
+    """A priority class: its share of the messages, and the deadline relative to the due time, negative for earlier."""
 
     share: float
     offset_s: float
@@ -34,9 +34,9 @@ class Urgency:
 
 @dataclass(frozen=True, slots=True)
 class Polls:
-    """Dequeue calls at fixed times, whoever is free, besides those of the workers; each for up to ``batch``.
+    """Dequeue calls at fixed times, in addition to those of the workers, each for up to ``batch`` messages.
 
-    So many come ``together``, as of a host that asks for all of its idle workers at once.
+    ``together`` calls start at the same time, like those of a host that polls for all of its idle workers.
     """
 
     per_s: float
@@ -46,7 +46,7 @@ class Polls:
 
 @dataclass(frozen=True, slots=True)
 class QueueLoad:
-    """One queue. ``name`` and ``weight`` are what the workers' lottery draws by."""
+    """The load of one queue. Selectors of workers use ``name`` and ``weight``."""
 
     name: str
     weight: int = 40
@@ -67,12 +67,12 @@ class QueueLoad:
     payload_bytes: int = 200
     polls: Polls | None = None
     wait_target_s: float = 5.0
-    """How long its messages may wait, where the workers needed are asked for."""
+    """Longest wait of its messages, for the computation of the workers needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerGroup:
-    """Workers that are alike: hosts x processes, each of which takes from ``queues`` what matches ``where``."""
+    """A group of identical workers: hosts x processes. Each takes messages that match ``where`` from ``queues``."""
 
     name: str
     queues: Sequence[str]
@@ -89,7 +89,7 @@ class WorkerGroup:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of a recording."""
+    """One line of a recording."""
 
     queue: str
     arrival_s: float
@@ -98,7 +98,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A load, ready to be planned from its seed."""
+    """A load. The seed determines its plan."""
 
     name: str
     queues: Sequence[QueueLoad]
@@ -112,11 +112,11 @@ class Scenario:
     scale: float = 1.0
     producer_batch: int = 1
     linger_s: float = 0.0
-    """Of the real time, as are the bounds that follow."""
+    """In real time, like the limits that follow."""
     max_seconds: float | None = None
     max_messages: int | None = None
     warm_up_s: float = 0.0
-    """Latencies count from then on: a start is not what a day is like."""
+    """Latencies count after this time, because the start is not representative."""
     recording: Sequence[Row] = ()
 
     @property
@@ -127,19 +127,19 @@ class Scenario:
         return next(queue for queue in self.queues if queue.name == name)
 
     def groups_of_queue(self, name: str) -> "list[WorkerGroup]":
-        """The groups of workers that take from a queue."""
+        """Return the groups of workers that take from a queue."""
         return [group for group in self.workers if name in group.queues]
 
     def to_real_s(self, seconds: float) -> float:
-        """A time of the scenario as the run has it."""
+        """Convert a time of the scenario to real time."""
         return seconds / self.speed_up
 
     def long_poll(self, queue: QueueLoad) -> float:
-        """How long a worker of the run waits at an empty queue, in real seconds."""
+        """Return how long a worker of the run waits at an empty queue, in real seconds."""
         return max(_LONG_POLL_MIN_S, self.to_real_s(queue.long_poll_s))
 
     def scaled(self, scale: float) -> "Scenario":
-        """The same with so many times the messages, workers, exclusive values and calls, as one day is like another."""
+        """Multiply the numbers of messages, workers, exclusive values and calls by ``scale``."""
         if scale == 1:
             return self
         return replace(
@@ -161,13 +161,13 @@ def _scaled(queue: QueueLoad, scale: float) -> QueueLoad:
 
 
 def default_workers(queues: Sequence[QueueLoad]) -> list[WorkerGroup]:
-    """One worker for all queues but those that calls at planned times are made for."""
+    """Return one worker for all queues, except queues that are polled at planned times."""
     names = [queue.name for queue in queues if queue.polls is None]
     return [WorkerGroup("workers", names)] if names else []
 
 
 def with_workers(groups: Sequence[WorkerGroup], count: int) -> list[WorkerGroup]:
-    """So many workers in all, each group with its share of them, and one at least."""
+    """Distribute ``count`` workers over the groups in proportion to their size, with at least one for each group."""
     total, resized, left = sum(group.count for group in groups), [], count
     for n, group in enumerate(groups):
         others = len(groups) - n - 1

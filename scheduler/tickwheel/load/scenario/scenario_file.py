@@ -1,4 +1,4 @@
-"""Scenarios from TOML files, checked field by field; docs/load.md says what each field means."""
+"""Scenarios from TOML files, checked field by field. docs/load.md describes the fields."""
 
 import tomllib
 from dataclasses import replace
@@ -34,12 +34,12 @@ _TOGETHER_MAX = 1_000
 
 
 def read(file: Traversable) -> Scenario:
-    """The scenario of a file. Raises InvalidArgument, which names the file, the field or line, and what is allowed."""
+    """Read the scenario of a file. Raises InvalidArgument, which names file, field or line, and what is allowed."""
     text = read_text(file)
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidArgument(f"{file.name} is no TOML: {error}") from error
+        raise InvalidArgument(f"{file.name} is not TOML: {error}") from error
     return _scenario(TomlTable(f"{file.name}: ", document), file)
 
 
@@ -48,7 +48,7 @@ def _scenario(table: TomlTable, file: Traversable) -> Scenario:
     queues = [_queue(item, recorded=bool(rows)) for item in table.tables("queue")]
     names = [queue.name for queue in queues]
     if not queues and not rows:
-        raise InvalidArgument(f"{table.path('queue')} is missing: a scenario has one [[queue]] or more")
+        raise InvalidArgument(f"{table.path('queue')} is missing: a scenario needs at least one [[queue]]")
     if len(set(names)) < len(names):
         raise InvalidArgument(f"{table.path('queue')} names a queue twice: {', '.join(names)}")
     if rows:
@@ -85,7 +85,7 @@ def _recording(table: TomlTable, file: Traversable) -> list[Row]:
         return []
     name = table.text("recording")
     if not isinstance(file, Path):
-        raise InvalidArgument(f"{table.path('recording')} is for scenarios in a file of their own")
+        raise InvalidArgument(f"{table.path('recording')} is only allowed in scenario files on disk")
     return recording.read(file.parent / name)
 
 
@@ -154,7 +154,7 @@ def _urgency(table: TomlTable) -> list[Urgency]:
         item.reject_unknown()
     if urgencies and abs(sum(item.share for item in urgencies) - 1) > 1e-6:
         total = sum(item.share for item in urgencies)
-        raise InvalidArgument(f"the shares of {table.path('urgency')} must be 1 together, not {total:g}")
+        raise InvalidArgument(f"the shares of {table.path('urgency')} must add up to 1, not {total:g}")
     return urgencies
 
 
@@ -162,7 +162,7 @@ def _workers(table: TomlTable, number: int, names: list[str]) -> WorkerGroup:
     queues = items(table.path("queues"), table.take("queues", names))
     for name in queues:
         if name not in names:
-            raise InvalidArgument(f"{table.path('queues')} must be of {', '.join(names)}, not {preview(name)}")
+            raise InvalidArgument(f"{table.path('queues')} must be among {', '.join(names)}, not {preview(name)}")
     group = WorkerGroup(
         name=table.text("name", f"workers {number}"),
         queues=queues,
@@ -183,16 +183,16 @@ def _where(table: TomlTable) -> dict[str, str]:
 
 
 def _check_served(table: TomlTable, scenario: Scenario) -> None:
-    """Raises InvalidArgument where nobody takes from a queue, or a filter asks for what no message has."""
+    """Raise InvalidArgument if no worker takes from a queue, or a filter names a key that no message has."""
     for queue in scenario.queues:
         groups = scenario.groups_of_queue(queue.name)
         if not groups and queue.polls is None:
-            raise InvalidArgument(f"{table.path('workers')}: nobody takes from queue {queue.name!r}")
+            raise InvalidArgument(f"{table.path('workers')}: no worker takes from queue {queue.name!r}")
         known = {item.key for item in queue.metadata} | ({queue.exclusive.key} if queue.exclusive else set())
         for group in groups:
             for key in group.where:
                 if key not in known:
                     raise InvalidArgument(
-                        f"{table.path('workers')}: {group.name!r} asks for {key!r}, which no message of queue"
+                        f"{table.path('workers')}: {group.name!r} filters by {key!r}, which no message of queue"
                         f" {queue.name!r} has; its metadata has {', '.join(sorted(known)) or 'no keys'}"
                     )

@@ -1,4 +1,4 @@
-"""Where a scenario comes from: shipped by its name, a TOML file, or a recording; and what of it a run may change."""
+"""The source of a scenario: a shipped one by its name, a TOML file, or a recording; and the changes for one run."""
 
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
@@ -15,7 +15,7 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A scenario as the command line names it. The processes of a run read it each for itself, and plan the same."""
+    """A scenario as named on the command line. Each process of a run reads it itself, and plans the same arrivals."""
 
     name: str
     scale: float = 1.0
@@ -28,7 +28,7 @@ class Source:
     workers: int | None = None
 
     def scenario(self) -> Scenario:
-        """Read it. Raises InvalidArgument."""
+        """Read the scenario. Raises InvalidArgument."""
         scenario = _read(self.name)
         changes: dict[str, Any] = {
             name: value
@@ -36,8 +36,8 @@ class Source:
             if value is not None and name not in ("name", "scale", "workers")
         }
         if self.start_s is not None and self.start_s > _DAY_S and not scenario.recording:
-            raise InvalidArgument(f"--start is a time of the day, up to 24h, not {self.start_s / 3600:g}h")
-        # How many messages is said of the whole, as the scenario says it.
+            raise InvalidArgument(f"--start is a time of the day, at most 24h, not {self.start_s / 3600:g}h")
+        # The limit of messages applies to the full scenario, like the limit in a file, so it is set before scaling.
         scenario = replace(scenario, **changes).scaled(self.scale)
         return scenario if self.workers is None else _with_workers(scenario, self.workers)
 
@@ -46,7 +46,7 @@ class Source:
 
 
 def shipped_scenarios() -> dict[str, Traversable]:
-    """The scenarios that come with the package, by name."""
+    """Return the scenarios of the package, by name."""
     folder = files("tickwheel.load") / "scenarios"
     return {Path(entry.name).stem: entry for entry in folder.iterdir() if entry.name.endswith(".toml")}
 
@@ -60,15 +60,15 @@ def _read(name: str) -> Scenario:
     if path.suffix == ".toml":
         return scenario_file.read(path)
     raise InvalidArgument(
-        f"{name!r} is no scenario: name one of {', '.join(sorted(known))}, a .toml file, or a recording, a .csv file"
+        f"unknown scenario {name!r}: use {', '.join(sorted(known))}, a .toml file, or a recording as a .csv file"
     )
 
 
 def _with_workers(scenario: Scenario, count: int) -> Scenario:
-    """So many workers in all, over the groups as the scenario has them."""
+    """Return the scenario with ``count`` workers, distributed over its groups."""
     groups = scenario.workers or [WorkerGroup("workers", [queue.name for queue in scenario.queues])]
     if count < len(groups):
         raise InvalidArgument(
-            f"{scenario.name} has {len(groups)} groups of workers: give that many or more, not {count}"
+            f"{scenario.name} has {len(groups)} groups of workers: use at least one worker for each, not {count}"
         )
     return replace(scenario, workers=with_workers(groups, count))

@@ -1,6 +1,6 @@
-"""Reads a TOML document strictly: every field by name and kind, and what nobody asked for is refused.
+"""Strict reading of TOML documents: every field by name and type, and unknown fields are errors.
 
-Errors name the file, the path of the field as TOML writes it, the value, and what is allowed.
+Errors name the file, the path of the field as in TOML, the value, and what is allowed.
 """
 
 from collections.abc import Collection
@@ -14,7 +14,7 @@ _MISSING: Final = object()
 
 
 class TomlTable:
-    """A table of a document. Each field is taken once; `done` refuses what is left."""
+    """A table of a document. Each field is taken once; `reject_unknown` raises an error for fields that remain."""
 
     def __init__(self, label: str, value: object) -> None:
         if not isinstance(value, dict):
@@ -27,11 +27,11 @@ class TomlTable:
         return name in self._values
 
     def path(self, name: str) -> str:
-        """How an error names a field."""
+        """Return the name of a field in errors."""
         return f"{self.label}{'' if self.label.endswith(': ') else '.'}{name}"
 
     def take(self, name: str, default: Any = _MISSING) -> Any:
-        """The value as TOML has it. Without a default the field must be there."""
+        """Remove and return a value as TOML has it. Raises InvalidArgument if it is missing and has no default."""
         self._known_names.append(name)
         value = self._values.pop(name, default)
         if value is _MISSING:
@@ -51,7 +51,7 @@ class TomlTable:
         return value
 
     def plain_name(self, name: str) -> str:
-        """The name of a queue."""
+        """Take the name of a queue."""
         return plain_name(self.path(name), self.text(name))
 
     def number(self, name: str, minimum: float, maximum: float, default: float | None = None) -> float:
@@ -66,36 +66,36 @@ class TomlTable:
         return value
 
     def seconds(self, name: str, minimum: float, maximum: float, default: float | None = None) -> float:
-        """A duration, written like 15m."""
+        """Take a duration, written like 15m, in seconds."""
         value = self.take(name, _MISSING if default is None else None)
         if value is None and default is not None:
             return default
         return number(self.path(name), seconds(self.path(name), value), minimum, maximum, "seconds")
 
     def table(self, name: str) -> "TomlTable | None":
-        """A table within this one, None where there is none."""
+        """Take a nested table; None if it is missing."""
         value = self.take(name, None)
         return None if value is None else TomlTable(self.path(name), value)
 
     def tables(self, name: str) -> "list[TomlTable]":
-        """An array of tables, [[name]]; numbered from 1 in errors."""
+        """Take an array of tables, [[name]]. Errors number its items from 1."""
         value = self.take(name, ())
         if not isinstance(value, list | tuple):
             raise InvalidArgument(f"{self.path(name)} must be an array of tables, [[{name}]], not {preview(value)}")
         return [TomlTable(f"{self.path(name)}[{n}]", item) for n, item in enumerate(value, 1)]
 
     def reject_unknown(self) -> None:
-        """Raises InvalidArgument where there are fields that nobody knows."""
+        """Raise InvalidArgument for fields that were not taken."""
         for name in self._values:
             raise InvalidArgument(
-                f"{self.path(name)} is unknown; there are {', '.join(sorted(set(self._known_names)))}"
+                f"{self.path(name)} is unknown; known fields are {', '.join(sorted(set(self._known_names)))}"
                 if self._known_names
                 else f"{self.path(name)} is unknown"
             )
 
 
 def number(label: str, value: object, minimum: float, maximum: float, unit: str = "") -> float:
-    """A number within bounds."""
+    """Check a number and its bounds. Raises InvalidArgument."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value <= maximum:
         kind = f"a number of {unit}" if unit else "a number"
         raise InvalidArgument(f"{label} must be {kind} from {minimum:,.10g} to {maximum:,.10g}, not {preview(value)}")
@@ -103,15 +103,15 @@ def number(label: str, value: object, minimum: float, maximum: float, unit: str 
 
 
 def seconds(label: str, value: object) -> float:
-    """A duration, written like 15m, in seconds."""
+    """Parse a duration, written like 15m, into seconds. Raises InvalidArgument."""
     try:
-        return parse_duration(value).total_seconds()  # type: ignore[arg-type]  # it refuses what is no text
+        return parse_duration(value).total_seconds()  # type: ignore[arg-type]  # rejects values that are not text
     except InvalidArgument as error:
         raise InvalidArgument(f"{label}: {error}") from error
 
 
 def items(label: str, value: object, minimum: int = 1) -> list[Any]:
-    """An array with at least so many items."""
+    """Check an array with at least ``minimum`` items. Raises InvalidArgument."""
     if not isinstance(value, list | tuple) or len(value) < minimum:
         raise InvalidArgument(f"{label} must be an array of {minimum} items or more, not {preview(value)}")
     return list(value)
