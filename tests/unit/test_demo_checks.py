@@ -114,7 +114,7 @@ def test_a_flight_that_was_cancelled_and_should_have_flown_fails() -> None:
     day.history = [each for each in day.history if (each.id, each.version) not in ((day.second, 3), (day.second, 4))]
     day.change(day.second, 2, to_state=CANCELLED, time_ms=1_900)
     day.landings.pop()
-    assert day.fails() == ["what flew that day flew, the rest was cancelled"]
+    assert day.fails() == ["flights flown that day were flown, the rest cancelled"]
 
 
 def test_a_completed_flight_that_nobody_landed_fails() -> None:
@@ -157,25 +157,25 @@ def test_a_departure_a_millisecond_early_fails() -> None:
     day = Day()
     day.change(day.second, 2, time_ms=1_999)
     day.change(day.second, 3, time_ms=1_999)
-    assert day.fails() == ["none departed before its time, by the server's clock"]
+    assert day.fails() == ["none departed before its due time, by the server's clock"]
 
 
 def test_a_cancellation_at_its_time_is_too_late() -> None:
     day = Day()
     day.change(day.third, 2, time_ms=3_000)
-    assert day.fails() == ["cancelled before their time"]
+    assert day.fails() == ["cancelled before they were due"]
 
 
 def test_an_aircraft_in_two_places_by_the_logbooks_fails() -> None:
     day = Day()
     day.landings[1] = replace(day.landings[1], off_ns=1_104 * MS)
-    assert day.fails() == ["no aircraft in two places, by the logbooks"]
+    assert day.fails() == ["no aircraft in two places at once, by the logbooks"]
 
 
 def test_an_aircraft_in_two_places_by_the_events_fails() -> None:
     day = Day()
     day.change(day.first, 4, time_ms=2_001)
-    assert day.fails() == ["no aircraft in two places, by the events"]
+    assert day.fails() == ["no aircraft in two places at once, by the events"]
 
 
 def test_a_long_flight_is_compared_with_every_later_one_not_only_with_the_next() -> None:
@@ -204,4 +204,4 @@ def test_flights_that_touch_do_not_overlap() -> None:
 def test_a_flight_without_a_tail_number_that_was_not_refused_fails() -> None:
     day = Day()
     day.refused.clear()
-    assert day.fails() == ["without a tail number refused by the exclusive queue"]
+    assert day.fails() == ["flights without a tail number rejected by the exclusive queue"]

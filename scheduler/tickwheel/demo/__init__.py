@@ -1,11 +1,15 @@
-"""The demo: a day of real flights through the scheduler, and a verdict that does not take its word for it.
+"""The demo: a day of real flights as messages, and a verdict that does not rely on the scheduler's own claims.
 
-flights     what a file of departures says, checked
-timetable   the day compressed to seconds: when each flight is due, how long it takes
-pilots      the worker processes: each flies many flights at once, and keeps a logbook
-logbook     what a worker writes down by itself
-day         the run: enqueue, cancel, watch
-board       what is known of every flight, from the event stream
-view        the board on a terminal, or as plain lines
-verdict     the checks, from the event stream and the logbooks alone
+Each flight is a message that is due at its departure. Workers fly the flights and keep logbooks. At the end, checks
+compare the event stream and the logbooks with the timetable: nothing is lost, early or done twice, and no aircraft is
+in two places at once. The demo uses the public client; only the event stream and the clock are read from the shards.
+
+flights.py       departures from a CSV file, checked
+timetable.py     the day compressed to seconds: due time and duration of each flight
+simulation.py    the run: enqueue, cancel, watch
+pilots.py        the worker processes: each flies many flights at once, and keeps a logbook
+logbook.py       the file in which a worker records its landings
+flight_board.py  the state of every flight, from the event stream
+display.py       the flight board on a terminal, or as plain lines; the table at the end
+checks.py        the verdict, from the event stream and the logbooks alone
 """

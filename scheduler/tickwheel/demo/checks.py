@@ -1,7 +1,7 @@
 """The checks at the end of the day, from the event stream and the workers' logbooks alone.
 
-Nothing is asked of the scheduler: each claim is computed from what was written down when it happened. Pure, so that a
-test can hand in a day that went wrong.
+No check asks the scheduler: every claim is computed from records written at the time of the event. The functions are
+pure, so that tests can pass in a faulty day.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ from tickwheel.storage.transition import OutboxTransition
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One claim, whether it holds, and the figures that say so."""
+    """One claim, whether it holds, and the measurements that prove it."""
 
     claim: str
     holds: bool
@@ -28,7 +28,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A distribution in ms; None where there is nothing to speak of."""
+    """A distribution in ms; None if there are no values."""
 
     p50: int | None
     p99: int | None
@@ -37,7 +37,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The checked table. ``ready_late`` is from due to deliverable, ``taken_late`` from due to a worker's hands."""
+    """The result of all checks. ``ready_late``: from due to deliverable. ``taken_late``: from due to dequeued."""
 
     flights: int
     completed: int
@@ -51,7 +51,7 @@ class Verdict:
         return all(check.holds for check in self.checks)
 
     def document(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """Return the verdict as JSON values."""
         fields = asdict(self)
         return {"passed": self.passed} | fields
 
@@ -65,7 +65,7 @@ def check_day(
     landings: Sequence[Landing],
     refused: Sequence[str],
 ) -> Verdict:
-    """Look at everything. ``refused`` are the flights that the exclusive queue would not take."""
+    """Run all checks. ``refused`` are the flights that the exclusive queue rejected."""
     lives: dict[str, list[OutboxTransition]] = defaultdict(list)
     for transition in history:
         lives[transition.id].append(transition)
@@ -116,11 +116,11 @@ def _check_outcomes(departures: Sequence[Departure], ends: dict[str, State | Non
     ]
     flew = sum(not departure.flight.cancelled for departure in departures)
     return Check(
-        "what flew that day flew, the rest was cancelled",
+        "flights flown that day were flown, the rest cancelled",
         not wrong,
-        f"{flew} flew, {len(departures) - flew} did not"
+        f"{flew} flown, {len(departures) - flew} cancelled"
         if not wrong
-        else f"{len(wrong)} otherwise: {_first_names(wrong)}",
+        else f"{len(wrong)} have another outcome: {_first_names(wrong)}",
     )
 
 
@@ -130,7 +130,7 @@ def _check_nothing_lost(
     ends: dict[str, State | None],
     landings: Sequence[Landing],
 ) -> Check:
-    """Every flight's events are without a gap, and each that was completed is in a logbook exactly once."""
+    """Check that every flight's events have no gap, and that each completed flight is in a logbook exactly once."""
     written: dict[str, int] = defaultdict(int)
     for landing in landings:
         written[landing.flight] += landing.completed
@@ -140,7 +140,7 @@ def _check_nothing_lost(
     if broken:
         faults.append(f"{len(broken)} with gaps in their events: {_first_names(broken)}")
     if differing:
-        faults.append(f"{len(differing)} whose landings differ: {_first_names(differing)}")
+        faults.append(f"{len(differing)} whose landings differ from their events: {_first_names(differing)}")
     events = sum(len(life) for life in lives.values())
     figures = f"{events} events without a gap, {sum(written.values())} landings in logbooks"
     return Check("nothing lost, nothing twice", not faults, "; ".join(faults) or figures)
@@ -161,11 +161,11 @@ def _is_unbroken(life: Sequence[OutboxTransition]) -> bool:
 def _check_none_early(taken: Sequence[tuple[Departure, OutboxTransition]]) -> Check:
     margins = [transition.time_ms - departure.due_ms for departure, transition in taken]
     early = [departure.flight.id for (departure, _), margin in zip(taken, margins, strict=True) if margin < 0]
-    figures = f"the soonest {min(margins)} ms after its time" if margins else "none departed"
+    figures = f"the earliest {min(margins)} ms after its due time" if margins else "none departed"
     return Check(
-        "none departed before its time, by the server's clock",
+        "none departed before its due time, by the server's clock",
         not early,
-        figures if not early else f"{len(early)} early: {_first_names(early)}, {-min(margins)} ms at most",
+        figures if not early else f"{len(early)} early: {_first_names(early)}, by up to {-min(margins)} ms",
     )
 
 
@@ -177,9 +177,9 @@ def _check_cancelled_in_time(departures: Sequence[Departure], lives: dict[str, l
         if transition.to_state is State.CANCELLED
     }
     late = [flight for flight, margin in margins.items() if margin <= 0]
-    figures = f"the last {min(margins.values())} ms before its time" if margins else "none was cancelled"
+    figures = f"the last {min(margins.values())} ms before its due time" if margins else "none was cancelled"
     return Check(
-        "cancelled before their time", not late, figures if not late else f"{len(late)} late: {_first_names(late)}"
+        "cancelled before they were due", not late, figures if not late else f"{len(late)} late: {_first_names(late)}"
     )
 
 
@@ -188,7 +188,7 @@ def _check_one_place_by_logbooks(landings: Sequence[Landing]) -> Check:
     for landing in landings:
         if landing.aircraft is not None:
             flown[landing.aircraft].append((landing.off_ns, landing.on_ns, landing.flight))
-    return _check_one_place("no aircraft in two places, by the logbooks", flown)
+    return _check_one_place("no aircraft in two places at once, by the logbooks", flown)
 
 
 def _check_one_place_by_events(departures: Sequence[Departure], lives: dict[str, list[OutboxTransition]]) -> Check:
@@ -200,11 +200,11 @@ def _check_one_place_by_events(departures: Sequence[Departure], lives: dict[str,
                 off_ms = transition.time_ms
             elif transition.from_state is State.RUNNING and off_ms is not None:
                 flown[aircraft or ""].append((off_ms, transition.time_ms, departure.flight.id))
-    return _check_one_place("no aircraft in two places, by the events", flown)
+    return _check_one_place("no aircraft in two places at once, by the events", flown)
 
 
 def _check_one_place(claim: str, flown: dict[str, list[Interval]]) -> Check:
-    """Sorted by their start, no two flights of an aircraft overlap."""
+    """Check that no two flights of an aircraft overlap."""
     overlaps = []
     for aircraft, intervals in flown.items():
         until, holder = 0, ""
@@ -223,9 +223,9 @@ def _check_one_place(claim: str, flown: dict[str, list[Interval]]) -> Check:
 def _check_refused_flights(departures: Sequence[Departure], refused: Sequence[str]) -> Check:
     without = {departure.flight.id for departure in departures if departure.flight.aircraft is None}
     return Check(
-        "without a tail number refused by the exclusive queue",
+        "flights without a tail number rejected by the exclusive queue",
         without == set(refused),
-        f"{len(refused)} of {len(without)}, and then taken by a plain one",
+        f"{len(refused)} of {len(without)}, and then accepted by a plain queue",
     )
 
 

@@ -1,4 +1,4 @@
-"""How the day looks: a live board on a terminal, plain lines elsewhere, and the table at the end."""
+"""Display of the day: a live board on a terminal, plain lines elsewhere, and the table at the end."""
 
 import sys
 from types import TracebackType
@@ -17,18 +17,18 @@ from tickwheel.storage.record import State
 
 _STYLES = {"departed": "cyan", "landed": "green", "cancelled": "yellow"}
 _BAR_FLIGHTS = 40
-# A plain line for each so many minutes of the compressed day.
+# Interval of plain lines, in minutes of the compressed day.
 _LINE_MINUTES = 60
 
 
 class View(Protocol):
-    """Shows how far the day has come."""
+    """Displays the progress of the day."""
 
     def print_line(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
 
     def show(self, board: FlightBoard, now_ms: int) -> None:
-        """How things stand."""
+        """Display the current state."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -37,7 +37,7 @@ class View(Protocol):
 
 
 class SilentView:
-    """Shows nothing: for programs, which want the verdict alone."""
+    """A view without output, for programs that only need the verdict."""
 
     def print_line(self, text: str) -> None: ...
     def show(self, board: FlightBoard, now_ms: int) -> None: ...
@@ -50,7 +50,7 @@ class SilentView:
 
 
 class PlainLines(SilentView):
-    """A line for every hour of the day, without colour."""
+    """Prints a line for every hour of the day, without colour."""
 
     def __init__(self) -> None:
         self._last_stage = (-1, False)
@@ -71,7 +71,7 @@ class PlainLines(SilentView):
 
 
 class LiveBoard:
-    """A board that is drawn anew ten times a second."""
+    """A board on a terminal, redrawn ten times a second."""
 
     def __init__(self) -> None:
         self._live = Live(console=Console(highlight=False), auto_refresh=False)
@@ -93,17 +93,17 @@ class LiveBoard:
 
 
 def select_view(*, json: bool) -> View:
-    """The view that fits standard output."""
+    """Return the view that fits standard output."""
     if json:
         return SilentView()
     return LiveBoard() if sys.stdout.isatty() else PlainLines()
 
 
 def print_verdict(verdict: Verdict) -> None:
-    """The checked table."""
+    """Print the table of checks."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     table = Table(box=box.SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False)
-    for column in ("", "claim", "figures"):
+    for column in ("", "claim", "measured"):
         table.add_column(column, overflow="fold")
     for check in verdict.checks:
         mark = Text("holds", style="green") if check.holds else Text("FAILS", style="bold red")
@@ -118,7 +118,7 @@ def print_verdict(verdict: Verdict) -> None:
 
 def _render(board: FlightBoard, now_ms: int) -> RenderableType:
     total = len(board.timetable.departures)
-    # In a grid of its own: by itself a bar does not end its line.
+    # The grid ends the line after the bar; a bar alone does not.
     bar = Table.grid(expand=True)
     bar.add_row(ProgressBar(total=total, completed=board.finished))
     counts = Table.grid(padding=(0, 3))

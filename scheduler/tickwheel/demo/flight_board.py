@@ -1,4 +1,4 @@
-"""What is known of every flight while the day goes on: from the event stream, transition by transition."""
+"""The state of every flight during the day, from the event stream, transition by transition."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ _RECENT = 8
 
 
 class FlightBoard:
-    """The state of each flight, and figures of all. ``history`` is every transition seen, in the order they came."""
+    """The state of each flight, and totals. ``history`` has the transitions of all flights in the order received."""
 
     def __init__(self, timetable: Timetable) -> None:
         self.timetable = timetable
@@ -28,7 +28,7 @@ class FlightBoard:
 
     @property
     def finished(self) -> int:
-        """How many flights will not change any more."""
+        """Return the number of flights whose state is final."""
         return sum(state in FINAL for state in self.states.values())
 
     @property
@@ -36,11 +36,11 @@ class FlightBoard:
         return self.finished == len(self._departures)
 
     def count(self, *states: State) -> int:
-        """How many flights are in one of these states."""
+        """Return the number of flights in one of these states."""
         return sum(state in states for state in self.states.values())
 
     def apply(self, transitions: Iterable[OutboxTransition]) -> None:
-        """What happened since."""
+        """Apply new transitions. Transitions of other messages are ignored."""
         for transition in transitions:
             departure = self._departures.get(transition.id)
             if departure is None:
@@ -72,7 +72,7 @@ class FlightBoard:
 
 
 def percentile(values: Sequence[int], share: float) -> int | None:
-    """The value below or at which ``share`` (0 to 1) of all lie, by nearest rank; None of none."""
+    """Return the value that ``share`` (0 to 1) of the values do not exceed, by nearest rank; None if there are none."""
     if not values:
         return None
     ordered = sorted(values)

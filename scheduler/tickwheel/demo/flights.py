@@ -1,7 +1,7 @@
-"""Departures of one day from a CSV file, checked; what is wrong is told with its line.
+"""Departures of one day from a CSV file, checked. Errors name the line.
 
-The columns are those of the nycflights13 data set (US Bureau of Transportation Statistics, public domain): times are
-local, HHMM without leading zeros; an empty field, or NA, is 'not known'; without a dep_time the flight was cancelled.
+The columns are those of the nycflights13 data set (US Bureau of Transportation Statistics, public domain). Times are
+local, HHMM without leading zeros. An empty field, or NA, means unknown. A flight without a dep_time was cancelled.
 """
 
 import csv
@@ -22,7 +22,7 @@ COLUMNS = (
 )
 _NOT_KNOWN = ("", "NA")
 _HOUR, _DAY = 60, 1440
-# A line through the scheduled flights of two days whose zones are known: minutes on the ground, and miles a minute.
+# Linear fit to scheduled flights of two days with known time zones: minutes on the ground, and miles per minute.
 _GROUND_MINUTES, _MILES_A_MINUTE = 50, 7.6
 _WORD_CHARS = 32
 
@@ -40,10 +40,10 @@ class Flight:
     departs: int
     arrives: int
     minutes: int
-    """What it takes: the time in the air, or where that is not known, the scheduled time from gate to gate."""
+    """Duration: the time in the air, or if unknown, the scheduled time from gate to gate."""
     cancelled: bool
     past_midnight: bool
-    """Whether it lands the day after, by the clock of its destination."""
+    """Whether the flight lands on the next day, by the clock of its destination."""
 
     @property
     def name(self) -> str:
@@ -51,23 +51,23 @@ class Flight:
 
     @property
     def id(self) -> str:
-        """What tells it from all others of the day."""
+        """Return an id that is unique within the day."""
         return f"{self.name}-{self.origin}-{self.departs // _HOUR:02d}{self.departs % _HOUR:02d}"
 
 
 def sample() -> Traversable:
-    """The day that comes with Tickwheel: in the installed package, or in the examples of a checkout."""
+    """Return the day shipped with Tickwheel: from the installed package, or from the examples of a checkout."""
     installed = files("tickwheel") / "demo" / "data" / SAMPLE
     return installed if installed.is_file() else Path(__file__).parents[3] / "examples" / SAMPLE
 
 
 def read(file: Traversable) -> list[Flight]:
-    """The flights of a file. Raises InvalidArgument, which names the file and the line."""
+    """Read the flights of a file. Raises InvalidArgument, which names the file and the line."""
     return parse(read_text(file, "utf-8-sig"), file.name)
 
 
 def parse(text: str, name: str = "the file") -> list[Flight]:
-    """The flights of a CSV text."""
+    """Parse the flights of a CSV text. Raises InvalidArgument, which names the line."""
     flights: dict[str, Flight] = {}
     for line, row in _rows(text, name):
         try:
@@ -87,12 +87,10 @@ def _rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
     try:
         missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
         if missing:
-            raise InvalidArgument(f"{name} line 1: there is no column {', '.join(missing)}")
+            raise InvalidArgument(f"{name} line 1: missing columns: {', '.join(missing)}")
         for row in reader:
             if None in row or None in row.values():
-                raise InvalidArgument(
-                    f"{name} line {reader.line_num}: it should have {len(reader.fieldnames or ())} fields"
-                )
+                raise InvalidArgument(f"{name} line {reader.line_num}: expected {len(reader.fieldnames or ())} fields")
             yield reader.line_num, row
     except csv.Error as error:
         raise InvalidArgument(f"{name} line {reader.line_num}: {error}") from error
@@ -122,12 +120,12 @@ def _flight(line: int, row: dict[str, str]) -> Flight:
 
 
 def block_minutes(departs: int, arrives: int, distance: int | None) -> int:
-    """The scheduled minutes from gate to gate, of two local times and the miles between them.
+    """Return the scheduled minutes from gate to gate, from two local times and the distance in miles.
 
-    The difference of the clocks is off by whole hours: the zones, which the data does not have, and midnight. Of the
-    durations that end on the same minute of the hour, the one is taken that is nearest to what such a distance takes:
-    right for 98.5 % of the flights of two days from New York, and one hour off for the rest. Without a distance only
-    midnight is taken into account.
+    The difference of the local times is wrong by whole hours: the data has no time zones, and flights pass midnight. Of
+    the durations that fit the difference, the function picks the one closest to the usual duration for the distance.
+    This is right for 98.5 % of the flights of two days from New York, and one hour off for the rest. Without a distance
+    only midnight is corrected.
     """
     clock_minutes = arrives - departs
     if distance is None:
@@ -137,7 +135,7 @@ def block_minutes(departs: int, arrives: int, distance: int | None) -> int:
 
 
 def _time(row: dict[str, str], column: str) -> int:
-    """HHMM as minutes; 2400 is midnight, at the end of the day."""
+    """Parse HHMM as minutes; 2400 is midnight at the end of the day. Raises InvalidArgument."""
     text = row[column]
     if text.isascii() and text.isdigit() and len(text) <= 4:
         hours, minutes = divmod(int(text), 100)

@@ -1,4 +1,4 @@
-"""What a worker writes down by itself, a JSON line for each landing: the verdict compares it with the event stream."""
+"""The logbook of a worker: a JSON line for each landing. The checks compare logbooks with the event stream."""
 
 import json
 import os
@@ -10,10 +10,10 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """One flight by its worker's own clock, which all workers of a machine share (monotonic, in ns).
+    """One flight by its worker's clock, which all workers of a machine share (monotonic, in ns).
 
-    From the moment the worker had the message to the moment before it said that it was done. ``completed`` is whether
-    the scheduler took that.
+    The flight lasts from the delivery of the message until just before the worker completes it. ``completed`` is
+    whether the scheduler accepted the completion.
     """
 
     worker: str
@@ -26,13 +26,13 @@ class Landing:
 
 
 class Logbook:
-    """A file that one worker writes."""
+    """The logbook file of one worker."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, landing: Landing) -> None:
-        """At once and in one piece: what is written is there however the worker ends."""
+        """Append a landing in a single unbuffered write, so that the line survives any end of the worker."""
         os.write(self._file, json.dumps(asdict(landing)).encode() + b"\n")
 
     def __enter__(self) -> Self:
@@ -45,7 +45,7 @@ class Logbook:
 
 
 def read(path: Path) -> list[Landing]:
-    """All landings of a worker; none where it never wrote."""
+    """Read all landings of a worker; none if the file does not exist."""
     if not path.exists():
         return []
     return [Landing(**json.loads(line)) for line in path.read_bytes().splitlines()]

@@ -1,9 +1,9 @@
-"""A worker process of the demo: many pilots, each of whom takes the most urgent flight, flies it, and lands.
+"""A worker process of the demo: many pilots, each of which dequeues a flight, flies it, and completes it.
 
-Nothing here knows of aircraft: that no two pilots have the same one is the exclusive queue's doing.
+This program does not check aircraft: the exclusive queue ensures that no two pilots fly the same one.
 
 [TICKWHEEL_URL=…] python -m tickwheel.demo.pilots --worker NAME --logbook FILE --crew QUEUE=PILOTS ... [--data-dir DIR]
-It says `ready` on standard output, and ends when standard input does.
+It prints `ready` on standard output, and ends when standard input ends.
 """
 
 import argparse
@@ -24,7 +24,7 @@ _WAIT = timedelta(seconds=20)
 
 
 async def fly(queue: aio.Queue, worker: str, logbook: Logbook) -> None:
-    """One pilot's life."""
+    """Run one pilot until cancelled."""
     while True:
         for message in await queue.dequeue(wait=_WAIT, worker=worker):
             off_ns = time.monotonic_ns()
@@ -40,7 +40,7 @@ async def fly(queue: aio.Queue, worker: str, logbook: Logbook) -> None:
 
 
 async def work(args: argparse.Namespace) -> None:
-    """All pilots of this process, until standard input ends."""
+    """Run all pilots of this process until standard input ends."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     threading.Thread(target=_wait_for_end, args=(loop, ended), daemon=True).start()
@@ -64,7 +64,7 @@ async def work(args: argparse.Namespace) -> None:
 
 
 def _wait_for_end(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
-    # Not by sys.stdin: an interpreter that ends while a thread holds its lock is aborted.
+    # Not through sys.stdin: Python aborts if it exits while a thread holds the lock of sys.stdin.
     while os.read(0, 1024):
         pass
     with suppress(RuntimeError):

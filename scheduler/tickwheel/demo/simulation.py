@@ -1,4 +1,4 @@
-"""The day itself: enqueue every flight, cancel in time, watch the events until all is over, and judge."""
+"""The run of a day: enqueue every flight, cancel in time, watch the events until the end, and check the day."""
 
 import json
 import os
@@ -26,25 +26,25 @@ from tickwheel.redis.url import VARIABLE
 from tickwheel.storage.record import State
 
 EXCLUSIVE_KEY = "aircraft"
-# From the first enqueue to the first departure; and how long before its time a flight is cancelled, at least.
+# Time from the first enqueue to the first departure; minimum time from the cancel of a flight to its due time.
 _LEAD_MS = 4_000
 _CANCEL_MS = 3_000
 _CANCEL_MINUTES = 60
-# What a worker has beyond the flight's time before its lease ends.
+# Lease beyond the duration of the flight.
 _LEASE_SPARE_MS = 1_000
 _SPARE_PILOTS = 1.25
 _TICK_S = 0.1
 _CANCELS_A_TICK = 50
 _START_S = 30.0
 _STOP_S = 10.0
-# How long after the last landing the day is given up: leases that a dead worker left run out by then.
+# Time after the last landing when the day is given up. Leases of dead workers have expired by then.
 _GIVE_UP_MS = 15_000
 _LAST_PAGE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the day is run. ``url`` or ``data_dir`` is where; ``folder`` is for the logbooks."""
+    """Settings of the day. ``url`` or ``data_dir`` sets the server; ``folder`` is for the logbooks."""
 
     seconds: float
     workers: int
@@ -55,10 +55,10 @@ class Settings:
 
 
 def run(tickwheel: Tickwheel, flights: Sequence[Flight], settings: Settings, view: View) -> Verdict:
-    """Run the day; the verdict at the end of it."""
+    """Run the day, and return its verdict."""
     tickwheel.create_queue(FLIGHTS, exclusive_key=EXCLUSIVE_KEY, indexed=["carrier", "origin"])
     tickwheel.create_queue(UNASSIGNED)
-    # How many are in the air at once does not depend on when the day starts.
+    # The number of flights in the air does not depend on when the day starts.
     planned = Timetable(flights, settings.seconds, 0).departures
     with _workers(settings, planned, view) as workers:
         clock = FollowedClock(tickwheel)
@@ -71,7 +71,7 @@ def run(tickwheel: Tickwheel, flights: Sequence[Flight], settings: Settings, vie
 
 
 class FollowedClock:
-    """The server's time, asked once and then followed by this host's monotonic clock."""
+    """The server's time: read once, and then extrapolated with this host's monotonic clock."""
 
     def __init__(self, tickwheel: Tickwheel) -> None:
         seconds, micros = Admin(tickwheel).run(send_request(Request(0, command=("TIME",)))).value
@@ -82,7 +82,10 @@ class FollowedClock:
 
 
 def _enqueue(tickwheel: Tickwheel, departures: Sequence[Departure], view: View) -> list[str]:
-    """Every flight into the exclusive queue; those that it refuses, for want of a tail number, into a plain one."""
+    """Enqueue the flights in the exclusive queue, and flights that it rejects (no tail number) in a plain one.
+
+    Returns the ids of the rejected flights.
+    """
     flights = tickwheel.queue(FLIGHTS)
     flights.enqueue_many(_message(departure) for departure in departures if departure.flight.aircraft)
     refused: list[Departure] = []
@@ -92,10 +95,10 @@ def _enqueue(tickwheel: Tickwheel, departures: Sequence[Departure], view: View) 
                 flights.enqueue_many([_message(departure)])
             except InvalidArgument as error:
                 if not refused:
-                    view.print_line(f"refused: {error}")
+                    view.print_line(f"rejected: {error}")
                 refused.append(departure)
     tickwheel.queue(UNASSIGNED).enqueue_many(map(_message, refused))
-    view.print_line(f"{len(departures) - len(refused)} flights are scheduled, and {len(refused)} without a tail number")
+    view.print_line(f"{len(departures) - len(refused)} flights scheduled, and {len(refused)} without a tail number")
     return [departure.flight.id for departure in refused]
 
 
@@ -121,7 +124,7 @@ def _watch(
     workers: Sequence[subprocess.Popen[bytes]],
     view: View,
 ) -> None:
-    """Cancel in time and follow the events, until every flight is at its end, or it is clear that one never will be."""
+    """Cancel flights in time and follow the events, until every flight is finished or the day is given up."""
     timetable, admin = board.timetable, Admin(tickwheel)
     history = OutboxReader(admin.context)
     lead_ms = max(_CANCEL_MS, _CANCEL_MINUTES * timetable.ms_per_minute)
@@ -137,7 +140,7 @@ def _watch(
         for worker in [worker for worker in alive if worker.poll() is not None]:
             alive.remove(worker)
             view.print_line(
-                f"a worker ended with exit code {worker.returncode}: its flights come back when their leases end"
+                f"a worker ended with exit code {worker.returncode}: its flights are redelivered when their leases end"
             )
         view.show(board, clock.now_ms())
         time.sleep(_TICK_S)
@@ -145,7 +148,7 @@ def _watch(
 
 
 def _landings(settings: Settings, board: FlightBoard) -> list[logbook.Landing]:
-    """All logbooks. A worker writes a landing once it has the answer, a moment after the event."""
+    """Read all logbooks. Waits up to 5 s, because a worker records a landing shortly after the event."""
     until = time.monotonic() + _LAST_PAGE_S
     while True:
         landings = [landing for number in _numbers(settings) for landing in logbook.read(_path(settings, number))]
@@ -156,14 +159,14 @@ def _landings(settings: Settings, board: FlightBoard) -> list[logbook.Landing]:
 
 @contextmanager
 def _workers(settings: Settings, planned: Sequence[Departure], view: View) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The worker processes, with pilots enough for the busiest minute. They end with this program, however it ends."""
+    """Run the worker processes, with enough pilots for the busiest minute. They end with this program in any case."""
     crews = {}
     for queue in (FLIGHTS, UNASSIGNED):
         peak = max_airborne(departure for departure in planned if departure.queue == queue)
         crews[queue] = max(1, -(-int(_SPARE_PILOTS * peak) // settings.workers))
     view.print_line(
         f"{settings.workers} workers, each with {crews[FLIGHTS]} pilots, for up to"
-        f" {max_airborne(planned)} flights in the air at once"
+        f" {max_airborne(planned)} flights in the air at the same time"
     )
     started: list[subprocess.Popen[bytes]] = []
     try:
@@ -172,7 +175,7 @@ def _workers(settings: Settings, planned: Sequence[Departure], view: View) -> It
             command += ["--namespace", settings.namespace, "--logbook", str(_path(settings, number))]
             command += [] if settings.url else ["--data-dir", str(settings.data_dir)]
             command += [f"--crew={queue}={pilots}" for queue, pilots in crews.items()]
-            # In a session of its own, so that a Ctrl-C is this program's to deal with.
+            # In a new session, so that Ctrl-C reaches only this program, which stops the workers.
             started.append(
                 subprocess.Popen(
                     command,

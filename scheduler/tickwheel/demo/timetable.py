@@ -1,4 +1,4 @@
-"""A day compressed to seconds: when each flight is due on the server's clock, and how long it takes."""
+"""A day compressed to seconds: due time on the server's clock, and duration, of each flight."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _HOUR, _DAY = 60, 1440
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A flight with its times in ms: due and deadline since 1970, ``flight_ms`` long."""
+    """A flight with its times in ms: due time and deadline since 1970, and its duration ``flight_ms``."""
 
     flight: Flight
     due_ms: int
@@ -21,12 +21,12 @@ class Departure:
 
     @property
     def queue(self) -> str:
-        """A flight without an aircraft cannot enter the exclusive queue."""
+        """Return the queue of the flight. A flight without an aircraft cannot enter the exclusive queue."""
         return FLIGHTS if self.flight.aircraft else UNASSIGNED
 
 
 class Timetable:
-    """From the first departure to the last landing in ``seconds``, from ``start_ms`` on."""
+    """The day from the first departure to the last landing, compressed to ``seconds``, starting at ``start_ms``."""
 
     def __init__(self, flights: Iterable[Flight], seconds: float, start_ms: int) -> None:
         listed = list(flights)
@@ -49,17 +49,17 @@ class Timetable:
         return self.start_ms + round((minute - self.first) * self.ms_per_minute)
 
     def minute(self, now_ms: int) -> int:
-        """The minute of the compressed day that a moment is in; before and after it, its first and last."""
+        """Return the minute of the day at a moment, limited to the first and last minute."""
         return min(max(self.first + int((now_ms - self.start_ms) / self.ms_per_minute), self.first), self.last)
 
     def clock(self, now_ms: int) -> str:
-        """The same as a clock shows it."""
+        """Return the time of day at a moment, for display."""
         minute = self.minute(now_ms)
         return f"{minute // _HOUR % 24:02d}:{minute % _HOUR:02d}" + (" (+1)" if minute >= _DAY else "")
 
 
 def max_airborne(departures: Iterable[Departure]) -> int:
-    """How many flights are in the air at once, at most, if each leaves on time."""
+    """Return the maximum number of flights in the air at the same time if each departs on time."""
     steps = []
     for departure in departures:
         if not departure.flight.cancelled:
