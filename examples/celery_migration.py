@@ -1,6 +1,6 @@
-"""A task of a Celery application moves to Tickwheel while it is in use: none of its calls, then half of them, then all.
+"""Move a task of a Celery application to Tickwheel while it is in use: first none of its calls, then half, then all.
 
-The application is Celery's as ever, and two lines more: a `TaskApp`, and `migrate`. Both have a worker of their own.
+The Celery application needs two more lines: a `TaskApp`, and `migrate`. Each system has a worker of its own.
 """
 # mypy: disable-error-code="untyped-decorator"
 
@@ -36,8 +36,8 @@ def main() -> None:
         sent = Path(folder) / "sent"
         sent.touch()
         broker = f"{server.url.replace('unix:', 'redis+socket:')}?virtual_host=1"
-        said = {"BROKER": broker, "TICKWHEEL_URL": server.url, "SENT": str(sent)}
-        os.environ |= said
+        environment = {"BROKER": broker, "TICKWHEEL_URL": server.url, "SENT": str(sent)}
+        os.environ |= environment
         celery.conf.broker_url = broker
         tickwheel.move(url=server.url)
         workers = [
@@ -48,7 +48,7 @@ def main() -> None:
             calls: list[str] = []
             for share in (0.0, 0.5, 1.0):
                 tickwheel.route("mail.send", to="tickwheel", share=share)
-                # So long a producer goes by the route that it read.
+                # A producer caches a route for one second.
                 time.sleep(1.1)
                 called = [send.delay(user).id for user in range(20)]
                 ran = wait_for(sent, called)
@@ -74,7 +74,7 @@ def ids(sent: Path) -> list[str]:
 
 
 def wait_for(sent: Path, calls: list[str]) -> Counter[str]:
-    """Which side has run how many of these calls, once all have run."""
+    """Wait until all of these calls have run. Return how many of them each system ran."""
     deadline = time.monotonic() + 40
     while not set(calls) <= set(ids(sent)) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -1,7 +1,7 @@
-"""Everybody is reminded of the standup on weekdays at half past nine, as clocks show it where they are.
+"""Remind people of the standup on weekdays at 9:30 local time, in two time zones.
 
-`tickwheel worker cron_reminder:app` sees to that, on any number of hosts: each time fires once. To see it at work
-without waiting for the morning, this program runs such a worker, and there is a standup every second, too.
+`tickwheel worker cron_reminder:app` runs the schedules, on any number of hosts: each occurrence fires once. This
+program runs such a worker. A third schedule fires every second, so that you need not wait for the morning.
 """
 
 import os
@@ -17,7 +17,7 @@ app = TaskApp()
 
 @app.task(queue="reminders")
 def remind(place: str) -> None:
-    # Its own time: however late it runs, or runs again.
+    # The due time of the message is the time of the occurrence, even if the task runs late or again.
     print(f"{place}: the standup of {current().message.due:%H:%M:%S} UTC begins", flush=True)
 
 

@@ -1,7 +1,7 @@
-"""Three workers encode videos, the earliest deadline first, and never two of one project at once.
+"""Three workers encode videos, earliest deadline first, and never two videos of one project at the same time.
 
-No worker takes a lock: the queue is exclusive by project, so a project's next video is delivered when its last is done.
-One worker has a big GPU, and takes only what needs it.
+No worker takes a lock. The queue is exclusive by project, so a project's next video is delivered when the previous one
+is done. One worker has a big GPU, and takes only videos that need it.
 """
 
 import tempfile
@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from tickwheel import NewMessage, Queue, Tickwheel
 
-# project, video, seconds until it is wanted, GPU that it needs
+# project, video, seconds until its deadline, GPU that it needs
 VIDEOS = [
     ("alps", "alps-1", 30, "small"),
     ("alps", "alps-2", 10, "small"),
@@ -52,7 +52,7 @@ def main() -> None:
             worker.join()
 
         overlaps = sum(a[0] == b[0] and a[1] < b[1] and a[2] < b[3] and b[2] < a[3] for a in done for b in done)
-        print(f"{len(done)} videos encoded; two of one project at once: {overlaps} times")
+        print(f"{len(done)} videos encoded; two of one project at the same time: {overlaps} times")
 
 
 if __name__ == "__main__":

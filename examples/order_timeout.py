@@ -1,6 +1,6 @@
-"""Orders that are not paid in time are cancelled. The wait is two seconds here; in a shop it is fifteen minutes.
+"""Cancel orders that are not paid in time. The timeout is two seconds here; in a shop it is fifteen minutes.
 
-Scheduling a time-out for every order costs next to nothing: most are cancelled, and a cancelled one is never looked at.
+A timeout for every order costs next to nothing: most are cancelled, and no worker ever reads a cancelled message.
 """
 
 import tempfile
@@ -17,7 +17,7 @@ def main() -> None:
 
         for number in range(1, 6):
             timeouts.enqueue(b"cancel order %d" % number, id=f"order-{number}", delay=TIME_TO_PAY)
-        print("5 orders are placed, each with a time-out")
+        print("5 orders are placed, each with a timeout")
 
         for number in (1, 2, 4):
             timeouts.cancel(f"order-{number}")

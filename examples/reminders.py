@@ -1,4 +1,4 @@
-"""Everybody who attends a meeting is reminded before it; a meeting that moves takes its reminders along.
+"""Remind the participants of a meeting before it starts. If a meeting moves, its reminders move with it.
 
 A minute of the calendar is 100 ms here.
 """
@@ -25,7 +25,7 @@ def main() -> None:
                     person.encode(),
                     id=f"{meeting}:{person}",
                     due=starts[meeting] - BEFORE,
-                    # Who is reminded after the start is reminded too late: the most urgent goes first.
+                    # The start is the deadline: a later reminder is too late. The earliest deadline goes first.
                     deadline=starts[meeting],
                     metadata={"meeting": meeting},
                 )

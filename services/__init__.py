@@ -1,4 +1,18 @@
-"""Real servers for tests and demonstrations: Valkey replica sets and clusters, ZooKeeper, Kafka.
+"""Real servers for tests and demonstrations: Valkey servers, replica sets and clusters, ZooKeeper, Kafka.
 
-Each is started without root, on free ports of this machine, with its data in a folder that the caller gives.
+Servers start without root, on free ports of this machine, with their data in a folder that the caller chooses. A server
+ends with the program that started it, in any case, unless it is detached.
+
+__main__.py        the command: start, stop and list services in the background
+process.py         one server as a process: start, stop, kill, pause
+process_group.py   servers that form one service
+valkey.py          a Valkey server
+replica_set.py     a Valkey primary with replicas
+redis_cluster.py   a cluster of Valkey servers
+slot_migration.py  the move of one slot, key by key
+zookeeper.py       a ZooKeeper server or quorum
+kafka.py           a Kafka broker
+jvm.py             Java, and the jars of ZooKeeper and Kafka
+apt.py             installation of Debian packages
+background.py      the record of services that outlive their program
 """

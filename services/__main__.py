@@ -1,4 +1,4 @@
-"""`python -m services up | down | status`: ZooKeeper, Kafka and a Redis Cluster on this machine, to try things with."""
+"""`python -m services up | down | status`: ZooKeeper, Kafka and a Redis Cluster on this machine, for experiments."""
 
 import os
 import sys
@@ -26,14 +26,14 @@ ZooKeeper      {zookeeper}
 Kafka          {kafka}
 Redis Cluster  {cluster}
 
-With them (the namespace first: whoever opens it first fixes its shards and history):
+To use them (create the namespace first: its first client fixes its shards and history):
   export TICKWHEEL_URL={cluster} PATH="$PWD/.venv/bin:$PATH"
   python -c "from tickwheel import Tickwheel; Tickwheel('$TICKWHEEL_URL', shards=64, history='relay').close()"
   tickwheel events --shards 64 --election zk://{zookeeper}/tickwheel --kafka {kafka} &
   tickwheel enqueue orders 'order 17' --delay 5s
 
-Their logs and data: {folder}
-Their end: make services-down
+Logs and data: {folder}
+To stop them: make services-down
 """
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
@@ -41,7 +41,7 @@ app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
 
 @app.command()
 def up() -> None:
-    """Start all, on free ports, where none runs, and say where they are. They outlive this program."""
+    """Start all services on free ports, unless they run, and print their addresses. They outlive this program."""
     services = background.load_record(_FOLDER)
     ended = background.list_exited(_FOLDER)
     if ended and services and len(ended) < len(services.pids):
@@ -51,14 +51,14 @@ def up() -> None:
         )
     if services is None or not services.pids or ended:
         if ended:
-            print("All services have ended: they are started anew, without their data.", file=sys.stderr)
+            print("All services have ended: they are started again, without their data.", file=sys.stderr)
         background.claim(_FOLDER, ("zookeeper", "kafka", "cluster"))
         zookeeper, kafka, cluster = (
             ZooKeeper(_FOLDER / "zookeeper"),
             Kafka(_FOLDER / "kafka"),
             RedisCluster(_FOLDER / "cluster"),
         )
-        # Until they are written down they end with this program, however that ends.
+        # The services end with this program, in any case, until they are recorded.
         for service in (zookeeper, kafka, cluster):
             service.start()
         kafka.make_topic(TOPIC)
@@ -69,26 +69,26 @@ def up() -> None:
 
 @app.command()
 def down() -> None:
-    """End them, by their process ids, and remove their data. Nothing happens where none runs."""
+    """Stop all services by their process ids, and delete their data. Does nothing if no service runs."""
     background.stop_all(_FOLDER)
     print("The services have ended.")
 
 
 @app.command()
 def status() -> None:
-    """Say what runs, and how to use it. The exit status is 1 where not all of it does."""
+    """Print the running services, and how to use them. Exit code 1 if not all of them run."""
     services = background.load_record(_FOLDER)
     if services is None or not services.pids:
         print("No services run: make services-up starts them.")
         raise typer.Exit(1)
     print(_USE.format(**services.addresses, folder=_FOLDER), end="")
     if ended := background.list_exited(_FOLDER):
-        print(f"Ended since: {', '.join(ended)}", file=sys.stderr)
+        print(f"These have ended: {', '.join(ended)}", file=sys.stderr)
         raise typer.Exit(1)
 
 
 def main() -> None:
-    """Run one command, alone on this machine's services."""
+    """Run one command, while holding the lock of this machine's services."""
     _FOLDER.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(_FOLDER.with_suffix(".lock"))
     try:

@@ -1,4 +1,4 @@
-"""Programs and libraries of others, from this machine or else from Debian's packages, which root may install."""
+"""Programs and libraries from this machine, or from Debian packages if this process may install them (root)."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ _WAIT_S = 900.0
 
 
 def find_or_install(find: Callable[[], str | None], *packages: str) -> str:
-    """What ``find`` finds, at once or in these packages. Raises ServiceError where they cannot be had: what to do."""
+    """Return the result of ``find``, after installing the packages if necessary. Raises ServiceError with advice."""
     result = find()
     if result is None:
         missing = (
@@ -20,12 +20,12 @@ def find_or_install(find: Callable[[], str | None], *packages: str) -> str:
         install(*packages, missing=missing)
         result = find()
     if result is None:
-        raise ServiceError(f"What is looked for is not in Debian's {' and '.join(packages)}")
+        raise ServiceError(f"{' and '.join(packages)} of Debian did not contain the program that is needed")
     return result
 
 
 def install(*packages: str, missing: str) -> None:
-    """Install them. Raises ServiceError with ``missing`` where this is not root or not Debian, else why it failed."""
+    """Install packages. Raises ServiceError: with ``missing`` if not root or not Debian, else with the reason."""
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise ServiceError(missing)
     apt_get = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300")
@@ -34,7 +34,7 @@ def install(*packages: str, missing: str) -> None:
 
 
 def run(*command: str) -> None:
-    """Run a program that asks nothing, for 15 minutes at most. Raises ServiceError with its output where it fails."""
+    """Run a program without input, for at most 15 minutes. Raises ServiceError with its output if it fails."""
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_WAIT_S, check=False)

@@ -1,7 +1,7 @@
-"""Services that outlive the program that started them: which there are, and their end.
+"""Services that outlive the program that started them: their record, and their end.
 
-They are written down in one file of a folder, which is the proof that the folder is theirs; every process that was
-started in there has the folder in its command, which is the proof that a number still is the process it was.
+The record is a file in a folder. The file proves that the folder belongs to the services. The command of every process
+that was started there contains the folder, which proves that a process id still belongs to the same process.
 """
 
 import json
@@ -21,9 +21,10 @@ _STOP_S = 20.0
 
 @dataclass(frozen=True)
 class BackgroundServices:
-    """What runs: ``addresses`` by service, and process numbers by the name of the server.
+    """Services that were started: ``addresses`` by service, and process ids by the name of the server.
 
-    A service keeps its data in the folder of its name. Its address is empty, and there are no numbers, until all serve.
+    A service keeps its data in the folder of its name. Until all services are ready, addresses are empty, and there are
+    no process ids.
     """
 
     addresses: dict[str, str]
@@ -31,27 +32,27 @@ class BackgroundServices:
 
 
 def claim(folder: Path, services: Sequence[str]) -> None:
-    """Make the folder theirs, without data. ServiceError, changing nothing, where it holds what is not of them."""
+    """Empty the folder for services. Raises ServiceError, and changes nothing, if it contains other files."""
     if load_record(folder) is None and folder.exists() and not (folder.is_dir() and _is_empty(folder)):
         raise ServiceError(
-            f"{folder} is not empty, and not of the services: set TICKWHEEL_SERVICES_DIR to another folder"
+            f"{folder} is not empty, and does not belong to the services: set TICKWHEEL_SERVICES_DIR to another folder"
         )
     stop_all(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if not _is_empty(folder):
-        raise ServiceError(f"{folder} holds what is not of the services: {', '.join(sorted(os.listdir(folder)))}")
+        raise ServiceError(f"{folder} contains files of others: {', '.join(sorted(os.listdir(folder)))}")
     _write(folder, BackgroundServices(dict.fromkeys(services, ""), {}))
 
 
 def record(folder: Path, addresses: Mapping[str, str], processes: Sequence[Process]) -> None:
-    """Write down what was started in the folder, and let it go: it outlives this program."""
+    """Record the services of the folder, and detach them, so that they outlive this program."""
     _write(folder, BackgroundServices(dict(addresses), {process.name: process.pid for process in processes}))
     for process in processes:
         process.detach()
 
 
 def load_record(folder: Path) -> BackgroundServices | None:
-    """What was started in the folder, whether it still runs or not; None where nothing was."""
+    """Return the services started in the folder, running or not; None if there is no record."""
     try:
         return BackgroundServices(**json.loads(_path(folder).read_text()))
     except (FileNotFoundError, NotADirectoryError):
@@ -61,11 +62,11 @@ def load_record(folder: Path) -> BackgroundServices | None:
 
 
 def is_running(folder: Path, pid: int) -> bool:
-    """Whether that process is there, and is one that was started in the folder."""
+    """Return whether the process runs and was started in the folder."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
-        # Not there, or a system without /proc.
+        # The process does not exist, or the system has no /proc.
         ps_command = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
         command = (
             "" if Path("/proc/self").exists() else subprocess.run(ps_command, capture_output=True, text=True).stdout
@@ -74,13 +75,13 @@ def is_running(folder: Path, pid: int) -> bool:
 
 
 def list_exited(folder: Path) -> list[str]:
-    """The servers that were started in the folder and do not run any more, by name."""
+    """Return the names of the servers that were started in the folder and have ended."""
     services = load_record(folder)
     return [] if services is None else [name for name, pid in services.pids.items() if not is_running(folder, pid)]
 
 
 def stop_all(folder: Path) -> None:
-    """End what was started in the folder, by SIGTERM and else by SIGKILL, and remove its data, and nothing else."""
+    """Stop the services of the folder, by SIGTERM and then SIGKILL, and delete their data, and nothing else."""
     services = load_record(folder)
     if services is None:
         return
@@ -94,7 +95,7 @@ def stop_all(folder: Path) -> None:
             with suppress(ServiceError):
                 wait_until(lambda: not any(is_running(folder, pid) for pid in pids), "all have ended", _STOP_S)
     if any(is_running(folder, pid) for pid in pids):
-        raise ServiceError(f"of the processes {', '.join(map(str, pids))} some do not end; {folder} is left as it is")
+        raise ServiceError(f"some of the processes {', '.join(map(str, pids))} do not end; {folder} is left unchanged")
     for service in services.addresses:
         shutil.rmtree(folder / service, ignore_errors=True)
     _path(folder).unlink()

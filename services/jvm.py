@@ -1,6 +1,7 @@
-"""Java for the servers that need it: found on this machine or installed, and their jars, fetched once.
+"""Java for ZooKeeper and Kafka, found on this machine or installed; and their jars, downloaded once.
 
-The jars are those of pom.xml, in the user's cache in a folder named by the pom's digest: a changed pom gets its own.
+pom.xml lists the jars. They are kept in the user's cache, in a folder named by the pom's digest, so that a changed pom
+gets a folder of its own.
 """
 
 import hashlib
@@ -25,10 +26,10 @@ _PACKAGES = ("default-jre-headless", "maven")
 _MISSING = (
     f"{{what}}. ZooKeeper and Kafka need Java {_JAVA_MIN} or newer, and Maven to fetch them the first time. On Debian"
     f" and Ubuntu: apt-get install {' '.join(_PACKAGES)}; elsewhere see https://adoptium.net and https://maven.apache.org,"
-    " and have java (or JAVA_HOME) and mvn found by this program"
+    " and make java (or JAVA_HOME) and mvn available to this program"
 )
-# Short lives on small machines: the first compiler only, the collector without threads, and no file in /tmp that
-# others read and that must be written for it.
+# For short runs on small machines: only the first compiler, the collector without threads, and no performance data
+# file in /tmp.
 _FLAGS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
@@ -44,10 +45,10 @@ _LOGGING = (
 
 
 def java_command(main_class: str, *arguments: str, heap_mb: int) -> list[str]:
-    """The command that runs a class of the jars with a heap of ``heap_mb`` MiB at most.
+    """Return the command that runs a class of the jars with a heap of at most ``heap_mb`` MiB.
 
-    Fetches the jars where they are not there yet, which takes a network and up to a minute. Raises ServiceError
-    where Java or the jars cannot be had, and says what to do.
+    Downloads the jars if necessary, which takes a network and up to a minute. Raises ServiceError with advice if Java
+    or the jars are not available.
     """
     jars = _jars()
     return [_java(), f"-Xmx{heap_mb}m", *_FLAGS, *_LOGGING, "-cp", f"{jars}/*", main_class, *arguments]
@@ -59,7 +60,7 @@ def _jars() -> Path:
     folder = platformdirs.user_cache_path("tickwheel") / f"jars-{digest}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        # Whoever waits here finds them there afterwards; a lock ends with its process, however that ends.
+        # A process that waited here finds the jars afterwards. The lock ends with its process in any case.
         lock = FileLock(folder.with_suffix(".lock"))
         lock.acquire_exclusive(_FETCH_S)
         try:
@@ -72,7 +73,7 @@ def _jars() -> Path:
 
 def _fetch(folder: Path) -> None:
     maven = shutil.which("mvn") or _install("mvn")
-    # Renamed when complete: a fetch that broke off leaves nothing that looks like the jars, and is swept away here.
+    # Renamed when complete: an interrupted download leaves no folder of jars, and the next one removes its rest.
     fetched = folder.with_suffix(".fetched")
     shutil.rmtree(fetched, ignore_errors=True)
     print("Fetching ZooKeeper and Kafka (50 MB, once) ...", file=sys.stderr)
@@ -95,20 +96,20 @@ def _java() -> str:
 
 
 def _version(program: str) -> int:
-    """The major version of a Java; 0 where it is none."""
+    """Return the major version of a Java program; 0 if it is not Java."""
     try:
         output = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     except OSError:
         return 0
-    # Up to 8 they were called 1.8 and the like: too old in any case.
+    # Versions up to 8 are called 1.8 and the like. They are too old in any case.
     match = re.search(r'version "(\d+)', output)
     return int(match[1]) if match else 0
 
 
 def _install(program: str) -> str:
-    """The program, from Debian's packages, where they can be installed."""
-    install(*_PACKAGES, missing=_MISSING.format(what=f"There is no {program} that serves"))
+    """Install a program from Debian packages, and return its path. Raises ServiceError with advice."""
+    install(*_PACKAGES, missing=_MISSING.format(what=f"There is no suitable {program}"))
     path = shutil.which(program)
     if path is None:
-        raise ServiceError(_MISSING.format(what=f"The packages {' and '.join(_PACKAGES)} brought no {program}"))
+        raise ServiceError(_MISSING.format(what=f"The packages {' and '.join(_PACKAGES)} did not contain {program}"))
     return path

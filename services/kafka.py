@@ -20,10 +20,10 @@ _TOPIC_S = 30.0
 
 
 class Kafka(Process):
-    """A broker at ``bootstrap``. ``settings`` are the broker's own, over the ones here.
+    """A broker at ``bootstrap``. ``settings`` override the broker settings here.
 
-    Topics are made by whoever wants them (``auto.create.topics.enable`` is false), and all that Kafka keeps for itself
-    is small and has one copy.
+    Topics are not created automatically (``auto.create.topics.enable`` is false). Kafka's internal topics are small and
+    have one replica.
     """
 
     def __init__(self, folder: Path, *, settings: Mapping[str, str] | None = None) -> None:
@@ -48,10 +48,10 @@ class Kafka(Process):
             "share.coordinator.state.topic.num.partitions": "4",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
-            # A broker that was killed is taken back when its session has ended: by itself after 9 s.
+            # A killed broker can register again when its session has ended: by default after 9 s.
             "broker.session.timeout.ms": "2000",
             "broker.heartbeat.interval.ms": "500",
-            # By itself half of the heap.
+            # The default is half of the heap.
             "log.cleaner.dedupe.buffer.size": str(8 << 20),
             "log.cleaner.threads": "1",
             "num.io.threads": "2",
@@ -64,19 +64,19 @@ class Kafka(Process):
         super().__init__("kafka", command, folder, self._answers, start_s=120.0)
 
     def launch(self) -> None:
-        """Run it, having given it its storage the first time; it serves a few seconds later."""
+        """Start the broker, after formatting its storage the first time. It is ready a few seconds later."""
         if not (self.folder / "data" / "meta.properties").exists():
             self._format()
         super().launch()
 
     def make_topic(self, name: str, partitions: int = 4) -> None:
-        """A new topic; ServiceError where it cannot be made."""
+        """Create a topic. Raises ServiceError."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         try:
             for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
                 future.result(_TOPIC_S)
         except KafkaException as error:
-            raise ServiceError(f"topic {name} could not be made: {error}") from error
+            raise ServiceError(f"topic {name} could not be created: {error}") from error
 
     def _format(self) -> None:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
@@ -84,10 +84,10 @@ class Kafka(Process):
         command = java_command("kafka.tools.StorageTool", *tool, heap_mb=_HEAP_MB)
         done = subprocess.run(command, capture_output=True, text=True, timeout=_FORMAT_S, check=False)
         if done.returncode:
-            raise ServiceError(f"Kafka's storage could not be made in {self.folder}:\n{done.stdout}\n{done.stderr}")
+            raise ServiceError(f"Kafka's storage could not be created in {self.folder}:\n{done.stdout}\n{done.stderr}")
 
     def _answers(self) -> bool:
-        """Whether the broker is there for clients, and leads every partition it has."""
+        """Return whether the broker accepts clients and leads all of its partitions."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 1000})
         try:
             metadata = admin.list_topics(timeout=_ANSWER_S)

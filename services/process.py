@@ -1,6 +1,6 @@
-"""A server as a process of its own: started until it serves, killed, paused, started again on the same data.
+"""A server as a process: started until it is ready, killed, paused, and restarted on the same data.
 
-It ends with the program that started it, however that ends, unless it is let go.
+The server ends with the program that started it, in any case, unless it is detached.
 """
 
 import os
@@ -19,22 +19,22 @@ HOST = "127.0.0.1"
 _POLL_S = 0.005
 _STOP_S = 15.0
 _LOG_TAIL_LINES = 20
-# Below the ports that systems give to outgoing connections: none of those takes the port of a server that is down.
+# Below the ports of outgoing connections, so that no connection takes the port of a stopped server.
 _PORTS = range(15_000, 32_000)
 _assigned_ports: set[int] = set()
-# Once its standard input ends, which its program holds open, it kills the server.
+# Kills the server when its own standard input ends. The program that started the server holds that input open.
 _GUARD = 'cat >/dev/null; kill -KILL "$1"'
 
 
 class ServiceError(RuntimeError):
-    """A server that did not start, or did not do what it was told in time; the text says which, and what to do."""
+    """A server did not start, or did not do something in time. The text names the server, and what to do."""
 
 
 class Process:
-    """The server that ``command`` runs, with ``folder`` as its working directory and ``log`` in there.
+    """The server run by ``command``, with ``folder`` as its working directory, and its ``log`` in that folder.
 
-    ``serves`` says whether it does its work; it may raise OSError for no. ``start_s`` bounds a start, in seconds.
-    Nothing runs before start(). As a context manager it is stopped at the end.
+    ``is_ready`` returns whether the server is ready; OSError means no. ``start_s`` limits the time of a start. Nothing
+    runs before `start`. As a context manager it stops the server at the end.
     """
 
     def __init__(
@@ -59,25 +59,25 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The number of the running process; ServiceError where there is none."""
+        """The id of the running process. Raises ServiceError if it is not running."""
         if self._running is None:
             raise ServiceError(f"{self.name} is not running")
         return self._running.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is there, paused or not."""
+        """Whether the process exists, paused or not."""
         return self._running is not None and not self._has_ended()
 
     def start(self) -> None:
-        """Run it until it serves. ServiceError, with the end of its log, where it does not within ``start_s``."""
+        """Run the server until it is ready. Raises ServiceError with the end of its log if not within ``start_s``."""
         self.launch()
         self.wait_until_ready()
 
     def launch(self) -> None:
-        """Run it, without waiting: some serve only together with others."""
+        """Run the server without waiting: some servers become ready only together."""
         if self._running is not None:
-            raise ServiceError(f"{self.name} runs already, as process {self.pid}: stop or kill it first")
+            raise ServiceError(f"{self.name} already runs as process {self.pid}: stop or kill it first")
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._running = subprocess.Popen(
@@ -94,7 +94,7 @@ class Process:
         )
 
     def wait_until_ready(self) -> None:
-        """Until it does its work; where it does not, it is killed, and the error shows the end of its log."""
+        """Wait until the server is ready. If it does not become ready, kill it and raise ServiceError with its log."""
         deadline = time.monotonic() + self._start_s
         while not self.is_ready():
             if self._has_ended() or time.monotonic() > deadline:
@@ -104,39 +104,39 @@ class Process:
             time.sleep(_POLL_S)
 
     def is_ready(self) -> bool:
-        """Whether it does its work now."""
+        """Return whether the server is ready now."""
         try:
             return self._is_ready()
         except OSError:
             return False
 
     def kill(self) -> None:
-        """End it at once, as kill -9 does, paused or not. Nothing happens where it does not run."""
+        """Kill the process with SIGKILL, paused or not. Does nothing if it is not running."""
         if self._running is not None:
             self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Ask it to end, as an operator does, and kill it where it does not within 15 s."""
+        """Stop the process with SIGTERM, like an operator, and kill it after 15 s."""
         if self._running is not None:
             self.resume()
             self._end(signal.SIGTERM)
 
     def restart(self) -> None:
-        """Start it again on the same port and data, having killed it where it runs."""
+        """Start the server again on the same port and data. Kills it first if it runs."""
         self.kill()
         self.start()
 
     def pause(self) -> None:
-        """Stop it in the middle of whatever it does, as SIGSTOP does: its connections stay open and silent."""
+        """Pause the process with SIGSTOP: its connections stay open, and it does not answer."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on after pause()."""
+        """Resume the process after `pause`."""
         os.kill(self.pid, signal.SIGCONT)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Paused until the end of the block."""
+        """Pause the process during the block."""
         self.pause()
         try:
             yield
@@ -144,11 +144,11 @@ class Process:
             self.resume()
 
     def detach(self) -> None:
-        """From now on it outlives this program."""
+        """Let the server outlive this program."""
         self._dismiss_guard()
 
     def log_tail(self) -> str:
-        """The last lines of what it said."""
+        """Return the last lines of the log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:])
 
     def __enter__(self) -> Self:
@@ -161,7 +161,7 @@ class Process:
 
     def _end(self, signal_number: int) -> None:
         assert self._running is not None
-        # The guard goes first: once the process is waited for, its number may be another's.
+        # The guard goes first: after the wait, another process may get the id.
         self._dismiss_guard()
         self._running.send_signal(signal_number)
         try:
@@ -180,15 +180,15 @@ class Process:
             self._guard = None
 
     def _has_ended(self) -> bool:
-        # It is not waited for here, so that its number stays its own as long as the guard knows it.
+        # Without reaping the process, so that its id stays reserved while the guard may use it.
         assert self._running is not None
         return os.waitid(os.P_PID, self._running.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on and this program has not been given yet.
+    """Return a port of this machine that is free and was not returned before.
 
-    No outgoing connection will be given it either.
+    The system does not use the port for outgoing connections.
     """
     while True:
         port = random.choice(_PORTS)
@@ -202,7 +202,7 @@ def free_port() -> int:
 
 
 def wait_until(condition: Callable[[], bool], label: str, within: float) -> None:
-    """Until the condition holds; ServiceError, naming what did not happen, after ``within`` seconds."""
+    """Wait until the condition holds. Raises ServiceError with ``label`` after ``within`` seconds."""
     deadline = time.monotonic() + within
     while not condition():
         if time.monotonic() > deadline:

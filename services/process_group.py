@@ -1,4 +1,4 @@
-"""Servers that are one service together: started as one, ended as one, each to be broken by itself."""
+"""Servers that form one service: started and stopped together. Each can also be stopped and broken on its own."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -8,13 +8,13 @@ from services.process import Process
 
 
 class ProcessGroup:
-    """All of ``members``. As a context manager it is started at the beginning of the block and stopped at its end."""
+    """The servers ``members``. As a context manager it starts them, and stops them at the end."""
 
     def __init__(self, members: Sequence[Process]) -> None:
         self.members = members
 
     def start(self) -> None:
-        """Run all of them, until they are what they are to be together; where they are not in time, none is left."""
+        """Run all servers until the service is ready. If they are not ready in time, kill all of them."""
         try:
             for member in self.members:
                 member.launch()
@@ -26,17 +26,17 @@ class ProcessGroup:
             raise
 
     def wait_until_all_ready(self) -> None:
-        """Until each serves. One that does not in time is killed, and the error shows the end of its log."""
+        """Wait until each server is ready. If one is not in time, kill it and raise ServiceError with its log."""
         for member in self.members:
             member.wait_until_ready()
 
     def stop(self) -> None:
-        """End all of them."""
+        """Stop all servers."""
         for member in self.members:
             member.stop()
 
     def _join(self) -> None:
-        """Tell the members, which serve, about each other, where they do not know from their settings."""
+        """Connect the running servers with each other, if their settings do not do so."""
 
     def __enter__(self) -> Self:
         self.start()

@@ -1,4 +1,4 @@
-"""A Redis Cluster of the bundled Valkey: primaries, replicas, who has which slot, and failovers."""
+"""A Redis Cluster of the bundled Valkey: primaries, replicas, owners of slots, and failovers."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,7 +18,7 @@ _SETTLED_S = 60.0
 
 @dataclass(frozen=True)
 class NodeView:
-    """What a node thinks of one node of the cluster, itself among them. ``slots`` are ranges, first and last."""
+    """One node of the cluster, as seen by another node or itself. ``slots`` are ranges: first and last slot."""
 
     id: str
     port: int
@@ -28,15 +28,15 @@ class NodeView:
     slots: tuple[tuple[int, int], ...]
 
     def has(self, slot: int) -> bool:
-        """Whether the slot is its own."""
+        """Return whether the node owns the slot."""
         return any(first <= slot <= last for first, last in self.slots)
 
 
 class RedisCluster(ProcessGroup):
-    """``nodes``: first the primaries, then the replicas, as at the start. ``settings`` are those of every node.
+    """``nodes``: first the primaries, then the replicas, in the initial roles. ``settings`` apply to every node.
 
-    Each node is killed, paused and restarted by its own methods. ``node_timeout_ms``: a primary silent for so long
-    is failed over.
+    Kill, pause and restart nodes by their own methods. After ``node_timeout_ms`` without an answer, a primary is
+    failed over.
     """
 
     def __init__(
@@ -62,20 +62,20 @@ class RedisCluster(ProcessGroup):
 
     @property
     def addresses(self) -> str:
-        """Host and port of every node, with commas between."""
+        """Host and port of every node, separated by commas."""
         return ",".join(node.address for node in self.nodes)
 
     @property
     def url(self) -> str:
-        """Where the cluster is, by all of its nodes."""
+        """The URL of the cluster, with all of its nodes."""
         return f"redis+cluster://{self.addresses}"
 
     def wait_until_settled(self, within: float = _SETTLED_S) -> None:
-        """Until all nodes that run say so: every slot is served, each has the owner all others see, replicas follow."""
+        """Wait until `is_settled`. Raises ServiceError."""
         wait_until(self.is_settled, f"the nodes of the cluster agree ({self.addresses})", within)
 
     def is_settled(self) -> bool:
-        """Whether the nodes that run agree on who has which slot, serve all of them, and replicate."""
+        """Return whether the running nodes agree on the owner of every slot, serve all slots, and replicate."""
         running = [node for node in self.nodes if node.is_running]
         owners = set()
         try:
@@ -93,20 +93,20 @@ class RedisCluster(ProcessGroup):
         return len(owners) == 1 and covered == SLOTS
 
     def view(self, node: ValkeyServer) -> list[NodeView]:
-        """Whom the node knows, itself first. Raises redis-py's errors where it does not answer."""
+        """Return the nodes that a node knows, itself first. Raises redis-py's errors if the node does not answer."""
         with node.client() as client:
             nodes = client.execute_command("CLUSTER NODES")
         seen = [_node_view(address, fields) for address, fields in nodes.items()]
         return sorted(seen, key=lambda view: "myself" not in view.flags)
 
     def id_of(self, node: ValkeyServer) -> str:
-        """The name the node has in the cluster, for life."""
+        """Return the id of the node in the cluster, which never changes."""
         return str(node.call("CLUSTER", "MYID"))
 
     def primary_of(self, slot: int) -> ValkeyServer:
-        """The node that has the slot by its own words; of two that say so the one with the newer epoch.
+        """Return the node that claims to own the slot; if two do, the one with the newer epoch.
 
-        ServiceError where none does, as between the death of a primary and its failover.
+        Raises ServiceError if none does, for example between the death of a primary and its failover.
         """
         claims: list[tuple[int, ValkeyServer]] = []
         for node in self.nodes:
@@ -119,24 +119,24 @@ class RedisCluster(ProcessGroup):
         return max(claims, key=lambda claim: claim[0])[1]
 
     def replicas_of(self, primary: ValkeyServer) -> list[ValkeyServer]:
-        """The nodes that follow it, as it sees them itself."""
+        """Return the replicas that a primary knows."""
         myself, *others = self.view(primary)
         ports = {other.port for other in others if other.primary_id == myself.id}
         return [node for node in self.nodes if node.port in ports]
 
     def fail_over(self, replica: ValkeyServer, *, agreed: bool = True) -> None:
-        """Make the replica the primary of its slots, without asking the primary (FORCE); returns once it is.
+        """Promote a replica to primary of its slots without asking the primary (FORCE). Return once it is promoted.
 
-        ``agreed`` False: without asking the other primaries either (TAKEOVER).
+        With ``agreed`` False, the other primaries are not asked either (TAKEOVER).
         """
         replica.call("CLUSTER", "FAILOVER", "FORCE" if agreed else "TAKEOVER")
         wait_until(lambda: "master" in self.view(replica)[0].flags, f"{replica.name} becomes a primary", _SETTLED_S)
 
     def migrate(self, first: int, last: int, target: ValkeyServer) -> None:
-        """Move slots to another primary, each whole in one step (Valkey 9's CLUSTER MIGRATESLOTS), and wait for it.
+        """Move slots to another primary, each atomically (Valkey 9's CLUSTER MIGRATESLOTS), and wait for the end.
 
-        The range belongs to one primary. Its keys' calls wait a moment and are sent on with MOVED; none gets ASK.
-        Slot by slot and key by key, as older versions do, is services.slot_migration.
+        One primary must own the whole range. Calls to its keys wait for a moment and are redirected with MOVED; none is
+        answered with ASK. services/slot_migration.py moves a slot key by key, like older versions.
         """
         source = self.primary_of(first)
         source.call("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", first, last, "NODE", self.id_of(target))

@@ -1,4 +1,4 @@
-"""A Valkey primary and its replicas, as a failover needs them; who fails over is the caller."""
+"""A Valkey primary and its replicas. A failover is up to the caller."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,9 +11,9 @@ _SYNC_S = 30.0
 
 
 class ReplicaSet(ProcessGroup):
-    """``servers``: one is the ``primary``, the others follow it. ``settings`` are those of every server.
+    """``servers``: one is the ``primary``, the others follow it. ``settings`` apply to every server.
 
-    Each server is killed, paused and restarted by its own methods; restart() here also tells it whom to follow.
+    Kill and pause servers by their own methods. To restart one, use `restart` here, which also restores its role.
     """
 
     def __init__(self, folder: Path, *, replicas: int = 1, settings: Mapping[str, str] | None = None) -> None:
@@ -23,18 +23,18 @@ class ReplicaSet(ProcessGroup):
 
     @property
     def url(self) -> str:
-        """Where the primary is."""
+        """The URL of the primary."""
         return self.primary.url
 
     @property
     def replicas(self) -> list[ValkeyServer]:
-        """All but the primary."""
+        """All servers except the primary."""
         return [server for server in self.servers if server is not self.primary]
 
     def follow(self, replica: ValkeyServer, address: tuple[str, int] | None = None) -> None:
-        """Have the replica replicate from the primary, and wait until it has all of it.
+        """Let the replica follow the primary, and wait until it is in sync.
 
-        ``address``: the host and port to reach the primary by, where a proxy stands between the two.
+        ``address`` is the host and port at which the replica reaches the primary, if a proxy is between the two.
         """
         if replica is self.primary:
             raise ServiceError(f"{replica.name} is the primary: promote another first")
@@ -43,13 +43,13 @@ class ReplicaSet(ProcessGroup):
         wait_until(lambda: self.is_in_sync(replica), f"{replica.name} follows {self.primary.name}", _SYNC_S)
 
     def is_in_sync(self, replica: ValkeyServer) -> bool:
-        """Whether the replica has a link to its primary and the data that were there when it was made."""
+        """Return whether the replica has a link to its primary and has completed the initial synchronization."""
         with replica.client() as client:
             info = client.info("replication")
         return bool(info["role"] == "slave" and info["master_link_status"] == "up")
 
     def promote(self, replica: ValkeyServer) -> None:
-        """Make the replica the primary, followed by the other replicas that run. The old primary is left alone."""
+        """Promote the replica to primary, and let other running replicas follow it. The old primary stays as it is."""
         old = self.primary
         replica.call("REPLICAOF", "NO", "ONE")
         self.primary = replica
@@ -58,7 +58,7 @@ class ReplicaSet(ProcessGroup):
                 self.follow(other)
 
     def restart(self, server: ValkeyServer) -> None:
-        """Start the server again on its data, as what it is in the set now: the primary or a replica."""
+        """Restart the server on its data, in its current role: primary or replica."""
         server.restart()
         if server is not self.primary:
             self.follow(server)

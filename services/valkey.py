@@ -1,4 +1,4 @@
-"""One server of the bundled Valkey, on a port of its own, with an append-only file."""
+"""A server of the bundled Valkey on a port of its own, with an append-only file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,10 +16,10 @@ _ANSWER_S = 5.0
 
 
 class ValkeyServer(Process):
-    """A server at ``url``, its data in ``folder``.
+    """A server at ``url`` with its data in ``folder``.
 
-    ``settings`` are the server's own, over these: an append-only file (appendfsync everysec), no snapshots at
-    intervals, no waiting for more replicas before a synchronization.
+    ``settings`` override the settings here: an append-only file (appendfsync everysec), no periodic snapshots, no delay
+    before a synchronization.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class ValkeyServer(Process):
             "dir": str(folder),
             "bind": HOST,
             "port": str(self.port),
-            # Its name stays as it was started, by which it is known again.
+            # The process keeps its command, by which services/background.py identifies it.
             "set-proc-title": "no",
             "appendonly": "yes",
             "save": "",
@@ -49,7 +49,7 @@ class ValkeyServer(Process):
         )
 
     def client(self, **options: Any) -> Any:
-        """A redis-py client of this server alone, that repeats nothing; text, not bytes. Close it."""
+        """Return a redis-py client of this server, without retries, with text replies. The caller closes it."""
         return redis.Redis.from_url(
             self.url,
             **{
@@ -63,7 +63,7 @@ class ValkeyServer(Process):
         )
 
     def call(self, *command: str | int) -> Any:
-        """The server's answer to one command, by a connection of its own. Raises redis-py's errors."""
+        """Send one command on a connection of its own, and return the reply. Raises redis-py's errors."""
         with self.client() as client:
             return client.execute_command(*command)
 

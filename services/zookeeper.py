@@ -1,4 +1,4 @@
-"""ZooKeeper: one server, or a quorum of three and more."""
+"""ZooKeeper: one server, or a quorum of three or more."""
 
 import re
 import socket
@@ -11,20 +11,20 @@ from services.process_group import ProcessGroup
 _HEAP_MB = 96
 _ANSWER_S = 2.0
 _SETTINGS = """\
-# Sessions may end after 1 s to 10 s: 2 and 20 ticks.
+# Session timeouts from 1 s to 10 s: 2 and 20 ticks.
 tickTime=500
 initLimit=20
 syncLimit=10
 maxClientCnxns=0
 admin.enableServer=false
 4lw.commands.whitelist=srvr,mntr,ruok,cons,dump
-# Of its log, KiB at a time: 64 MiB would be written at each start.
+# Allocation step of the log, in KiB. The default would write 64 MiB at each start.
 preAllocSize=1024
 """
 
 
 class ZooKeeperServer(Process):
-    """One server at ``address``; alone, or one of a quorum."""
+    """One server at ``address``, alone or as part of a quorum."""
 
     def __init__(self, number: int, folder: Path) -> None:
         self.number = number
@@ -36,19 +36,19 @@ class ZooKeeperServer(Process):
         super().__init__(f"zookeeper-{number}", command, folder, lambda: self.mode() is not None)
 
     def mode(self) -> str | None:
-        """What it is: "standalone", "leader" or "follower"; None while it does not serve, as without a quorum."""
+        """Return "standalone", "leader" or "follower"; None if the server is not ready, as without a quorum."""
         match = re.search(r"^Mode: (\w+)$", self.admin_command("srvr"), re.MULTILINE)
         return match[1] if match else None
 
     def admin_command(self, word: str) -> str:
-        """The answer to one of its four-letter words: srvr, mntr, ruok, cons, dump. Raises OSError."""
+        """Return the reply to a four-letter word: srvr, mntr, ruok, cons, dump. Raises OSError."""
         with socket.create_connection((HOST, self.port), _ANSWER_S) as connection:
             connection.sendall(word.encode())
             with connection.makefile("rb") as answer:
                 return answer.read().decode()
 
     def configure(self, quorum: list["ZooKeeperServer"]) -> None:
-        """Write its configuration, as one of ``quorum``, or alone where that is only itself."""
+        """Write the configuration, as one of ``quorum``, or standalone if the quorum has no other server."""
         data = self.folder / "data"
         data.mkdir(parents=True)
         lines = [f"dataDir={data}", f"clientPort={self.port}", f"clientPortAddress={HOST}"]
@@ -59,7 +59,7 @@ class ZooKeeperServer(Process):
 
 
 class ZooKeeper(ProcessGroup):
-    """``servers`` that together are one ZooKeeper. Each is killed, paused and restarted by its own methods."""
+    """``servers`` form one ZooKeeper. Kill, pause and restart servers by their own methods."""
 
     def __init__(self, folder: Path, *, servers: int = 1) -> None:
         self.servers = [ZooKeeperServer(n, folder / f"{n}") for n in range(1, servers + 1)]
@@ -69,11 +69,11 @@ class ZooKeeper(ProcessGroup):
 
     @property
     def hosts(self) -> str:
-        """Host and port of every server, with commas between: what a client connects to."""
+        """Host and port of every server, separated by commas, for clients."""
         return ",".join(server.address for server in self.servers)
 
     def leader(self) -> ZooKeeperServer | None:
-        """The server that leads the quorum, or is alone; None while there is none."""
+        """Return the server that leads the quorum or is standalone; None if there is none."""
         return next((server for server in self.servers if server.is_running and _leads(server)), None)
 
 

@@ -39,7 +39,7 @@ def test_reminders_come_before_the_meeting_and_move_with_it() -> None:
 
 def test_no_two_videos_of_a_project_are_encoded_at_once() -> None:
     printed = lines("exclusive_encode.py")
-    assert printed[-1] == "6 videos encoded; two of one project at once: 0 times"
+    assert printed[-1] == "6 videos encoded; two of one project at the same time: 0 times"
     encoded = [line.split()[-1] for line in printed[:-1]]
     small_alps = [video for video in encoded if video in ("alps-1", "alps-2")]
     assert small_alps == ["alps-2", "alps-1"]

@@ -111,7 +111,7 @@ def test_services_that_have_all_ended_are_started_anew(tmp_path: Path) -> None:
             kill(tmp_path, pid)
         started = services("up", tmp_path)
         assert started.returncode == 0, started.stderr
-        assert started.stderr == "All services have ended: they are started anew, without their data.\n"
+        assert started.stderr == "All services have ended: they are started again, without their data.\n"
         assert background.list_exited(tmp_path) == []
         assert not (tmp_path / "cluster" / "precious").exists()
 
@@ -122,7 +122,7 @@ def test_a_folder_that_the_services_did_not_make_is_left_as_it_is(tmp_path: Path
     assert services("down", tmp_path / "precious").returncode == 0
     refused = services("up", tmp_path / "precious")
     assert refused.returncode == 1
-    assert f"{tmp_path / 'precious'} is not empty, and not of the services" in refused.stderr
+    assert f"{tmp_path / 'precious'} is not empty, and does not belong to the services" in refused.stderr
     assert os.listdir(tmp_path / "precious") == ["kafka"]
     assert (tmp_path / "precious" / "kafka").read_text() == "mine"
 
