@@ -52,9 +52,9 @@ def folder(tmp_path: Path) -> Path:
         ("--processes 0", "--processes"),
         ("--tokens {empty} --processes 2", "must contain at least one [[token]] table"),
         ("--tls-cert {cert} --processes 2", "give both --tls-cert and --tls-key"),
-        ("--listen 0.0.0.0:0", "nothing would be encrypted"),
-        ("--listen 0.0.0.0:0 --insecure --tokens {empty}", "would be sent to 0.0.0.0:0 for all to read"),
-        ("--listen [::]:0", "nothing would be encrypted"),
+        ("--listen 0.0.0.0:0", "without encryption"),
+        ("--listen 0.0.0.0:0 --insecure --tokens {empty}", "would be sent unencrypted to 0.0.0.0:0"),
+        ("--listen [::]:0", "without encryption"),
     ],
 )
 def test_what_does_not_go_together_or_is_not_there_is_refused(folder: Path, options: str, said: str) -> None:
@@ -97,7 +97,7 @@ def test_a_secret_file_that_is_open_to_everybody_is_refused(folder: Path, name: 
     (folder / "tokens").chmod(0o600)
     (folder / name).chmod(mode)
     options = ["--tls-cert", folder / "cert", "--tls-key", folder / "key", "--tokens", folder / "tokens"]
-    check_refused(list(map(str, options)), "is open to every user of this machine")
+    check_refused(list(map(str, options)), "is accessible to every user of this machine")
 
 
 def check_refused(options: list[str], said: str) -> None:

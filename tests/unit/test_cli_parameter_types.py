@@ -68,7 +68,7 @@ def test_a_pair_is_split_at_its_first_equals_sign() -> None:
 
 @pytest.mark.parametrize("texts", [["a"], ["=1"], ["a=1", "a=2"]])
 def test_what_is_no_pair_is_refused(texts: list[str]) -> None:
-    with pytest.raises(InvalidArgument, match=r"a pair is written key=value|was given twice"):
+    with pytest.raises(InvalidArgument, match=r"a pair is written key=value|is set twice"):
         pairs(texts)
 
 

@@ -1,19 +1,33 @@
-"""The command line, `tickwheel`: one file for each group of commands.
+"""The command line, `tickwheel`.
 
-app         the groups, put together; `main`
-command     what every command has: the options --url, --data-dir, --namespace, --timeout, --json
-place       what those options say, and the client that is opened there
-failures    exit codes, and the one line on stderr that goes with them
-streams     standard input and output, closed ones included
-notation    how durations, times and pairs are written
-output      JSON and tables
-jsonl       messages as JSON lines
+Each command is a file in `commands/`. The other files are shared: options, input, output, errors. A command parses its
+options, calls the public client, prints the result on standard output, and reports an error in one line on standard
+error with a documented exit code. With --json the output is meant for programs, and its keys are stable. The rules of
+the queue are in the client and in the scripts, not here.
+
+app.py                the program: all commands and groups of commands; `main`
+command.py            the decorator of every command, and the options that all commands have
+target.py             the server and namespace that a command works on, and its client
+arguments.py          arguments that name a queue, a message or a lease
+parameter_types.py    parsers of durations, times, pairs and tokens
+exit_codes.py         exit codes, and the error line
+standard_streams.py   standard input and output, including closed ones
+output.py             JSON and tables
+message_output.py     the line for a message that changed its state
+json_lines.py         messages as JSON lines
+enqueue_file.py       enqueue of a file in batches
+leased_messages.py    settling of leased messages, from arguments or from standard input
+listen_address.py     addresses of listening sockets
+metrics_option.py     the option --metrics
+service_process.py    one process of the gRPC service
+load_progress.py      progress and tables of `tickwheel load`
+scratch_namespace.py  deletion of the temporary namespace of demo and load
 """
 
 
 def main() -> None:
-    """Run the command that the program's arguments say."""
-    # Not before: processes that want a single file of these start in half the time without all commands.
+    """Run the command line of this process."""
+    # Imported here: a process that needs a single file of this package starts in half the time without all commands.
     from tickwheel.cli import app
 
     app.main()

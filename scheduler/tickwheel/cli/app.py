@@ -1,4 +1,4 @@
-"""The program: every group of commands, put together."""
+"""The program: all commands and groups of commands; `main`."""
 
 import inspect
 import logging
@@ -35,13 +35,13 @@ from tickwheel.cli.commands import (
     token,
     worker,
 )
-from tickwheel.cli.commands import inspect as look
+from tickwheel.cli.commands import inspect as inspection
 from tickwheel.cli.exit_codes import EXIT_CODES_HELP
 from tickwheel.cli.standard_streams import prepare_streams
 
-_HELP = f"""A delay scheduler and priority queue: work happens later, in order of urgency, and never twice at once.
+_HELP = f"""A delay scheduler and priority queue: run work later, most urgent first, and never twice at the same time.
 
-Without --url it works on an embedded server, which is started and stopped as needed.
+Without --url, commands use an embedded server, which is started and stopped as needed.
 
 \b
 Examples:
@@ -69,7 +69,7 @@ def _top(
     store_options(context, **options)
 
 
-_top.__signature__ = top_signature(  # type: ignore[attr-defined]  # that is how a signature is set
+_top.__signature__ = top_signature(  # type: ignore[attr-defined]  # functions may set this attribute
     inspect.signature(_top).parameters["version"].replace(kind=inspect.Parameter.KEYWORD_ONLY)
 )
 
@@ -85,7 +85,7 @@ for group in (
     cancel,
     reschedule,
     redrive,
-    look,
+    inspection,
     schedules,
     doctor,
     demo,
@@ -107,8 +107,8 @@ app.add_typer(shards.commands, name="shards", rich_help_panel="Processes")
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script `tickwheel`."""
     prepare_streams()
-    # Of what goes wrong a command tells once, in its own line; `events` alone keeps a log.
+    # A command reports an error in one line of its own. Only long-running commands print the log.
     logging.getLogger("tickwheel").addHandler(logging.NullHandler())
     app()

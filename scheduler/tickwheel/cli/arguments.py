@@ -1,4 +1,4 @@
-"""The arguments and options by which commands name a queue, a message and its lease."""
+"""Arguments and options that name a queue, a message or a lease."""
 
 from typing import Annotated
 

@@ -1,4 +1,7 @@
-"""What every command has: the options that say where it works and how it answers, before its name or behind it."""
+"""The decorator that makes a function a command, and the options that every command has.
+
+The common options (--url, --data-dir, --namespace, --timeout, --json) may stand before or after the command's name.
+"""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -25,8 +28,8 @@ def _common_options(
         typer.Option(
             "--url",
             metavar="URL",
-            help="The server: redis://, rediss:// or unix://; a cluster: redis+cluster:// or rediss+cluster://; by"
-            " default an embedded one. [TICKWHEEL_URL]",
+            help="URL of the server: redis://, rediss:// or unix://; of a cluster: redis+cluster:// or"
+            " rediss+cluster://. Default: an embedded server. [TICKWHEEL_URL]",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -36,14 +39,14 @@ def _common_options(
             "--data-dir",
             metavar="DIR",
             parser=option_parser(directory),
-            help="Where the embedded server keeps its data; by default in the user's data folder. [TICKWHEEL_DATA_DIR]",
+            help="Data directory of the embedded server. Default: the user's data folder. [TICKWHEEL_DATA_DIR]",
             rich_help_panel=_PANEL,
         ),
     ] = None,
     namespace: Annotated[
         str | None,
         typer.Option(
-            "--namespace", metavar="NAME", help="By default tw. [TICKWHEEL_NAMESPACE]", rich_help_panel=_PANEL
+            "--namespace", metavar="NAME", help="Namespace. Default: tw. [TICKWHEEL_NAMESPACE]", rich_help_panel=_PANEL
         ),
     ] = None,
     timeout: Annotated[
@@ -52,12 +55,12 @@ def _common_options(
             "--timeout",
             metavar="DURATION",
             parser=option_parser(parse_duration),
-            help="How long to go on trying to get an answer; by default 5s. [TICKWHEEL_TIMEOUT]",
+            help="How long to retry while the server does not answer. Default: 5s. [TICKWHEEL_TIMEOUT]",
             rich_help_panel=_PANEL,
         ),
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Answer in JSON: one document, or a line each.", rich_help_panel=_PANEL)
+        bool, typer.Option("--json", help="Print JSON: one document, or one for each line.", rich_help_panel=_PANEL)
     ] = False,
 ) -> Target:
     return Target(url, data_dir, namespace, timeout, json)
@@ -70,7 +73,7 @@ _CONTEXT = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD,
 def command(
     commands: typer.Typer, name: str, *examples: str, panel: str | None = None
 ) -> Callable[[Callable[Concatenate[Target, P], None]], Callable[Concatenate[Target, P], None]]:
-    """Makes a function a command. Its first parameter is the place; the examples end its help."""
+    """Make a function a command. Its first parameter is the `Target`. The examples are appended to its help."""
 
     def decorate(function: Callable[Concatenate[Target, P], None]) -> Callable[Concatenate[Target, P], None]:
         commands.command(name, help=_help(function, examples), rich_help_panel=panel)(_with_common_options(function))
@@ -82,7 +85,7 @@ def command(
 def default_command(
     commands: typer.Typer, *examples: str
 ) -> Callable[[Callable[[Target], None]], Callable[[Target], None]]:
-    """Makes a function what a group does when none of its commands is named."""
+    """Make a function the default command of a group: it runs if the command line names no command of the group."""
 
     def decorate(function: Callable[[Target], None]) -> Callable[[Target], None]:
         run = _with_common_options(function)
@@ -94,7 +97,7 @@ def default_command(
                 root = context.find_root()
                 root.obj = _pop_target(options).merged_with(root.obj or Target())
 
-        run_default.__signature__ = inspect.signature(run)  # type: ignore[attr-defined]  # that is how it is set
+        run_default.__signature__ = inspect.signature(run)  # type: ignore[attr-defined]  # functions may set this
         commands.callback(invoke_without_command=True, help=_help(function, examples))(run_default)
         return function
 
@@ -102,19 +105,19 @@ def default_command(
 
 
 def store_options(context: typer.Context, **options: Any) -> None:
-    """The options before the command's name, kept for it."""
+    """Store the options that precede the command's name."""
     context.obj = _pop_target(options)
 
 
 def top_signature(*own: inspect.Parameter) -> inspect.Signature:
-    """The signature of the program itself: the same options, and its own."""
+    """Return the signature of the program: the common options, and its own."""
     return inspect.Signature([_CONTEXT, *own, *_OPTIONS])
 
 
 def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The function as typer calls it: with the options that every command has beside its own.
+    """Return the function in the form that typer calls: with its own options and the common options.
 
-    A parameter whose type is a dataclass stands for the fields of the dataclass.
+    A parameter whose type is a dataclass is replaced by the fields of the dataclass.
     """
     signature = inspect.signature(function, eval_str=True)
     parameters = list(signature.parameters.values())[1:]
@@ -137,7 +140,7 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
                 options[name] = group(**{field.name: options.pop(field.name) for field in fields(group)})
             function(target, **options)
 
-    run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # that is how a signature is set
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # functions may set this attribute
         parameters=[_CONTEXT, *(parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in own), *_OPTIONS]
     )
     return run
@@ -152,5 +155,5 @@ def _pop_target(options: dict[str, Any]) -> Target:
 
 
 def _examples(examples: Sequence[str]) -> str:
-    # \b keeps the lines as they are.
+    # \b preserves the line breaks.
     return "\n\n\b\nExamples:\n" + "\n".join(f"  {escape(line)}" for line in examples) if examples else ""

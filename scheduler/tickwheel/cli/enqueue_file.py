@@ -1,4 +1,4 @@
-"""Many messages from a file or a pipe, in batches; where it stops, it says exactly how far it came."""
+"""Enqueue of a file or a pipe of JSON lines, in batches. An error names the line, and reports all lines before it."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,10 @@ _BATCH = 1_000
 
 
 def enqueue_file(queue: Queue, source: Path, *, json: bool) -> None:
-    """Enqueue every line; a line each of what became of it, or how many there were."""
+    """Enqueue the message of every line. Print one JSON line for each message, or one line with the totals.
+
+    Raises CommandError for an invalid line, and after the last line if the server rejected messages.
+    """
     added = existing = 0
     refused: list[tuple[Line, str]] = []
 
@@ -44,24 +47,24 @@ def enqueue_file(queue: Queue, source: Path, *, json: bool) -> None:
             try:
                 add(batch)
             except _BatchLineError as invalid:
-                # Part of the batch may have been sent. What is before the line is sent again, by the same ids.
+                # Part of the batch may have been sent. Send the lines before the invalid one again, with the same ids.
                 add(batch[: invalid.index])
                 line = batch[invalid.index]
                 line_error = LineError(line.number, str(invalid.__cause__))
             if line_error is not None:
                 raise CommandError(
-                    f"{line_error}; {_describe_progress(added + existing, refused)}: put it right and go on from there"
+                    f"{line_error}; {_describe_progress(added + existing, refused)}: fix the line and continue there"
                 ) from line_error
             if not batch:
                 break
             advance(len(batch))
     if not json:
-        print(f"{added:,} added" + (f", {existing:,} were there before" if existing else ""))
+        print(f"{added:,} added" + (f", {existing:,} existed before" if existing else ""))
     if refused:
         first, why = refused[0]
         raise CommandError(
             f"line {first.number}: {why}"
-            + (f"; {len(refused):,} lines were refused in all" if len(refused) > 1 else "")
+            + (f"; {len(refused):,} lines were rejected in total" if len(refused) > 1 else "")
         )
 
 
@@ -70,16 +73,20 @@ def print_result(result: EnqueueResult) -> None:
 
 
 def _describe_progress(count: int, refused: Sequence[tuple[Line, str]]) -> str:
-    """What became of the lines before the one where it stopped."""
-    text = f"{count:,} message{' before it is' if count == 1 else 's before it are'} in" if count else "nothing is in"
+    """Return a summary of the lines before the invalid one."""
+    text = (
+        f"{count:,} message{' before it is' if count == 1 else 's before it are'} enqueued"
+        if count
+        else "nothing is enqueued"
+    )
     if refused:
         first, reason = refused[0]
-        text += f", {len(refused):,} refused (line {first.number}: {reason})"
+        text += f", {len(refused):,} rejected (line {first.number}: {reason})"
     return text
 
 
 def _next_batch(remaining_lines: Iterator[Line]) -> tuple[list[Line], LineError | None]:
-    """The next lines, and the one that ended them before their time."""
+    """Return the next batch of lines, and the error of an invalid line that ended the batch early."""
     batch: list[Line] = []
     try:
         for line in islice(remaining_lines, _BATCH):
@@ -90,7 +97,7 @@ def _next_batch(remaining_lines: Iterator[Line]) -> tuple[list[Line], LineError 
 
 
 class _BatchLineError(TickwheelError):
-    """The client refuses the line at ``place`` of a batch."""
+    """The client rejected the line at ``index`` of a batch."""
 
     def __init__(self, index: int) -> None:
         super().__init__()
@@ -98,7 +105,7 @@ class _BatchLineError(TickwheelError):
 
 
 def _send(queue: Queue, batch: list[Line]) -> tuple[list[EnqueueResult | None], str]:
-    """The result for each line, None where the server refused it; and why it did."""
+    """Return the result of each line, None if the server rejected the line, and the reason of the first rejection."""
     taken = 0
 
     def messages() -> Iterator[NewMessage]:
@@ -112,7 +119,7 @@ def _send(queue: Queue, batch: list[Line]) -> tuple[list[EnqueueResult | None], 
     except (IdConflict, InvalidArgument) as error:
         if not error.results:
             raise _BatchLineError(taken - 1) from error
-        # Of a batch; what became of the lines of the file is told in the end.
+        # The suffix counts the other messages of this batch. The final report counts the lines of the file.
         return error.results, str(error).removesuffix(describe_other_results(error.results))
 
 
@@ -125,7 +132,7 @@ def _open_file(source: Path) -> BinaryIO:
 
 @contextmanager
 def _open_source(source: Path) -> Iterator[tuple[BinaryIO, Callable[[int], None]]]:
-    """The file, and whom to tell of each batch; a bar shows it where somebody is looking."""
+    """Open the file. Yield it and a function that advances the progress bar; the bar is visible only on a terminal."""
     show_progress = sys.stderr.isatty()
     columns = (TextColumn("{task.completed:,} messages"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not show_progress, transient=True) as bar:

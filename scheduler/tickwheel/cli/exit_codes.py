@@ -1,4 +1,4 @@
-"""Exit codes, and the one line on stderr that goes with each of them."""
+"""Exit codes, and the error line on stderr."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ from tickwheel.errors import (
 
 
 class ExitCode(IntEnum):
-    """What a command ends with. 2 is also what a mistyped command line ends with."""
+    """Exit code of a command. The parser of the command line also exits with 2."""
 
     OK = 0
     REFUSED = 1
@@ -34,14 +34,14 @@ class ExitCode(IntEnum):
 EXIT_CODES_HELP = """\b
 Exit codes:
   0  done
-  1  refused, or failed: one line on stderr says why
-  2  the command line or an argument is wrong; nothing was sent
-  3  the server cannot be reached, or did not answer in time
+  1  rejected or failed; one line on stderr names the reason
+  2  the command line or an argument is invalid; nothing was sent
+  3  the server is unreachable, or did not answer in time
   4  no such namespace, queue or message; dequeue: nothing to deliver"""
 
 
 class CommandError(Exception):
-    """A command's own reason to end with another code than 0, where no error of the client says it."""
+    """An error of the command itself, with its exit code. For failures that no error of the client describes."""
 
     def __init__(self, text: str, code: ExitCode = ExitCode.REFUSED) -> None:
         super().__init__(text)
@@ -50,13 +50,13 @@ class CommandError(Exception):
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Ends the command with the code and the line that belong to what was raised."""
+    """Report an exception of the block on stderr, and exit with its code."""
     try:
         yield
-        # Here, so that a reader who has left is noticed here.
+        # Flushed inside the block, so that a closed pipe is detected here.
         sys.stdout.flush()
     except BrokenPipeError as error:
-        # The reader of our output has seen enough (`| head`): no line, and no second try when Python flushes at exit.
+        # The reader of the output has closed the pipe (`| head`): print no error, and do not let Python flush again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(ExitCode.BROKEN_PIPE) from error
     except KeyboardInterrupt as error:
@@ -67,12 +67,12 @@ def report_errors() -> Iterator[None]:
 
 
 def print_error(text: str) -> None:
-    """The one line."""
+    """Print the error line."""
     print(f"tickwheel: {text}", file=sys.stderr)
 
 
 def exit_code(error: Exception) -> ExitCode:
-    """The code that stands for an error."""
+    """Return the exit code of an error."""
     match error:
         case CommandError():
             return error.code

@@ -1,4 +1,4 @@
-"""Messages as JSON lines: the fields of NewMessage, durations and times as on the command line."""
+"""Messages as JSON lines: the fields of NewMessage, with durations and times as on the command line."""
 
 import base64
 import binascii
@@ -28,14 +28,14 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a file: its number from 1, and its message."""
+    """One line of a file: its number, counted from 1, and its message."""
 
     number: int
     message: NewMessage
 
 
 class LineError(InvalidArgument):
-    """A line is not a message. ``number`` says which."""
+    """A line is not a valid message. ``number`` is the number of the line."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(f"line {number}: {text}")
@@ -43,9 +43,9 @@ class LineError(InvalidArgument):
 
 
 def lines(source: Iterable[bytes]) -> Iterator[Line]:
-    """Each line's message; empty lines are passed over. Messages without an id get theirs here.
+    """Yield the message of each line, and skip empty lines. A message without an id gets one here.
 
-    So a batch may be sent again: it is known by its ids, whoever chose them.
+    With these ids a batch can be sent again without adding a message twice. Raises LineError.
     """
     for number, line in enumerate(source, 1):
         if not line.strip():
@@ -60,7 +60,7 @@ def lines(source: Iterable[bytes]) -> Iterator[Line]:
 
 
 def parse(line: bytes) -> NewMessage:
-    """One message. Raises InvalidArgument; what the client checks is left to it."""
+    """Return the message of a line. Raises InvalidArgument; checks of the values are left to the client."""
     try:
         fields = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_reject_duplicate_keys)
     except InvalidArgument:
@@ -85,7 +85,7 @@ def parse(line: bytes) -> NewMessage:
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys come once each: of two, nobody knows which was meant."""
+    """Return the object. Raises InvalidArgument for a duplicate key, because either value could be the intended one."""
     result = dict(pairs)
     if len(result) < len(pairs):
         names = [name for name, _ in pairs]
@@ -96,7 +96,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _payload(fields: dict[str, Any]) -> bytes:
     text, encoded = fields.get("payload"), fields.get("payload_base64")
     if text is not None and encoded is not None:
-        raise InvalidArgument("give payload or payload_base64, not both")
+        raise InvalidArgument("set payload or payload_base64, not both")
     if encoded is not None:
         try:
             return base64.b64decode(encoded, validate=True)
@@ -105,10 +105,10 @@ def _payload(fields: dict[str, Any]) -> bytes:
     if text is None:
         return b""
     if not isinstance(text, str):
-        raise InvalidArgument(f"payload must be a string, and JSON within it be quoted, not {preview(text)}")
+        raise InvalidArgument(f"payload must be a string (quote JSON inside it), not {preview(text)}")
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         raise InvalidArgument(
-            f"payload must be valid Unicode text, or be given as payload_base64: {preview(text)}"
+            f"payload must be valid Unicode text; send other bytes as payload_base64: {preview(text)}"
         ) from error

@@ -1,4 +1,4 @@
-"""The leased messages that `tickwheel complete`, `fail`, `release` and `extend` work on, and how they end."""
+"""Settling and extending of leased messages: `tickwheel complete`, `fail`, `release` and `extend`."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ def settle(
     outcome: str,
     call: Callable[[Queue, list[Message]], None],
 ) -> None:
-    """Do it with the messages meant, print each, and refuse in the end where a lease is lost."""
+    """Apply ``call`` to the messages, and print each. Raises CommandError at the end if leases were lost."""
     with target.open() as tickwheel:
         queue = tickwheel.queue(name)
         messages, lost = _resume_leases(queue, *lease_args)
@@ -35,18 +35,18 @@ def settle(
 
 def resume_lease(queue: Queue, id: str, token: str | None, exclusive_value: str | None) -> Message:
     if token is None:
-        raise InvalidArgument("--token is missing: it is what dequeue printed with the message")
+        raise InvalidArgument("--token is missing: use the token that dequeue printed with the message")
     return queue.leased(id, parse_token(token), exclusive_value)
 
 
 def _resume_leases(
     queue: Queue, id: str, token: str | None, exclusive_value: str | None
 ) -> tuple[list[Message], list[str]]:
-    """The messages meant, and a sentence for each of which the lease is lost."""
+    """Return the messages, and an error text for each message whose lease is lost."""
     if id != "-":
         return [resume_lease(queue, id, token, exclusive_value)], []
     if token is not None or exclusive_value is not None:
-        raise InvalidArgument("with -, tokens and exclusive values are those of the lines: give nothing else")
+        raise InvalidArgument("with -, tokens and exclusive values are read from the lines: leave the options out")
     messages: list[Message] = []
     lost: list[str] = []
     for lease_args in _read_leases():
@@ -58,7 +58,7 @@ def _resume_leases(
 
 
 def _read_leases() -> Iterator[tuple[str, str, str | None]]:
-    """Id, token and exclusive value of each line that `dequeue --json` printed."""
+    """Yield id, token and exclusive value of each line that `dequeue --json` printed."""
     for number, line in enumerate(standard_input(), 1):
         if not line.strip():
             continue
@@ -67,6 +67,6 @@ def _read_leases() -> Iterator[tuple[str, str, str | None]]:
             yield fields["id"], fields["token"], fields.get("exclusive_value")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CommandError(
-                f"line {number} of standard input is not what dequeue --json prints: an object with id, token and, of"
-                " an exclusive queue, exclusive_value; nothing was done for any line: put it right and give all again"
+                f"line {number} of standard input is not a line of dequeue --json: an object with id, token and, for"
+                " an exclusive queue, exclusive_value; no line was processed: correct the line and send all again"
             ) from error

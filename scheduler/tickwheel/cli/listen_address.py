@@ -1,4 +1,4 @@
-"""Where a command listens."""
+"""Addresses of listening sockets: parsing, formatting, and checks."""
 
 import ipaddress
 import socket
@@ -12,10 +12,10 @@ _POLL_INTERVAL_S: Final = 0.05
 
 
 def parse_address(text: str, use: str, cannot: str, *, min_port: int = 0, shared: bool = False) -> tuple[str, int]:
-    """Host and port of ``host:port``. Raises InvalidArgument, which begins with ``use``, where that is none; and with
-    ``cannot`` where nothing can listen there.
+    """Return host and port of ``host:port``, after a check that the address is free.
 
-    One that is ``shared`` is another process's, which has seen to that.
+    Raises InvalidArgument: the text begins with ``use`` if the syntax is wrong, and with ``cannot`` if no socket can
+    listen on the address. A ``shared`` address is not checked, because another process has reserved it.
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not min_port <= int(port) <= 65_535:
@@ -32,12 +32,12 @@ def parse_address(text: str, use: str, cannot: str, *, min_port: int = 0, shared
 
 
 def format_address(host: str, port: int) -> str:
-    """The address as one text; what `parse_address` takes apart."""
+    """Return the text that `parse_address` parses."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach it."""
+    """Return whether only programs of this machine can reach the host."""
     try:
         addresses = {item[4][0] for item in socket.getaddrinfo(host, None)}
     except OSError:
@@ -46,7 +46,7 @@ def is_loopback(host: str) -> bool:
 
 
 def wait_until_served(host: str, port: int, stopping: Event) -> None:
-    """Wait until somebody answers there, or until it is to stop."""
+    """Wait until a server accepts connections at the address, or until ``stopping`` is set."""
     while not stopping.wait(_POLL_INTERVAL_S):
         with suppress(OSError), socket.create_connection((host, port), _POLL_INTERVAL_S):
             return

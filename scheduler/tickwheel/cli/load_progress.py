@@ -1,4 +1,4 @@
-"""How a load looks while it runs, and the tables at its end. Without a terminal there is no progress bar."""
+"""Progress bar and result tables of `tickwheel load`. The bar is displayed only on a terminal."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,45 +17,45 @@ _CALLS = ("count", "p50_ms", "p95_ms", "p99_ms", "max_ms")
 
 
 class View:
-    """Shows nothing: for programs, and where there is no terminal."""
+    """A view without output: for JSON, and if standard error is not a terminal."""
 
     def show_run(self, progress: "RunProgress") -> None: ...
     def show_hour(self, hour: int) -> None: ...
 
 
 class Bar(View):
-    """A bar on standard error, so that standard output is the report's alone."""
+    """A progress bar on standard error, because standard output is reserved for the report."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
-        self._run = bar.add_task("enqueued", total=None, said="")
+        self._run = bar.add_task("enqueued", total=None, summary="")
 
     def show_run(self, progress: "RunProgress") -> None:
         counts = progress.counts
         summary = "  ".join(
             f"{name} {counts.get(name, 0):,}" for name in ("delivered", "completed", "cancelled") if counts.get(name)
         )
-        self._bar.update(self._run, total=progress.planned or 1, completed=progress.sent, said=summary)
+        self._bar.update(self._run, total=progress.planned or 1, completed=progress.sent, summary=summary)
 
     def show_hour(self, hour: int) -> None:
-        self._bar.update(self._run, description="workers needed", total=24, completed=hour % 24, said="")
+        self._bar.update(self._run, description="workers needed", total=24, completed=hour % 24, summary="")
 
 
 @contextmanager
 def open_view(*, json: bool) -> Iterator[View]:
-    """The view that fits standard error."""
+    """Yield the view that fits standard error."""
     if json or not sys.stderr.isatty():
         yield View()
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(
-        *columns, TextColumn("{task.fields[said]}"), console=Console(stderr=True), transient=True
+        *columns, TextColumn("{task.fields[summary]}"), console=Console(stderr=True), transient=True
     ) as progress:
         yield Bar(progress)
 
 
 def print_report(document: Mapping[str, Any]) -> None:
-    """The tables that say most; the page has all."""
+    """Print the main tables of the report. The HTML page has all of them."""
     run, capacity = document["run"], document["capacity"]
     if run is not None:
         print(f"{run['counts'].get('enqueued', 0):,} messages in {run['seconds']:.1f} s; ended because {run['ended']}")
@@ -68,22 +68,22 @@ def print_report(document: Mapping[str, Any]) -> None:
         for kind, error in run["errors"].items():
             print(f"errors: {error['count']} {kind}: {error['first']}")
         for text in run["troubles"]:
-            print(f"trouble: {text}")
+            print(f"problem: {text}")
         if run["harness"]["was_the_bottleneck"]:
             print(f"the harness itself was the bottleneck: {'; '.join(run['harness']['why'])}")
     if not capacity["hours"]:
-        print("workers needed: not looked for, as it was interrupted (--simulate-only makes the table without a run)")
+        print("workers needed: not computed, because the run was interrupted (--simulate-only computes it alone)")
         return
     targets = ", ".join(f"{name} within {wait:g} s" for name, wait in capacity["wait_targets_s"].items())
     print(
-        f"workers needed, so that {100 * capacity['share']:g} % of every queue begin in time ({targets});"
-        f" scale {capacity['scale']:g}, and the scenario has {capacity['workers_now']}:"
+        f"workers needed, so that {100 * capacity['share']:g} % of every queue start in time ({targets});"
+        f" scale {capacity['scale']:g}; the scenario has {capacity['workers_now']}:"
     )
     hours = ("hour", "due/s", "busy", "workers", "utilisation", "longest wait s")
     print_table(hours, [_hour_row(entry) for entry in capacity["hours"]], right=hours)
     for entry in capacity["agreement"]:
         print(
-            f"{entry['queue']}: {100 * entry['share']:g} % began within {entry['measured_s']:g} s measured,"
+            f"{entry['queue']}: {100 * entry['share']:g} % started within {entry['measured_s']:g} s measured,"
             f" {entry['simulated_s']:g} s simulated"
         )
 

@@ -1,4 +1,4 @@
-"""The line that a command prints for each message whose state it has changed."""
+"""The output line for a message whose state a command changed."""
 
 from tickwheel import Change
 from tickwheel.cli.output import escape_unprintable, format_moment, print_json
@@ -18,4 +18,4 @@ def print_change(target: Target, change: Change) -> None:
         print_json(fields | {"changed": change.changed})
         return
     at = f", due {format_moment(change.at)}" if change.state == "invisible" else ""
-    print(f"{escape_unprintable(change.id)} {change.state}{at}" + ("" if change.changed else ", as before"))
+    print(f"{escape_unprintable(change.id)} {change.state}{at}" + ("" if change.changed else ", unchanged"))

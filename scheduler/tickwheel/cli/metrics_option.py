@@ -1,4 +1,4 @@
-"""The option --metrics of the commands that run until they are stopped."""
+"""The option --metrics of long-running commands."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def metrics_address(text: str) -> tuple[str, int]:
-    """Where the figures are to be served. Raises InvalidArgument."""
-    use, cannot = "metrics are served on HOST:PORT, as 127.0.0.1:9464", "metrics cannot be served on"
+    """Return the address of the metrics endpoint. Raises InvalidArgument."""
+    use, cannot = "--metrics must be HOST:PORT, like 127.0.0.1:9464", "--metrics: cannot listen on"
     return parse_address(text, use, cannot, min_port=1)
 
 
@@ -22,7 +22,7 @@ def metrics_address(text: str) -> tuple[str, int]:
 def serving_metrics(
     address: tuple[str, int] | None, collector: Callable[[], "Collector"], log: logging.Logger
 ) -> Iterator[None]:
-    """Serve what ``collector`` makes, which is asked for where there is an address. Raises InvalidArgument."""
+    """Serve the metrics of ``collector()`` during the block, if there is an address. Raises InvalidArgument."""
     if address is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""JSON for programs, tables for people. Colour and a terminal's width only where there is a terminal."""
+"""Output: JSON for programs, tables for people. Colours and line wrapping are used only on a terminal."""
 
 import base64
 import json
@@ -14,25 +14,26 @@ from rich.text import Text
 
 
 def print_json(value: object) -> None:
-    """One document on one line; times in ISO 8601, UTC, to the millisecond."""
+    """Print one document on one line. Times are ISO 8601 in UTC, to the millisecond."""
     print(json.dumps(value, default=_to_json_value))
 
 
 def print_status(text: str) -> None:
-    """For people, where a program that reads the output would be misled. One write: no other process breaks the line,
-    unbuffered as it may be.
+    """Print a line for people on stderr, so that programs that read stdout do not see it.
+
+    The line is one write: lines of several processes are not mixed, even though stderr is unbuffered.
     """
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def format_moment(at: datetime) -> str:
-    """A time for people, in UTC."""
+    """Format a time for people, in UTC."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC"
 
 
 def payload_fields(payload: bytes) -> dict[str, str]:
-    """A payload as JSON has it: text where it is text, else base64; the names that `enqueue --from` reads."""
+    """Return a payload as JSON fields: text if it is UTF-8, else base64. `enqueue --from` reads the same names."""
     try:
         return {"payload": payload.decode()}
     except UnicodeDecodeError:
@@ -40,7 +41,7 @@ def payload_fields(payload: bytes) -> dict[str, str]:
 
 
 def format_payload(payload: bytes) -> str:
-    """A payload for people: its text, or its bytes as Python writes them."""
+    """Format a payload for people: its text, or its bytes as a Python literal."""
     try:
         return escape_unprintable(payload.decode())
     except UnicodeDecodeError:
@@ -48,7 +49,7 @@ def format_payload(payload: bytes) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    """Text without what a terminal would obey: control characters are escaped."""
+    """Escape control characters, so that the text cannot control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -57,12 +58,12 @@ def format_pairs(pairs: Mapping[str, str]) -> str:
 
 
 def console() -> Console:
-    """Standard output. Where it is no terminal, lines are as long as they are."""
+    """Return the console of standard output. Lines are not wrapped unless the output is a terminal."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
-    """A table with a head; the columns named in ``right`` are numbers."""
+    """Print a table with a header. The columns named in ``right`` are aligned to the right, for numbers."""
     table = Table(box=box.SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
@@ -72,7 +73,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right:
 
 
 def print_fields(fields: Iterable[tuple[str, object]], title: str | None = None) -> None:
-    """Name and value, a line each; those without a value are left out."""
+    """Print name and value, one line each. Fields without a value are left out."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -89,7 +90,7 @@ def _print(table: Table) -> None:
     if out.is_terminal:
         out.print(table)
         return
-    # Without the blanks that fill lines up to the table's width.
+    # Strip the spaces that pad lines to the table's width.
     with out.capture() as captured:
         out.print(table)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))

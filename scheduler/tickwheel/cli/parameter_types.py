@@ -1,6 +1,6 @@
-"""How durations, times, pairs and tokens are written on the command line and in JSON lines.
+"""Parsers of durations, times, pairs and tokens on the command line and in JSON lines.
 
-15m, 30s, 2h30m, 250ms, 40d; 2026-05-17T18:00:00+02:00 or ...Z, and without an offset this machine's local time.
+Durations: 15m, 30s, 2h30m, 250ms, 40d. Times: 2026-05-17T18:00:00+02:00 or ...Z; without an offset, local time.
 """
 
 import re
@@ -22,52 +22,52 @@ _TOKEN = re.compile(r"[0-9a-fA-F]{32}")
 
 
 def directory(text: str) -> Path:
-    """The path of a directory."""
+    """Parse the path of a directory. Raises InvalidArgument if it is empty."""
     if not text:
-        raise InvalidArgument("the name of a directory is empty: write . for this one")
+        raise InvalidArgument("the directory's name is empty: write . for the current directory")
     return Path(text)
 
 
 def moment(text: str) -> datetime:
-    """An ISO 8601 time; without an offset, local time."""
+    """Parse an ISO 8601 time; without an offset, local time. Raises InvalidArgument."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(
-            "a time is written like 2026-05-17T18:00:00+02:00, or without the offset for local time, not"
+            "a time is written like 2026-05-17T18:00:00+02:00, or without an offset for local time, not"
             f" {preview(text)}"
         ) from error
 
 
 def deadline(text: str) -> datetime | timedelta:
-    """A duration from now, or before now with a minus; or a time."""
+    """Parse a duration from now, with a minus before now; or a time. Raises InvalidArgument."""
     if isinstance(text, str) and DURATION.fullmatch(text.removeprefix("-")):
         return -parse_duration(text[1:]) if text.startswith("-") else parse_duration(text)
     return moment(text)
 
 
 def token(text: str) -> bytes:
-    """A lease's token in hexadecimal, as `dequeue` prints it."""
+    """Parse a lease's token in hexadecimal, as `dequeue` prints it. Raises InvalidArgument."""
     if not isinstance(text, str) or not _TOKEN.fullmatch(text):
-        raise InvalidArgument(f"a token is 32 hexadecimal digits, as dequeue prints it, not {preview(text)}")
+        raise InvalidArgument(f"a token is 32 hexadecimal digits, as printed by dequeue, not {preview(text)}")
     return bytes.fromhex(text)
 
 
 def pairs(texts: Iterable[str]) -> dict[str, str]:
-    """``key=value`` each; a key that comes twice is a mistake."""
+    """Parse texts of the form ``key=value``. Raises InvalidArgument, also for a duplicate key."""
     result: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise InvalidArgument(f"a pair is written key=value, not {preview(text)}")
         if key in result:
-            raise InvalidArgument(f"the key {preview(key)} was given twice")
+            raise InvalidArgument(f"the key {preview(key)} is set twice")
         result[key] = value
     return result
 
 
 def option_parser(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """The parser as options take it: what it refuses is a wrong command line."""
+    """Return the parser in the form for options: InvalidArgument becomes a usage error of the command line."""
 
     def convert(text: str) -> T:
         try:

@@ -1,4 +1,4 @@
-"""What demo and load made for themselves on a server, deleted: a namespace, and the lock files of its election."""
+"""Deletion of the namespace that demo and load create on a server, with the lock files of its election."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from tickwheel.redis.url import default_lock
 
 
 def delete_scratch(target: Target) -> None:
-    """The namespace of a place. Nobody may be at work in it."""
+    """Delete the target's namespace. No process may be using it."""
     with target.open() as tickwheel:
         admin = Admin(tickwheel)
         admin.run(delete_namespace(admin.context))
@@ -19,7 +19,7 @@ def delete_scratch(target: Target) -> None:
 
 
 def _election_locks(target: Target) -> Iterator[Path]:
-    """The lock files by which an event process was elected for the shards of a namespace that is no more."""
+    """Return the lock files that elected an event process for the shards of the deleted namespace."""
     namespace = target.namespace or ""
     lock = (
         default_lock(target.url, namespace)

@@ -1,4 +1,4 @@
-"""A process of the service, as `tickwheel serve` and `tickwheel dev` run it: from its options to its end."""
+"""One process of the gRPC service, from options to shutdown, for `tickwheel serve` and `tickwheel dev`."""
 
 import asyncio
 import logging
@@ -37,61 +37,55 @@ class ServeOptions:
     """The options of `tickwheel serve`."""
 
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 is any that is free, which the log names.")
+        str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 picks a free one, named in the log.")
     ] = LISTEN
     durability: Annotated[
         str | None,
-        typer.Option(help="What an answered call has reached: memory, fsync or replica:N. By default memory."),
+        typer.Option(help="Durability of an answered call: memory, fsync or replica:N. Default: memory."),
     ] = None
     drain: Annotated[
         timedelta | None,
         typer.Option(
             parser=option_parser(parse_duration),
             metavar="DURATION",
-            help="How long calls under way may take to end after SIGTERM (default 10s).",
+            help="How long calls in flight may take to finish after SIGTERM (default 10s).",
         ),
     ] = None
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="The server's certificate, in PEM, with those that vouch for it.")
-    ] = None
-    tls_key: Annotated[Path | None, typer.Option(help="The key of the certificate, in PEM.")] = None
+    tls_cert: Annotated[Path | None, typer.Option(help="The server's certificate chain, in PEM.")] = None
+    tls_key: Annotated[Path | None, typer.Option(help="The private key of the certificate, in PEM.")] = None
     tls_client_ca: Annotated[
-        Path | None, typer.Option(help="Answer only to clients with a certificate of these authorities, in PEM.")
+        Path | None, typer.Option(help="Accept only clients with a certificate of these authorities, in PEM.")
     ] = None
     tokens: Annotated[
         Path | None,
-        typer.Option(help="Answer only to the tokens of this file, each for what it says there (`tickwheel token`)."),
+        typer.Option(help="Accept only the tokens of this file, with the permissions set there (`tickwheel token`)."),
     ] = None
     processes: Annotated[
-        int, typer.Option(min=1, max=256, help="How many processes share the port; each is worth a core.")
+        int, typer.Option(min=1, max=256, help="Number of processes that share the port; one for each core.")
     ] = 1
     metrics: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Serve figures to Prometheus, under /metrics; of several processes their sum."
-        ),
+        typer.Option(metavar="HOST:PORT", help="Serve Prometheus metrics under /metrics, summed over the processes."),
     ] = None
     max_connections: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="How many connections each process takes; some 15 KB each.")
+        int, typer.Option(min=1, max=1_000_000, help="Maximum connections of each process, about 15 KB each.")
     ] = limits.CONNECTIONS
     max_waiting: Annotated[
         int,
         typer.Option(
             min=1,
             max=1_000_000,
-            help="How many calls of each process may wait: dequeues with a wait, and streams; some 30 KB each.",
+            help="Maximum waiting calls of each process (dequeues with a wait, and streams), about 30 KB each.",
         ),
     ] = limits.WAITING_CALLS
-    part: Annotated[bool, typer.Option("--part", hidden=True, help="One of several, until standard input ends.")] = (
-        False
-    )
+    part: Annotated[bool, typer.Option("--part", hidden=True, help="One of several; ends with standard input.")] = False
     metrics_socket: Annotated[
-        Path | None, typer.Option("--figures", hidden=True, help="Of a part: the socket where it tells its figures.")
+        Path | None, typer.Option("--figures", hidden=True, help="With --part: the socket that serves its metrics.")
     ] = None
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine, though nothing is encrypted.")
+        bool, typer.Option("--insecure", help="Allow other machines to connect without encryption.")
     ] = False
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log what is of use to debug.")] = False
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log at debug level.")] = False
 
     @property
     def drain_s(self) -> float:
@@ -99,7 +93,7 @@ class ServeOptions:
 
 
 def listen_address(listen: str, *, shared: bool = False) -> tuple[str, int]:
-    use, cannot = "--listen must be HOST:PORT, as 127.0.0.1:7400", "--listen: nothing can listen on"
+    use, cannot = "--listen must be HOST:PORT, like 127.0.0.1:7400", "--listen: cannot listen on"
     return parse_address(listen, use, cannot, shared=shared)
 
 
@@ -109,7 +103,7 @@ def _client_settings(target: Target, durability: str | None) -> ClientSettings:
         target.url, target.namespace or "tw", target.data_dir, durability, False, timeout
     )
     if client_settings.is_service:
-        raise InvalidArgument("--url is where messages are kept, not another server of this product")
+        raise InvalidArgument("--url must name the Redis or Valkey server with the messages, not a grpc:// service")
     return client_settings
 
 
@@ -142,7 +136,7 @@ def make_collector(server: "Server") -> "Collector":
 async def serve_until_stopped(server: "Server", host: str, options: ServeOptions) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    # The tokens' file is looked at each second anyway.
+    # The token file is checked every second, so SIGHUP has nothing to do.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if options.part:
         threading.Thread(target=_stop_at_eof, args=(loop, stopping), daemon=True).start()
@@ -167,7 +161,7 @@ async def serve_until_stopped(server: "Server", host: str, options: ServeOptions
 
 def log_ending(drain_s: float) -> None:
     fields = {"event": "ending", "drain_s": drain_s}
-    _log.info("ending: %g s for the calls under way", drain_s, extra={"fields": fields})
+    _log.info("ending: up to %g s for the calls in flight", drain_s, extra={"fields": fields})
 
 
 def log_ended() -> None:
@@ -175,7 +169,7 @@ def log_ended() -> None:
 
 
 def _stop_at_eof(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    # The program that started this one has ended, or says so.
+    # The parent process has exited, or has closed the pipe to stop this one.
     while os.read(0, 1024):
         pass
     with suppress(RuntimeError):

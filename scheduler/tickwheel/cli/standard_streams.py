@@ -1,4 +1,4 @@
-"""The standard streams as a shell may leave them: any may be closed (`<&-`, `>&-`), and is then no file at all."""
+"""The standard streams of the process. A shell can close any of them (`<&-`, `>&-`); Python then sets it to None."""
 
 import os
 import sys
@@ -8,32 +8,35 @@ from tickwheel.errors import InvalidArgument
 
 
 def prepare_streams() -> None:
-    """Make all three usable, but for a closed input, which is refused where it is read.
+    """Open /dev/null in place of closed streams. A closed input stays an error until a command reads it.
 
-    Refuses (SystemExit) a closed output before anything is done: nobody would learn what became of it.
+    Raises SystemExit if standard output is closed, before the command does anything: its result would be lost.
     """
     for descriptor in range(3):
         _occupy(descriptor)
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # as long as the process
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # open until the process ends
     if sys.stdout is None:
-        sys.exit("tickwheel: standard output is closed, so nothing was done: send it to /dev/null if it is not wanted")
+        sys.exit("tickwheel: standard output is closed, so nothing was done: redirect it to /dev/null to discard it")
     for stream in (sys.stdout, sys.stderr):
-        # An id or payload that the terminal's encoding lacks is escaped, not a crash.
+        # A character of an id or payload that the terminal's encoding lacks is escaped, not a crash.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def standard_input() -> BinaryIO:
-    """Standard input, for a command that was told to read it."""
+    """Return standard input. Raises InvalidArgument if it is closed."""
     if sys.stdin is None:
-        raise InvalidArgument("there is nothing to read: standard input is closed; pipe or redirect something into it")
+        raise InvalidArgument("standard input is closed: pipe or redirect data into it")
     return sys.stdin.buffer
 
 
 def _occupy(descriptor: int) -> None:
-    """A closed descriptor is the next one given out: a socket would be taken for a standard stream by our children."""
+    """Open /dev/null if the descriptor is closed.
+
+    Otherwise the next socket would get the number, and child processes would use the socket as a standard stream.
+    """
     try:
         os.fstat(descriptor)
     except OSError:
-        # The lowest that is free, which is this one: those below are open by now. Children shall have it, too.
+        # `open` returns the lowest free descriptor. This is `descriptor`, because all lower ones are open by now.
         os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)

@@ -1,4 +1,4 @@
-"""Where a command works, as its options and the environment say, and the client that is opened there."""
+"""The server and namespace that a command works on, from its options and the environment, and the client for them."""
 
 import os
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from tickwheel.cli.parameter_types import parse_duration
 from tickwheel.errors import InvalidArgument
 from tickwheel.rpc.url import is_grpc_url
 
-# A person waits; a program that retries for longer uses the client.
+# Short, because a person waits. A program that retries for longer uses the client.
 TIMEOUT = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Server, namespace, and how to answer. None is 'not said'."""
+    """Server, namespace, timeout and output format of a command. None means not set."""
 
     url: str | None = None
     data_dir: Path | None = None
@@ -28,7 +28,7 @@ class Target:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """What TICKWHEEL_URL, TICKWHEEL_DATA_DIR, TICKWHEEL_NAMESPACE and TICKWHEEL_TIMEOUT say."""
+        """Read TICKWHEEL_URL, TICKWHEEL_DATA_DIR, TICKWHEEL_NAMESPACE and TICKWHEEL_TIMEOUT. Raises InvalidArgument."""
         values = {name: environment.get(f"TICKWHEEL_{name}") or None for name in ("URL", "NAMESPACE")}
         data_dir, timeout = environment.get("TICKWHEEL_DATA_DIR"), environment.get("TICKWHEEL_TIMEOUT")
         return cls(
@@ -39,7 +39,10 @@ class Target:
         )
 
     def environment(self) -> dict[str, str]:
-        """What `of_environment` reads as the same place. Not as arguments, which every user of the host can read."""
+        """Return the variables that `from_environment` reads as the same target.
+
+        Child processes get them instead of arguments, because every user of the host can read arguments.
+        """
         values = {
             "URL": self.url,
             "DATA_DIR": None if self.data_dir is None else str(self.data_dir),
@@ -49,7 +52,7 @@ class Target:
         return {f"TICKWHEEL_{name}": value or "" for name, value in values.items()}
 
     def merged_with(self, other: "Target") -> "Target":
-        """What is said here, and of ``other`` only what is not said here. A server is said by a URL or a directory."""
+        """Return these values, and those of ``other`` if not set here. A URL or a directory each set the server."""
         server = self if self.url is not None or self.data_dir is not None else other
         return replace(
             server,
@@ -59,10 +62,10 @@ class Target:
         )
 
     def require_redis(self, command: str) -> Self:
-        """The same, for a command that works on the server that keeps messages. Raises InvalidArgument for another."""
+        """Return the target. Raises InvalidArgument if it is a gRPC service, for commands that need Redis itself."""
         if self.url is not None and is_grpc_url(self.url):
             raise InvalidArgument(
-                f"{command} works on the server that keeps messages itself: give the --url of that, not grpc://"
+                f"{command} works on the Redis or Valkey server itself: set --url to that server, not to grpc://"
             )
         return self
 
@@ -74,12 +77,12 @@ class Target:
         durability: str | None = None,
         **namespace: Any,
     ) -> Tickwheel:
-        """A client of a namespace that is there, or with ``makes`` of one that is made if need be.
+        """Open a client of an existing namespace. With ``create``, create the namespace if it does not exist.
 
-        A command that needs nothing new must not make one: its shards and history would be fixed. ``drives``: with an
-        embedded server its event process runs meanwhile, so that timers fire.
+        A command that adds nothing must not create a namespace, because its shards and history are fixed from then on.
+        With ``drive`` and an embedded server, its event process runs while the client is open, so that timers fire.
 
-        ``namespace`` is what `Tickwheel` is told of a new one, or is to be checked of one that is there.
+        ``namespace`` holds settings of a new namespace. `Tickwheel` checks them against an existing one.
         """
         return Tickwheel(
             self.url,

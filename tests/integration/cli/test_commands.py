@@ -162,7 +162,7 @@ def test_cancel_tries_every_id_and_tells_the_first_refusal(run: Run) -> None:
         ("b", "cancelled", True),
     ]
     assert "'missing'" in result.stderr
-    assert run("cancel", "jobs", "a").stdout == "a cancelled, as before\n"
+    assert run("cancel", "jobs", "a").stdout == "a cancelled, unchanged\n"
 
 
 def test_reschedule_moves_a_message(run: Run) -> None:
@@ -186,7 +186,7 @@ def test_a_queue_is_created_listed_shown_blocked_and_unblocked(run: Run) -> None
     run("queue", "create", "encode", *ENCODE, "--lease", "2m", "--indexed", "gpu", "--max-attempts", 3)
     refused = run("queue", "create", "encode", *ENCODE, code=1).stderr
     assert "another configuration" in refused
-    assert refused.endswith("; give --update to change it\n")
+    assert refused.endswith("; use --update to change it\n")
     assert (
         document(run("queue", "create", "encode", *ENCODE, "--indexed", "gpu", "--update", "--json"))["lease_ms"]
         == 120_000

@@ -30,7 +30,7 @@ def test_deadline_decides_who_is_first(run: Run) -> None:
 def test_json_lines_are_enqueued_from_a_file_and_from_a_pipe(run: Run, place: Tickwheel, tmp_path: Path) -> None:
     file = lines_file(tmp_path, *(json.dumps({"id": f"m{n}", "payload": "x", "delay": "1h"}) for n in range(2_500)))
     assert run("enqueue", "jobs", "--from", file).stdout == "2,500 added\n"
-    assert run("enqueue", "jobs", "--from", "-", stdin=file.read_bytes()).stdout == "0 added, 2,500 were there before\n"
+    assert run("enqueue", "jobs", "--from", "-", stdin=file.read_bytes()).stdout == "0 added, 2,500 existed before\n"
     results = documents(run("enqueue", "jobs", "--from", file, "--json"))
     assert len(results) == 2_500
     assert results[7] == {"id": "m7", "state": "invisible", "created": False}
@@ -54,7 +54,7 @@ def test_a_bad_line_is_named_and_exactly_what_stands_before_it_is_in(
     result = run("enqueue", "encode", "--from", file, code=1)
     assert result.stderr.startswith("tickwheel: line 121: ")
     assert said in result.stderr
-    assert result.stderr.endswith("; 120 messages before it are in: put it right and go on from there\n")
+    assert result.stderr.endswith("; 120 messages before it are enqueued: fix the line and continue there\n")
     assert place.queue("encode").counts()["pending"] == 120
 
 
@@ -64,13 +64,15 @@ def test_a_bad_line_is_told_with_what_is_in_and_what_was_refused(run: Run, place
     taken = json.dumps({"id": "m1", "payload": "other"})
     result = run("enqueue", "jobs", "--from", lines_file(tmp_path, ids[0], taken, *ids[2:], "no"), code=1)
     assert "line 5: not JSON" in result.stderr
-    assert "; 3 messages before it are in, 1 refused (line 2: queue 'jobs' has a message 'm1' with" in result.stderr
+    assert (
+        "; 3 messages before it are enqueued, 1 rejected (line 2: queue 'jobs' has a message 'm1' with" in result.stderr
+    )
 
 
 def test_a_first_line_that_is_bad_means_that_nothing_was_enqueued(run: Run, place: Tickwheel, tmp_path: Path) -> None:
     result = run("enqueue", "jobs", "--from", lines_file(tmp_path, "no", "{}"), code=1)
     assert result.stderr.startswith("tickwheel: line 1: not JSON")
-    assert result.stderr.endswith("; nothing is in: put it right and go on from there\n")
+    assert result.stderr.endswith("; nothing is enqueued: fix the line and continue there\n")
 
 
 def test_lines_that_are_sent_again_are_told_apart_from_those_that_are_added(
@@ -80,7 +82,7 @@ def test_lines_that_are_sent_again_are_told_apart_from_those_that_are_added(
     run("enqueue", "jobs", "--from", lines_file(tmp_path, *ids[:2]))
     taken = json.dumps({"id": "m1", "payload": "other"})
     result = run("enqueue", "jobs", "--from", lines_file(tmp_path, *ids, taken), code=1)
-    assert result.stdout == "1 added, 2 were there before\n"
+    assert result.stdout == "1 added, 2 existed before\n"
     assert result.stderr == (
         "tickwheel: line 4: queue 'jobs' has a message 'm1' with other content; an id stands for one message until its"
         " retention is over\n"

@@ -207,7 +207,7 @@ def test_a_closed_input_that_is_to_be_read_is_code_2_and_one_line(
     run: Run, environment: dict[str, str], command: str
 ) -> None:
     run("queue", "create", "orders")
-    closed = "tickwheel: there is nothing to read: standard input is closed; pipe or redirect something into it\n"
+    closed = "tickwheel: standard input is closed: pipe or redirect data into it\n"
     assert in_shell(environment, f"{command} <&-") == (2, "", closed)
 
 
@@ -310,14 +310,17 @@ def test_events_names_a_setting_of_kafka_that_is_none(run: Run) -> None:
 @pytest.mark.parametrize(
     ("given", "refusal"),
     [
-        (["--topic", "t"], "--topic is of the events that are relayed to Kafka: it needs --kafka"),
-        (["--outbox-limit", str(2**26)], "--outbox-limit is of the events that are relayed to Kafka: it needs --kafka"),
-        (["--outbox-full", "drop"], "--outbox-full is of the events that are relayed to Kafka: it needs --kafka"),
-        (["--kafka-setting", "security.protocol=SSL"], "--kafka-setting is of Kafka: it needs --kafka"),
-        (["--no-relay"], "--no-relay is of Kafka: it needs --kafka"),
+        (["--topic", "t"], "--topic is for the events that are relayed to Kafka: it needs --kafka"),
+        (
+            ["--outbox-limit", str(2**26)],
+            "--outbox-limit is for the events that are relayed to Kafka: it needs --kafka",
+        ),
+        (["--outbox-full", "drop"], "--outbox-full is for the events that are relayed to Kafka: it needs --kafka"),
+        (["--kafka-setting", "security.protocol=SSL"], "--kafka-setting is for Kafka: it needs --kafka"),
+        (["--no-relay"], "--no-relay is for Kafka: it needs --kafka"),
         (
             ["--kafka", "127.0.0.1:1", "--no-relay", "--topic", "t"],
-            "--topic is of the events that are relayed to Kafka: it needs that --no-relay is left out",
+            "--topic is for the events that are relayed to Kafka: it excludes --no-relay",
         ),
     ],
     ids=lambda each: each[-2] if isinstance(each, list) and len(each) > 1 else None,
@@ -343,11 +346,11 @@ def test_a_lock_or_an_address_that_cannot_be_had_leaves_no_namespace_behind(
     where = ("--url", tickwheel_server.url, "--namespace", f"cli-{os.urandom(6).hex()}")
     lock = tmp_path / "missing" / "x.lock"
     refused = run("events", *where, "--lock", str(lock), code=2).stderr
-    assert refused == f"tickwheel: --lock {lock}: no file can be made in {lock.parent}\n"
+    assert refused == f"tickwheel: --lock {lock}: cannot create files in {lock.parent}\n"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         refused = run("events", *where, "--metrics", address, code=2).stderr
-    assert refused.startswith(f"tickwheel: metrics cannot be served on {address}: ")
+    assert refused.startswith(f"tickwheel: --metrics: cannot listen on {address}: ")
     assert refused.count("\n") == 1
     assert "there is no namespace" in run("doctor", *where, code=4).stderr
 

@@ -45,14 +45,14 @@ def test_a_server_that_does_not_answer_is_code_3(run: Run) -> None:
         (("enqueue", "jobs", "x", "--meta", "novalue"), "a pair is written key=value"),
         (("enqueue", "jobs", "x", "--delay", "1s", "--due", "2030-01-01T00:00:00Z"), "a delay or a due time, not both"),
         (("enqueue", "jobs", "x", "--max-attempts", "0"), "max_attempts must be a whole number"),
-        (("enqueue", "jobs", "x", "--from", "file"), "with --from, payload and fields are those of the lines"),
+        (("enqueue", "jobs", "x", "--from", "file"), "with --from, payload and fields are read from the lines"),
         (("enqueue", "jobs", "--from", "/nowhere/file"), "cannot read /nowhere/file"),
         (("enqueue", "no/slashes", "x"), "a queue's name must be"),
         (("dequeue", "jobs", "--limit", "0"), "limit must be a whole number"),
         (("dequeue", "jobs", "--raw"), "--raw does not print tokens"),
         (("complete", "jobs", "x"), "--token is missing"),
         (("complete", "jobs", "x", "--token", "nothex"), "a token is 32 hexadecimal digits"),
-        (("redrive", "jobs"), "give the id of a message, or --all"),
+        (("redrive", "jobs"), "use either the id of a message, or --all"),
         (("reschedule", "jobs", "x"), "give a new delay"),
         (("messages", "jobs", "--state", "lost"), "state must be one of invisible, pending"),
         (("messages", "jobs", "--limit", "0"), "greater than or equal to 1"),
@@ -81,14 +81,14 @@ def test_a_timeout_of_nothing_is_refused(run: Run) -> None:
 
 
 def test_a_data_directory_without_a_name_is_refused(run: Run) -> None:
-    assert "the name of a directory is empty" in run("counts", "--data-dir", "", code=2).stderr
+    assert "the directory's name is empty" in run("counts", "--data-dir", "", code=2).stderr
 
 
 @pytest.mark.parametrize("token", ["abcd", "x" * 32, "00" * 17, ""])
 def test_a_token_that_is_none_is_shown_as_it_was_written(run: Run, place: Tickwheel, token: str) -> None:
     place.queue("jobs").enqueue(id="m")
     stderr = run("complete", "jobs", "m", "--token", token, code=2).stderr
-    assert f"a token is 32 hexadecimal digits, as dequeue prints it, not '{token}'" in stderr
+    assert f"a token is 32 hexadecimal digits, as printed by dequeue, not '{token}'" in stderr
 
 
 def test_a_forecast_that_is_not_kept_names_the_option_that_keeps_it(run: Run, place: Tickwheel) -> None:

@@ -134,14 +134,14 @@ def test_dev_is_all_in_one(start: Start, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--listen", "0.0.0.0:0"], "nothing would be encrypted"),
+        (["--listen", "0.0.0.0:0"], "without encryption"),
         (["--listen", "none"], "must be HOST:PORT"),
         (["--listen", "127.0.0.1:70000"], "must be HOST:PORT"),
-        (["--listen", "0.0.0.0:0", "--tokens", "none.toml"], "needs --tls-cert"),
+        (["--listen", "0.0.0.0:0", "--tokens", "none.toml"], "use --tls-cert"),
         (["--tokens", "none.toml"], "cannot be read"),
         (["--tls-cert", str(CERTS / "server.pem")], "give both --tls-cert and --tls-key"),
         (["--tls-client-ca", str(CERTS / "server.pem")], "needs --tls-cert"),
-        (["--url", "grpc://localhost:1"], "not another server of this product"),
+        (["--url", "grpc://localhost:1"], "not a grpc:// service"),
         (["--drain", "soon"], "a duration is written like"),
     ],
 )
@@ -169,4 +169,4 @@ def test_what_works_on_the_server_itself_says_so(command: list[str]) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert f"{command[0]} works on the server that keeps messages itself" in done.stderr
+    assert f"{command[0]} works on the Redis or Valkey server itself" in done.stderr

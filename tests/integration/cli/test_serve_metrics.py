@@ -84,10 +84,10 @@ def children(pid: int) -> list[int]:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("0.0.0.0:9464", "accept it by --insecure"),
+        ("0.0.0.0:9464", "accept it with --insecure"),
         ("9464", "HOST:PORT"),
         ("127.0.0.1:0", "HOST:PORT"),
-        ("192.0.2.1:9464", "metrics cannot be served on 192.0.2.1:9464"),
+        ("192.0.2.1:9464", "--metrics: cannot listen on 192.0.2.1:9464"),
     ],
 )
 def test_where_figures_cannot_be_served_is_said_before_anything_listens(given: str, said: str) -> None:

@@ -66,7 +66,7 @@ def test_of_several_shards_each_is_shown_with_what_is_its_own(tw: Tickwheel, ins
 
 def test_epochs_are_forgotten_when_asked_twice_and_nobody_drives(place: Tickwheel, run: Run, tmp_path: Path) -> None:
     def refused() -> bool:
-        return "driven at this moment" in run("shards", "reset-epoch", "--yes", code=1).stderr
+        return "is being driven" in run("shards", "reset-epoch", "--yes", code=1).stderr
 
     with driven(place, tmp_path / "lock") as process:
         wait_until_it_drives(process)

@@ -1,4 +1,4 @@
-"""`tickwheel acl`: the users that a Redis or Valkey needs, as its ACL file says them."""
+"""`tickwheel acl`: the users of a namespace, for the ACL file of Redis or Valkey."""
 
 import sys
 
@@ -14,10 +14,11 @@ commands = typer.Typer()
 
 @command(commands, "acl", "tickwheel acl --namespace tw >> users.acl", panel="Processes")
 def acl(target: Target) -> None:
-    """Print the users of a namespace, each with the least that its process needs: lines of a server's ACL file.
+    """Print the users of a namespace as lines of a server's ACL file, each with the minimal rights of its process.
 
-    Their passwords are made anew each time, and go to stderr: the lines hold no more than their SHA-256. One is for the
-    service and clients that go to Redis themselves, one for event processes, one for operators (doctor, shards).
+    Each call creates new passwords and prints them on stderr; the lines contain only their SHA-256. One user is for the
+    service and for clients that connect to Redis themselves, one for event processes, one for operators (doctor,
+    shards).
     """
     accounts = users(target.namespace or "tw")
     if target.json:

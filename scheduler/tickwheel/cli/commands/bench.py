@@ -1,4 +1,4 @@
-"""`tickwheel bench`: a short measurement of the server at hand, for those who have only the installed package."""
+"""`tickwheel bench`: a short measurement of a server, which needs only the installed package."""
 
 import os
 import time
@@ -29,15 +29,15 @@ _PAYLOAD_BYTES = 200
 )
 def bench(
     target: Target,
-    messages: Annotated[int, typer.Option(min=_BATCH, max=1_000_000, help="How many messages.")] = 20_000,
+    messages: Annotated[int, typer.Option(min=_BATCH, max=1_000_000, help="Number of messages.")] = 20_000,
 ) -> None:
-    """Measure enqueue, dequeue and complete from this one process, in batches of 100 and one by one.
+    """Measure enqueue, dequeue and complete with this one process, in batches of 100 and one by one.
 
-    Immediate messages of 200 bytes in a namespace of its own, which is deleted afterwards. To measure all that the
-    project promises, clone its repository and run `make bench`.
+    Uses immediate messages of 200 bytes in a temporary namespace, which is deleted at the end. For all measurements of
+    the project, clone its repository and run `make bench`.
     """
     if target.namespace is not None:
-        raise InvalidArgument("bench works in a namespace of its own, which it deletes: leave --namespace out")
+        raise InvalidArgument("bench creates a namespace of its own and deletes it: leave --namespace out")
     own = Target(target.require_redis("bench").url, target.data_dir, f"bench-{os.urandom(4).hex()}", target.timeout)
     with own.open(create=True) as tickwheel:
         try:
@@ -54,7 +54,7 @@ def bench(
 
 
 def _measure(queue: Queue, count: int) -> dict[str, dict[str, int]]:
-    """Messages per second by operation: in batches, and each with a call of its own for a hundredth of them."""
+    """Return messages per second by operation: in batches, and for 1 % of the messages with one call each."""
     singly = count // 100
     batch = [NewMessage(os.urandom(_PAYLOAD_BYTES)) for _ in range(_BATCH)]
     rounds = range(count // _BATCH)

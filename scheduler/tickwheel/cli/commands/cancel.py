@@ -1,4 +1,4 @@
-"""`tickwheel cancel`: messages that are not to be worked on any more."""
+"""`tickwheel cancel`: cancel messages that are no longer needed."""
 
 from typing import Annotated
 
@@ -24,15 +24,15 @@ commands = typer.Typer()
 def cancel(
     target: Target,
     queue: Name,
-    ids: Annotated[list[str], typer.Argument(help="The messages' ids.", metavar="ID...", show_default=False)],
+    ids: Annotated[list[str], typer.Argument(help="Ids of the messages.", metavar="ID...", show_default=False)],
     exclusive_value: ExclusiveValue = None,
     release: Annotated[
-        bool, typer.Option("--release", help="Free the exclusive value of a running one at once.")
+        bool, typer.Option("--release", help="Free the exclusive value of a running message immediately.")
     ] = False,
 ) -> None:
-    """Cancel messages that are not finished; again is fine.
+    """Cancel messages that are not finished. Repeating the command is safe.
 
-    All are tried, and the first refusal is told.
+    All messages are tried. If some are rejected, the first reason is reported.
     """
     errors: list[TickwheelError] = []
     with target.open() as tickwheel:
@@ -44,5 +44,5 @@ def cancel(
             else:
                 print_change(target, change)
     if errors:
-        more = f"; and {len(errors) - 1} more were refused" if len(errors) > 1 else ""
+        more = f"; and {len(errors) - 1} more were rejected" if len(errors) > 1 else ""
         raise CommandError(f"{errors[0]}{more}", exit_code(errors[0])) from errors[0]

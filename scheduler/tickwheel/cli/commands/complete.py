@@ -1,4 +1,4 @@
-"""`tickwheel complete`: a worker has done what a message asks for."""
+"""`tickwheel complete`: complete leased messages."""
 
 from typing import Annotated
 
@@ -23,14 +23,14 @@ commands = typer.Typer()
 def complete(
     target: Target,
     queue: Name,
-    id: Annotated[str, typer.Argument(help="The message's id; - reads what dequeue --json printed.", metavar="ID|-")],
+    id: Annotated[str, typer.Argument(help="The message's id; - reads lines of dequeue --json.", metavar="ID|-")],
     token: Token = None,
     exclusive_value: ExclusiveValue = None,
     result: Annotated[
-        str | None, typer.Option(help="What came of it, up to 1 KiB; kept with the message. With -, of each.")
+        str | None, typer.Option(help="Result to store with the message, up to 1 KiB; with -, with each message.")
     ] = None,
 ) -> None:
-    """Complete a message that was dequeued. Again is fine."""
+    """Complete a message that was dequeued. Repeating the command is safe."""
 
     def complete_all(queue: Queue, messages: list[Message]) -> None:
         queue.complete_many(messages, None if result is None else [result] * len(messages))

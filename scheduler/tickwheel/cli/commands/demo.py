@@ -1,4 +1,4 @@
-"""`tickwheel demo`: a day of real flights through the scheduler, checked at the end."""
+"""`tickwheel demo`: a day of real flights as messages, with checks at the end."""
 
 import os
 import shutil
@@ -40,21 +40,21 @@ def demo(
         typer.Option(metavar="CSV", help="Another day in the format of nycflights13. Default: 2013-02-08, a blizzard."),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=3, max=86_400, help="From the first departure to the last landing.")
+        float, typer.Option(min=3, max=86_400, help="Time from the first departure to the last landing.")
     ] = 30,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")] = 4,
-    shards: Annotated[int, typer.Option(min=1, max=64, help="Shards of the namespace.")] = 4,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Number of worker processes.")] = 4,
+    shards: Annotated[int, typer.Option(min=1, max=64, help="Number of shards of the namespace.")] = 4,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave everything as it is at the end, to be looked at.")
+        bool, typer.Option("--keep", help="Keep the namespace and the data at the end, for inspection.")
     ] = False,
 ) -> None:
     """Watch a day of real flights go through the scheduler.
 
-    Each departure is a message: due at its scheduled time, its deadline the scheduled arrival, exclusive by aircraft.
-    Workers fly them; cancelled ones are cancelled before their time. At the end a table of checks, computed from the
-    event stream and the workers' logbooks; exit code 1 if one fails.
+    Each departure is a message: due at its scheduled time, with the scheduled arrival as deadline, exclusive by
+    aircraft. Workers fly the flights. Cancelled flights are cancelled before they are due. At the end the command
+    prints a table of checks, computed from the event stream and the workers' logbooks; exit code 1 if a check fails.
 
-    Runs in a folder of its own, or with --url or --data-dir in a namespace of its own. Both are deleted at the end.
+    Runs in a temporary folder, or with --url or --data-dir in a temporary namespace. Both are deleted at the end.
     """
     day_of_flights = flights.read(flights.sample() if file is None else file)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -64,7 +64,7 @@ def demo(
             scratch.url, namespace=namespace, shards=shards, data_dir=scratch.data_dir, drive=True
         ) as tickwheel:
             if tickwheel.queues():
-                raise InvalidArgument(f"namespace {namespace!r} is in use, and the demo deletes its own: name another")
+                raise InvalidArgument(f"namespace {namespace!r} is in use, and the demo deletes its own: use another")
             settings = simulation.Settings(seconds, workers, namespace, scratch.url, scratch.data_dir, folder)
             verdict = simulation.run(tickwheel, day_of_flights, settings, view)
     if target.json:
@@ -73,14 +73,14 @@ def demo(
         print_verdict(verdict)
         if keep:
             location = f"--url {scratch.url}" if scratch.url else f"--data-dir {scratch.data_dir}"
-            print(f"to look at what is left: tickwheel counts {location} --namespace {scratch.namespace}")
+            print(f"to inspect the remaining data: tickwheel counts {location} --namespace {scratch.namespace}")
     if not verdict.passed:
-        raise CommandError("the demo's checks do not all hold")
+        raise CommandError("not all checks of the demo passed")
 
 
 @contextmanager
 def _scratch(target: Target, *, keep: bool) -> Iterator[tuple[Target, Path]]:
-    """Where the demo runs, and a folder; deleted at the end, unless it is to be kept or was there before."""
+    """Yield the target and a folder of the demo. Unless ``keep``, delete at the end what did not exist before."""
     folder = Path(tempfile.mkdtemp(prefix="tickwheel-demo-"))
     namespace = target.namespace or f"demo-{os.urandom(3).hex()}"
     own = target.url is None and target.data_dir is None
@@ -92,7 +92,7 @@ def _scratch(target: Target, *, keep: bool) -> Iterator[tuple[Target, Path]]:
         yield scratch, folder
         finished = True
     finally:
-        # A namespace that was refused because it is in use is not ours to delete.
+        # A namespace that was rejected because it is in use belongs to someone else: do not delete it.
         if not own and not keep and finished:
             delete_scratch(scratch)
         if not keep:
@@ -100,5 +100,5 @@ def _scratch(target: Target, *, keep: bool) -> Iterator[tuple[Target, Path]]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    # SIGTERM ends it as Ctrl-C does: workers and server stopped, nothing left behind.
+    # SIGTERM ends the demo like Ctrl-C: workers and server are stopped, and temporary data is deleted.
     raise KeyboardInterrupt

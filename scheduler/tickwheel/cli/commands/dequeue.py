@@ -1,4 +1,4 @@
-"""`tickwheel dequeue`: the most urgent messages, leased and printed."""
+"""`tickwheel dequeue`: lease messages in order of urgency and print them."""
 
 import sys
 from datetime import timedelta
@@ -22,7 +22,7 @@ from tickwheel.cli.parameter_types import option_parser, pairs, parse_duration
 from tickwheel.cli.target import Target
 
 commands = typer.Typer()
-# An event process that starts with this command has caught up by then.
+# An event process that starts with this command has filed and promoted overdue timers within this time.
 _CATCH_UP = timedelta(seconds=2)
 
 
@@ -38,7 +38,7 @@ _CATCH_UP = timedelta(seconds=2)
 def dequeue(
     target: Target,
     queue: Name,
-    limit: Annotated[int, typer.Option(help="Messages at most, 1 to 1000.")] = 1,
+    limit: Annotated[int, typer.Option(help="Maximum number of messages, 1 to 1000.")] = 1,
     where: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only messages with this pair; may be repeated.")
     ] = None,
@@ -47,8 +47,8 @@ def dequeue(
         typer.Option(
             parser=option_parser(parse_duration),
             metavar="DURATION",
-            help="Sleep so long for the first one. Default: not at all; 1s with an embedded server, whose wheel has to"
-            " catch up first where nobody drove it.",
+            help="Maximum wait for the first message. Default: none; 2s with an embedded server, whose wheel may"
+            " have to catch up first.",
         ),
     ] = None,
     lease: Annotated[
@@ -56,22 +56,20 @@ def dequeue(
         typer.Option(
             parser=option_parser(parse_duration),
             metavar="DURATION",
-            help="How long they are yours; default: the queue's.",
+            help="Duration of the lease. Default: the queue's.",
         ),
     ] = None,
-    worker: Annotated[str | None, typer.Option(help="Your name, for `explain` and events.")] = None,
-    complete: Annotated[bool, typer.Option("--complete", help="Complete each once it is printed.")] = False,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Print the payloads, each with a line end, and nothing else.")
-    ] = False,
+    worker: Annotated[str | None, typer.Option(help="Name of this worker, for `explain` and events.")] = None,
+    complete: Annotated[bool, typer.Option("--complete", help="Complete each message after printing it.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print only the payloads, each followed by a line break.")] = False,
 ) -> None:
-    """Lease the most urgent messages and print them.
+    """Lease messages, most urgent first, and print them.
 
-    The token printed with each is what complete, fail and extend ask for. With --json a line each. Exit code 4 where
-    there is nothing to deliver.
+    complete, fail, release and extend need the token that is printed with each message. With --json, prints one line
+    for each message. Exit code 4 if there is nothing to deliver.
     """
     if raw and target.json:
-        raise InvalidArgument("--raw and --json are two ways to print: give one")
+        raise InvalidArgument("--raw and --json are different output formats: use one")
     if raw and not complete:
         raise InvalidArgument("--raw does not print tokens, so it needs --complete")
     if wait is None and target.url is None:
@@ -81,7 +79,7 @@ def dequeue(
         messages = handle.dequeue(limit, where=pairs(where or ()) or None, lease=lease, wait=wait, worker=worker)
         for message in messages:
             _print_message(target, message, raw=raw, complete=complete)
-        # What could not be printed is not completed: it comes again.
+        # A message that could not be printed is not completed. It is delivered again when its lease ends.
         sys.stdout.flush()
         if complete:
             handle.complete_many(messages)

@@ -1,4 +1,4 @@
-"""`tickwheel dev`: the service, its event process and an embedded server in one program, for a laptop."""
+"""`tickwheel dev`: the service, its event process and an embedded server in one program, for development."""
 
 import asyncio
 from typing import Annotated
@@ -18,18 +18,18 @@ commands = typer.Typer()
 @command(commands, "dev", "tickwheel dev", "tickwheel dev --data-dir ./data --listen 127.0.0.1:7401", panel="Processes")
 def dev(
     target: Target,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the service listens.")] = LISTEN,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log what is of use to debug.")] = False,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the service.")] = LISTEN,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log at debug level.")] = False,
 ) -> None:
-    """Everything in one program, for a laptop: an embedded server, its event process, and the gRPC service.
+    """Run everything in one program, for development: an embedded server, its event process, and the gRPC service.
 
-    Messages stay in the data directory when it ends.
+    Messages stay in the data directory when the program ends.
     """
     if target.url is not None:
-        raise InvalidArgument("dev has a server of its own, which it starts: leave --url out")
+        raise InvalidArgument("dev starts a server of its own: leave --url out")
     address = listen_address(listen)
     if not is_loopback(address[0]):
-        raise InvalidArgument(f"dev is for this machine alone, and --listen {listen} is reached from others")
+        raise InvalidArgument(f"dev is for this machine only, and other machines can reach --listen {listen}")
     log_to_stderr(json=target.json, verbose=verbose)
     options = ServeOptions(listen)
     server = make_server(target, address, options)

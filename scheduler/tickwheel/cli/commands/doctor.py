@@ -1,4 +1,4 @@
-"""`tickwheel doctor`: is the server fit, is the namespace driven, and is everything in it as its own records say?"""
+"""`tickwheel doctor`: check the server, the leaders of the shards, and the records of a namespace."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -40,20 +40,20 @@ from tickwheel.redis.pools import ConnectionPools
 commands = typer.Typer()
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "bad": ("BAD", "bold red")}
 _LINES = 20
-# A driver that has read an entry of the inbox files it within two seconds, unless its host is very busy.
+# A driver files an entry of the inbox within two seconds of reading it, unless its host is very busy.
 _RECHECK_S, _PAUSE_S = 4.0, 0.1
 
 
-@command(commands, "doctor", "tickwheel doctor", "tickwheel doctor --url redis://prod:6379 --quick", panel="Looking")
+@command(commands, "doctor", "tickwheel doctor", "tickwheel doctor --url redis://prod:6379 --quick", panel="Inspection")
 def doctor(
     target: Target,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Do not read every message: server and processes only.")
+        bool, typer.Option("--quick", help="Check only server and processes; do not read every message.")
     ] = False,
 ) -> None:
-    """Check the server, who drives the wheel, and every record, index, counter and timer.
+    """Check the server, the leaders, and every record, index, counter and timer.
 
-    Changes nothing. Exit code 1 where something is bad; a warning is not.
+    Changes nothing. Exit code 1 if a check is bad; warnings do not count.
     """
     report = _Report(target.json)
     with _open_server(target) as (client_settings, io):
@@ -88,7 +88,7 @@ def doctor(
 
 
 class _Server:
-    """One server, what it says and when."""
+    """The facts that one server reported, and when."""
 
     def __init__(self, context: NamespaceContext, io: RedisExecutor, name: str, shard: int) -> None:
         started = time.perf_counter()
@@ -98,13 +98,13 @@ class _Server:
         self._name = name
 
     def findings(self, guard_ms: int) -> Iterator[Finding]:
-        """The findings; those on one of several servers say which."""
+        """Yield the findings about the server. The text names the server if there are several."""
         for finding in check_server(self.facts, self._host_ms, self._answered_ms, guard_ms):
             yield replace(finding, text=f"{self._name}: {finding.text}") if self._name else finding
 
 
 class _Report:
-    """The findings, each shown as it comes, or kept for one document."""
+    """Prints each finding immediately, or keeps all of them for one JSON document."""
 
     def __init__(self, quiet: bool) -> None:
         self.findings: list[Finding] = []
@@ -117,14 +117,14 @@ class _Report:
                 _print(finding)
 
     def phase(self, check: str) -> AbstractContextManager[None]:
-        """A part of the work. Where it meets damage that is a finding, and the other parts go on."""
+        """Return a context manager for one part of the checks: damage becomes a finding, and other parts continue."""
         return report_damage(lambda text: self.add([Finding(check, "bad", text)]))
 
 
 def _shards(
     context: NamespaceContext, io: RedisExecutor, client_settings: ClientSettings, now_ms: int, report: _Report
 ) -> list[ShardFacts]:
-    """What the shards say. Those where work waits are looked at until it moves, for as long as a driver may take."""
+    """Read the facts of the shards. Shards with waiting work are read again until it moves, up to `_RECHECK_S`."""
     is_locked = _is_locked(client_settings)
     shards: dict[int, ShardFacts] = {}
     for number in range(context.shards):
@@ -132,7 +132,7 @@ def _shards(
             shards[number] = io.run(read_shard(context, number, is_locked))
     until = time.monotonic() + _RECHECK_S
     while time.monotonic() < until:
-        # An embedded wheel that nobody turns is as it should be.
+        # An embedded namespace without an event process is healthy: its wheel is driven only while programs use it.
         late = undriven(list(shards.values()), now_ms)
         waiting = [shard for shard in late if shard.locked or client_settings.url is not None]
         if not waiting:
@@ -157,7 +157,7 @@ def _audit(context: NamespaceContext, io: RedisExecutor) -> Iterator[Finding]:
 
 @contextmanager
 def _open_server(target: Target) -> Iterator[tuple[ClientSettings, RedisExecutor]]:
-    """The server alone: a client would refuse what is to be diagnosed, and create a namespace that is not there."""
+    """Open the server without a client: a client would reject damaged data, or create a missing namespace."""
     timeout = TIMEOUT if target.timeout is None else target.timeout
     client_settings = ClientSettings.validate(
         target.require_redis("doctor").url, target.namespace or "tw", target.data_dir, None, False, timeout
@@ -173,7 +173,7 @@ def _open_server(target: Target) -> Iterator[tuple[ClientSettings, RedisExecutor
 
 
 def _is_locked(client_settings: ClientSettings) -> Callable[[int], bool]:
-    """Whether a process of this host holds the election's lock of a shard."""
+    """Return a function that checks whether a process of this host holds the election lock of a shard."""
 
     def is_locked(shard: int) -> bool:
         path = Path(f"{client_settings.election_lock}.{shard}")

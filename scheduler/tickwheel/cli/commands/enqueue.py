@@ -1,4 +1,4 @@
-"""`tickwheel enqueue`: one message from the command line, or many from JSON lines."""
+"""`tickwheel enqueue`: add one message from the command line, or many from JSON lines."""
 
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -33,23 +33,23 @@ def enqueue(
     queue: Name,
     payload: Annotated[str, typer.Argument(help="The payload; - reads it from standard input.")] = "",
     id: Annotated[
-        str | None, typer.Option(help="The same id and content again changes nothing. Default: made.")
+        str | None, typer.Option(help="Id; the same id and content again changes nothing. Default: generated.")
     ] = None,
     delay: Annotated[
         timedelta | None,
         typer.Option(
-            parser=option_parser(parse_duration), metavar="DURATION", help="Deliver after so long: 15m, 30s, 2h30m."
+            parser=option_parser(parse_duration), metavar="DURATION", help="Deliver after this time: 15m, 30s, 2h30m."
         ),
     ] = None,
     due: Annotated[
         datetime | None,
         typer.Option(
-            parser=option_parser(moment), metavar="TIME", help="Deliver at this ISO time; local without offset."
+            parser=option_parser(moment), metavar="TIME", help="Deliver at this ISO time; local without an offset."
         ),
     ] = None,
     deadline: Annotated[
         str | None,
-        typer.Option(metavar="TIME|DURATION", help="Its urgency: the earliest goes first; -10d is ten days ago."),
+        typer.Option(metavar="TIME|DURATION", help="Urgency: the earliest is delivered first; -10d is ten days ago."),
     ] = None,
     meta: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Metadata; may be repeated.")] = None,
     lease: Annotated[
@@ -57,27 +57,27 @@ def enqueue(
         typer.Option(
             parser=option_parser(parse_duration),
             metavar="DURATION",
-            help="How long a worker has; default: the queue's.",
+            help="Duration of the lease. Default: the queue's.",
         ),
     ] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="Deliveries before Errored; default: the queue's.")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="Deliveries before Errored. Default: the queue's.")] = None,
     source: Annotated[
         Path | None,
         typer.Option(
             "--from",
             metavar="FILE",
-            help="Many messages, a JSON object a line; - is standard input. Fields: payload or payload_base64, id,"
-            " delay, due, deadline, metadata, lease, max_attempts.",
+            help="Read many messages, one JSON object a line; - is standard input. Fields: payload or payload_base64,"
+            " id, delay, due, deadline, metadata, lease, max_attempts.",
         ),
     ] = None,
 ) -> None:
     """Add a message, or with --from many.
 
-    Prints the id. With --json: id, state, and created, which is false where the same message was there before.
+    Prints the id. With --json, prints id, state and created, which is false if the same message existed before.
     """
     if source is not None:
         if payload or any(value is not None for value in (id, delay, due, deadline, meta, lease, max_attempts)):
-            raise InvalidArgument("with --from, payload and fields are those of the lines: give nothing else")
+            raise InvalidArgument("with --from, payload and fields are read from the lines: leave the others out")
         with target.open(create=True) as tickwheel:
             enqueue_file(tickwheel.queue(queue), source, json=target.json)
         return

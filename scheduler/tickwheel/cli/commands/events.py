@@ -1,4 +1,4 @@
-"""`tickwheel events`: the event process alone, for a server that programs share."""
+"""`tickwheel events`: the event process on its own, for a server that several programs share."""
 
 import logging
 import os
@@ -33,16 +33,16 @@ _log = logging.getLogger("tickwheel.events")
 _Lock = Annotated[
     Path | None,
     typer.Option(
-        help="The lock file that elects; by default one for the server and namespace, in the data directory or"
-        " the folder for temporary files."
+        help="Lock file of the election. Default: one for the server and namespace, in the data directory or the"
+        " folder for temporary files."
     ),
 ]
 _Election = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="Elect on ZooKeeper, so that event processes of many hosts share the shards: zk://host:2181,host2/path"
-        " (by default port 2181, path /tickwheel).",
+        help="Elect on ZooKeeper, so that event processes on many hosts share the shards: zk://host:2181,host2/path"
+        " (default port 2181, path /tickwheel).",
     ),
 ]
 _SessionTimeout = Annotated[
@@ -50,52 +50,52 @@ _SessionTimeout = Annotated[
     typer.Option(
         parser=option_parser(parse_duration),
         metavar="DURATION",
-        help="With --election: a process that was killed or cut off is followed after so long, 1s to 1m (default 4s).",
+        help="With --election: time until the shards of a failed process are taken over, 1s to 1m (default 4s).",
     ),
 ]
-_Shards = Annotated[int | None, typer.Option(help="Shards of a new namespace; checked where it exists.")]
+_Shards = Annotated[int | None, typer.Option(help="Shards of a new namespace; must match an existing one.")]
 _ClockGuard = Annotated[
     timedelta | None,
     typer.Option(
         parser=option_parser(parse_duration),
         metavar="DURATION",
-        help="By how much a server's clock may step forward before promotion is held, 250ms to 1h: of a new"
-        " namespace (default 1s); checked where it exists.",
+        help="Forward step of a server's clock from which promotion is held, 250ms to 1h, for a new namespace"
+        " (default 1s); must match an existing one.",
     ),
 ]
 _Kafka = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Kafka brokers, more of them behind commas: relay every transition there, and hand over what is for"
-        " a queue's sink. A new namespace keeps its events until they are relayed.",
+        help="Kafka brokers, separated by commas: relay every transition to them, and deliver the messages of queues"
+        " with a sink. A new namespace keeps its events until they are relayed.",
     ),
 ]
-_Relay = Annotated[bool, typer.Option("--relay/--no-relay", help="With --no-relay, --kafka is for the sinks alone.")]
+_Relay = Annotated[bool, typer.Option("--relay/--no-relay", help="With --no-relay, use --kafka only for sinks.")]
 _Topic = Annotated[str | None, typer.Option(help=f"Topic of the transitions (default {TOPIC}).")]
 _KafkaSetting = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="A setting of librdkafka, as security.protocol=SSL; may be repeated."),
+    typer.Option(metavar="NAME=VALUE", help="A setting of librdkafka, like security.protocol=SSL; may be repeated."),
 ]
 _Durability = Annotated[
     str | None,
-    typer.Option(help="Relay what is as durable as this alone: memory, fsync, or replica:N on N replicas."),
+    typer.Option(help="Relay only events that are this durable: memory, fsync, or replica:N for N replicas."),
 ]
 _OutboxLimit = Annotated[
     int | None,
     typer.Option(
         metavar="BYTES",
-        help="Events that a shard of a new namespace keeps for Kafka, in whole KiB (default 256 MiB); checked where"
-        " it exists.",
+        help="Maximum size of the events that a shard of a new namespace keeps for Kafka, in whole KiB (default"
+        " 256 MiB); must match an existing one.",
     ),
 ]
 _OutboxFull = Annotated[
     str | None,
-    typer.Option(help="At that limit block refuses new messages, drop drops events; checked where it exists."),
+    typer.Option(help="At that limit, block rejects new messages, and drop drops events; must match an existing one."),
 ]
 _Metrics = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Serve the figures of every shard to Prometheus, under /metrics."),
+    typer.Option(metavar="HOST:PORT", help="Serve Prometheus metrics of all shards under /metrics."),
 ]
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug level.")]
 
@@ -125,11 +125,11 @@ def events(
     metrics: _Metrics = None,
     verbose: _Verbose = False,
 ) -> None:
-    """Run the event process: it turns the wheel, so that delays end and leases expire.
+    """Run the event process, which drives the wheel: delays end, and leases expire.
 
-    With a lock file one drives a namespace, and more of them on this host stand by; with --election they share its
-    shards, and follow each other. The log goes to stderr. SIGTERM and SIGINT end it
-    cleanly; SIGUSR1 accepts the server's clock after a step that the clock guard has held.
+    With a lock file, one process on this host drives the namespace, and others stand by. With --election, processes
+    share the shards and take over from each other. The log goes to stderr. SIGTERM and SIGINT end the process cleanly.
+    SIGUSR1 accepts the server's clock after a step for which the clock guard holds promotion.
     """
     relays = kafka is not None and relay
     zookeeper_url = _check_election(target, lock, election, session_timeout)
@@ -139,11 +139,11 @@ def events(
     listen = None if metrics is None else metrics_address(metrics)
     log_to_stderr(json=target.json, verbose=verbose)
     if not verbose:
-        # It tells of each attempt to connect; what comes of them is in our own log.
+        # Kazoo logs every attempt to connect. The outcome of the attempts is in our own log.
         logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
-    # First: what is wrong here must leave no namespace behind, whose shards and history are fixed.
+    # Before the namespace is opened: an error here must not create a namespace, whose shards and history are fixed.
     producers = None if kafka is None else _make_producers(kafka, topic, kafka_setting)
-    # Checks the server and opens the namespace as every client does; with an embedded server keeps it running.
+    # Checks the server and opens the namespace as every client does. Also keeps an embedded server running.
     with (
         nullcontext() if producers is None else closing(producers),
         target.require_redis("events").open(
@@ -176,11 +176,11 @@ def _check_election(
 ) -> ZooKeeperUrl | None:
     """Return the URL of ZooKeeper; None if a lock file elects. Raises InvalidArgument."""
     if election is None and session_timeout is not None:
-        raise InvalidArgument("--session-timeout is of the session with ZooKeeper: it needs --election")
+        raise InvalidArgument("--session-timeout belongs to the session with ZooKeeper: it needs --election")
     if election is not None and (lock is not None or target.url is None):
-        raise InvalidArgument("--election needs --url, and not --lock: it is for a server that many hosts share")
+        raise InvalidArgument("--election is for a server that many hosts share: it needs --url, and excludes --lock")
     if lock is not None and not os.access(lock.parent, os.W_OK | os.X_OK):
-        raise InvalidArgument(f"--lock {lock}: no file can be made in {lock.parent}")
+        raise InvalidArgument(f"--lock {lock}: cannot create files in {lock.parent}")
     return None if election is None else ZooKeeperUrl.parse(election, session_timeout or SESSION_TIMEOUT)
 
 
@@ -189,11 +189,11 @@ def _check_kafka_options(
 ) -> None:
     """Raise InvalidArgument for an option that has no effect without others."""
     if kafka is None and (kafka_setting or not relay):
-        raise InvalidArgument(f"{'--kafka-setting' if kafka_setting else '--no-relay'} is of Kafka: it needs --kafka")
+        raise InvalidArgument(f"{'--kafka-setting' if kafka_setting else '--no-relay'} is for Kafka: it needs --kafka")
     for name, value in relay_options.items():
         if value is not None and (kafka is None or not relay):
-            without = "--kafka" if kafka is None else "that --no-relay is left out"
-            raise InvalidArgument(f"{name} is of the events that are relayed to Kafka: it needs {without}")
+            missing = "needs --kafka" if kafka is None else "excludes --no-relay"
+            raise InvalidArgument(f"{name} is for the events that are relayed to Kafka: it {missing}")
 
 
 def _make_producers(kafka: str, topic: str | None, kafka_setting: list[str] | None) -> KafkaProducers:
@@ -204,7 +204,7 @@ def _settings(texts: list[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
     for name, equals, _ in pairs:
         if not name or not equals:
-            raise InvalidArgument(f"a setting of Kafka's client is NAME=VALUE, not {name!r:.80}")
+            raise InvalidArgument(f"a setting of Kafka's client is written NAME=VALUE, not {name!r:.80}")
     return {name: value for name, _, value in pairs}
 
 

@@ -1,4 +1,4 @@
-"""`tickwheel extend`: a worker keeps a message for longer."""
+"""`tickwheel extend`: extend the lease of a message."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -21,18 +21,19 @@ def extend(
     queue: Name,
     id: Id,
     by: Annotated[
-        timedelta, typer.Argument(parser=option_parser(parse_duration), metavar="DURATION", help="How long from now.")
+        timedelta,
+        typer.Argument(parser=option_parser(parse_duration), metavar="DURATION", help="New duration from now."),
     ],
     token: Token = None,
     exclusive_value: ExclusiveValue = None,
 ) -> None:
-    """Hold a lease longer, and print when it ends.
+    """Extend a lease, and print when it ends.
 
-    It ends so long from now, if that is later than before.
+    The lease ends this long from now, unless it already ends later.
     """
     with target.open() as tickwheel:
         until = resume_lease(tickwheel.queue(queue), id, token, exclusive_value).extend(by)
     if target.json:
         print_json({"id": id, "state": "running", "lease_until": until})
     else:
-        print(f"{escape_unprintable(id)} is yours until {format_moment(until)}")
+        print(f"{escape_unprintable(id)} is leased until {format_moment(until)}")

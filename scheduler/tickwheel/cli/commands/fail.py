@@ -1,4 +1,4 @@
-"""`tickwheel fail`: a worker could not do what a message asks for."""
+"""`tickwheel fail`: report a failed attempt of a leased message."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -28,16 +28,16 @@ def fail(
     id: Id,
     token: Token = None,
     exclusive_value: ExclusiveValue = None,
-    error: Annotated[str | None, typer.Option(help="Why; kept with the message, up to 1 KiB.")] = None,
+    error: Annotated[str | None, typer.Option(help="Reason to store with the message, up to 1 KiB.")] = None,
     retry_in: Annotated[
         timedelta | None,
         typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="Default: the queue's back-off."),
     ] = None,
-    final: Annotated[bool, typer.Option("--final", help="Errored at once, whatever attempts are left.")] = False,
+    final: Annotated[bool, typer.Option("--final", help="Errored immediately, even if attempts remain.")] = False,
 ) -> None:
-    """Give a message back, and print its new state.
+    """Fail a message, and print its new state.
 
-    It is tried again after the back-off, or is errored where its attempts are used up or the failure is final.
+    The message is retried after the back-off. It becomes Errored if no attempts remain or the failure is final.
     """
     with target.open() as tickwheel:
         state = resume_lease(tickwheel.queue(queue), id, token, exclusive_value).fail(error, retry_in, final=final)

@@ -1,4 +1,4 @@
-"""`tickwheel import celery`: what waits in Celery's Redis, moved here."""
+"""`tickwheel import celery`: move messages that wait in Celery's Redis."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -16,7 +16,7 @@ from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import escape_unprintable, print_json, print_status
 from tickwheel.cli.target import Target
 
-commands = typer.Typer(no_args_is_help=True, help="Bring in what waits elsewhere.")
+commands = typer.Typer(no_args_is_help=True, help="Import messages from other systems.")
 _PING_S = 1.0
 
 
@@ -35,42 +35,45 @@ def celery(
             metavar="URL",
             envvar="TICKWHEEL_FROM",
             show_envvar=False,
-            help="Celery's broker, as its app names it. One with a password: by the variable, which other users of the"
-            " host cannot read. [TICKWHEEL_FROM]",
+            help="URL of Celery's broker, as in its app. Use the variable for a URL with a password, because other"
+            " users of the host cannot read it. [TICKWHEEL_FROM]",
         ),
     ] = None,
     queue: Annotated[
-        list[str] | None, typer.Option(help="A queue of Celery's; may be repeated. Default: celery.")
+        list[str] | None, typer.Option(help="A queue of Celery; may be repeated. Default: celery.")
     ] = None,
     to: Annotated[
-        str | None, typer.Option(help="The queue here, for all of them. Default: each goes to the one of its name.")
+        str | None, typer.Option(help="The target queue for all of them. Default: the queue of the same name.")
     ] = None,
     unacked: Annotated[
         bool,
         typer.Option(
             "--unacked",
-            help="Also what Celery's workers had taken: all that they wait with for an ETA. Stop them first, or they"
-            " run it, too.",
+            help="Also move messages that Celery's workers have reserved, such as those with an ETA. Stop the"
+            " workers first, or they run the messages, too.",
         ),
     ] = False,
     max_attempts: Annotated[
-        int | None, typer.Option(help="Deliveries of each before Errored. Default: the queue's.")
+        int | None, typer.Option(help="Deliveries of each message before Errored. Default: the queue's.")
     ] = None,
-    timezone: Annotated[str, typer.Option(help="Of ETAs that name none: the Celery app's timezone.")] = "UTC",
+    timezone: Annotated[str, typer.Option(help="The Celery app's timezone, for ETAs without an offset.")] = "UTC",
     key_prefix: Annotated[str, typer.Option(help="The broker's global_keyprefix.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be moved.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report which messages would be moved.")] = False,
 ) -> None:
-    """Move the messages that wait in Celery's Redis, each once, however often this is interrupted and called again.
+    """Move the messages that wait in Celery's Redis. Each moves once, even if the command is interrupted and repeated.
 
-    They run in `tickwheel worker` with an app that has the Celery app's tasks. Only JSON bodies are read: pickled ones
-    are named, and stay, as is what belongs to a chain, a group or a chord. Exit code 1 where something stays.
+    The messages run in `tickwheel worker` with an app that has the Celery app's tasks. Only JSON bodies are supported:
+    messages with pickled bodies, and parts of a chain, group or chord, are listed and stay in Celery. Exit code 1 if
+    messages stay.
     """
     if not source:
-        raise InvalidArgument("Celery's broker is not said: give --from or TICKWHEEL_FROM, as redis://localhost:6379/0")
+        raise InvalidArgument(
+            "the URL of Celery's broker is missing: set --from or TICKWHEEL_FROM, like redis://localhost:6379/0"
+        )
     try:
         zone = ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError) as error:
-        raise InvalidArgument(f"there is no time zone {timezone!r}: say one like Europe/Berlin") from error
+        raise InvalidArgument(f"unknown time zone {timezone!r}: use a name like Europe/Berlin") from error
     names = list(dict.fromkeys(queue or ["celery"]))
     reports: list[Report] = []
     try:
@@ -86,12 +89,14 @@ def celery(
                 )
                 reports.append((importer.dry_run if dry_run else importer.run)(unacked=unacked))
     except redis.RedisError as error:
-        raise CommandError(f"Celery's broker: {error}; what was moved is moved: call again to go on") from error
+        raise CommandError(
+            f"Celery's broker: {error}; messages moved so far stay moved: repeat the command to continue"
+        ) from error
     _print(target, reports, dry_run=dry_run)
 
 
 def _payload_limit(tickwheel: Tickwheel, name: str, *, dry_run: bool) -> int:
-    """That of the queue, which is made here where it is not there."""
+    """Return the payload limit of the queue. Unless ``dry_run``, create the queue if it does not exist."""
     if name in [item.name for item in tickwheel.queues()]:
         return tickwheel.queue(name).config().payload_limit
     if not dry_run:
@@ -100,7 +105,7 @@ def _payload_limit(tickwheel: Tickwheel, name: str, *, dry_run: bool) -> int:
 
 
 def _client(url: str) -> "redis.Redis":
-    """Celery has a way of its own to write sockets."""
+    """Return a client of Celery's broker. Converts Celery's form of Unix socket URLs."""
     if url.startswith("redis+socket://"):
         parts = urlsplit(url)
         db = parse_qs(parts.query).get("virtual_host", ["0"])[0].strip("/")
@@ -108,14 +113,14 @@ def _client(url: str) -> "redis.Redis":
     try:
         return redis.Redis.from_url(url, protocol=2)
     except ValueError as error:
-        raise InvalidArgument(f"--from names no Redis: {error}; it is like redis://localhost:6379/0") from error
+        raise InvalidArgument(f"--from is not a Redis URL: {error}; use one like redis://localhost:6379/0") from error
 
 
 def _check_no_worker(url: str, key_prefix: str) -> None:
     try:
         from celery import Celery
     except ModuleNotFoundError as error:
-        raise InvalidArgument("--unacked needs Celery, to see whether a worker of it is there: install it") from error
+        raise InvalidArgument("--unacked needs Celery, to check for running workers: install celery") from error
     if url.startswith("unix://"):
         parts = urlsplit(url)
         url = f"redis+socket://{parts.path}?virtual_host={parse_qs(parts.query).get('db', ['0'])[0]}"
@@ -123,7 +128,7 @@ def _check_no_worker(url: str, key_prefix: str) -> None:
         app.conf.broker_transport_options = {"global_keyprefix": key_prefix} if key_prefix else {}
         names = sorted(name for reply in app.control.ping(timeout=_PING_S) for name in reply)
     if names:
-        raise CommandError(f"workers of Celery are there, and have messages in hand: stop {', '.join(names)} first")
+        raise CommandError(f"Celery workers are running and hold messages: stop {', '.join(names)} first")
 
 
 def _print(target: Target, reports: list[Report], *, dry_run: bool) -> None:
@@ -133,7 +138,7 @@ def _print(target: Target, reports: list[Report], *, dry_run: bool) -> None:
     else:
         for report in reports:
             outcome = "would be moved" if dry_run else "moved"
-            before = f", {report.there_before} of them here before" if report.there_before else ""
+            before = f", {report.there_before} of them existed here before" if report.there_before else ""
             print(f"{report.queue}: {report.moved + report.there_before} {outcome}{before}; {len(report.refused)} stay")
             for skipped in report.refused:
                 print_status(escape_unprintable(f"  {skipped.id} {skipped.task}: {skipped.reason}"))

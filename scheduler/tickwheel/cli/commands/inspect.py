@@ -1,4 +1,4 @@
-"""What only reads: `tickwheel get`, `messages`, `explain`, `counts`, `depth`, `forecast`."""
+"""Commands that only read: `tickwheel get`, `messages`, `explain`, `counts`, `depth`, `forecast`."""
 
 from dataclasses import asdict
 from itertools import islice
@@ -27,9 +27,9 @@ commands = typer.Typer()
 _UNTIL = {"invisible": "invisible until", "running": "leased until"}
 
 
-@command(commands, "get", "tickwheel get orders order-17", panel="Looking")
+@command(commands, "get", "tickwheel get orders order-17", panel="Inspection")
 def get(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue = None) -> None:
-    """Show a message as it stands."""
+    """Show a message and its state."""
     with target.open() as tickwheel:
         view = tickwheel.queue(queue).get(id, exclusive_value)
     if target.json:
@@ -60,21 +60,21 @@ def get(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue = N
     "tickwheel messages orders --state errored",
     "tickwheel messages orders --limit 20 --json",
     "tickwheel messages orders --state errored --json | jq -r .id | xargs -r -n 1 tickwheel redrive orders",
-    panel="Looking",
+    panel="Inspection",
 )
 def messages(
     target: Target,
     queue: Name,
     state: Annotated[
         str | None,
-        typer.Option(help="Only these: invisible, pending, running, completed, cancelled or errored. Default: all."),
+        typer.Option(help="Only this state: invisible, pending, running, completed, cancelled, errored. Default: all."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="So many at most. Default: all.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Maximum number. Default: all.")] = None,
 ) -> None:
-    """List the messages of a queue, in no order.
+    """List the messages of a queue, in no particular order.
 
-    Reads every message of the namespace: for people and tools, not for workers. With --json a line each, as `get`
-    prints it.
+    Reads every message of the namespace, so it is for people and tools, not for workers. With --json, prints one line
+    for each message, like `get`.
     """
     with target.open() as tickwheel:
         handle = tickwheel.queue(queue)
@@ -97,10 +97,10 @@ def messages(
     "explain",
     "tickwheel explain orders order-17",
     "tickwheel explain encode film-3 --exclusive-value project-9",
-    panel="Looking",
+    panel="Inspection",
 )
 def explain(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue = None) -> None:
-    """Say why a message is not running, and when it will."""
+    """Explain why a message is not running, and when it will."""
     with target.open() as tickwheel:
         explanation = tickwheel.queue(queue).explain(id, exclusive_value)
     if target.json:
@@ -109,15 +109,15 @@ def explain(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue
         print_fields([(explanation.state, explanation.reason)])
 
 
-@command(commands, "counts", "tickwheel counts", "tickwheel counts orders --json", panel="Looking")
+@command(commands, "counts", "tickwheel counts", "tickwheel counts orders --json", panel="Inspection")
 def counts(
     target: Target,
-    queue: Annotated[str | None, typer.Argument(help="One queue; by default all.", metavar="[QUEUE]")] = None,
+    queue: Annotated[str | None, typer.Argument(help="One queue. Default: all.", metavar="[QUEUE]")] = None,
 ) -> None:
-    """Count messages by state, and how late they were.
+    """Count messages by state, and show how late they were.
 
-    Late: from due to deliverable, of those that waited on the wheel; upper end of the bucket, in ms. Missed: delivered
-    after a deadline that was given.
+    Late: time from due to deliverable, for messages that waited on the wheel; upper bound of the bucket, in ms. Missed:
+    delivered after an explicit deadline.
     """
     with target.open() as tickwheel:
         queues = tickwheel.queues() if queue is None else [tickwheel.queue(queue)]
@@ -143,7 +143,7 @@ def counts(
     "depth",
     "tickwheel depth orders",
     "tickwheel depth encode --where gpu=a100 --where region=eu",
-    panel="Looking",
+    panel="Inspection",
 )
 def depth(
     target: Target,
@@ -167,12 +167,12 @@ def depth(
     "forecast",
     "tickwheel forecast reminders --minutes 120",
     "tickwheel forecast reminders --json | jq 'map(.due) | add'",
-    panel="Looking",
+    panel="Inspection",
 )
 def forecast(
-    target: Target, queue: Name, minutes: Annotated[int, typer.Option(help="How far ahead, 1 to 1440.")] = 60
+    target: Target, queue: Name, minutes: Annotated[int, typer.Option(help="Number of minutes ahead, 1 to 1440.")] = 60
 ) -> None:
-    """Show what falls due in each of the coming minutes, of a queue created with --forecast."""
+    """Show how many messages fall due in each of the next minutes, for a queue created with --forecast."""
     with target.open() as tickwheel:
         handle = tickwheel.queue(queue)
         if not handle.config().forecast:
@@ -192,7 +192,7 @@ def forecast(
     if rows:
         print_table(("minute", "due", ""), rows, right=("due",))
     else:
-        print(f"nothing falls due in the coming {minutes} minutes")
+        print(f"nothing falls due in the next {minutes} minutes")
 
 
 def _print_view(view: MessageView) -> None:

@@ -1,4 +1,4 @@
-"""`tickwheel load`: production load simulated, what the server makes of it, and how many workers it needs."""
+"""`tickwheel load`: simulate a production load, report how the server copes, and how many workers the load needs."""
 
 import asyncio
 import json
@@ -44,59 +44,68 @@ class LoadOptions:
         str,
         typer.Argument(
             metavar="SCENARIO",
-            help="order-timeouts, media-encoding, timestone, a .toml file, or a recording, a .csv file.",
+            help="order-timeouts, media-encoding, timestone, a .toml file, or a recording as a .csv file.",
         ),
     ]
     scale: Annotated[
         float,
-        typer.Option(min=1e-6, max=1e6, help="So many times the messages and workers; below 1 for small machines."),
+        typer.Option(min=1e-6, max=1e6, help="Factor for messages and workers; below 1 for small machines."),
     ] = 1.0
     speed_up: Annotated[
         float | None,
-        typer.Option(min=0.001, max=1e6, help="How much faster than the scenario's day; 60: a minute an hour."),
+        typer.Option(
+            min=0.001, max=1e6, help="Factor for the speed of the scenario's day; with 60, an hour takes a minute."
+        ),
     ] = None
     start: Annotated[
         timedelta | None,
         typer.Option(
-            parser=option_parser(parse_duration), metavar="DURATION", help="Begin at this time of the day, as 8h."
+            parser=option_parser(parse_duration), metavar="DURATION", help="Start at this time of the day, like 8h."
         ),
     ] = None
     length: Annotated[
         timedelta | None,
-        typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="So much of the day, as 2h."),
+        typer.Option(
+            parser=option_parser(parse_duration), metavar="DURATION", help="Run this part of the day, like 2h."
+        ),
     ] = None
     seconds: Annotated[
         timedelta | None,
         typer.Option(
-            "--for", parser=option_parser(parse_duration), metavar="DURATION", help="End after this real time, as 30s."
+            "--for",
+            parser=option_parser(parse_duration),
+            metavar="DURATION",
+            help="End after this real time, like 30s.",
         ),
     ] = None
     messages: Annotated[
-        int | None, typer.Option(min=1, max=10**9, help="Enqueue at most so many (of the whole, before --scale).")
+        int | None, typer.Option(min=1, max=10**9, help="Maximum number of messages to enqueue, before --scale.")
     ] = None
-    workers: Annotated[int | None, typer.Option(min=1, max=100_000, help="So many workers in all.")] = None
-    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Plan another day of the same kind.")] = None
-    shards: Annotated[int, typer.Option(min=1, max=64, help="Shards of the namespace that is made.")] = 1
+    workers: Annotated[int | None, typer.Option(min=1, max=100_000, help="Total number of workers.")] = None
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="Seed; plans another day of the same kind.")
+    ] = None
+    shards: Annotated[int, typer.Option(min=1, max=64, help="Number of shards of the temporary namespace.")] = 1
     wait_target: Annotated[
         timedelta | None,
         typer.Option(
             parser=option_parser(parse_duration),
             metavar="DURATION",
-            help="Workers needed so that waits are no longer; by default as the scenario says, else 5s.",
+            help="Maximum wait for which workers are computed. Default: the scenario's, else 5s.",
         ),
     ] = None
     percentile: Annotated[
-        float, typer.Option(min=0.5, max=0.999, help="For so large a share of the messages of every queue.")
+        float, typer.Option(min=0.5, max=0.999, help="Share of the messages of every queue that must meet the target.")
     ] = 0.95
     simulate_only: Annotated[
-        bool, typer.Option("--simulate-only", help="Only the workers needed, from the simulator: nothing is run.")
+        bool, typer.Option("--simulate-only", help="Only compute the workers needed with the simulator; run nothing.")
     ] = False
     report: Annotated[
-        Path | None, typer.Option(metavar="HTML", help="The page to write, and beside it the same as JSON.")
+        Path | None, typer.Option(metavar="HTML", help="The report to write; a JSON file of the same name is added.")
     ] = None
 
     def source(self) -> "Source":
-        """The scenario, with the changes that the options ask for."""
+        """Return the scenario with the changes of the options."""
         from tickwheel.load.scenario.source import Source
 
         return Source(
@@ -130,18 +139,18 @@ def _seconds(duration: timedelta | None) -> float | None:
     panel="Processes",
 )
 def load(target: Target, options: LoadOptions) -> None:
-    """Put a server under a production load, and learn how many workers it needs.
+    """Put a server under a production load, and compute how many workers it needs.
 
-    A scenario says what arrives over a day, how long work takes, and who works. It is run against the server in a
-    namespace of its own, which is deleted at the end; with --namespace in that one, which an event process must drive.
-    Ctrl-C ends it with a report of what ran so far.
+    A scenario defines the messages of a day, the duration of their work, and the workers. The load runs in a temporary
+    namespace, which is deleted at the end; or with --namespace in that one, which an event process must drive. Ctrl-C
+    ends the run with a report of the part that ran.
     """
     for name in _REQUIRED_MODULES:
         if find_spec(name) is None:
             raise InvalidArgument(f"load needs {name}: install tickwheel[load]")
     report = options.report
     if report is not None and not report.parent.is_dir():
-        raise InvalidArgument(f"--report {report}: there is no folder {report.parent}")
+        raise InvalidArgument(f"--report {report}: folder {report.parent} does not exist")
     source, capacity_target = options.source(), options.capacity_target()
     source.scenario()
     with open_view(json=target.json) as view:
@@ -177,7 +186,7 @@ def _run(target: Target, source: "Source", shards: int, view: View) -> "RunResul
 async def _run_in(settings: "Settings", shards: int, view: View) -> "RunResult":
     from tickwheel.load.run.run import cancel_remaining, run
 
-    # Of a namespace that is there the event process is somebody else's; of ours it is a child of this program.
+    # The event process of an existing namespace belongs to someone else. That of a temporary namespace is a child here.
     drives = settings.is_ours or settings.url is None
     namespace_options = {"shards": shards} if settings.is_ours else {}
     tickwheel = aio.Tickwheel(
@@ -190,7 +199,7 @@ async def _run_in(settings: "Settings", shards: int, view: View) -> "RunResult":
     )
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
     if (task := asyncio.current_task()) is not None:
-        # Until there is a server nothing runs that could be told of.
+        # Until the client is open there is no run to stop: cancel this task.
         loop.add_signal_handler(signal.SIGTERM, task.cancel)
     async with tickwheel:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -199,10 +208,10 @@ async def _run_in(settings: "Settings", shards: int, view: View) -> "RunResult":
         if not settings.is_ours:
             count = await cancel_remaining(tickwheel, outcome.scenario, settings.prefix)
             outcome.cleanup = (
-                f"The namespace stays; {count} messages that nobody had finished were cancelled, and what was finished"
-                " goes when its retention is over."
+                f"The namespace remains; {count} unfinished messages were cancelled, and finished ones are deleted"
+                " when their retention ends."
             )
-    # From here a signal ends the program as ever.
+    # From here on a signal ends the program as usual.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)
     return outcome
@@ -210,16 +219,16 @@ async def _run_in(settings: "Settings", shards: int, view: View) -> "RunResult":
 
 @contextmanager
 def _prepare_run(target: Target, source: "Source") -> Iterator["Settings"]:
-    """Where the load runs; what was made for it is deleted at the end, however that comes."""
+    """Yield the settings of the run. In any case, delete at the end what was created for the run."""
     from tickwheel.load.run.run import Settings
 
     if target.url is not None and is_grpc_url(target.url) and target.namespace is None:
         raise InvalidArgument(
-            "over grpc:// name the --namespace: one that an event process drives, and where what is finished may stay"
-            " until its retention is over"
+            "over grpc://, set --namespace to a namespace that an event process drives; finished messages stay in it"
+            " until their retention ends"
         )
     run_id = os.urandom(4).hex()
-    # Without a server or a directory of theirs it has a server of its own, in a folder of its own.
+    # Without --url and --data-dir the run uses an embedded server in a temporary folder.
     folder = (
         Path(tempfile.mkdtemp(prefix="tickwheel-load-")) if target.url is None and target.data_dir is None else None
     )
@@ -244,15 +253,15 @@ def _prepare_run(target: Target, source: "Source") -> Iterator["Settings"]:
 def _build_report(
     source: "Source", capacity_target: "CapacityTarget", outcome: "RunResult | None", view: View
 ) -> tuple[dict[str, object], bool]:
-    """The report's document, and whether its table is whole: a signal ends it.
+    """Return the report's document, and whether its capacity table is complete: a signal stops the computation.
 
-    The table is for the scenario in full where it was run smaller.
+    The table is computed for the full scenario, even if the run was scaled down.
     """
     from tickwheel.load.capacity.advice import advise
     from tickwheel.load.report import report
 
     full_scenario = replace(source, scale=max(1.0, source.scale), workers=None).scenario()
-    # Who has wanted the run to end does not wait for the table.
+    # After an interrupted run the user does not want to wait for the table.
     stopping = outcome is not None and outcome.interrupted
 
     def stop(number: int, frame: object) -> None:

@@ -34,37 +34,37 @@ def create(
     target: Target,
     queue: Name,
     exclusive_key: Annotated[
-        str | None, typer.Option(help="Metadata key of which at most one message per value is Running.")
+        str | None, typer.Option(help="Metadata key; at most one message of each of its values is Running.")
     ] = None,
     indexed: Annotated[
-        list[str] | None, typer.Option(help="A metadata key that --where may name; may be repeated. Default: all.")
+        list[str] | None, typer.Option(help="A metadata key that --where may use; may be repeated. Default: all keys.")
     ] = None,
-    lease: Annotated[timedelta | None, _duration("--lease", "How long a worker has; default 30s.")] = None,
+    lease: Annotated[timedelta | None, _duration("--lease", "Duration of a lease; default 30s.")] = None,
     max_attempts: Annotated[int | None, typer.Option(help="Deliveries before Errored; default 5.")] = None,
     backoff: Annotated[timedelta | None, _duration("--backoff", "First wait after a failure; default 1s.")] = None,
-    backoff_max: Annotated[timedelta | None, _duration("--backoff-max", "Longest such wait; default 10m.")] = None,
+    backoff_max: Annotated[timedelta | None, _duration("--backoff-max", "Longest back-off; default 10m.")] = None,
     retention: Annotated[
         timedelta | None, _duration("--retention", "How long finished messages are kept; default 10m.")
     ] = None,
     errored_retention: Annotated[
-        timedelta | None, _duration("--errored-retention", "How long errored ones are kept; default 7d.")
+        timedelta | None, _duration("--errored-retention", "How long errored messages are kept; default 7d.")
     ] = None,
-    payload_limit: Annotated[int | None, typer.Option(help="Bytes of a payload at most; default 32768.")] = None,
-    forecast: Annotated[bool, typer.Option("--forecast", help="Count what falls due in each minute.")] = False,
+    payload_limit: Annotated[int | None, typer.Option(help="Maximum payload in bytes; default 32768.")] = None,
+    forecast: Annotated[bool, typer.Option("--forecast", help="Count the messages due in each minute.")] = False,
     sink: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Hand due messages to kafka://topic instead of to workers; '' gives them back to workers.",
+            help="Deliver due messages to kafka://topic instead of to workers; '' returns the queue to workers.",
             show_default=False,
         ),
     ] = None,
     update: Annotated[
-        bool, typer.Option("--update", help="Change a queue that exists; what is not given stays as it is.")
+        bool, typer.Option("--update", help="Change an existing queue; omitted options keep their values.")
     ] = False,
-    shards: Annotated[int | None, typer.Option(help="Shards of a new namespace; checked where it exists.")] = None,
+    shards: Annotated[int | None, typer.Option(help="Shards of a new namespace; must match an existing one.")] = None,
 ) -> None:
-    """Create a queue. One that exists with the same configuration is fine, with another it is refused."""
+    """Create a queue. A queue that exists with the same configuration is accepted; with another, it is an error."""
     config = {
         "exclusive_key": exclusive_key,
         "indexed": indexed or None,
@@ -82,9 +82,9 @@ def create(
         try:
             created = tickwheel.create_queue(queue, update=update, **config)
         except QueueConfigConflict as error:
-            # Said as it is done here.
+            # The client's advice, in terms of the command line.
             raise CommandError(
-                str(error).replace("pass update=True to change it", "give --update to change it")
+                str(error).replace("pass update=True to change it", "use --update to change it")
             ) from error
         _show(target, created)
 
@@ -118,7 +118,7 @@ _Dequeue = Annotated[bool, typer.Option("--dequeue", help="Only dequeue.")]
 
 @command(commands, "block", "tickwheel queue block orders --dequeue")
 def block(target: Target, queue: Name, enqueue: _Enqueue = False, dequeue: _Dequeue = False) -> None:
-    """Refuse enqueue, dequeue, or without an option both, until `unblock`."""
+    """Block enqueue, dequeue, or without an option both, until `unblock`."""
     with target.open() as tickwheel:
         blocked = _require_queue(tickwheel, queue)
         blocked.block(enqueue=enqueue or not dequeue, dequeue=dequeue or not enqueue)
@@ -127,7 +127,7 @@ def block(target: Target, queue: Name, enqueue: _Enqueue = False, dequeue: _Dequ
 
 @command(commands, "unblock", "tickwheel queue unblock orders")
 def unblock(target: Target, queue: Name, enqueue: _Enqueue = False, dequeue: _Dequeue = False) -> None:
-    """Lift the block of enqueue, dequeue, or without an option both."""
+    """Unblock enqueue, dequeue, or without an option both."""
     with target.open() as tickwheel:
         blocked = _require_queue(tickwheel, queue)
         blocked.unblock(enqueue=enqueue or not dequeue, dequeue=dequeue or not enqueue)

@@ -1,4 +1,4 @@
-"""`tickwheel redrive`: errored messages, tried again."""
+"""`tickwheel redrive`: retry errored messages."""
 
 from typing import Annotated
 
@@ -27,9 +27,9 @@ def redrive(
     exclusive_value: ExclusiveValue = None,
     all: Annotated[bool, typer.Option("--all", help="Every errored message of the queue.")] = False,
 ) -> None:
-    """Try an errored message again, with its attempts from zero."""
+    """Move an errored message back to Pending, and count its attempts from zero."""
     if all == (id is not None):
-        raise InvalidArgument("give the id of a message, or --all")
+        raise InvalidArgument("use either the id of a message, or --all")
     with target.open() as tickwheel:
         handle = tickwheel.queue(queue)
         if id is not None:
@@ -40,7 +40,7 @@ def redrive(
             try:
                 change = handle.redrive(message.id, message.exclusive_value)
             except (MessageNotFound, InvalidTransition):
-                # Somebody else was faster.
+                # Another caller redrove or removed the message in the meantime.
                 continue
             redriven += 1
             if target.json:

@@ -1,4 +1,4 @@
-"""`tickwheel release`: a worker gives a message back without an attempt."""
+"""`tickwheel release`: return a leased message without counting the attempt."""
 
 from typing import Annotated
 
@@ -23,12 +23,12 @@ commands = typer.Typer()
 def release(
     target: Target,
     queue: Name,
-    id: Annotated[str, typer.Argument(help="The message's id; - reads what dequeue --json printed.", metavar="ID|-")],
+    id: Annotated[str, typer.Argument(help="The message's id; - reads lines of dequeue --json.", metavar="ID|-")],
     token: Token = None,
     exclusive_value: ExclusiveValue = None,
 ) -> None:
-    """Give a message back as if it had not been delivered.
+    """Release a message, as if it had not been delivered.
 
-    It is pending at once, and the attempt is not counted.
+    The message is pending immediately, and the attempt is not counted.
     """
     settle(target, queue, (id, token, exclusive_value), "released", Queue.release_many)

@@ -1,4 +1,4 @@
-"""`tickwheel reschedule`: a new due time or deadline."""
+"""`tickwheel reschedule`: change the due time or deadline of a message."""
 
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -29,17 +29,19 @@ def reschedule(
     exclusive_value: ExclusiveValue = None,
     delay: Annotated[
         timedelta | None,
-        typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="Due so long from now."),
+        typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="Due this long from now."),
     ] = None,
     due: Annotated[
         datetime | None,
-        typer.Option(parser=option_parser(moment), metavar="TIME", help="Due at this ISO time; local without offset."),
+        typer.Option(
+            parser=option_parser(moment), metavar="TIME", help="Due at this ISO time; local without an offset."
+        ),
     ] = None,
     deadline: Annotated[
-        str | None, typer.Option(metavar="TIME|DURATION", help="Its new urgency; -10d is ten days ago.")
+        str | None, typer.Option(metavar="TIME|DURATION", help="New urgency; -10d is ten days ago.")
     ] = None,
 ) -> None:
-    """Give a message that is not delivered yet a new due time, a new deadline, or both."""
+    """Set a new due time, a new deadline, or both, for a message that has not been delivered."""
     until = None if deadline is None else parameter_types.deadline(deadline)
     with target.open() as tickwheel:
         change = tickwheel.queue(queue).reschedule(id, exclusive_value, delay=delay, due=due, deadline=until)

@@ -1,4 +1,4 @@
-"""`tickwheel route list|set|unset`."""
+"""`tickwheel route list|set|unset`: routes of Celery tasks during a migration."""
 
 from typing import Annotated
 
@@ -8,14 +8,14 @@ from tickwheel.cli.command import command
 from tickwheel.cli.output import print_json, print_status, print_table
 from tickwheel.cli.target import Target
 
-commands = typer.Typer(no_args_is_help=True, help="Say where calls of Celery's tasks go while an application moves.")
+commands = typer.Typer(no_args_is_help=True, help="Choose where calls of Celery's tasks go during a migration.")
 
-Task = Annotated[str, typer.Argument(help="The task's name, as Celery has it.", metavar="TASK", show_default=False)]
+Task = Annotated[str, typer.Argument(help="The task's name in Celery.", metavar="TASK", show_default=False)]
 
 
 @command(commands, "list", "tickwheel route list")
 def list_(target: Target) -> None:
-    """List the tasks that have a route; all others are Celery's."""
+    """List the tasks that have a route. Calls of all other tasks go to Celery."""
     from tickwheel.tasks.celery_routes import list_routes
 
     with target.open() as tickwheel:
@@ -41,10 +41,10 @@ def set_(
     task: Task,
     to: Annotated[str, typer.Option(help="celery or tickwheel.", show_default=False)],
     share: Annotated[
-        float, typer.Option(help="The part of the calls that goes there, 0 to 1; the others go to the other.")
+        float, typer.Option(help="Share of the calls that go there, 0 to 1; the rest go to the other system.")
     ] = 1.0,
 ) -> None:
-    """Set where the calls of a task go. Producers follow within about a second."""
+    """Set where the calls of a task go. Producers apply the change within about a second."""
     from tickwheel.tasks.celery_routes import Route, write
 
     route = Route(to, share)
@@ -56,7 +56,7 @@ def set_(
 
 @command(commands, "unset", "tickwheel route unset mail.send")
 def unset(target: Target, task: Task) -> None:
-    """Remove a task's route: all its calls go to Celery."""
+    """Remove a task's route. All its calls go to Celery then."""
     from tickwheel.tasks.celery_routes import write
 
     with target.open() as tickwheel:

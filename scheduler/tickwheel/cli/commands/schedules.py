@@ -1,4 +1,4 @@
-"""`tickwheel schedules`: when the recurring tasks of an app fire."""
+"""`tickwheel schedules`: next times of an app's recurring tasks."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -21,16 +21,16 @@ commands = typer.Typer()
     "schedules",
     "tickwheel schedules shop:app",
     "tickwheel schedules shop:app --times 5 --json",
-    panel="Looking",
+    panel="Inspection",
 )
 def schedules(
     target: Target,
     app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The TaskApp, from this directory or installed.")],
-    times: Annotated[int, typer.Option(min=1, max=1_000, help="How many of the next times of each.")] = 1,
+    times: Annotated[int, typer.Option(min=1, max=1_000, help="Number of next times of each schedule.")] = 1,
 ) -> None:
     """List the schedules of an app, and when each fires next.
 
-    Computed from the app alone: no server is asked.
+    Computed from the app alone, without a server.
     """
     try:
         from tickwheel.worker.app_loader import load_app

@@ -1,4 +1,4 @@
-"""`tickwheel serve`: the gRPC service, for programs that do not go to the server themselves."""
+"""`tickwheel serve`: the gRPC service, for programs that do not connect to Redis themselves."""
 
 import asyncio
 import logging
@@ -46,10 +46,11 @@ _log = logging.getLogger("tickwheel.service")
     panel="Processes",
 )
 def serve(target: Target, options: ServeOptions) -> None:
-    """Serve the gRPC API of proto/tickwheel/v1: any number of such processes before one Redis.
+    """Serve the gRPC API of proto/tickwheel/v1. Any number of such processes can serve one Redis.
 
-    It keeps nothing: where one ends, its clients go on with another. The log goes to stderr. SIGTERM and SIGINT end it
-    once the calls under way are answered; those that wait for messages are answered at once.
+    The process stores nothing: if it ends, its clients continue with another one. The log goes to stderr. On SIGTERM
+    or SIGINT the process ends after it has answered the calls in flight; calls that wait for messages return
+    immediately.
     """
     address = listen_address(options.listen, shared=options.part)
     _check_exposure(options, address[0])
@@ -57,7 +58,7 @@ def serve(target: Target, options: ServeOptions) -> None:
     for name, file in (("--tls-key", options.tls_key), ("--tokens", options.tokens)):
         _check_private(name, file)
     log_to_stderr(json=target.json, verbose=options.verbose)
-    # For several processes, too: an error of the options is reported here, once.
+    # Also created for several processes, so that an error in the options is reported here, once.
     server = make_server(target, address, options)
     if options.processes > 1:
         _serve_with_processes(target, server.scheme, address, options, page)
@@ -67,24 +68,24 @@ def serve(target: Target, options: ServeOptions) -> None:
 
 
 def _check_exposure(options: ServeOptions, host: str) -> None:
-    """Refuse to listen beyond this machine without encryption, unless the user accepts it."""
+    """Raise InvalidArgument for an unencrypted address beyond this machine, unless the user accepts it."""
     if options.tls_cert is not None or is_loopback(host):
         return
     if options.tokens is not None:
-        raise InvalidArgument(f"--tokens would be sent to {options.listen} for all to read: it needs --tls-cert there")
+        raise InvalidArgument(f"--tokens would be sent unencrypted to {options.listen}: use --tls-cert there")
     if not options.insecure:
         raise InvalidArgument(
-            f"--listen {options.listen} is reached from other machines, and nothing would be encrypted: give"
-            " --tls-cert and --tls-key, or accept it by --insecure"
+            f"other machines can reach --listen {options.listen}, without encryption: use --tls-cert and --tls-key, or"
+            " accept it with --insecure"
         )
 
 
 def _metrics_address(options: ServeOptions) -> tuple[str, int] | None:
-    """The address of the metrics page, with the same check as `_check_exposure`."""
+    """Return the address of the metrics endpoint, after the same check as `_check_exposure`."""
     page = None if options.metrics is None else metrics_address(options.metrics)
     if page is not None and not is_loopback(page[0]) and not options.insecure:
         raise InvalidArgument(
-            f"--metrics {options.metrics} is reached from other machines, and is not encrypted: accept it by --insecure"
+            f"other machines can reach --metrics {options.metrics}, without encryption: accept it with --insecure"
         )
     return page
 
@@ -120,7 +121,7 @@ def _serve_with_processes(
 
 
 def _part_options(target: Target, options: ServeOptions) -> list[str]:
-    """The options of each process, as its command line has them."""
+    """Return the options of each process, for its command line."""
     values = {
         "durability": options.durability,
         "tls-cert": options.tls_cert,
@@ -145,7 +146,7 @@ def _make_multiprocess_collector(sockets: list[Path]) -> "Collector":
 
 
 def _check_private(name: str, path: Path | None) -> None:
-    """Refuse a file that any user of this machine can read or change. Whether it is there at all is found elsewhere."""
+    """Raise InvalidArgument if any user of this machine can read or change the file. A missing file is not checked."""
     with suppress(OSError):
         if path is not None and path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
-            raise InvalidArgument(f"{name} {path} is open to every user of this machine: chmod o-rwx {path}")
+            raise InvalidArgument(f"{name} {path} is accessible to every user of this machine: chmod o-rwx {path}")

@@ -1,4 +1,4 @@
-"""`tickwheel setting list|get|set|unset`."""
+"""`tickwheel setting list|get|set|unset`: settings of the namespace."""
 
 from typing import Annotated
 
@@ -29,7 +29,7 @@ def list_(target: Target) -> None:
 
 @command(commands, "get", "tickwheel setting get mail.sender")
 def get(target: Target, name: Name) -> None:
-    """Print a setting's value. Exit code 4 where it is not set."""
+    """Print a setting's value. Exit code 4 if it is not set."""
     with target.open() as tickwheel:
         value = tickwheel.setting(name)
     if value is None:
@@ -46,7 +46,7 @@ def set_(
     name: Name,
     value: Annotated[str, typer.Argument(help="Up to 1 KiB.", metavar="VALUE", show_default=False)],
 ) -> None:
-    """Set it; programs see it when they read it next."""
+    """Set a setting. Programs get the new value when they read it next."""
     with target.open() as tickwheel:
         tickwheel.set_setting(name, value)
     if target.json:
@@ -55,7 +55,7 @@ def set_(
 
 @command(commands, "unset", "tickwheel setting unset mail.sender")
 def unset(target: Target, name: Name) -> None:
-    """Remove it. One that is not set is fine."""
+    """Remove a setting. Removing a setting that is not set is fine."""
     with target.open() as tickwheel:
         tickwheel.set_setting(name, None)
     if target.json:

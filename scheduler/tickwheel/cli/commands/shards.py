@@ -1,4 +1,4 @@
-"""`tickwheel shards`: who drives each shard and what waits there; `tickwheel shards reset-epoch`."""
+"""`tickwheel shards`: leader, inbox and lateness of each shard; `tickwheel shards reset-epoch`."""
 
 from typing import Annotated
 
@@ -18,10 +18,11 @@ commands = typer.Typer()
 
 @default_command(commands, "tickwheel shards", "tickwheel shards --json | jq '.[] | select(.oldest_ms > 5000)'")
 def shards(target: Target) -> None:
-    """Show who drives each shard, its inbox of new timers, and how late messages were there.
+    """Show the leader of each shard, its inbox of new timers, and how late messages were.
 
-    The owner is who claimed the shard last. Where it drives, new timers are filed within seconds: an inbox whose oldest
-    timer gets older and older is not driven. Late: from due to deliverable, upper end of the bucket, in ms.
+    The owner is the event process that claimed the shard last. A driven shard files new timers within seconds: if the
+    oldest timer of the inbox keeps getting older, the shard is not driven. Late: time from due to deliverable, upper
+    bound of the bucket, in ms.
     """
     with target.require_redis("shards").open() as tickwheel:
         admin = Admin(tickwheel)
@@ -36,12 +37,13 @@ def shards(target: Target) -> None:
 @command(commands, "reset-epoch", "tickwheel shards reset-epoch --url redis://redis:6379")
 def reset(
     target: Target,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Let the shards forget who drove them: for when ZooKeeper's data was lost, or the kind of election changes.
+    """Make the shards forget their owners and epochs, after ZooKeeper's data was lost or to change the election.
 
-    Epochs start anew then, and the shards refuse them because they have obeyed higher ones. End every event process
-    that still has the old epochs first: one that comes back later would drive beside the new ones, in turns.
+    In both cases epochs restart at low numbers, and the shards reject them because they have accepted higher ones.
+    First end every event process that still has old epochs: if it recovered later, old and new leaders would take the
+    shards from each other in turns.
     """
     with target.require_redis("shards").open() as tickwheel:
         admin = Admin(tickwheel)
@@ -55,19 +57,17 @@ def reset(
     if target.json:
         print_json({"forgotten": forgotten})
     else:
-        print(f"{len(forgotten)} of {context.shards} shards have forgotten who drove them")
+        print(f"{len(forgotten)} of {context.shards} shards have forgotten their owners and epochs")
 
 
 def _refuse_if_driven(admin: Admin, shard: int) -> None:
     try:
         followers = admin.run(followed_shards(admin.context, shard))[shard]
     except Forbidden:
-        print_status(f"whether shard {shard} is driven cannot be told: this user may not call CLIENT LIST")
+        print_status(f"cannot check whether shard {shard} is driven: this user may not call CLIENT LIST")
         return
     if followers:
-        raise CommandError(
-            f"shard {shard} is driven at this moment: `tickwheel shards` names the process; end it first"
-        )
+        raise CommandError(f"shard {shard} is being driven: `tickwheel shards` names the process; end it first")
 
 
 def _document(view: ShardStatus) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`tickwheel token`: a new token for the service."""
+"""`tickwheel token`: create a token of the gRPC service."""
 
 import json
 from typing import Annotated
@@ -15,9 +15,9 @@ commands = typer.Typer()
 @command(commands, "token", "tickwheel token shop", panel="Processes")
 def token(
     target: Target,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, for the log.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of its owner, for the log.")],
 ) -> None:
-    """Make a token, and print it with what the file of `serve --tokens` is to say of it."""
+    """Create a token, and print it with an entry for the file of `serve --tokens`."""
     from tickwheel.service.authorization import digest_of, new_token
 
     created = new_token()

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 _log = logging.getLogger("tickwheel.worker")
-# Kubernetes gives 30 s before it kills.
+# Less than the 30 s after which Kubernetes kills a process.
 _DRAIN = timedelta(seconds=25)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _SIZE = re.compile(r"([0-9]+)(?:([KMG])i?B?|B)?")
 
 
 def parse_size(text: str) -> int:
-    """``512MiB`` and the like, in bytes."""
+    """Parse a size like ``512MiB`` into bytes. Raises InvalidArgument."""
     matched = _SIZE.fullmatch(text)
     if matched is None or int(matched[1]) == 0:
         raise InvalidArgument(f"a size is written like 512MiB or 2GiB, not {text!r:.80}")
@@ -41,17 +41,17 @@ class WorkerOptions:
     """The options of `tickwheel worker`."""
 
     app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The TaskApp, from this directory or installed.")]
-    processes: Annotated[int, typer.Option(min=1, max=1024, help="How many processes, each independent.")] = 1
+    processes: Annotated[int, typer.Option(min=1, max=1024, help="Number of independent processes.")] = 1
     threads: Annotated[
-        int, typer.Option(min=1, max=1024, help="How many tasks a process runs at a time; async ones share a loop.")
+        int, typer.Option(min=1, max=1024, help="Number of tasks a process runs at a time; async ones share a loop.")
     ] = 1
     queue: Annotated[
-        list[str] | None, typer.Option(help="A queue to take from; may be repeated. By default all of the app.")
+        list[str] | None, typer.Option(help="A queue to take from; may be repeated. Default: all queues of the app.")
     ] = None
     selector: Annotated[
         str,
         typer.Option(
-            help="How a process selects its next queue: reduced-lottery, lottery, highest-priority-first,"
+            help="How a process chooses its next queue: reduced-lottery, lottery, highest-priority-first,"
             " highest-priority-lottery, random, or module:Class."
         ),
     ] = "reduced-lottery"
@@ -60,7 +60,7 @@ class WorkerOptions:
         typer.Option(
             parser=option_parser(parse_duration),
             metavar="DURATION",
-            help="How long a task may run on after SIGTERM (default 25s).",
+            help="How long a task may continue after SIGTERM (default 25s).",
         ),
     ] = None
     memory_limit: Annotated[
@@ -68,11 +68,11 @@ class WorkerOptions:
         typer.Option(
             parser=option_parser(parse_size),
             metavar="SIZE",
-            help="A process that has more, as 512MiB, makes place for a new one.",
+            help="Replace a process that uses more memory, like 512MiB.",
         ),
     ] = None
     metrics: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve figures to Prometheus, under /metrics.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve Prometheus metrics under /metrics.")
     ] = None
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug level.")] = False
 
@@ -85,10 +85,10 @@ class WorkerOptions:
     panel="Processes",
 )
 def worker(target: Target, options: WorkerOptions) -> None:
-    """Run the tasks of an app, by processes that take them from its queues by lot, weighted.
+    """Run the tasks of an app, in processes that choose among its queues by weighted random selection.
 
-    Leases are renewed for as long as a task runs. SIGTERM and SIGINT: what runs may end, what has not begun is given
-    back; a second one ends all at once. The log goes to stderr.
+    Leases are renewed while a task runs. On SIGTERM or SIGINT, running tasks may finish, and messages not started are
+    released. A second signal ends all tasks immediately. The log goes to stderr.
     """
     try:
         from tickwheel.worker.process import ProcessConfig
@@ -98,7 +98,7 @@ def worker(target: Target, options: WorkerOptions) -> None:
         raise InvalidArgument(f"the worker needs {error.name}: install tickwheel[worker]") from error
     page = None if options.metrics is None else metrics_address(options.metrics)
     log_to_stderr(json=target.json, verbose=options.verbose)
-    # What the environment says is for the app to heed, where it does not say better itself.
+    # Values of the environment are only defaults for the app. Only command line options override the app's own.
     variables, default = target.environment(), Target.from_environment().environment()
     overrides = {
         name: variables[variable]
