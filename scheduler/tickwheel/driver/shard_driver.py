@@ -132,7 +132,10 @@ class ShardDriver:
         return busy
 
     def next_wake(self) -> float:
-        """Return the moment on the monotonic clock of the next work if the inbox stays empty; a past one for now."""
+        """Return the moment, on the monotonic clock, at which there is work even if the inbox stays empty.
+
+        If there is work now, the moment has passed.
+        """
         if self._more_in_inbox or self._loaded_timers.drained_slots:
             return 0.0
         moments = [self._inbox_buffer.next_rotation(), self._clock.next_probe(self._loaded_timers.count > 0)]
