@@ -85,7 +85,7 @@ def test_a_process_that_closes_the_files_it_is_watched_by_is_replaced(
             closing = worker_app.close_all_files.now()
             eventually(lambda: worker.children not in ([], [watched]), "another has followed", 30)
             # gRPC may notice, and abort the process, before it is noticed from outside.
-            assert re.search("had closed or misused the pipe by which it is watched|ended by SIGABRT", worker.log)
+            assert re.search("closed or misused the pipe to its supervisor|ended by SIGABRT", worker.log)
             after = worker_app.double.now(4).id
             eventually(lambda: work.get(after).result == "8", "the result is there", 30)
             eventually(lambda: work.get(closing.id).state in ("completed", "errored"), "it has ended, too", 30)

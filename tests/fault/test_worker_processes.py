@@ -228,7 +228,7 @@ def test_terminated_it_finishes_what_runs_and_gives_back_what_has_not_begun(depl
     with deployment.worker() as worker:
         worker.wait_until_recorded("began")
         worker.signal(signal.SIGTERM)
-        eventually(lambda: "ending: tasks that run" in worker.log, "it ends")
+        eventually(lambda: "stopping: running tasks" in worker.log, "it ends")
         go.touch()
         assert worker.process.wait(20) == 0
         assert deployment.message(running).state == "completed"
@@ -242,7 +242,7 @@ def test_told_twice_or_out_of_time_it_ends_at_once_and_gives_all_back(deployment
         worker.wait_until_recorded("began")
         worker.signal(signal.SIGINT)
         if how == "again":
-            eventually(lambda: "ending: tasks that run" in worker.log, "it ends")
+            eventually(lambda: "stopping: running tasks" in worker.log, "it ends")
             worker.signal(signal.SIGINT)
         assert worker.process.wait(20) == 0
         assert (deployment.message(running).state, deployment.message(running).attempt) == ("pending", 0)
@@ -252,7 +252,7 @@ def test_a_process_over_its_memory_limit_makes_place_for_another(deployment: Wor
     ids = [deployment.send(worker_app.grow, 200) for _ in range(3)]
     with deployment.worker("--memory-limit", "250MiB") as worker:
         pids = {deployment.becomes(id, "completed").result for id in ids[:1]}
-        eventually(lambda: "a new process follows" in worker.log, "the limit is noticed")
+        eventually(lambda: "a new process takes over" in worker.log, "the limit is noticed")
         last = deployment.send(worker_app.grow, 1)
         assert deployment.becomes(last, "completed").result not in pids
     assert {deployment.message(id).attempt for id in [*ids, last]} == {1}
@@ -291,13 +291,13 @@ def test_a_worker_goes_on_when_its_server_is_killed_and_comes_back(faulty: Fault
         assert {deployment.becomes(id, "completed", 60).attempt for id in after} == {1}
         os.kill(worker.children[0], signal.SIGKILL)
         faulty.kill()
-        eventually(lambda: "another follows" in worker.log, "its processes are started again", 60)
+        eventually(lambda: "restarting in" in worker.log, "its processes are started again", 60)
         faulty.start()
         again = deployment.send(worker_app.double, 4)
         deployment.becomes(again, "completed", 60)
         with faulty.frozen():
             worker.signal(signal.SIGTERM)
-            eventually(lambda: "ending: tasks that run" in worker.log, "it ends")
+            eventually(lambda: "stopping: running tasks" in worker.log, "it ends")
         assert worker.process.wait(40) == 0
         assert len(worker.children) == 0
 
@@ -374,7 +374,7 @@ def test_a_process_that_cannot_start_while_the_server_is_away_follows_later(
         deployment.becomes(deployment.send(worker_app.double, 1), "completed")
         faulty.kill()
         os.kill(worker.children[0], signal.SIGKILL)
-        eventually(lambda: worker.log.count("another follows") >= 3, "it has tried again and again", 60)
+        eventually(lambda: worker.log.count("restarting in") >= 3, "it has tried again and again", 60)
         faulty.start()
         deployment.becomes(deployment.send(worker_app.double, 2), "completed", 60)
         assert worker.end() == 0
@@ -423,11 +423,11 @@ def test_a_message_that_is_no_task_fails_and_says_why(deployment: WorkerDeployme
     [
         ("no_such_module:app", (), "there is no module 'no_such_module'"),
         ("tests.fault.worker_app:nothing", (), "has no 'nothing'"),
-        ("tests.fault.worker_app:record", (), "is a function, no TaskApp"),
-        ("tests.fault.worker_app", (), "is named as module:name"),
+        ("tests.fault.worker_app:record", (), "is a function, not a TaskApp"),
+        ("tests.fault.worker_app", (), "must be named as module:name"),
         ("tests.fault.worker_app:app", ("--queue", "mial"), "no queue 'mial'; it has work, other"),
-        ("tests.fault.worker_app:app", ("--selector", "best"), "the selector is one of reduced-lottery"),
-        ("tests.fault.worker_app:app", ("--selector", "tests.fault.worker_app:app"), "no class derived from"),
+        ("tests.fault.worker_app:app", ("--selector", "best"), "the selector must be one of reduced-lottery"),
+        ("tests.fault.worker_app:app", ("--selector", "tests.fault.worker_app:app"), "is not a class derived from"),
     ],
     ids=["module", "name", "kind", "notation", "queue", "selector", "selector-class"],
 )

@@ -352,7 +352,7 @@ def test_a_message_that_is_no_occurrence_is_errored(scheduled_app: ScheduledApp)
     queue = scheduled_app.tickwheel.queue("schedules")
     queue.enqueue(b"order 17", id="stray", metadata={"schedule": "s"})
     scheduled_app.look()
-    assert queue.get("stray", "s").error.startswith("this is no occurrence of a schedule")
+    assert queue.get("stray", "s").error.startswith("the payload is not an occurrence of a schedule")
 
 
 def test_an_app_without_schedules_has_no_queue_for_them(scheduled_app: ScheduledApp) -> None:

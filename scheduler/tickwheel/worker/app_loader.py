@@ -1,4 +1,4 @@
-"""The app, the selector and the queues that the command line names, imported and checked."""
+"""Imports and checks the app, the selector and the queues that the command line names."""
 
 import importlib
 import sys
@@ -12,38 +12,38 @@ from tickwheel.worker.selectors import SELECTORS, QueueSelector
 
 
 def load_app(spec: str) -> TaskApp:
-    """``module:app``, from the working directory too. Raises InvalidArgument."""
+    """Import ``module:app``; the module may be in the working directory. Raises InvalidArgument."""
     app = _load(spec, "the app")
     if not isinstance(app, TaskApp):
-        raise InvalidArgument(f"{spec} is a {type(app).__name__}, no TaskApp")
+        raise InvalidArgument(f"{spec} is a {type(app).__name__}, not a TaskApp")
     return app
 
 
 def load_selector(spec: str) -> type[QueueSelector[TaskQueue]]:
-    """One of the known selectors by name, or ``module:Class``. Raises InvalidArgument."""
+    """Return one of the known selectors by its name, or import ``module:Class``. Raises InvalidArgument."""
     if spec in SELECTORS:
         return SELECTORS[spec]  # type: ignore[return-value]  # all take any kind of queue
     if ":" not in spec:
-        raise InvalidArgument(f"the selector is one of {', '.join(SELECTORS)}, or module:Class, not {spec!r}")
+        raise InvalidArgument(f"the selector must be one of {', '.join(SELECTORS)}, or module:Class, not {spec!r}")
     selector_class = _load(spec, "the selector")
     if not (isinstance(selector_class, type) and issubclass(selector_class, QueueSelector)):
-        raise InvalidArgument(f"{spec} is no class derived from QueueSelector")
+        raise InvalidArgument(f"{spec} is not a class derived from QueueSelector")
     return selector_class
 
 
 def select_queues(app: TaskApp, names: list[str] | None) -> list[TaskQueue]:
-    """The queues of those names, or all of the app's. Raises InvalidArgument for one that it does not have."""
+    """Return the named queues of the app, by default all. Raises InvalidArgument for unknown names."""
     if unknown := [name for name in names or () if name not in app.queues]:
         raise InvalidArgument(f"the app has no queue {unknown[0]!r}; it has {', '.join(app.queues) or 'none'}")
     if not app.queues:
-        raise InvalidArgument("the app has no task and no queue: there is nothing to work on")
+        raise InvalidArgument("the app has no task and no queue: declare a task for the worker to run")
     return [queue for name, queue in app.queues.items() if names is None or name in names]
 
 
 def _load(spec: str, label: str) -> Any:
     module, _, name = spec.partition(":")
     if not module or not name:
-        raise InvalidArgument(f"{label} is named as module:name, not {spec!r}")
+        raise InvalidArgument(f"{label} must be named as module:name, not {spec!r}")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:

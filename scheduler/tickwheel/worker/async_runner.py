@@ -1,4 +1,4 @@
-"""The event loop of a worker process, on which the async tasks of all its lanes run."""
+"""The event loop of a worker process. The async tasks of all its consumers run on this loop."""
 
 import asyncio
 import threading
@@ -10,10 +10,13 @@ from tickwheel.tasks.exceptions import TimeLimitExceeded
 
 
 class AsyncTaskLoop:
-    """Starts its loop, in a thread of its own, with the first async task."""
+    """An event loop in its own thread. The first async task starts the loop."""
 
     def run(self, awaitable: Awaitable[Any], limit_s: float) -> Any:
-        """Wait for it in the calling thread. Raises TimeLimitExceeded after so long, once it has been cancelled."""
+        """Run an awaitable on the loop and wait for its result in the calling thread.
+
+        If the awaitable takes longer than ``limit_s`` seconds, cancel it and raise TimeLimitExceeded.
+        """
         future = asyncio.run_coroutine_threadsafe(_run_with_limit(awaitable, limit_s), self._loop)
         try:
             return future.result()
@@ -37,5 +40,5 @@ async def _run_with_limit(awaitable: Awaitable[Any], limit_s: float) -> Any:
             raise TimeLimitExceeded from None
         raise
     except (SystemExit, KeyboardInterrupt) as error:
-        # They would end the event loop, and with it all other tasks.
+        # These exceptions would end the event loop and all other tasks.
         raise RuntimeError(f"{type(error).__name__}: {error}") from error

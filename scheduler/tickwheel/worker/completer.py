@@ -1,4 +1,4 @@
-"""Tells the server how tasks ended, in a thread of its own: what ends while a call is under way goes with the next."""
+"""Settles finished tasks on the server, in its own thread. Tasks that end during a call are settled by the next one."""
 
 import logging
 import queue
@@ -16,13 +16,13 @@ from tickwheel.worker.shared_state import BatchState
 
 _log = logging.getLogger("tickwheel.worker")
 _MAX_TASKS = 250
-# So long is a batch waited for whose first task has ended: tasks that take next to no time go together then.
+# How long to wait for more tasks of a batch after one has ended, so that very short tasks share a call.
 _GATHER_S = 0.0005
 
 
 @dataclass(slots=True)
 class UnsettledBatch:
-    """A page's messages that the server has not been told of."""
+    """A batch, and the number of its messages that are not settled yet."""
 
     state: BatchState
     unsettled: int
@@ -30,7 +30,7 @@ class UnsettledBatch:
 
 @dataclass(slots=True)
 class FinishedTask:
-    """A message, and how its task ended; None where it was not begun and is given back."""
+    """A message and the outcome of its task. If it is None, the task was not started: the message is released."""
 
     batch: UnsettledBatch
     message_index: int
@@ -39,7 +39,7 @@ class FinishedTask:
 
 
 class Completer:
-    """`put` what has ended, `wait` for a batch. A lease that was lost is logged: somebody else has the message now."""
+    """Settles the tasks passed to `put`. Logs a lost lease: another worker may have the message."""
 
     def __init__(self, tickwheel: Tickwheel) -> None:
         self._tickwheel = tickwheel
@@ -52,18 +52,18 @@ class Completer:
         self._finished.put(task)
 
     def wait(self, batch: UnsettledBatch) -> None:
-        """Until the server knows of all of the batch."""
+        """Wait until all messages of the batch are settled."""
         if batch.unsettled:
             with self._settled:
                 self._settled.wait_for(lambda: not batch.unsettled)
 
     def settle(self, batch: UnsettledBatch, message_index: int) -> None:
-        """A message of which the server need not be told."""
+        """Mark a message as settled without a call to the server."""
         batch.state.settle(message_index)
         self._count_settled([batch])
 
     def close(self) -> None:
-        """Once all has been told."""
+        """Stop the thread, once all tasks passed to `put` are settled."""
         self._finished.put(None)
         self._thread.join()
 
@@ -102,7 +102,7 @@ class Completer:
         self._count_settled([task.batch for task in tasks])
 
     def _count_settled(self, batches: list[UnsettledBatch]) -> None:
-        """One message of each."""
+        """Count one settled message for each item of ``batches``."""
         with self._settled:
             for batch in batches:
                 batch.unsettled -= 1
@@ -118,10 +118,10 @@ class Completer:
             for message in error.lost:
                 extra = log_fields("lease lost", message, attempt=message.attempt)
                 _log.warning(
-                    "%s/%s: too late to %s it: its lease was lost", message.queue, message.id, action, extra=extra
+                    "%s/%s: too late to %s it, as its lease was lost", message.queue, message.id, action, extra=extra
                 )
         except TickwheelError as error:
-            # The client has gone on trying for as long as it may. The leases end, and the messages come again.
-            _log.error("could not %s: %s", action, error, extra=log_fields("not told", call=action))
+            # The client has retried until its timeout. When the leases end, the messages are delivered again.
+            _log.error("could not %s messages: %s", action, error, extra=log_fields("not told", call=action))
         except Exception:
-            _log.exception("could not %s", action, extra=log_fields("not told", call=action))
+            _log.exception("could not %s messages", action, extra=log_fields("not told", call=action))

@@ -1,4 +1,4 @@
-"""One lane of a worker process: selects a queue, takes a batch, runs its tasks one by one, and so on."""
+"""The consumer of a worker process: selects a queue, takes a batch, runs its tasks one by one, and repeats."""
 
 import logging
 import threading
@@ -21,16 +21,19 @@ from tickwheel.worker.selectors import QueueSelector, select
 from tickwheel.worker.shared_state import BATCHES_PER_CONSUMER, BatchState, MessageState
 
 _log = logging.getLogger("tickwheel.worker")
-# How long a call waits at most: so soon a lane that waits hears that it is to stop.
+# The maximum wait of one dequeue call, so that a waiting consumer notices a stop request in time.
 _MAX_WAIT = timedelta(seconds=1)
 _PAUSE_S = 1.0
 _REPORT_INTERVAL_S = 1.0
-# For figures, of what is no task of the app.
+# The name in metrics for messages that call no task of the app.
 UNKNOWN = "(unknown)"
 
 
 class Consumer:
-    """``stopping`` ends it after the task that runs; what it has not begun is given back."""
+    """Runs tasks in the calling thread until ``stopping`` is set.
+
+    Then the consumer finishes the running task and releases the messages that it has not started.
+    """
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class Consumer:
         worker: str,
         on_batch_end: Callable[[], None],
     ) -> None:
-        """``between`` is called after each batch."""
+        """``on_batch_end`` is called after each batch."""
         self._app = app
         self._selector = selector
         self._runner = runner
@@ -58,23 +61,23 @@ class Consumer:
         self._on_batch_end = on_batch_end
         self._number = 0
         self._batches = [UnsettledBatch(page, 0) for page in batch_states]
-        # What the selector has asked about, and so has been taken.
+        # Batches of the queues that the selector has asked about: to answer, the consumer takes a batch.
         self._prefetched: dict[str, list[Message]] = {}
-        # What the supervisor is told with the next batch, as soon as there is none, or after this time.
+        # Reports for the supervisor. They are sent with the next batch, before a wait, or after `_report_at`.
         self._unsent_reports: list[BatchFinished] = []
         self._report_at = 0.0
 
     def run(self) -> None:
-        """Until it is to stop. Returns once the server knows of all that it had."""
+        """Run until ``stopping`` is set. Return once all messages of this consumer are settled."""
         try:
             while not self._stopping.is_set():
                 try:
                     self._consume_queue(select(self._selector, self._has_work))
                 except TickwheelError as error:
-                    _log.error("no messages can be taken: %s", error, extra=log_fields("nothing taken"))
+                    _log.error("cannot take messages, retrying: %s", error, extra=log_fields("nothing taken"))
                     self._stopping.wait(_PAUSE_S)
         except BaseException:
-            # Of the app's selector or middleware. What is taken is given back below.
+            # An error of the app's selector or middleware. The messages that were taken are released below.
             self._stopping.set()
             raise
         finally:
@@ -85,9 +88,9 @@ class Consumer:
             self._send_reports()
 
     def _consume_queue(self, queue: TaskQueue) -> None:
-        """Some batches of one queue; an empty one ends it early."""
+        """Take and run up to ``queue.iterations`` batches. Stop at an empty batch."""
         for name in self._prefetched.keys() - {queue.name}:
-            # A selector asked about several and chose another. Nobody would renew their leases until their turn.
+            # The selector asked about this queue and chose another. No one would renew these leases in the meantime.
             with suppress(LeaseLost):
                 self._app.tickwheel.queue(name).release_many(self._prefetched.pop(name))
         messages = self._prefetched.pop(queue.name, None) or self._wait(queue)
@@ -117,7 +120,7 @@ class Consumer:
         try:
             return self._app.tickwheel.queue(queue.name).dequeue(queue.batch, wait=wait, worker=self._worker)
         except (QueueBlocked, QueueNotFound):
-            # Nothing to take there, now; it may be there, or unblocked, soon.
+            # Nothing can be taken now. The queue may be created or unblocked soon.
             if wait is not None:
                 self._stopping.wait(wait.total_seconds())
             return []
@@ -127,7 +130,7 @@ class Consumer:
         self._number += 1
         self._completer.wait(self._batches[batch_index])
         batch_state = self._batch_states[batch_index]
-        # The note first: until the page has its number, the supervisor takes no notice of it.
+        # The report comes first. The supervisor ignores the batch state until that has the number of the batch.
         batch = self._batches[batch_index] = UnsettledBatch(batch_state, len(messages))
         self._send_reports(
             BatchTaken(self._first_batch_index + batch_index, self._number, list(map(_to_message_lease, messages)))
@@ -144,7 +147,7 @@ class Consumer:
             before_batch(self._app, queue, messages)
             self._run_tasks(queue, batch_state, batch, left)
         finally:
-            # Where something of the app's got through, there are some.
+            # Messages are left if an error of the app escaped.
             for message_index, message in left:
                 self._completer.put(FinishedTask(batch, message_index, message, None))
 
@@ -156,7 +159,7 @@ class Consumer:
         for message_index, message in left:
             if batch_state.is_lost(message_index):
                 extra = log_fields("lease lost", message, attempt=message.attempt)
-                _log.info("%s/%s: cancelled, or its lease was lost, before it began", queue, message.id, extra=extra)
+                _log.info("%s/%s: cancelled, or its lease was lost, before it ran", queue, message.id, extra=extra)
                 self._completer.settle(batch, message_index)
             elif self._stopping.is_set():
                 self._completer.put(FinishedTask(batch, message_index, message, None))
@@ -168,7 +171,7 @@ class Consumer:
                 batch_state.end(message_index, MessageState.DONE if outcome.error is None else MessageState.FAILED)
                 outcomes.append(outcome)
                 self._completer.put(FinishedTask(batch, message_index, message, outcome))
-                # Messages may name anything.
+                # A message can contain any task name; unknown names would be unlimited label values.
                 name = outcome.task if outcome.task in self._app.tasks else UNKNOWN
                 ran.append(TaskRun(name, _kind(outcome), began - message._due_ms / 1_000, outcome.seconds))
                 if began + outcome.seconds > self._report_at:

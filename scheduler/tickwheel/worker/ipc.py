@@ -1,4 +1,4 @@
-"""What a worker process tells its supervisor: short notes through a pipe, each a msgpack document behind its length."""
+"""The reports of a worker process to its supervisor, through a pipe: msgpack documents, each preceded by its length."""
 
 import os
 import threading
@@ -12,7 +12,7 @@ _LENGTH = Struct("=I")
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True):
-    """The app is there. ``where`` is what a client of it is opened with; ``queues`` what it takes from."""
+    """The process has loaded the app. ``client_options`` open a client; the process takes messages from ``queues``."""
 
     client_options: dict[str, Any]
     queues: list[str]
@@ -20,7 +20,7 @@ class Ready(msgspec.Struct, tag=True, array_like=True):
 
 
 class MessageLease(msgspec.Struct, array_like=True):
-    """A message whose lease is to be renewed; the lease is ``lease_s`` long. See `LeasedMessage.by_lease`."""
+    """A message whose lease must be renewed. The lease lasts ``lease_s`` seconds. See `LeasedMessage.by_lease`."""
 
     queue: str
     queue_number: int
@@ -32,7 +32,7 @@ class MessageLease(msgspec.Struct, array_like=True):
 
 
 class BatchTaken(msgspec.Struct, tag=True, array_like=True):
-    """A batch was taken: what the slots of a page are."""
+    """A batch was taken: its number, its messages, and the index of its batch state in the shared state."""
 
     batch_index: int
     number: int
@@ -40,7 +40,7 @@ class BatchTaken(msgspec.Struct, tag=True, array_like=True):
 
 
 class TaskRun(msgspec.Struct, array_like=True):
-    """One task that was run: ``wait_s`` after it was due, for so many seconds, to its end in ``outcome``."""
+    """One run of a task: it began ``wait_s`` seconds after its due time, took ``seconds``, and ended in ``outcome``."""
 
     task: str
     outcome: str
@@ -49,14 +49,14 @@ class TaskRun(msgspec.Struct, array_like=True):
 
 
 class BatchFinished(msgspec.Struct, tag=True, array_like=True):
-    """A batch was run."""
+    """Tasks of a batch were run."""
 
     queue: str
     tasks: list[TaskRun]
 
 
 class OccurrenceHandled(msgspec.Struct, tag=True, array_like=True):
-    """An occurrence of a schedule was seen to: it has fired, or why it has not."""
+    """An occurrence of a schedule was handled. ``outcome`` is an `OccurrenceOutcome`."""
 
     schedule: str
     outcome: str
@@ -68,14 +68,17 @@ _DECODER: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 
 
 class ReportWriter:
-    """The process's end."""
+    """The end of the pipe in the worker process."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._lock = threading.Lock()
 
     def send(self, *reports: Report) -> None:
-        """All together. Raises BrokenPipeError where the supervisor is gone."""
+        """Write the reports one after the other, with no other report in between.
+
+        Raises BrokenPipeError if the supervisor has ended.
+        """
         raws = [_ENCODER.encode(report) for report in reports]
         left = memoryview(b"".join([part for raw in raws for part in (_LENGTH.pack(len(raw)), raw)]))
         with self._lock:
@@ -84,7 +87,7 @@ class ReportWriter:
 
 
 class ReportReader:
-    """The supervisor's end, which does not wait."""
+    """The end of the pipe in the supervisor."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -92,7 +95,7 @@ class ReportReader:
         self.at_eof = False
 
     def read(self) -> Iterator[Report]:
-        """What has come; ``ended`` once the process has closed its end."""
+        """Read once from the pipe, and yield the reports that are complete. Set ``at_eof`` if the pipe was closed."""
         chunk = os.read(self._fd, 1 << 16)
         self.at_eof = not chunk
         self._raw += chunk

@@ -1,6 +1,6 @@
-"""Renews the leases of one worker process while it lives.
+"""Renews the leases of one worker process while the process lives.
 
-It runs in the supervisor, so whatever a task does to its interpreter, or to its process, its leases are renewed.
+The renewer runs in the supervisor. So a task that blocks its interpreter or its process does not lose leases.
 """
 
 import logging
@@ -23,10 +23,11 @@ from tickwheel.worker.shared_state import BatchState, MessageState, SharedState
 
 _log = logging.getLogger("tickwheel.worker")
 _TICK_S = 0.25
-# Notes of batches that take next to no time are read together: a lease is a hundred times as long, and the pipe has
-# room for them.
+# The reports of very short batches are read together: a lease is at least a hundred times as long as this time, and
+# the pipe can hold the reports.
 _GATHER_S = 0.01
-# A lease is renewed after a third of it, and the first time no later than this: its batch may have waited for its page.
+# A lease is renewed after a third of its length, and for the first time after at most this time: the batch may have
+# waited for a free batch state before its report was sent.
 _FIRST_RENEWAL_S = 5.0
 _MIN_LEASE_S = limits.LEASE_MS_MIN / 1_000
 _MAX_LEASE_S = limits.LEASE_MS_MAX / 1_000
@@ -54,7 +55,7 @@ class _DueLease:
 
 
 class LeaseRenewer:
-    """Reads the notes of a process until it ends, in a thread of its own. ``ran`` hears of every batch that was run."""
+    """Reads the reports of a process and renews its leases, in its own thread, until the process ends."""
 
     def __init__(
         self,
@@ -66,9 +67,12 @@ class LeaseRenewer:
         on_occurrence: Callable[[OccurrenceHandled], None],
         executor: Executor,
     ) -> None:
-        """``ready`` answers with the client that leases are renewed by; ``renewed`` hears whether one was; ``recurred``
-        of every occurrence of a schedule. ``calls`` has a thread for each call, of the leases of one queue: one that
-        waits for a server that is away keeps no other waiting.
+        """Start the thread.
+
+        ``on_ready`` returns the client that renews the leases. ``on_batch_finished`` receives each report of run tasks,
+        ``on_occurrence`` each handled occurrence, and ``on_renewal`` whether the renewal of a lease succeeded.
+        ``executor`` runs each call, for leases of one queue, in its own thread, so that a call to an unreachable server
+        delays no other.
         """
         self._shared_state = shared_state
         self._fd = report_fd
@@ -83,7 +87,7 @@ class LeaseRenewer:
         self._queues: set[str] = set()
         self._executor = executor
         self._in_flight: set[Future[None]] = set()
-        # Since when leases are not renewed any more: the process has closed its end, before it had ended or as it ends.
+        # The monotonic time from which leases are no longer renewed: the process has closed its end of the pipe.
         self.pipe_closed_at = math.inf
         self._exited = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tickwheel-keeper", daemon=True)
@@ -91,23 +95,23 @@ class LeaseRenewer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the process has its app, and takes messages."""
+        """Whether the process has loaded its app and takes messages."""
         return self._ready_report is not None
 
     @property
     def batches(self) -> list[BatchTaken]:
-        """The last batch that the process took in each place of the shared state."""
+        """The last batch that the process took for each batch state of the shared state."""
         return [batch.taken for batch in self._batches.values()]
 
     def open_client(self) -> Tickwheel:
-        """The client that renews the leases. Raises TickwheelError."""
+        """Return the client that renews the leases. Open it if necessary. Raises TickwheelError."""
         if self._tickwheel is None:
             assert self._ready_report is not None
             self._tickwheel = self._on_ready(self._ready_report)
         return self._tickwheel
 
     def stop(self) -> None:
-        """Stop renewing: the process has ended. Returns once all of its reports are read."""
+        """Stop renewing, after the process has ended. Return once all of its reports are read."""
         self._exited.set()
         self._thread.join()
         os.close(self._fd)
@@ -123,7 +127,7 @@ class LeaseRenewer:
                     self._read()
                     time.sleep(_GATHER_S)
                 self._renew()
-            # Its own end may be held open, by a process that a task has left behind.
+            # The pipe may have no end: a process that a task has left behind can hold it open. Read what has arrived.
             while not self._reports.at_eof and self._has_reports(0):
                 self._read()
         except Exception:
@@ -141,14 +145,17 @@ class LeaseRenewer:
                     try:
                         self._tickwheel = self._on_ready(report)
                     except TickwheelError as error:
-                        # The process was there a moment ago: tried again when a lease is to be renewed.
-                        _log.warning("leases cannot be renewed yet: %s", error, extra=log_fields("leases not renewed"))
+                        # The process connected a moment ago. `_extend` tries again when a lease must be renewed.
+                        _log.warning(
+                            "cannot renew leases yet, retrying: %s", error, extra=log_fields("leases not renewed")
+                        )
                 case BatchTaken():
                     now = time.monotonic()
                     leases = []
                     for message in report.messages:
                         lease_s = min(max(message.lease_s, _MIN_LEASE_S), _MAX_LEASE_S)
-                        # Of a new queue at once: so what a call needs is known by the time that a server is away.
+                        # Renew the first leases of a queue immediately: the client then has all that later calls
+                        # need, even if a server becomes unreachable.
                         wait_s = min(lease_s / 3, _FIRST_RENEWAL_S) if message.queue in self._queues else 0
                         leases.append(_Lease(message, lease_s, now + wait_s))
                     self._queues.update(message.queue for message in report.messages)
@@ -174,7 +181,7 @@ class LeaseRenewer:
             self._in_flight.add(self._executor.submit(self._extend, queue, lease_s, due_leases))
 
     def _extend(self, queue: str, lease_s: float, due_leases: list[_DueLease]) -> None:
-        """Leases of one queue that are as long, by one call. In a thread of its own."""
+        """Renew leases of one queue and of the same length by one call. Runs in a thread of the executor."""
         messages = [_to_message(due_lease.lease.message) for due_lease in due_leases]
         began, lost = time.monotonic(), set()
         try:
@@ -184,7 +191,7 @@ class LeaseRenewer:
             lost = set(map(id, error.lost))
         except Exception as error:
             text, extra = (
-                "%d leases of queue %s could not be renewed: %s",
+                "cannot renew %d leases of queue %s, retrying: %s",
                 log_fields("leases not renewed", queue=queue),
             )
             is_bug = not isinstance(error, TickwheelError)
@@ -196,7 +203,7 @@ class LeaseRenewer:
             due_lease.lease.renew_at = began + lease_s / 3
             if id(message) not in lost:
                 self._on_renewal(True)
-            # It may have been settled meanwhile, and the page be another batch's.
+            # The message may have been settled in the meantime, and the batch state may belong to another batch.
             elif due_lease.batch_state.number == due_lease.number and due_lease.batch_state.state(
                 due_lease.message_index
             ) in (MessageState.LEASED, MessageState.RUNNING):

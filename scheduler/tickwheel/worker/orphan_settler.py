@@ -1,4 +1,4 @@
-"""Settles the messages that a worker process had when it ended."""
+"""Settles the messages that a worker process held when it ended."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ _log = logging.getLogger("tickwheel.worker")
 
 
 class OrphanSettler:
-    """Knows from the shared state how far the process came with each message of its batches."""
+    """Settles each message of the batches by its state in the shared state."""
 
     def __init__(
         self,
@@ -34,10 +34,10 @@ class OrphanSettler:
         try:
             self._settle_all(exit_reason, is_culprit)
         except Unavailable as error:
-            # The others would find the same, each after a while, and somebody waits for us.
-            _log.error("what is not settled waits for the end of its lease: %s", error, extra=log_fields("not told"))
+            # Each further call would fail in the same way, after a timeout, and delay the restart of the process.
+            _log.error("messages not settled wait for the end of their leases: %s", error, extra=log_fields("not told"))
         except Exception:
-            _log.exception("what is not settled waits for the end of its lease", extra=log_fields("not told"))
+            _log.exception("messages not settled wait for the end of their leases", extra=log_fields("not told"))
 
     def _settle_all(self, exit_reason: str, is_culprit: Callable[[int, int], bool]) -> None:
         for batch in self._batches:
@@ -45,7 +45,7 @@ class OrphanSettler:
             for message_index, leased in enumerate(batch.messages):
                 if batch_state.number == batch.number and batch_state.is_lost(message_index):
                     continue
-                # Of a batch that had not begun, the page does not know.
+                # The batch state has no number of a batch that was taken and not started: its messages are LEASED.
                 state = batch_state.state(message_index) if batch_state.number == batch.number else MessageState.LEASED
                 if batch_state.number <= batch.number and state is not MessageState.SETTLED:
                     culprit = is_culprit(batch.batch_index, message_index)
@@ -53,14 +53,14 @@ class OrphanSettler:
 
     def _settle_one(self, leased: MessageLease, state: MessageState, failure: str | None) -> None:
         try:
-            # With its metadata, for its trace.
+            # Fetch the message with its metadata: its trace context continues.
             message = self._open_client().queue(leased.queue).leased(leased.id, leased.token, leased.exclusive_value)
             if state is MessageState.DONE:
                 message.complete()
             elif state is MessageState.LEASED or (state is MessageState.RUNNING and failure is None):
                 message.release()
             elif state is MessageState.FAILED:
-                message.fail("failed, and its worker process ended before it had said why")
+                message.fail("failed, and its worker process ended before it reported the error")
             else:
                 message.fail(failure)
                 extra = log_fields("task failed", message, attempt=message.attempt, error=failure)

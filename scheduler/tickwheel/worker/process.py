@@ -1,7 +1,7 @@
-"""One worker process: imports the app, and runs its tasks in one or more lanes until it is told to stop.
+"""The program of one worker process: imports the app, and runs its tasks in one or more consumers until it is stopped.
 
-It is started by the supervisor, which writes `Orders` as one line to its standard input. That ends when the supervisor
-does.
+The supervisor starts the process and writes a `ProcessConfig` as one line of JSON to its standard input. The input
+ends when the supervisor ends; then the process stops, too.
 """
 
 import logging
@@ -37,15 +37,15 @@ from tickwheel.worker.shared_state import BATCHES_PER_CONSUMER, SharedState
 from tickwheel.worker.time_limit import AlarmLimit, ThreadLimits
 
 _log = logging.getLogger("tickwheel.worker")
-# What it ends with: it is to be started again at once.
+# Exit codes. RECYCLE: start another process immediately. CANNOT_START: the app or its configuration is wrong.
 RECYCLE = 75
 CANNOT_START = 78
-# Of the app's client, what the supervisor's has in common with it.
+# The options of the app's client that the supervisor's client uses, too.
 _SHARED_OPTIONS = ("url", "namespace", "data_dir", "durability")
 
 
 class ProcessConfig(msgspec.Struct, kw_only=True):
-    """What the supervisor tells a process. ``where`` are arguments of the app's client that the command line gave."""
+    """The configuration of a process. ``client_options`` are the arguments of the client that the command line sets."""
 
     app: str
     shared_state_fd: int
@@ -61,9 +61,9 @@ class ProcessConfig(msgspec.Struct, kw_only=True):
 
 
 def main() -> int:
-    """Its exit code: 0, RECYCLE, or CANNOT_START."""
+    """Run the process. Return its exit code: 0, RECYCLE or CANNOT_START."""
     config = msgspec.json.decode(_read_line(), type=ProcessConfig)
-    # Not for what tasks start: that would hold our pipes open, or wait for the end of our input.
+    # Programs that tasks start must not inherit these: they would hold the pipe open, or read the supervisor's input.
     for fd in (config.shared_state_fd, config.report_fd):
         os.set_inheritable(fd, False)
     supervisor = os.dup(0)
@@ -77,7 +77,7 @@ def main() -> int:
     threading.Thread(target=_exit_with_supervisor, args=(supervisor, stopping, config.drain_s), daemon=True).start()
     try:
         app = load_app(config.app)
-        # The supervisor turns the wheel of an embedded server.
+        # If the server is embedded, the supervisor drives its wheel.
         app.move(**config.client_options, drive=False)
         app.load()
         queues = select_queues(app, config.queues)
@@ -112,12 +112,15 @@ def _work(
         if limit is not None and not stopping.is_set() and (used := _resident_bytes()) > limit:
             extra = log_fields("memory limit", memory=used, limit=limit)
             _log.info(
-                "%d MiB of memory in use, allowed are %d: a new process follows", used >> 20, limit >> 20, extra=extra
+                "%d MiB of memory in use, and the limit is %d MiB: a new process takes over",
+                used >> 20,
+                limit >> 20,
+                extra=extra,
             )
             recycling.set()
             stopping.set()
 
-    # Signals, and so alarms, reach the main thread alone.
+    # Only the main thread receives signals, and so alarms.
     time_limit = AlarmLimit() if config.consumers == 1 else ThreadLimits()
     consumers = [
         Consumer(
@@ -156,7 +159,7 @@ def _run(consumers: list[Consumer]) -> None:
     if len(consumers) == 1:
         consumers[0].run()
         return
-    # One that fails has all the others stop.
+    # A consumer that fails stops all others.
     with ThreadPoolExecutor(len(consumers), thread_name_prefix="tickwheel-lane") as threads:
         futures = [threads.submit(consumer.run) for consumer in consumers]
     for future in futures:
@@ -176,7 +179,7 @@ def _exit_with_supervisor(supervisor: int, stopping: threading.Event, drain_s: f
     while os.read(supervisor, 1024):
         pass
     stopping.set()
-    # Nobody renews our leases any more.
+    # Without the supervisor, no one renews the leases.
     time.sleep(drain_s)
     os._exit(1)
 

@@ -1,8 +1,8 @@
-"""Fires the schedules of an app, in each of its worker processes: whoever takes an occurrence sees to it, so that there
-is no leader to elect or to lose.
+"""Fires the schedules of an app, in every worker process.
 
-An occurrence is seen to in three steps: enqueue the task's message, enqueue the next occurrence, complete this one.
-Whoever dies between two of them leaves it to another, who does them again; their ids make that harmless.
+No leader is needed: the worker that leases an occurrence handles it, in three steps: enqueue the task's message,
+enqueue the next occurrence, complete this one. If a worker dies in between, another one repeats the steps; fixed
+message ids make them idempotent.
 """
 
 import logging
@@ -26,37 +26,39 @@ from tickwheel.tasks.schedule import Occurrence, Schedule
 
 _log = logging.getLogger("tickwheel.worker")
 _BATCH: Final = 10
-# The longest that a process which dies makes its occurrence late. One that lives takes milliseconds.
+# The maximum delay of an occurrence whose worker dies. A live worker handles an occurrence in milliseconds.
 _LEASE: Final = timedelta(seconds=5)
-# How long a call waits at most: so soon it hears that it is to stop.
+# The maximum wait of one dequeue call, so that the runner notices a stop request in time.
 _SLICE: Final = timedelta(seconds=1)
 _SECOND: Final = timedelta(seconds=1)
 _PAUSE_S: Final = 5.0
-# A queue that was lost, or an occurrence that somebody cancelled, is missed no longer.
+# How often to check that every schedule has an occurrence. A lost queue, or an occurrence that was cancelled, is
+# replaced after at most this time.
 _ENSURE_S: Final = 60.0
-# While an app is replaced by another version, occurrences of both are there, and workers of both.
+# During a release, occurrences and workers of the old and of the new version exist at the same time. So an occurrence
+# of an unknown schedule is retried at this interval, for at most this time.
 _UNKNOWN_PAUSE: Final = timedelta(seconds=2)
 _UNKNOWN_MAX: Final = timedelta(minutes=10)
-# So many occurrences that were cancelled, one after the other, do not hide the firing before them.
+# The maximum number of cancelled occurrences in a row to skip in the search for the previous firing.
 _MAX_LOOK_BACK: Final = 8
 _FINISHED: Final = ("completed", "cancelled", "errored")
 
 
 class OccurrenceOutcome(StrEnum):
-    """What became of an occurrence."""
+    """The outcome of an occurrence."""
 
     FIRED = "fired"
-    SKIPPED = "skipped"  # the firing before is not finished
+    SKIPPED = "skipped"  # the previous firing is not finished
     MISSED = "missed"
-    UNKNOWN = "unknown"  # no worker has such a schedule any more
+    UNKNOWN = "unknown"  # no worker has this schedule any more
 
 
 class PreviousOccurrencePending(TickwheelError):
-    """The occurrence before is still to be seen to."""
+    """The previous occurrence has not been handled yet."""
 
 
 class OccurrenceRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result that an occurrence is completed with; ``last`` as in the next one."""
+    """The result of a completed occurrence. ``last`` is the same as in the next occurrence."""
 
     fate: OccurrenceOutcome
     last: datetime | None = None
@@ -67,7 +69,10 @@ _RECORDS = msgspec.json.Decoder(OccurrenceRecord)
 
 
 class ScheduleRunner:
-    """`start` it in a process that works for the app, and `close` it. ``told`` hears of the fate of each occurrence."""
+    """Fires the schedules of an app, in its own thread from `start` to `close`.
+
+    ``on_outcome`` is called with the name of the schedule and the outcome of each occurrence.
+    """
 
     def __init__(
         self,
@@ -82,21 +87,21 @@ class ScheduleRunner:
         self._thread = threading.Thread(target=self._run, name="tickwheel-schedules", daemon=True)
 
     def start(self) -> None:
-        """In a thread of its own, where the app has schedules at all."""
+        """Start the thread if the app has schedules."""
         if self._app.schedules:
             self._thread.start()
 
     def close(self) -> None:
-        """Once what it has taken is seen to."""
+        """Stop the thread, once the occurrences that were taken are handled."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def ensure_occurrences(self, now: datetime) -> None:
-        """Have the first occurrence after now of every schedule enqueued, where that has not been done.
+        """Enqueue the first occurrence after ``now`` of every schedule, unless it exists.
 
-        What is overdue comes first: it knows the firing before, which must be finished, and that goes from one
-        occurrence to the next.
+        Handle due occurrences first. Each occurrence has the time of the previous firing and passes it to the next; a
+        new occurrence has none.
         """
         if not self._app.schedules:
             return
@@ -104,11 +109,11 @@ class ScheduleRunner:
             pass
         new = [schedule.occurrence(schedule.next(now)) for schedule in self._app.schedules.values()]
         with suppress(IdConflict):
-            # In conflict with those that know a firing before; all others are enqueued.
+            # A conflict: an existing occurrence has the time of a previous firing. All others are enqueued.
             self._app.declared(self._app.schedule_queue).enqueue_many(new)
 
     def fire_due(self, wait: timedelta | None = None) -> int:
-        """See to some of what is due; how many that was. ``wait`` is how long to sleep for the first."""
+        """Handle up to 10 due occurrences, and return their number. ``wait`` is how long to wait for the first."""
         queue = self._app.declared(self._app.schedule_queue)
         messages = queue.dequeue(_BATCH, lease=_LEASE, wait=wait, worker=self._worker)
         for message in messages:
@@ -116,7 +121,7 @@ class ScheduleRunner:
         return len(messages)
 
     def handle(self, message: Message) -> None:
-        """An occurrence, whose lease this process has, or had: somebody else may have seen to it, too."""
+        """Handle a leased occurrence. If its lease was lost, another worker may handle it, too."""
         try:
             self._handle(message)
         except LeaseLost:
@@ -126,7 +131,7 @@ class ScheduleRunner:
                 message.fail(str(error))
         except Exception as error:
             extra, trace = log_fields("schedule failed", message), not isinstance(error, TickwheelError)
-            _log.error("schedules: %s: %s", message.id, error, exc_info=trace, extra=extra)
+            _log.error("occurrence %s failed, retrying: %s", message.id, error, exc_info=trace, extra=extra)
             with suppress(LeaseLost):
                 message.fail(truncate_utf8(str(error)))
 
@@ -139,26 +144,26 @@ class ScheduleRunner:
                     ensured_at = time.monotonic()
                 self.fire_due(_SLICE)
             except QueueBlocked:
-                # So an operator stops all schedules.
+                # An operator can block the queue to stop all schedules.
                 self._stopping.wait(_PAUSE_S)
             except Exception as error:
                 extra, trace = log_fields("schedules failed"), not isinstance(error, TickwheelError)
-                _log.error("no schedules are seen to: %s", error, exc_info=trace, extra=extra)
+                _log.error("cannot handle schedules, retrying: %s", error, exc_info=trace, extra=extra)
                 self._stopping.wait(_PAUSE_S)
 
     def _handle(self, message: Message) -> None:
-        # By the server's clock, which has made it due.
+        # The time of the server's clock, by which the occurrence became due.
         now = message.lease_until - _LEASE
         try:
             occurrence = _OCCURRENCES.decode(message.payload)
         except msgspec.DecodeError as error:
-            message.fail(f"this is no occurrence of a schedule: {error}", final=True)
+            message.fail(f"the payload is not an occurrence of a schedule: {error}", final=True)
             return
         schedule = self._app.schedules.get(occurrence.schedule)
         if schedule is not None and schedule.times.text == occurrence.times:
             record = self._fire(schedule, occurrence, now)
         elif now - occurrence.at < _UNKNOWN_MAX:
-            message.fail(f"this worker's app has no schedule {occurrence.schedule!r} of these times", _UNKNOWN_PAUSE)
+            message.fail(f"this worker's app has no schedule {occurrence.schedule!r} with these times", _UNKNOWN_PAUSE)
             return
         else:
             extra = log_fields("schedule unknown", message, schedule=occurrence.schedule)
@@ -170,33 +175,39 @@ class ScheduleRunner:
         self._on_outcome(occurrence.schedule, record.fate)
 
     def _fire(self, schedule: Schedule, occurrence: Occurrence, now: datetime) -> OccurrenceRecord:
-        """The firing and the next occurrence."""
+        """Enqueue the firing, if the schedule fires, and the next occurrence. Return the record of this occurrence."""
         at, outcome = occurrence.at, OccurrenceOutcome.MISSED
         fires, following = schedule.decide(at, now)
         last = None if schedule.overlap else self._previous_firing(schedule, occurrence)
         if fires and last is not None and self._is_unfinished(schedule, last):
             outcome = OccurrenceOutcome.SKIPPED
             extra = log_fields("schedule skipped", schedule=schedule.name, at=at.isoformat())
-            _log.info("schedule %r: %s is skipped: that of %s is not finished", schedule.name, at, last, extra=extra)
+            _log.info(
+                "schedule %r: %s is skipped: the firing of %s is not finished", schedule.name, at, last, extra=extra
+            )
         elif fires:
             outcome = OccurrenceOutcome.FIRED
             with suppress(IdConflict):
-                # Another version of the app, which calls it by other arguments, has fired it.
+                # Another version of the app, which calls the task with other arguments, has enqueued this firing.
                 self._app.enqueue(schedule.call.task, schedule.firing(at))
             last = None if schedule.overlap else at
         else:
             extra = log_fields("schedule missed", schedule=schedule.name, at=at.isoformat())
-            _log.warning("schedule %r: %s is left out: it is %s too late", schedule.name, at, now - at, extra=extra)
+            _log.warning(
+                "schedule %r: %s is missed and does not fire: it is %s late", schedule.name, at, now - at, extra=extra
+            )
         with suppress(IdConflict):
-            # Somebody who knew less of the firing before has made it: it finds that in our note.
+            # Another worker has enqueued the next occurrence with another previous firing. The record of this
+            # occurrence has the right one.
             self._app.declared(self._app.schedule_queue).enqueue_many([schedule.occurrence(following, last)])
         return OccurrenceRecord(outcome, last)
 
     def _previous_firing(self, schedule: Schedule, occurrence: Occurrence) -> datetime | None:
-        """The firing before this occurrence.
+        """Return the time of the firing before this occurrence.
 
-        As the note of the occurrence before says, which is there wherever that was seen to: who enqueued this one may
-        have died before it had fired, or may not have known. After times that were left out it is the one who knows.
+        The record of the previous occurrence has this time, if that occurrence was handled. The payload of this
+        occurrence can be wrong: the worker that enqueued it may have died before the firing, or may not have had the
+        time. If times were left out in between, only the payload has the time.
         """
         before = at = schedule.times.last_until(occurrence.at - _SECOND)
         for _ in range(_MAX_LOOK_BACK):
@@ -204,7 +215,7 @@ class ScheduleRunner:
             if message is None:
                 break
             if message.state not in _FINISHED:
-                raise PreviousOccurrencePending(f"occurrence {message.id!r}, which comes before, is {message.state}")
+                raise PreviousOccurrencePending(f"the previous occurrence, {message.id!r}, is {message.state}")
             if message.result is not None:
                 return _RECORDS.decode(message.result).last
             at = schedule.times.last_until(at - _SECOND)
@@ -212,7 +223,7 @@ class ScheduleRunner:
 
     def _is_unfinished(self, schedule: Schedule, last: datetime) -> bool:
         firing, name = schedule.firing(last), schedule.call.task.queue
-        # Messages of an exclusive queue have metadata.
+        # Only a message with metadata can be in an exclusive queue.
         key = self._app.declared(name).config().exclusive_key if firing.metadata else None
         value = firing.metadata[key] if firing.metadata and key else None
         message = self._find(name, schedule.firing_id(last), value)

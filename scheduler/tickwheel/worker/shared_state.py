@@ -1,8 +1,8 @@
-"""What a worker process is at, in memory that it shares with its supervisor.
+"""The progress of a worker process, in memory that the process shares with its supervisor.
 
-The process writes there in a fraction of a microsecond whatever it begins and ends, and what it has written stays when
-it is killed. A lane, which runs one task at a time, has two batches and uses them in turn: one batch is told to the
-server while the next one runs.
+The process records the start and the end of each task, in a fraction of a microsecond. The records remain if the
+process is killed. A consumer, which runs one task at a time, has two batch states and uses them in turn: one batch is
+settled on the server while the next one runs.
 """
 
 import ctypes
@@ -21,13 +21,13 @@ assert MAX_BATCH <= _MESSAGES
 
 
 class MessageState(IntEnum):
-    """Where a message of a batch is."""
+    """The progress of one message of a batch."""
 
-    SETTLED = 0  # the server has been told, or the message was never there
-    LEASED = 1  # leased, and not begun
+    SETTLED = 0  # settled on the server, or no message has this index
+    LEASED = 1  # leased, and not started
     RUNNING = 2
-    DONE = 3  # it ran, and the server is about to be told
-    FAILED = 4
+    DONE = 3  # the task succeeded; the message is about to be completed
+    FAILED = 4  # the task failed; the message is about to be failed
 
 
 class _RunningTask(ctypes.Structure):
@@ -90,7 +90,7 @@ class BatchState:
         self._states[message_index] = state
 
     def settle(self, message_index: int) -> None:
-        """Mark a message of which the server needs to know nothing more."""
+        """Mark a message as settled: the server needs no further call for it."""
         self._states[message_index] = MessageState.SETTLED
 
     def state(self, message_index: int) -> MessageState:
@@ -99,7 +99,7 @@ class BatchState:
     def overdue_task(self, now: float) -> tuple[int, float] | None:
         """The message index and the start of the task that is over its time limit.
 
-        The fields may be read while the next task is written: believe only what two reads agree on.
+        The fields may be read while the next task is written: trust only a result that two reads agree on.
         """
         running = self._running
         message_index, started, limit_s = running.message_index, running.started, running.limit_s
@@ -117,7 +117,7 @@ class SharedState:
     """The batches of all consumers of one process."""
 
     def __init__(self, consumers: int, fd: int | None = None) -> None:
-        """Open the file that the supervisor has made, or make a new one without a name."""
+        """Map the supervisor's file ``fd``, or create a new file without a name."""
         count = consumers * BATCHES_PER_CONSUMER
         size = count * ctypes.sizeof(_Batch)
         if fd is None:

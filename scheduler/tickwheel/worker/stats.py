@@ -1,4 +1,4 @@
-"""What the processes of a worker have done, counted in their supervisor."""
+"""The counts of a worker: tasks, occurrences, leases and processes. The supervisor counts for all its processes."""
 
 import threading
 from collections import Counter, defaultdict
@@ -18,16 +18,16 @@ def _histograms() -> Histograms:
 
 @dataclass
 class Stats:
-    """Counts since the supervisor started. Safe to call from any thread."""
+    """Counts since the supervisor started. Thread-safe."""
 
     tasks: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """Tasks by queue, task and outcome: completed, failed, rejected."""
     occurrences: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Occurrences by schedule and fate: fired, skipped, missed, unknown."""
+    """Occurrences by schedule and outcome: fired, skipped, missed, unknown."""
     run_times: Histograms = field(default_factory=_histograms)
-    """How long tasks ran, by queue and task."""
+    """Durations of tasks in seconds, by queue and task."""
     waits: Histograms = field(default_factory=_histograms)
-    """How long after they were due they began."""
+    """Seconds from the due time of a task until its start, by queue and task."""
     processes: int = 0
     restarts: int = 0
     kills: int = 0
@@ -55,7 +55,7 @@ class Stats:
                 self.lost_leases += 1
 
     def record_start(self, is_restart: bool) -> None:
-        """``again``: in place of one that has ended."""
+        """Count a start. ``is_restart`` means that the process replaces one that has ended."""
         with self._lock:
             self.processes += 1
             self.restarts += is_restart

@@ -1,5 +1,6 @@
-"""Starts the worker processes, watches over them, and ends them. It imports nothing of the app: nothing of it can hang
-or crash the one that has to notice.
+"""The supervisor of a worker: starts the worker processes, watches them, and stops them.
+
+The supervisor imports nothing of the app. So no code of the app can block or crash the process that must react to it.
 """
 
 import logging
@@ -29,14 +30,16 @@ from tickwheel.worker.stats import Stats
 
 _log = logging.getLogger("tickwheel.worker")
 _TICK_S: Final = 0.1
-# A task that does not heed its time limit, as it is outside of the interpreter, is killed so much later.
+# A task that runs outside of the interpreter can ignore its time limit. Its process is killed after this grace period.
 _GRACE_S: Final = 2.0
-# Waits before a process that died is started again, doubling up to the last; one that lived this long died by chance.
+# The first and the last pause before a process is restarted; the pause doubles with each restart.
 _RESTART_BACKOFF_S: Final = (0.1, 10.0)
+# The back-off starts over for a process that lived longer than this.
 _LONG_LIFE_S: Final = 30.0
-# What is not done by then is tried again, or left to the end of the lease.
+# The timeout of calls. A renewal that fails is retried; a message that is not settled waits for the end of its lease.
 _TIMEOUT: Final = timedelta(seconds=5)
-# Renewals at once, of all processes: each may have a connection, of which a process has 1,024 with other files.
+# The maximum number of concurrent renewal calls, for all processes. Each call may use a connection, and a process can
+# have 1,024 open files.
 _MAX_RENEWAL_CALLS: Final = 128
 _STOPPED: Final = "the worker was stopped"
 
@@ -49,13 +52,14 @@ class _Process:
     renewer: LeaseRenewer
     started: float
     kill_reason: str = ""
-    # Page, slot, and since when: the task that it was killed for; and those that the last look found over their limits.
+    # Batch index, message index and start of a task: the one for which the process was killed, and those that exceeded
+    # their time limits at the last check.
     culprit: tuple[int, int, float] | None = None
     overdue: frozenset[tuple[int, int, float]] = frozenset()
 
 
 class Supervisor:
-    """Runs ``count`` processes that follow ``orders``, until `stop`."""
+    """Runs ``count`` processes with the same configuration until `stop`."""
 
     def __init__(self, config: ProcessConfig, count: int, stats: Stats) -> None:
         self._config = config
@@ -74,12 +78,12 @@ class Supervisor:
         self._executor = ThreadPoolExecutor(_MAX_RENEWAL_CALLS, thread_name_prefix="tickwheel-renewal")
 
     def stop(self) -> None:
-        """End after the tasks that run, or when the time to drain is over; called again: at once. From any thread."""
+        """Stop after the running tasks, or after the drain time. A second call stops immediately. Thread-safe."""
         self._stops += 1
         self._wake.set()
 
     def run(self) -> int:
-        """Its exit code: 0; 2 where what was said of the app and its queues is wrong, so that no process can start."""
+        """Run until `stop`. Return the exit code: 0, or 2 if no process can start because the arguments are wrong."""
         code = 0
         try:
             while self._stops == 0 or any(self._processes):
@@ -107,7 +111,7 @@ class Supervisor:
                 process.popen.send_signal(signal.SIGTERM)
             drain_s = self._config.drain_s
             extra = log_fields("ending", drain_s=drain_s)
-            _log.info("ending: tasks that run have %g s; a second signal ends them at once", drain_s, extra=extra)
+            _log.info("stopping: running tasks have %g s; a second signal stops them immediately", drain_s, extra=extra)
         if self._stop_phase == 1 and (self._stops > 1 or time.monotonic() > self._drain_deadline):
             self._stop_phase = 2
             self._kill_all(_STOPPED)
@@ -118,7 +122,10 @@ class Supervisor:
             _kill(process.popen)
 
     def _check_process(self, n: int) -> int | None:
-        """Start a process that is to run, or see to one that has ended: CANNOT_START where that has no use."""
+        """Start the process if it is missing, check its limits if it runs, and settle its messages if it has ended.
+
+        Return CANNOT_START if another start would fail in the same way.
+        """
         process = self._processes[n]
         now = time.monotonic()
         if process is None:
@@ -129,7 +136,7 @@ class Supervisor:
                     self._restart_at[n] = now + _RESTART_BACKOFF_S[1]
                     extra = log_fields("process not started", reason=str(error), again_in_s=_RESTART_BACKOFF_S[1])
                     _log.error(
-                        "no process can be started: %s; again in %.1f s", error, _RESTART_BACKOFF_S[1], extra=extra
+                        "cannot start a process: %s; retrying in %.1f s", error, _RESTART_BACKOFF_S[1], extra=extra
                     )
             return None
         if process.popen.poll() is None:
@@ -139,9 +146,7 @@ class Supervisor:
 
     def _check_limits(self, process: _Process, now: float) -> None:
         if now - process.renewer.pipe_closed_at > _GRACE_S and not process.kill_reason:
-            process.kill_reason = (
-                "its worker process had closed or misused the pipe by which it is watched, and was killed"
-            )
+            process.kill_reason = "its worker process closed or misused the pipe to its supervisor, and was killed"
             _kill(process.popen)
         over_limit = frozenset(
             (batch_index, *overdue)
@@ -149,7 +154,7 @@ class Supervisor:
             if (overdue := batch_state.overdue_task(now - _GRACE_S)) is not None
         )
         if (culprit := min(over_limit & process.overdue, default=None)) and not process.kill_reason:
-            process.kill_reason = "over its time limit, which it did not heed: its worker process was killed"
+            process.kill_reason = "over its time limit, and did not stop: its worker process was killed"
             process.culprit = culprit
             self._stats.record_kill()
             _kill(process.popen)
@@ -170,12 +175,12 @@ class Supervisor:
                 [sys.executable, "-m", "tickwheel.worker.process"],
                 stdin=child_input_fd,
                 pass_fds=(shared_state.fd, report_write_fd),
-                # A signal of the terminal is for the supervisor: it tells them.
+                # Signals of the terminal must reach the supervisor only, which then stops its processes.
                 start_new_session=True,
             )
             undo.pop_all()
-        # Not as an argument, which every user of the host can read: there may be a password in it. Whether it has died
-        # by now is seen soon.
+        # The configuration may contain a password, and every user of the host can read arguments. If the process has
+        # already died, `_check_process` notices.
         with suppress(BrokenPipeError):
             os.write(input_fd, msgspec.json.encode(config) + b"\n")
         stats = self._stats
@@ -195,10 +200,10 @@ class Supervisor:
     def _open_client(self, report: Ready) -> Tickwheel:
         with self._lock:
             if self._client is None:
-                # With an embedded server it turns the wheel, too.
+                # If the server is embedded, this client also drives its wheel.
                 self._client = Tickwheel(**{**report.client_options, "drive": None, "timeout": _TIMEOUT})
                 _log.info(
-                    "%d processes of %d lanes; queues %s; %d tasks",
+                    "%d processes with %d consumers each; queues %s; %d tasks",
                     self._count, self._config.consumers, ", ".join(report.queues), len(report.tasks),
                     extra=log_fields(
                         "working", processes=self._count, lanes=self._config.consumers, queues=report.queues
@@ -216,11 +221,11 @@ class Supervisor:
         was_ready = process.renewer.is_ready
         exit_reason, culprit = process.kill_reason or _exit_reason(code), process.culprit
         if code not in (0, RECYCLE):
-            # What its tasks have started: they will be run anew.
+            # Kill the programs that its tasks have started: the tasks will run again.
             _kill(process.popen)
         renewer = process.renewer
         renewer.stop()
-        # Where nobody knows which task it was, it may have been any that ran.
+        # Without a known culprit, any task that ran may have ended the process.
         OrphanSettler(process.shared_state, renewer.batches, renewer.open_client).settle_after_exit(
             exit_reason,
             lambda batch_index, message_index: (
@@ -241,12 +246,12 @@ class Supervisor:
             pid, pause_s = process.popen.pid, self._backoffs[n].next()
             self._restart_at[n] = time.monotonic() + pause_s
             extra = log_fields("process ended", pid=pid, reason=exit_reason, again_in_s=pause_s)
-            _log.error("worker process %d: %s; another follows in %.1f s", pid, exit_reason, pause_s, extra=extra)
+            _log.error("worker process %d: %s; restarting in %.1f s", pid, exit_reason, pause_s, extra=extra)
         return None
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End it at once, and what it has started: it leads a group of its own."""
+    """Kill the process and all programs that it has started: the process leads its own process group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 

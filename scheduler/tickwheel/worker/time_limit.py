@@ -1,4 +1,4 @@
-"""How a task that takes too long is stopped from inside of its process; the supervisor kills what does not heed it."""
+"""Time limits of tasks, enforced inside the worker process. If a task ignores its limit, the supervisor kills it."""
 
 import ctypes
 import signal
@@ -15,7 +15,7 @@ _TICK_S = 0.1
 
 
 class AlarmLimit:
-    """For tasks in the main thread: an alarm signal, which wakes what sleeps or waits, too."""
+    """The time limit of tasks in the main thread: an alarm signal, which also interrupts a sleep or a wait."""
 
     def __init__(self) -> None:
         self._armed = False
@@ -23,11 +23,11 @@ class AlarmLimit:
         signal.signal(signal.SIGALRM, self._on_alarm)
 
     def __call__(self, seconds: float) -> Self:
-        """What runs inside of it ends by TimeLimitExceeded after so long."""
+        """Return a context manager that raises TimeLimitExceeded in its ``with`` block after ``seconds``."""
         self._seconds = seconds
         return self
 
-    # Not a generator's: that takes longer than the timer.
+    # Not `contextlib.contextmanager`: its generator would take longer than the system call.
     def __enter__(self) -> None:
         self._armed = True
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
@@ -43,7 +43,7 @@ class AlarmLimit:
 
 
 class ThreadLimits:
-    """For tasks in other threads: the interpreter raises the error there, once it runs Python code again."""
+    """The time limits of tasks in other threads. The interpreter raises the error when the thread runs Python code."""
 
     def __init__(self) -> None:
         self._deadlines: dict[int, float] = {}
@@ -52,7 +52,7 @@ class ThreadLimits:
 
     @contextmanager
     def __call__(self, seconds: float) -> Iterator[None]:
-        """What runs inside of it ends by TimeLimitExceeded after so long."""
+        """Raise TimeLimitExceeded in the ``with`` block after ``seconds``."""
         thread = threading.get_ident()
         with self._lock:
             self._deadlines[thread] = time.monotonic() + seconds
@@ -61,7 +61,7 @@ class ThreadLimits:
         finally:
             with self._lock:
                 if self._deadlines.pop(thread, None) is None:
-                    # It has been set, and may not have been raised yet: not outside of the task.
+                    # The error was set, and may not have been raised yet. Clear it: it must not hit other code.
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
 
     def _watch(self) -> None:

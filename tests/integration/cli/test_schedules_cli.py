@@ -38,4 +38,4 @@ def test_an_app_without_schedules_says_so(run: Run) -> None:
 
 
 def test_what_is_no_app_is_refused(run: Run) -> None:
-    assert "is a function, no TaskApp" in run("schedules", "tests.fault.worker_app:record", code=2).stderr
+    assert "is a function, not a TaskApp" in run("schedules", "tests.fault.worker_app:record", code=2).stderr
