@@ -12,7 +12,7 @@ A tenth of the calls ``send.delay(…)`` then run in ``tickwheel worker shop.cel
 workers. `tickwheel import celery` moves messages that already wait in Celery's Redis. Calls that Tickwheel cannot run,
 for example chains and groups, stay with Celery.
 
-router.py           `migrate`: sends each call to Celery or to Tickwheel, by the route of its task
+sender.py           `migrate`: sends each call to Celery or to Tickwheel, by the route of its task
 task_adapter.py     the tasks of a Celery app as tasks of a TaskApp
 celery_message.py   a Celery message as a Tickwheel message, and the reasons why it cannot be one
 source_queue.py     the messages in Celery's Redis: reads them and takes them out, without loss

@@ -1,4 +1,4 @@
-"""Routes each call of a Celery app to Celery or to Tickwheel, by the route of its task at the time of the call.
+"""Sends each call of a Celery app to Celery or to Tickwheel, by the route of its task at the time of the call.
 
 The router replaces the function by which Celery passes a finished message to its broker. So `delay`, `apply_async`,
 `send_task`, beat and retries all use it, and `AsyncResult` works as before. Calls that Tickwheel cannot run stay with
@@ -114,7 +114,7 @@ class Sender:
             raise _NotRoutable(reason)
         task, limit = self._celery._tasks.get(name), headers.get("timelimit")
         if limit and any(limit) and (task is None or list(limit) != [task.time_limit, task.soft_time_limit]):
-            raise _NotRoutable("it has a time limit of its own; give it to the task")
+            raise _NotRoutable("it has its own time limit; set the limit on the task")
         serializer = options.get("serializer") or self._celery.conf.task_serializer
         if serializer != "json":
             # Other serializers distinguish a tuple from a list, and the key 1 from the key "1". JSON does not.

@@ -14,7 +14,7 @@ from tickwheel.errors import Forbidden, QueueNotFound
 
 
 class AppClients:
-    """One client for all threads, and one for each event loop. A forked process opens clients of its own."""
+    """One client for all threads, and one for each event loop. A forked process opens its own client."""
 
     def __init__(self, options: dict[str, Any], queue_config: Callable[[str], Mapping[str, Any]]) -> None:
         """``queue_config`` returns the configuration of a queue of the app by its name."""

@@ -18,7 +18,7 @@ schedule_runner.py   fires the schedules of an app
 time_limit.py        stops a task that exceeds its time limit, inside the process
 async_runner.py      the event loop for the async tasks of a process
 app_loader.py        imports the app, the selector and the queues of the command line
-selectors.py         the public module of the queue selectors
+selectors.py         the queue selectors: how a worker chooses its next queue
 stats.py             the counts of all processes
 metrics.py           these counts for Prometheus
 """

@@ -60,7 +60,7 @@ class Consumer:
         self._worker = worker
         self._on_batch_end = on_batch_end
         self._number = 0
-        self._batches = [UnsettledBatch(page, 0) for page in batch_states]
+        self._batches = [UnsettledBatch(state, 0) for state in batch_states]
         # Batches of the queues that the selector has asked about: to answer, the consumer takes a batch.
         self._prefetched: dict[str, list[Message]] = {}
         # Reports for the supervisor. They are sent with the next batch, before a wait, or after `_report_at`.
@@ -130,7 +130,7 @@ class Consumer:
         self._number += 1
         self._completer.wait(self._batches[batch_index])
         batch_state = self._batch_states[batch_index]
-        # The report comes first. The supervisor ignores the batch state until that has the number of the batch.
+        # The report comes first. The supervisor ignores the batch state until `begin` has set the number of the batch.
         batch = self._batches[batch_index] = UnsettledBatch(batch_state, len(messages))
         self._send_reports(
             BatchTaken(self._first_batch_index + batch_index, self._number, list(map(_to_message_lease, messages)))

@@ -127,7 +127,7 @@ class LeaseRenewer:
                     self._read()
                     time.sleep(_GATHER_S)
                 self._renew()
-            # The pipe may have no end: a process that a task has left behind can hold it open. Read what has arrived.
+            # A process that a task has left behind may hold the pipe open. So read only the reports that have arrived.
             while not self._reports.at_eof and self._has_reports(0):
                 self._read()
         except Exception:
