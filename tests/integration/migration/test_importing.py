@@ -184,7 +184,7 @@ def test_celerys_workers_may_go_on_while_their_queue_is_moved(here: Shop) -> Non
 REFUSED: list[tuple[list[str], int, str]] = [
     (["--timezone", "Mars"], 2, "unknown time zone 'Mars'"),
     (["--from", "redis://127.0.0.1:1"], 1, "Celery's broker"),
-    (["--from", "amqp://guest@localhost"], 2, "--from names no Redis"),
+    (["--from", "amqp://guest@localhost"], 2, "--from is not a Redis URL"),
 ]
 
 
