@@ -1,6 +1,6 @@
 """Sends each call of a Celery app to Celery or to Tickwheel, by the route of its task at the time of the call.
 
-The router replaces the function by which Celery passes a finished message to its broker. So `delay`, `apply_async`,
+`Sender` replaces the function by which Celery passes a finished message to its broker. So `delay`, `apply_async`,
 `send_task`, beat and retries all use it, and `AsyncResult` works as before. Calls that Tickwheel cannot run stay with
 Celery, and each reason is logged.
 """

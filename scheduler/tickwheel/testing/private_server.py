@@ -1,4 +1,4 @@
-"""A private Valkey server for tests, in memory only. The server ends when its program ends, even if it is killed."""
+"""A private Valkey server for tests, in memory only. It ends with its program, even if the program is killed."""
 
 import subprocess
 import tempfile
