@@ -1,4 +1,4 @@
--- Reads the driver's data of the queue from ARGV[3]: version of its configuration I4, stamp c4, number I2, options B,
+-- Reads the driver's data of the queue from ARGV[3]: version of its configuration I4, uid c4, number I2, options B,
 -- history I4, max_attempts I2, retention in ms I6, retention of errored in ms I6. In ARGV[2]: its bound on the time I6 (the
 -- clock guard: 'now' goes no further, and the bound is the new high-water mark) and how many index entries to touch I4.
 local queue_number = sub(ARGV[3], 9, 10)

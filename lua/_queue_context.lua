@@ -1,4 +1,4 @@
--- Reads the caller's data of the queue from ARGV[1]: version of its configuration I4, stamp c4, queue number I2, options B,
+-- Reads the caller's data of the queue from ARGV[1]: version of its configuration I4, uid c4, queue number I2, options B,
 -- entries of history to keep I4 (0: none; from 2^31 on: all until relayed, see _transition).
 local queue_number, options, history = read('>c2BI4', ARGV[1], 9)
 local exclusive = band(options, EXCLUSIVE) ~= 0
@@ -7,7 +7,7 @@ local function is_stale()
     return call('HGET', config, 'version') ~= sub(ARGV[1], 1, 8)
 end
 -- Returns an error if the caller's configuration is stale or the queue is blocked for this operation, else nil. Scripts
--- that replay stored answers must look up the answer first: a retried call gets its first answer in any case. All others
+-- that replay stored answers must find the answer first: a retried call gets its first answer in any case. All others
 -- include _require_current_config.
 local STALECONFIG, QUEUE_BLOCKED = 'STALECONFIG the queue has another configuration here', 'BLOCKED the queue is blocked for this operation'
 local function refusal_of_caller()

@@ -103,7 +103,7 @@ local function full_event(marked, incarnation, version, from, to, attempts, due,
     happened[happened_size] = sub(tail, 1, 8) .. pack('>BI6I8I2c0', 64 + byte(tail, 9), due, deadline, #blob, blob)
 end
 
--- Adds to a histogram. Buckets are powers of two: bucket n counts values below 2^n ms and not below 2^(n-1) ms.
+-- Adds to a histogram. Buckets are powers of two: bucket n counts the values below 2^n ms that no lower bucket counts.
 local function add_to(histogram, kind)
     local buckets = {}
     for ms, by in next, histogram do

@@ -4,9 +4,9 @@
 -- ARGV[1]  name of the queue
 -- ARGV[2]  settings, opaque
 -- ARGV[3]  maximum number of queues in a namespace
--- ARGV[4]  stamp c4 of the new queue
+-- ARGV[4]  uid c4 of the new queue
 -- ARGV[5]  number of shards, as the caller knows it
--- Reply    {1 if created, else 0; the stored configuration: version I4, stamp c4, number I2, settings}
+-- Reply    {1 if created, else 0; the stored configuration: version I4, uid c4, number I2, settings}
 -- Errors   TOOMANYQUEUES, NAMESPACEGONE; out of memory: rejected before the script starts
 -- Cost     O(1), O(queues) for the first of a namespace
 local stored = redis.call('HGET', queues, ARGV[1])

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Stores a shard's copy of a queue's version and stamp, which the caller read from the metadata shard. An older version
+-- Stores a shard's copy of a queue's version and uid, which the caller read from the metadata shard. An older version
 -- changes nothing. A new version is published on the channel `adopted`.
 -- KEYS: config adopted
--- ARGV[1]  version I4, stamp c4
--- Reply    the version and stamp that the shard has now
+-- ARGV[1]  version I4, uid c4
+-- Reply    the version and uid that the shard has now
 -- Cost     O(1)
 local held = redis.call('HGET', config, 'version')
 if held and held:sub(5) == ARGV[1]:sub(5) and struct.unpack('>I4', held) >= struct.unpack('>I4', ARGV[1]) then

@@ -5,7 +5,7 @@
 -- ARGV[2]  version that the caller read
 -- ARGV[3]  settings, opaque
 -- ARGV[4]  number of shards, as the caller knows it
--- Reply    {1 if changed, else 0; the stored configuration: version I4, stamp c4, number I2, settings; empty if there is none}
+-- Reply    {1 if changed, else 0; the stored configuration: version I4, uid c4, number I2, settings; empty if there is none}
 -- Errors   NAMESPACEGONE
 -- Cost     O(1)
 if redis.call('HGET', namespace, 'shards') ~= ARGV[4] then

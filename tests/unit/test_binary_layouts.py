@@ -30,7 +30,7 @@ LAYOUTS = [
     (record.FIXED, "_record", "incarnation I6, due I6, digest c8, nonce I4"),
     (record._OVERRIDES, "_record", "lease_ms I4, max_attempts I2"),
     (fence._FENCE, "claim_shard", "epoch I8, connection number I8"),
-    (queue_config._CONTEXT, "_queue_context", "version of its configuration I4, stamp c4, queue number I2, options B,"
+    (queue_config._CONTEXT, "_queue_context", "version of its configuration I4, uid c4, queue number I2, options B,"
      " entries of history to keep I4"),
     (queue_config._LEADER, "_driver_context", "max_attempts I2, retention in ms I6, retention of errored in ms I6"),
     (firing._BOUND, "_driver_context", "its bound on the time I6 (the clock guard: 'now' goes no further, and the"

@@ -6,7 +6,7 @@ from tickwheel.storage.keys import shard_prefix
 
 
 def delete_namespace(context: NamespaceContext) -> Plan[None]:
-    """Delete every key of every shard, page by page. No client or event process may use the namespace meanwhile."""
+    """Delete every key of every shard, page by page. The namespace must not be in use."""
     for shard in range(context.shards):
         cursor, pattern = b"0", f"{shard_prefix(context.namespace, shard)}*"
         while True:

@@ -85,7 +85,7 @@ class Dequeue:
         return (yield from self._ready_shards.may_have_messages(config))
 
     def plan(self, factory: MessageFactory[M]) -> Plan[list[M]]:
-        """Dequeue what is available. If nothing is, wait for a wake-up and try again, until the wait is over.
+        """Dequeue the available messages. If there are none, wait for a wake-up and try again, until the wait is over.
 
         A waiting call sends nothing to the server until it is woken.
         """
