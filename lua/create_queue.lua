@@ -14,7 +14,7 @@ if stored then
     return { 0, stored }
 end
 if redis.call('HGET', namespace, 'shards') ~= ARGV[5] then
-    return redis.error_reply('NAMESPACEGONE the namespace has lost its state, or was made anew with other shards')
+    return redis.error_reply('NAMESPACEGONE the namespace has lost its state, or was recreated with another number of shards')
 end
 local number = (tonumber(redis.call('HGET', namespace, 'queue_numbers')) or 0) + 1
 if number == 1 then

@@ -9,7 +9,7 @@
 -- Errors   NAMESPACEGONE, TOOMANYSETTINGS
 -- Cost     O(1)
 if redis.call('HGET', namespace, 'shards') ~= ARGV[2] then
-    return redis.error_reply('NAMESPACEGONE the namespace has lost its state, or was made anew with other shards')
+    return redis.error_reply('NAMESPACEGONE the namespace has lost its state, or was recreated with another number of shards')
 end
 if not ARGV[4] then
     redis.call('HDEL', settings, ARGV[1])

@@ -9,7 +9,7 @@
 -- Errors   NAMESPACEGONE
 -- Cost     O(1)
 if redis.call('HGET', namespace, 'shards') ~= ARGV[4] then
-    return redis.error_reply('NAMESPACEGONE the namespace has lost its state, or was made anew with other shards')
+    return redis.error_reply('NAMESPACEGONE the namespace has lost its state, or was recreated with another number of shards')
 end
 local stored = redis.call('HGET', queues, ARGV[1])
 if not stored then
