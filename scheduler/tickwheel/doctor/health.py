@@ -17,6 +17,9 @@ from tickwheel.storage.keys import shard_key
 from tickwheel.storage.wheel_levels import length, start
 
 Verdict = Literal["ok", "warning", "bad"]
+# A driver files an entry of the inbox within two seconds of reading it, unless its host is very busy. So a shard whose
+# timers have waited is checked again for twice that time before it counts as undriven.
+RECHECK_S, RECHECK_PAUSE_S = 4.0, 0.1
 # A driver files a new timer at most two seconds after reading it, and removes a slot soon after the slot's end. Older
 # timers and slots alone do not prove that no driver runs: a driver that has just started finds those that accumulated
 # before. `recheck` checks for progress.

@@ -6,6 +6,7 @@ knows the limits (`tickwheel.limits`) and the stored format (`tickwheel.storage`
     message.py        new messages, leased messages, and snapshots of messages
     message_id.py     ids for messages that were enqueued without one
     queue_config.py   the configuration of a queue: settings, their limits, and their packed forms
+    retry_backoff.py  the wait of a message after a failed attempt
     results.py        results of operations: Change, Explanation, Lateness, ForecastMinute
     state_machine.py  the states of a message and the table of transitions
     sink_url.py       URLs of sinks

@@ -1,6 +1,5 @@
 """Operations of the holder of a lease: complete, fail, release and extend."""
 
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby, repeat
@@ -12,12 +11,12 @@ from tickwheel.errors import InvalidArgument, LeaseLost
 from tickwheel.model import validation
 from tickwheel.model.message import LeasedMessage, label
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.model.retry_backoff import draw_backoff_ms
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import call_shards, call_shards_once
 from tickwheel.operations.results import LOST, NOT_FOUND, chunks_by_shard, unpack_results
 from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan, Request
-from tickwheel.runtime.backoff import exponential
 from tickwheel.storage.sharding import shard_of
 
 _U16 = Struct(">H")
@@ -73,7 +72,7 @@ def fail(
         delay = validation.duration_ms("retry_in", retry_in, 0, limits.DELAY_MS_MAX)
 
     def build(config: QueueConfig) -> bytes:
-        wait = _backoff(config, message.attempt) if delay is None else delay
+        wait = draw_backoff_ms(config, message.attempt) if delay is None else delay
         return b"".join(
             (
                 _time(config.retention_ms),
@@ -303,15 +302,6 @@ def raise_lease_lost(lost: Sequence[LeasedMessage]) -> None:
             + (f"; the leases on {len(lost) - 1} more messages are lost, too" if len(lost) > 1 else ""),
             lost,
         )
-
-
-def _backoff(config: QueueConfig, attempt: int) -> int:
-    """Return an exponential back-off with full jitter, in ms: at least 1 ms, unless the queue's back-off is 0.
-
-    (Brooker, Exponential Backoff And Jitter, AWS 2015.)
-    """
-    ceiling = exponential(config.backoff_ms, config.backoff_max_ms, attempt)
-    return random.randint(1, ceiling) if ceiling > 0 else 0
 
 
 def _time(ms: int) -> bytes:

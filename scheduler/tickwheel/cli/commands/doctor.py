@@ -18,6 +18,8 @@ from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.doctor import LIVE_PASSES, audit
 from tickwheel.doctor.health import (
+    RECHECK_PAUSE_S,
+    RECHECK_S,
     Finding,
     ShardFacts,
     check_queues,
@@ -40,8 +42,6 @@ from tickwheel.redis.pools import ConnectionPools
 commands = typer.Typer()
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "bad": ("BAD", "bold red")}
 _LINES = 20
-# A driver files an entry of the inbox within two seconds of reading it, unless its host is very busy.
-_RECHECK_S, _PAUSE_S = 4.0, 0.1
 
 
 @command(commands, "doctor", "tickwheel doctor", "tickwheel doctor --url redis://prod:6379 --quick", panel="Inspection")
@@ -124,20 +124,20 @@ class _Report:
 def _shards(
     context: NamespaceContext, io: RedisExecutor, client_settings: ClientSettings, now_ms: int, report: _Report
 ) -> list[ShardFacts]:
-    """Read the facts of the shards. Shards with waiting work are read again until it moves, up to `_RECHECK_S`."""
+    """Read the facts of the shards. Shards with waiting work are read again until it moves, up to `RECHECK_S`."""
     is_locked = _is_locked(client_settings)
     shards: dict[int, ShardFacts] = {}
     for number in range(context.shards):
         with report.phase(f"shard {number}"):
             shards[number] = io.run(read_shard(context, number, is_locked))
-    until = time.monotonic() + _RECHECK_S
+    until = time.monotonic() + RECHECK_S
     while time.monotonic() < until:
         # An embedded namespace without an event process is healthy: its wheel is driven only while programs use it.
         late = undriven(list(shards.values()), now_ms)
         waiting = [shard for shard in late if shard.locked or client_settings.url is not None]
         if not waiting:
             break
-        time.sleep(_PAUSE_S)
+        time.sleep(RECHECK_PAUSE_S)
         for shard in waiting:
             del shards[shard.number]
             with report.phase(f"shard {shard.number}"):
