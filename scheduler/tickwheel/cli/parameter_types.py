@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"[0-9a-fA-F]{32}")
 
 
 def directory(text: str) -> Path:
-    """Parse the path of a directory. Raises InvalidArgument if it is empty."""
+    """Parse the path of a directory. Raises InvalidArgument if the path is empty."""
     if not text:
         raise InvalidArgument("the directory's name is empty: write . for the current directory")
     return Path(text)
@@ -34,13 +34,15 @@ def moment(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone()
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(
-            "a time is written like 2026-05-17T18:00:00+02:00, or without an offset for local time, not"
-            f" {preview(text)}"
+            f"{preview(text)} is not a time: write 2026-05-17T18:00:00+02:00, or 2026-05-17T18:00:00 for local time"
         ) from error
 
 
 def deadline(text: str) -> datetime | timedelta:
-    """Parse a duration from now, with a minus before now; or a time. Raises InvalidArgument."""
+    """Parse a deadline: a time, or a duration from now. A duration with a minus sign lies in the past.
+
+    Raises InvalidArgument.
+    """
     if isinstance(text, str) and DURATION.fullmatch(text.removeprefix("-")):
         return -parse_duration(text[1:]) if text.startswith("-") else parse_duration(text)
     return moment(text)

@@ -122,7 +122,7 @@ class Tickwheel:
             ended = self._loop is not None and self._loop.is_closed()
             if taken and not (closing and ended):
                 raise wrong_loop_error(self._client_settings.display_url, closing=closing)
-            # A lock that tasks have waited for is bound to the loop of these tasks.
+            # asyncio binds a lock to the loop of the first task that waits for it, so a new loop needs a new lock.
             self._loop, self._lock = loop, asyncio.Lock()
         return self._lock
 

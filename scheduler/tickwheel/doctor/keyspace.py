@@ -1,4 +1,4 @@
-"""Checks the keys: no key outside the declared shapes, and each key of the right type."""
+"""Checks that every key has a name that Tickwheel writes, and the right type and expiry."""
 
 import re
 
@@ -56,8 +56,12 @@ def check_keys(context: NamespaceContext, queues: Queues, findings: Findings) ->
                 findings[f"key {key}"] = f"key {key}: its type is {kind.decode()}, not {expected}"
                 usable = False
             elif (ttl == -1) == (expected == "string"):
-                expires = "never expires, but a session must" if ttl == -1 else "expires, but only sessions may"
-                findings[f"key {key}"] = f"key {key}: it {expires}"
+                expiry = (
+                    "no expiry, but keys of sessions need one"
+                    if ttl == -1
+                    else "an expiry, but only keys of sessions may have one"
+                )
+                findings[f"key {key}"] = f"key {key}: it has {expiry}"
         if cursor == b"0":
             return usable
 

@@ -2,11 +2,11 @@
 
 The guard keeps two times, both as offsets from a monotonic clock that also counts sleep:
 
-the *estimate*  follows the server's clock. Each reply bounds the estimate: a reply with time S to a request sent at
-                `sent`, received at `received`, puts the server between S - received and S + 1 - sent ahead of the
-                monotonic clock. The guard keeps the largest lower bound and lowers the bound as fast as clocks drift,
-                so the estimate is hardly ever ahead of the server. A contradiction (the server's clock went back)
-                resets the estimate.
+the *estimate*  follows the server's clock. Each reply bounds the estimate. Let a request be sent at `sent`, and let its
+                reply, with the server's time S, arrive at `received`. The server's clock is then at least S - received
+                and at most S + 1 - sent ahead of the monotonic clock. The guard keeps the largest lower bound and
+                lowers the bound as fast as clocks drift, so the estimate is hardly ever ahead of the server. A
+                contradiction (the server's clock went back) resets the estimate.
 the *anchor*    is the trusted clock. It follows the estimate every ten seconds, so slow drift and slewing pass. A
                 server that is ahead of the anchor by more than the limit has made a step: the guard holds. The time
                 stands still until the server agrees with the anchor again or an operator accepts the server's time.
@@ -60,7 +60,7 @@ class ClockGuard:
         return round(self._observed_offset - self._anchor)
 
     def now(self, monotonic_ms: float) -> float:
-        """Return the bound on the shard's time."""
+        """Return the time up to which timers may fire: the estimate, or the frozen time while the guard holds."""
         return self._offset + monotonic_ms if self._frozen is None else self._frozen
 
     def monotonic_at(self, time_ms: int) -> float:

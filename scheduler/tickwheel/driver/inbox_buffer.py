@@ -1,8 +1,9 @@
 """Inbox entries that were read and are not yet filed.
 
-Entries wait in two buckets. The buckets rotate every second, and the older one is filed: a timer is filed 1 to 2 s
-after it was read, and a timer with a delay under a second is never filed. Entries are filed in the order of the inbox,
-so the inbox is always trimmed by a prefix.
+Entries wait in two buckets, young and older. Every second the older bucket becomes the bucket that is filed, the young
+one becomes the older one, and new entries go to an empty bucket. So a timer is filed 1 to 2 s after it was read, and a
+timer with a delay under a second is never filed. Entries are filed in the order of the inbox, so the inbox is always
+trimmed by a prefix.
 """
 
 from collections import deque
@@ -41,13 +42,13 @@ class _Bucket:
 
 
 class InboxBuffer:
-    """The buckets, and those of their near timers that have no final answer yet."""
+    """The buckets, and the near timers in them that no script has finally answered yet (see `driver/firing.py`)."""
 
     def __init__(self) -> None:
         self.last_read_id = FROM_START
-        # Invariant: `unconfirmed` contains each near timer of the buckets until its final answer. `LoadedTimers` counts
-        # these timers, too, for another purpose. Filing needs each timer that only the inbox keeps. Dropping a slot
-        # needs the number of its open timers, and most of those were read from the slot and never were in a bucket.
+        # Invariant: `unconfirmed` contains each near timer of the buckets until its final answer. `LoadedTimers` does
+        # not replace this set: it only counts the unanswered timers of each slot, and most of these were read from the
+        # slot, not from the inbox.
         self.unconfirmed: set[bytes] = set()
         self._young = _Bucket()
         self._older = _Bucket()
@@ -66,7 +67,7 @@ class InboxBuffer:
         self.last_read_id = entry.id
 
     def rotate(self, monotonic_ms: float) -> None:
-        """Rotate the buckets if it is time to. The bucket that is being filed is finished first."""
+        """Rotate the buckets if a rotation is due and the bucket that is being filed is empty."""
         if self._filing.entries or (monotonic_ms < self._rotate_at and self.count <= HURRY_TIMERS):
             return
         self._filing, self._older, self._young = self._older, self._young, _Bucket()
@@ -103,7 +104,7 @@ class InboxBuffer:
 
 
 def timers_to_file(prefix: list[Entry], unconfirmed: set[bytes], finished_leases: FinishedLeases) -> Iterator[bytes]:
-    """Yield the timers of the prefix that must be filed, in packed pieces: no lease timers of finished messages."""
+    """Yield the timers of the prefix that must be filed, in packed pieces. Skip lease timers of finished messages."""
     for entry in prefix:
         yield b"".join(
             [t for _, _, kind, t in iter_timers(entry.far) if kind is not Kind.EXPIRE or not finished_leases.has(t)]

@@ -21,7 +21,7 @@ _CANCEL = Struct(">HIB")
 def cancel_many(
     context: NamespaceContext, queue: str, ids: Sequence[str], exclusive_value: str | None, release: bool
 ) -> Plan[list[Change]]:
-    """Cancel all messages. Raises the first error after all other messages are cancelled."""
+    """Cancel the messages with these ids. If some fail, raises the first error after the others are cancelled."""
     return raise_first_error((yield from cancel_messages(context, queue, ids, exclusive_value, release)))
 
 
@@ -33,7 +33,7 @@ def cancel_messages(
     release: bool,
     sessions: Sessions | None = None,
 ) -> Plan[list[Change | TickwheelError]]:
-    """Cancel all messages. Return the change of each message, or its error.
+    """Cancel the messages with these ids. Return the change of each message, or its error.
 
     ``release`` frees the exclusive value of a running message immediately.
     """

@@ -9,7 +9,7 @@ from tickwheel.plan import ListPrimaries, Plan, Reply, Request, Round, send_requ
 from tickwheel.storage.keys import queue_key, shard_key
 from tickwheel.storage.scripts import Call, load
 
-# Sharded publish/subscribe and `#!lua` script flags came with Redis 7.0; Valkey reports 7.2.4 there.
+# Sharded publish/subscribe and `#!lua` script flags came with Redis 7.0; Valkey reports 7.2.4 as its `redis_version`.
 VERSION_MIN = (7, 0)
 
 
@@ -38,10 +38,10 @@ def parse_durability(value: object) -> Durability:
 
 
 def check_server(durability: Durability, namespace: str) -> Plan[None]:
-    """Check that the server keeps acknowledged data, and that its user has all permissions that scripts need.
+    """Check that the server keeps acknowledged data, and that the connection's user may run all scripts.
 
-    Raises TickwheelError for an old version, NotDurable or Forbidden. In a cluster, every primary is checked. Replicas
-    are not checked: the operator must configure them like their primaries.
+    Raises NotDurable, Forbidden, or TickwheelError if the server's version is too old. In a cluster, every primary is
+    checked. Replicas are not checked: the operator must configure them like their primaries.
     """
     servers: dict[str, int] = yield ListPrimaries()
     for shard in servers.values():

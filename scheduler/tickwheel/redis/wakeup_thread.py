@@ -41,7 +41,7 @@ class WakeupThread:
         self._lock = threading.Lock()
         self._subscriptions: Subscriptions[threading.Event] = Subscriptions(servers.topology, self._waiters, channels)
         self._connections: dict[str, Any] = {}
-        # A byte sent to the first socket interrupts the wait of the thread on the second.
+        # The thread polls the second socket. A byte sent to the first socket ends its wait.
         self._interrupt_sockets: tuple[socket.socket, socket.socket] | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
@@ -49,8 +49,8 @@ class WakeupThread:
     def subscribe(self, queue: str) -> ThreadWaiter:
         """Return a waiter for the queue, once its subscription is confirmed.
 
-        If no server confirms the subscription in time, only the sweep wakes the waiter. Raises Forbidden or another
-        TickwheelError if the server refuses the subscription.
+        If a server does not confirm the subscription in time, only the periodic sweep (`redis/wait_list.py`) is certain
+        to wake the waiter. Raises Forbidden or another TickwheelError if a server refuses the subscription.
         """
         with self._lock:
             if self._stopped.is_set():

@@ -7,7 +7,7 @@ from threading import Lock
 
 
 class WakePipe:
-    """A flag that any thread can set, also after `close`. One thread waits for the flag and clears it."""
+    """A flag that any thread can set. One thread waits for it and clears it. After `close`, `set` does nothing."""
 
     def __init__(self) -> None:
         self._readable, self._writable = os.pipe()

@@ -27,7 +27,7 @@ _Key = tuple[str, str, tuple[tuple[str, str], ...]]
 
 @asynccontextmanager
 async def serve_counters(path: Path, collector: Collector) -> AsyncIterator[None]:
-    """Serve this process's metrics, after a line with its process id, on the Unix socket at ``path``."""
+    """Serve this process's metrics on the Unix socket at ``path``. The first line of each answer is the process id."""
     registry = registry_of(collector)
 
     async def write_page(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -78,7 +78,10 @@ class MultiprocessCollector(Collector):
         yield from metrics.values()
 
     def _fetch(self, process: _Process) -> Counter[_Key]:
-        """Store the counters of the process, and return its gauges. Return no gauges if the process is unreachable."""
+        """Store the counters of the process, and return its gauges.
+
+        If the process is unreachable, keep its last counters and return no gauges.
+        """
         gauges: Counter[_Key] = Counter()
         try:
             pid, _, page = _read_page(process.path).partition("\n")

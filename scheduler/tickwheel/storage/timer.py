@@ -1,16 +1,17 @@
-"""A timer as bytes: "check this message at this time". The function `mark` of `lua/_transition.lua` packs the same.
+"""A timer as bytes: "check this message at this time". The function `mark` of `lua/_transition.lua` packs the same
+bytes.
 
     time     6 bytes, ms since 1970
     gen      4 bytes, low halves of the message's incarnation and version when the timer was made
-    kind     2 bits (promote, expire, retire), and the length of the rest in 14
+    kind     2 bits (promote, expire, retire), then 14 bits: the length of queue and name together
     queue    2 bytes, the queue's number
     name     identifies the message within its queue (`storage/record.py`)
 
 A timer is never removed. A timer whose generation differs from that of its message is stale, and is dropped when it
 fires.
 
-The driver parses a timer up to four times: when it reads, holds, files and fires the timer. That is the cost of keeping
-timers packed, in about a sixth of the memory of tuples.
+The driver parses a timer again at each stage: when it reads the timer from the inbox, files it, loads it from its slot
+and fires it. That is the cost of keeping timers packed, in about a sixth of the memory of tuples.
 """
 
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ class Timer(NamedTuple):
 
 
 def generation(incarnation: int, version: int) -> int:
-    """Return the generation of the timer that a message of this incarnation and version waits for."""
+    """Return the generation of the timer that a message of this incarnation and version accepts."""
     return (incarnation & 0xFFFF) << 16 | (version & 0xFFFF)
 
 

@@ -19,9 +19,10 @@ Samples = Iterator[tuple[tuple[str, ...], float | Histogram]]
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec(Generic[S]):
-    """One metric of a source: name without the prefix `tickwheel_`, help text, type and labels.
+    """One metric: its name without the prefix `tickwheel_`, help text, type and labels.
 
-    ``samples`` returns the label values and the value of each sample.
+    ``samples`` returns the label values and the value of each sample, given the source: the object whose values the
+    metric exports.
     """
 
     name: str

@@ -41,7 +41,7 @@ def test_a_server_that_does_not_answer_is_code_3(run: Run) -> None:
     ("command", "said"),
     [
         (("enqueue", "jobs", "x", "--delay", "15"), "a duration is written like"),
-        (("enqueue", "jobs", "x", "--due", "later"), "a time is written like"),
+        (("enqueue", "jobs", "x", "--due", "later"), "'later' is not a time: write 2026-05-17T18:00:00+02:00"),
         (("enqueue", "jobs", "x", "--meta", "novalue"), "a pair is written key=value"),
         (("enqueue", "jobs", "x", "--delay", "1s", "--due", "2030-01-01T00:00:00Z"), "a delay or a due time, not both"),
         (("enqueue", "jobs", "x", "--max-attempts", "0"), "max_attempts must be a whole number"),

@@ -23,7 +23,12 @@ commands = typer.Typer()
 def release(
     target: Target,
     queue: Name,
-    id: Annotated[str, typer.Argument(help="The message's id; - reads lines of dequeue --json.", metavar="ID|-")],
+    id: Annotated[
+        str,
+        typer.Argument(
+            help="The message's id, or - to read the output of `dequeue --json` from standard input.", metavar="ID|-"
+        ),
+    ],
     token: Token = None,
     exclusive_value: ExclusiveValue = None,
 ) -> None:

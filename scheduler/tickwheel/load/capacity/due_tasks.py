@@ -1,7 +1,9 @@
-"""Tasks that are due in a period of a scenario's day, for the simulator: drawn by their due time.
+"""The simulator's tasks that are due in one run or in one period of a scenario's day.
 
-If the messages of a Poisson process are delayed independently of each other, their due times form a Poisson process
-again (displacement theorem). Its rate is the arrival rate at the time before the delay. Cancelled messages thin it out.
+The tasks of a period are sampled directly by due time, without their arrivals. If the messages of a Poisson process are
+delayed independently of each other, their due times form a Poisson process again (displacement theorem). Its rate at
+time t is the arrival rate at t minus the delay, averaged over the delays. Leaving out the cancelled messages thins the
+process.
 """
 
 from collections.abc import Iterable, Iterator
