@@ -1,10 +1,11 @@
 -- Maintains the indexes of deliverable messages. Gives enter (a message becomes Pending), leave (the message stops being
 -- Pending without a lease), take (the message is leased) and release (the leased message of a value frees the value).
---   plain      `ready` holds every Pending message, `pairs` one entry for each indexed pair of each
---   exclusive  `ready` holds the head of each free value, `waiting` the rest. `locks`: value -> 'H' order id while it is
---              free with something Pending, 'R' id while it is leased. `vpairs` has an entry per Pending message and pair;
---              `pairs` only the head of each (value, pair) group, unless the group is `parked` while its value is leased
--- A member of `ready` is rank I6 .. field, its score the deadline. An order is pack('>I8I6', deadline + 2^52, rank): as
+--   plain      `ready` holds every Pending message, `pairs` one entry for each indexed pair of each Pending message
+--   exclusive  `ready` holds the head of each free value, `waiting` the other Pending messages. `locks` maps a value to
+--              'H' order id if the value is free and has a Pending message (its head: order and id), and to 'R' id if a
+--              message (id) is leased. `vpairs` has an entry for each indexed pair of each Pending message. `pairs` has
+--              only the head of each group of (value, pair), and skips groups that are `parked` while the value is leased
+-- A member of `ready` is rank I6 .. field; its score is the deadline. An order is pack('>I8I6', deadline + 2^52, rank): as
 -- bytes it sorts by deadline, then by first enqueue. Lua compares orders as numbers, because `<` on strings depends on the
 -- server's locale.
 local enter, leave, take, release, within, park
@@ -43,7 +44,7 @@ if not exclusive then
     release = function() end
 else
     local PARKED_AT_ENTER, PARKED_MAX = 16, 64
-    -- prefix: I2c0 of the value.
+    -- Returns the value, its prefix (the value as I2c0) and the id.
     local function split(field)
         local value, at = read('>I2c0', field, 3)
         return value, sub(field, 3, at - 1), sub(field, at)
@@ -98,7 +99,8 @@ else
             call('ZADD', pairs, 0, head_entry(member, prefix, pair))
         end)
     end
-    -- room: the number of further groups that may be parked, because release processes a bounded number of groups.
+    -- room: the number of further groups that may be parked. The number is limited, because one release processes all
+    -- parked groups of the value.
     local function unindex(prefix, entry, indexed, blob, room)
         each_pair(indexed, blob, function(pair)
             local group = prefix .. pair

@@ -66,7 +66,7 @@ end
 
 local records = fetch(fields)
 local answer, owner = { '', '' }, token .. pack('>Bc0', #worker, worker)
--- The session stores the token, and each field behind its length.
+-- The session stores the token, then for each message the length of its field and the field.
 local kept, lengths, leased = { token }, {}, 0
 for n = 1, #fields do
     local field, record, body, lease = fields[n], records[n], 0, call_lease

@@ -1,7 +1,7 @@
 """Sends due timers to the scripts that check the messages: promote, expire and retire.
 
-A timer is answered only by the script's final answer. In all other cases (not yet due, not handled in this call,
-rejected, no reply at all) the timer stays open, and the inbox or the timer's slot keeps the timer.
+Only the script's final answer closes a timer. In all other cases (not yet due, not handled in this call, rejected, no
+reply at all) the timer stays open, and the inbox or the timer's slot keeps the timer.
 """
 
 import logging
@@ -55,9 +55,9 @@ class TimerFirer:
         self._inbox_buffer = inbox_buffer
         self._stats = stats
         self._scripts = {kind: shard.script(kind.name.lower()) for kind in Kind}
-        # By queue, the number of configuration refreshes since its last successful call.
+        # By queue, the number of configuration refreshes since the last successful call.
         self._renewals: Counter[int] = Counter()
-        # By queue, the timers of the next call, if the script's work budget ended the last call early.
+        # By queue, the number of timers in the next call, if the script's work budget ended an earlier call.
         self._batch_sizes: dict[int, int] = {}
 
     def fire(self, kind: Kind, calls: int) -> DutySteps:
@@ -106,9 +106,9 @@ class TimerFirer:
             self._handle_script_error(error, kind, queue_number, timers)
             return
         self._renewals.pop(queue_number, None)
-        # The reply has the smaller of the server's time and the bound, so it contains the server's clock only if the
-        # server is behind the bound. If the server is ahead, its clock is not needed: the bound advances with the
-        # monotonic clock, and the next probe detects the step.
+        # The reply contains the smaller of the server's time and the bound, so only a value below the bound is the
+        # server's time. If the server is ahead, its time is not needed: the bound advances with the monotonic clock,
+        # and the next probe detects a step.
         server_ms = int.from_bytes(reply[:_TIME_BYTES], "big")
         if server_ms < bound:
             self._clock.observe(server_ms)

@@ -1,9 +1,9 @@
 """The wheel of one shard over memory and Redis, without I/O: a generator that yields commands and is sent the replies.
 
-Every failure falls between two commands: a crash is a generator that is dropped; a deposed leader is a generator that
-continues. No state in memory outlives the connection: with a new connection comes a new driver, which claims the shard
-and reads the inbox from its start and every slot that has started. Reading again is always safe, because all steps are
-idempotent.
+So every failure happens between two commands. A crash drops the generator. The generator of a deposed leader continues
+until a command raises `Fenced`. No state in memory outlives the connection: each new connection gets a new driver. The
+driver claims the shard, reads the inbox from its start, and reads every slot that has started. Reading again is always
+safe, because all steps are idempotent.
 """
 
 from math import inf
@@ -24,7 +24,7 @@ from tickwheel.storage.stream_id import id_after
 from tickwheel.storage.timer import Kind, iter_timers
 from tickwheel.storage.wheel_levels import LOWEST, RADIX, is_near, name, parse, start
 
-# Timers moved by one command of each duty: one or two milliseconds of the server's or this process's time.
+# Timers that one command of each duty moves. A command takes one or two milliseconds of the server or of this process.
 READ_TIMERS: Final = 2_000
 FILE_TIMERS: Final = 2_000
 CASCADE_TIMERS: Final = 1_000
@@ -33,11 +33,11 @@ PROMOTE_CALLS, EXPIRE_CALLS, RETIRE_CALLS, SLOT_CALLS, DROP_CALLS = 4, 4, 2, 8, 
 # A slot that starts in more than URGENT_MS is cascaded slowly, one piece every UNHURRIED_MS. It has minutes or hours of
 # time, and its millions of timers would otherwise keep the server busy for seconds.
 URGENT_MS, UNHURRIED_MS = 10_000, 5.0
-# Limits of timers in memory. From the first on, no more slots are read; from the second on, new timers of the inbox
-# wait in slots, too.
+# Limits of timers in memory. At the first limit the driver stops reading slots. At the second limit new timers of the
+# inbox wait in slots, too.
 MEMORY_TIMERS_FROM_SLOTS: Final = 500_000
 MEMORY_TIMERS: Final = 1_000_000
-# With this many timers read and not filed, the driver files timers before it reads more of the inbox.
+# If this many timers are read and not yet filed, the driver files timers before it reads more of the inbox.
 UNFILED_TIMERS: Final = 100_000
 SLOT_NAMES: Final = 1_000
 
@@ -46,7 +46,7 @@ class ShardDriver:
     """Drives one shard under one fence, until a newer driver claims the shard: then its commands raise `Fenced`."""
 
     def __init__(self, config: DriverConfig, clock: Clock, *, epoch: int | None, connection: int) -> None:
-        """``epoch`` None takes the epoch after the shard's current one."""
+        """If ``epoch`` is None, the driver takes the epoch after the shard's current one."""
         self.epoch = epoch
         self.claimed = self.claim_refused = False
         self._connection = connection
@@ -73,7 +73,7 @@ class ShardDriver:
             yield from self.work()
 
     def claim(self) -> Steps:
-        """Make this driver's fence the shard's."""
+        """Claim the shard: store this driver's fence as the fence of the shard."""
         if self.epoch is None:
             stored_fence = yield ReadFence(self._shard.keys["clock"])
             self.epoch = epoch_of(stored_fence) + 1 if stored_fence else 1
@@ -111,7 +111,7 @@ class ShardDriver:
         return news or done
 
     def work(self) -> DutySteps:
-        """Do a bounded share of every duty but reading the inbox, promotion first. Return whether there was work."""
+        """Do a bounded share of every duty except reading the inbox, promotion first. Return whether there was work."""
         fire, busy = self._firer.fire, False
         for duty in (
             self.file(),
@@ -134,7 +134,7 @@ class ShardDriver:
     def next_wake(self) -> float:
         """Return the moment, on the monotonic clock, at which there is work even if the inbox stays empty.
 
-        If there is work now, the moment has passed.
+        If there is work now, the moment lies in the past.
         """
         if self._more_in_inbox or self._loaded_timers.drained_slots:
             return 0.0
@@ -164,7 +164,10 @@ class ShardDriver:
         return bool(entries)
 
     def file(self) -> DutySteps:
-        """File the next prefix of the buffer, and trim the inbox by it. If there is none, probe the clock if due."""
+        """File the next entries of the buffer, and trim them from the inbox.
+
+        If there are none, probe the clock if a probe is due.
+        """
         self._inbox_buffer.rotate(self._clock.monotonic())
         prefix = self._inbox_buffer.prefix(FILE_TIMERS)
         if prefix:
@@ -175,7 +178,7 @@ class ShardDriver:
         return bool(prefix)
 
     def serve_slots(self) -> DutySteps:
-        """Cascade or read the next slots: one piece, or several small ones."""
+        """Cascade or read the next slots: one large piece or several small pieces."""
         moved = 0
         for served in range(SLOT_CALLS):
             slot = self._slots.next_to_serve(self._clock.now(), self._lowest_to_serve())
@@ -239,7 +242,8 @@ class ShardDriver:
     def _on_pushed(self, level: int, number: int, timers: list[bytes], length: int) -> None:
         """Record that a slot has grown by these timers.
 
-        If its position was at the end and all of the timers are in memory, the position moves past them.
+        If the slot is near and was read to its end, load the timers that are not in memory yet, and move the position
+        past all of these timers. Otherwise `serve_slots` reads them later.
         """
         if level > LOWEST:
             self._slots.touch(level, number, None)
@@ -279,7 +283,7 @@ class ShardDriver:
         return 0
 
     def _may_serve_at(self, slot: Slot) -> float:
-        """Return the moment on the monotonic clock from which the slot may be served, although it is due earlier."""
+        """Return the moment on the monotonic clock from which the slot may be served. 0 means immediately."""
         return self._unhurried_at if slot.start_ms > self._clock.now() + URGENT_MS else 0.0
 
     def _next_to_drop(self) -> Slot | None:

@@ -1,7 +1,8 @@
-"""The members of an election on ZooKeeper, the shards that each cannot reach, and the assignment that follows.
+"""The members of an election on ZooKeeper, the shards that each member cannot reach, and the assignment of shards.
 
-A member is an ephemeral node. The assignment is one node: the first member that finds it outdated writes it, and only
-over the version that the member has read. So no single member is needed to keep the assignment current.
+A member is an ephemeral node. The assignment is one node. The first member that finds the assignment outdated writes a
+new one; the write succeeds only if the node still has the version that the member has read. So no single member is
+needed to keep the assignment current.
 """
 
 import json
@@ -97,7 +98,10 @@ def _is_gone(result: Any) -> bool:
 
 
 def _parse_unreachable_shards(description: bytes) -> frozenset[int]:
-    """Return a member's unreachable shards from the data of its node; empty if another version wrote another format."""
+    """Return a member's unreachable shards from the data of its node.
+
+    Return none if the data has an unknown format, because another version wrote it.
+    """
     try:
         return frozenset(json.loads(description)["avoids"])
     except (ValueError, LookupError, TypeError):

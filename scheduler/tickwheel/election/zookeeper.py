@@ -1,8 +1,8 @@
 """Election on ZooKeeper: members share the shards evenly, and the lowest candidate of each shard wins its next epoch.
 
 The namespace's node (`znodes.py`) contains `members/<id>` and `assignment` (`membership.py`), and `shards/<n>`. The
-version of `shards/<n>` is the shard's epoch. Its children are ephemeral, sequential nodes: the candidates
-(`candidacy.py`).
+version of `shards/<n>` is the shard's epoch. The children of `shards/<n>` are ephemeral, sequential nodes: the shard's
+candidates (`candidacy.py`).
 
 One thread does all the work. In each iteration it reads the nodes that may have changed and takes one step towards the
 wanted state. Events only mark the nodes to read. So a missed event causes a delay, at most until the thread next
@@ -32,7 +32,7 @@ from tickwheel.errors import TickwheelError
 
 # Interval at which all nodes are checked even without events.
 RECHECK_INTERVAL_S: Final = 10.0
-# Maximum time for which a process that is stopping keeps driving, until other processes are candidates for its shards.
+# Maximum time for which a stopping process keeps driving while it waits for other processes to take over its shards.
 YIELD_TIMEOUT_S: Final = 0.7
 
 _log = logging.getLogger("tickwheel.event_process")
@@ -129,7 +129,7 @@ class ZooKeeperElection:
                 state.wanted = False
                 state.wins.put(None)
 
-    # Marks of nodes that may have changed, from any thread. The first three methods need the lock.
+    # These methods mark nodes that may have changed. Any thread may call them; the first three need the lock.
 
     def _mark_changed(self, shards: Iterable[int]) -> None:
         self._changed_shards.update(shards)
@@ -147,7 +147,8 @@ class ZooKeeperElection:
             self._connected = state == KazooState.CONNECTED
             # Watches end with the connection.
             self._mark_all_changed()
-            # The next check of the candidates ends the leaderships, unless the election's nodes are gone, too.
+            # A lost session has lost its candidates. The next check notices this and ends the leaderships. If all nodes
+            # of the election are gone, the check fails, and the leaderships continue.
             self._losses += state == KazooState.LOST
             if not self._closing:
                 level = logging.INFO if self._connected else logging.WARNING

@@ -1,4 +1,7 @@
-"""Dequeue: the earliest deadline first, from the shards with the most urgent heads first; waits without polling."""
+"""Dequeue: leases the messages with the earliest deadlines, from the shards with the most urgent heads first.
+
+A call that waits sends nothing until it is woken.
+"""
 
 import os
 import time
@@ -63,7 +66,7 @@ class Dequeue:
         self._until = 0.0
         self._waits = True
         self._waiter: Any = None
-        # For a request: by shard, the number of its calls that were filled.
+        # For a request: by shard, the number of its calls after which the shard might have more messages.
         self._parts: dict[int, int] = {}
 
     @property
@@ -73,7 +76,7 @@ class Dequeue:
 
     @property
     def limit(self) -> int:
-        """The maximum number of messages. A call that returns fewer found no more."""
+        """The maximum number of messages. If a call returns fewer, it found no more."""
         return self._limit
 
     def may_have_messages(self) -> Plan[bool]:
@@ -104,7 +107,8 @@ class Dequeue:
                     messages = yield from self._dequeue_available(client_session, factory, final=left <= 0)
                     if messages or left <= 0:
                         return messages
-                    # Only a call with a filter can leave ready messages to others: it passes the wake-up on.
+                    # A call with a filter may leave ready messages for which other callers wait: it forwards the
+                    # wake-up. A call without a filter leaves none.
                     if self._options.filters:
                         yield ForwardWakeup(waiter)
                     yield AwaitWakeup(waiter, left)
@@ -114,7 +118,7 @@ class Dequeue:
                 yield Unsubscribe(waiter)
 
     def cancel_wait(self) -> None:
-        """End the wait of this call, also one that has not started yet, after one more try."""
+        """End the wait of this call after one more try, even if the wait has not started yet."""
         self._waits, self._until = False, 0.0
         if self._waiter is not None:
             self._waiter.wake()
@@ -186,7 +190,7 @@ class Dequeue:
                 self._context, self._queue, self._where, self._limit - len(messages)
             )
             if not counts and not messages:
-                # Read again: the shards may have rejected the configuration that was known before.
+                # Read the configuration again: a shard may have rejected the cached one.
                 config = yield from self._context.config(self._queue)
                 if self._ready_shards.must_call_script(config):
                     counts[0] = self._limit
@@ -242,8 +246,8 @@ class Dequeue:
     def _answered_shards(self, client_session: ClientSession) -> Plan[list[int]]:
         """Return the shards that answered this request before.
 
-        Raises SessionExpired if any shard answered a newer request of the same slot. Without this check, a shard would
-        only reject requests older than the last one that the shard itself answered.
+        Raises SessionExpired if any shard answered a request with the same slot and a greater sequence number. A shard
+        itself rejects only requests that are older than the last request that this shard answered.
         """
         context = self._context
         keys = [session_key(context.namespace, shard, client_session.name) for shard in range(context.shards)]
@@ -283,7 +287,7 @@ class Dequeue:
             status, now_ms, entries = self._parse_reply(shard, reply)
             client_session.call_answered(shard, stored=bool(entries) or reply.resent)
             if status != _MORE:
-                # For a retried request, all messages of its stored answer count, whether still leased or not.
+                # Count all messages of the answer. A stored answer also lists messages that are no longer leased.
                 more = status == _SHORT or (len(reply.value or ()) - 2) // 2 == share < limit
                 self._parts[shard] = self._parts.get(shard, 0) + more
                 return (yield from self._build_messages(shard, entries, now_ms, factory)), more
@@ -313,7 +317,7 @@ class Dequeue:
     def _build_messages(
         self, shard: int, entries: list[tuple[bytes, bytes]], now_ms: int, factory: MessageFactory[M]
     ) -> Plan[list[M]]:
-        """Return the messages. Large payloads are read here: in the script, Lua would hash each of them."""
+        """Return the messages. Large payloads are read here, not in the script: Lua would hash each of them."""
         context, queue, exclusive = self._context, self._queue, self._exclusive
         large = [record.body_field(field, stored) for field, stored in entries if stored[1] & record.BODY]
         if not large:

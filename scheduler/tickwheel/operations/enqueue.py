@@ -1,4 +1,4 @@
-"""Enqueue: packs messages and sends them in rounds: one call of bounded size to each shard."""
+"""Enqueue: packs messages and sends them in rounds. A round has at most one call of bounded size for each shard."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -139,7 +139,7 @@ class ShardCallSize:
 
 
 class EnqueueRound:
-    """The messages of one round: one call to each shard."""
+    """The messages of one round, which makes at most one call to each shard."""
 
     def __init__(self) -> None:
         self.messages: list[PackedMessage] = []
@@ -175,7 +175,7 @@ def _enqueue_rounds(packer: Packer, messages: Iterable[NewMessage]) -> Iterator[
 def send(
     context: NamespaceContext, queue: str, part: list[PackedMessage], uid: bytes
 ) -> Plan[list[EnqueueResult | RefusedMessage]]:
-    """Send one round, a call to each shard. Return the result of each message."""
+    """Send one round: one call to each shard that has messages. Return the result of each message."""
     by_shard: dict[int, list[int]] = {}
     for n, packed in enumerate(part):
         by_shard.setdefault(packed.shard, []).append(n)

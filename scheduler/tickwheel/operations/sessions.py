@@ -36,13 +36,13 @@ class ClientSession:
         # By shard: the name that replaced the first name.
         self._names: dict[int, str] = {}
         self._opened: dict[int, float] = {}
-        # By shard (by queue for the service): the first sequence that was sent and had no answer.
+        # By shard, or by queue for calls to the service: the first sequence number that was sent and not answered.
         self._unanswered: dict[int | str, int] = {}
         self._keeps_empty: bool | None = None
         self._is_first = False
 
     def begin_call(self, namespace: str, shard: int, reopens: bool = False) -> tuple[str, bytes, bytes]:
-        """Begin a call. Return its session key, and the session argument for the first try and for retries.
+        """Begin a call. Return its session key, the session argument of the first try, and the one of retries.
 
         ``reopens``: if the shard has forgotten the session, the call may be executed even if it is a retry.
         """
@@ -76,7 +76,7 @@ class ClientSession:
     def call_answered(self, shard: int, stored: bool) -> None:
         """Note that the shard answered the call. ``stored``: the shard stored the answer, which renews the session."""
         self._unanswered.pop(shard, None)
-        # The session of a caller's request never changes its name, so every call of it may open the session.
+        # A session for a request id never changes its name, so each of its calls may open the session.
         if stored and self._keeps_empty is None:
             self._opened[shard] = time.monotonic()
 
@@ -94,7 +94,7 @@ class ClientSession:
         return _SESSION.pack(self.sequence, limits.SESSION_MS, options)
 
     def forget(self, shard: int) -> None:
-        """Note that the shard does not know the session. The next call opens a session with a new name."""
+        """Note that the shard has forgotten the session. The next call opens a session with a new name."""
         self._names[shard] = os.urandom(12).hex()
         self._opened.pop(shard, None)
 
@@ -145,7 +145,7 @@ class RequestId(NamedTuple):
         )
 
     def session(self, queue: str) -> ClientSession:
-        """Return the session of the slot on a queue, one before the sequence."""
+        """Return the session of the slot for a queue. Its next call has the sequence number of this request id."""
         return ClientSession(f"{queue}/{self.slot}", self.sequence - 1)
 
 

@@ -23,8 +23,9 @@ _U16 = Struct(">H")
 _U32 = Struct(">I")
 
 L = TypeVar("L", bound=LeasedMessage)
-# The result of one message, as `unpack_results` yields it; and a function that packs a script's parameters.
+# The result of one message, as `unpack_results` yields it.
 Result = tuple[int, int, int, int]
+# Packs the parameters of a script.
 Builder = Callable[[QueueConfig], bytes]
 # A message and the result to store with it.
 Item = tuple[LeasedMessage, bytes | None]
@@ -35,7 +36,7 @@ def complete(
 ) -> Plan[None]:
     """Complete all messages, each with its result.
 
-    Raises LeaseLost, after all other messages are completed, if some leases are lost.
+    If some leases are lost, raises LeaseLost after all other messages are completed.
     """
     check_leased("complete_many", messages)
 
@@ -93,7 +94,7 @@ def release(
 ) -> Plan[None]:
     """Release all messages as if they had not been delivered.
 
-    Raises LeaseLost, after all other messages are released, if some leases are lost.
+    If some leases are lost, raises LeaseLost after all other messages are released.
     """
     check_leased("release_many", messages)
 
@@ -115,7 +116,7 @@ def _settle(
 ) -> Plan[None]:
     """Settle messages of any queues. ``call`` sends the messages of one queue, by shard, and returns their codes.
 
-    Raises LeaseLost, after all other messages are settled, if some leases are lost.
+    If some leases are lost, raises LeaseLost after all other messages are settled.
     """
     lost: list[LeasedMessage] = []
     for queue, of_queue in groupby(items, lambda item: item[0].queue):
@@ -131,7 +132,7 @@ def _settle(
 def extend(context: NamespaceContext, messages: Sequence[LeasedMessage], duration: timedelta) -> Plan[None]:
     """Move the end of each lease to ``duration`` from now, unless the lease ends later anyway.
 
-    Raises LeaseLost, after all other leases are extended, if some leases are lost.
+    If some leases are lost, raises LeaseLost after all other leases are extended.
     """
     check_leased("extend_many", messages)
     lost: list[LeasedMessage] = []
@@ -210,7 +211,7 @@ def result_texts(messages: Sequence[LeasedMessage], results: object) -> list[byt
 
 
 def check_final(final: object, retry_in: object) -> None:
-    """Raise InvalidArgument if a failure is final and also has a time of retry."""
+    """Raise InvalidArgument if a failure is final and also has a ``retry_in``."""
     if validation.boolean("final", final) and retry_in is not None:
         raise InvalidArgument("a final failure is not retried: give retry_in or final=True, not both")
 
@@ -222,7 +223,7 @@ def error_text(error: str | None) -> bytes:
 
 
 def _results(results: Sequence[bytes | None]) -> bytes:
-    """Return the results as `complete.lua` reads them: a section of each record; empty if no message has a result."""
+    """Return the results as `complete.lua` reads them: a section for each message, nothing if there are no results."""
     if not any(result is not None for result in results):
         return b""
     sections = [b"" if result is None else _with_length(result) for result in results]
@@ -271,7 +272,10 @@ def _leased_calls(
 def _items(
     context: NamespaceContext, queue: str, config: QueueConfig, messages: Sequence[LeasedMessage]
 ) -> list[bytes]:
-    """Return the tokens, each with the number of consecutive messages that it leases, and all fields."""
+    """Return a script's arguments for the messages: all tokens in one argument, then the field of each message.
+
+    Each token is followed by the number of consecutive messages that it leases.
+    """
     number = _U16.pack(config.number)
     if not all(message._field.startswith(number) for message in messages):
         raise context.queue_recreated_error(queue, config)

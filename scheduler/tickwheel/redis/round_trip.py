@@ -25,8 +25,8 @@ from tickwheel.redis.replies import (
 )
 from tickwheel.redis.topology import Topology, node_name
 
-# The maximum number of redirects in a row without a pause. Servers that redirect in a circle are moving slots and need
-# time.
+# The maximum number of redirected attempts in a row without a pause. Servers that redirect in a circle are moving slots
+# and need time.
 _MAX_REDIRECTS = 4
 
 
@@ -83,16 +83,17 @@ class RoundTrip:
     ) -> None:
         """``already_applied``: an earlier round of the same call has changed data. ``allow_partial``: see `Round`."""
         self.replies: list[Reply | None] = [None] * len(requests)
-        # Servers that did not answer, and whether the executor must read the slots again, from another server.
+        # Servers that did not answer. The executor reads the slots from another server.
         self.unresponsive: set[str] = set()
+        # Whether the executor must read the slots again.
         self.slots_stale = topology.is_cluster and topology.version == 0
         self._already_applied = already_applied
         self._allow_partial = allow_partial
         self._requests = requests
         self._topology = topology
         self._replicas = replicas
-        # For each request: whether a copy was sent that may have been executed, and whether there was such a copy
-        # before the latest one.
+        # For each request: whether any sent copy may have been executed, and whether a copy before the latest one may
+        # have been executed.
         self._sent = [False] * len(requests)
         self._resent = [False] * len(requests)
         self._redirects: dict[int, str] = {}
@@ -106,7 +107,7 @@ class RoundTrip:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the call may have changed data, by an unanswered request or by an answered one."""
+        """Whether the call may have changed data: a sent request is unanswered, or an answered one had an effect."""
         unanswered = (sent for sent, reply in zip(self._sent, self.replies, strict=True) if reply is None)
         return self._already_applied or any(unanswered) or had_effect(self._requests, self.replies)
 
@@ -175,7 +176,8 @@ class RoundTrip:
         except Exception as error:
             self._permanent_error = self._permanent_error or error
             return
-        # A refused copy was not executed, unless only its wait for replicas failed. An earlier copy may have been.
+        # A refused copy was not executed, unless only its wait for replicas failed. An earlier copy may have been
+        # executed.
         self._sent[n] = self._resent[n] or was_run(request, answers)
 
     def mark_slots_fresh(self) -> None:
@@ -211,9 +213,10 @@ class RoundTrip:
 
     @property
     def is_done(self) -> bool:
-        """Whether all requests are answered; or, with ``allow_partial``, any after two failed attempts.
+        """Whether the round is over: all requests are answered.
 
-        The slots have been read again between these two attempts.
+        With ``allow_partial``, one answered request is enough after two failed attempts. Between these attempts the
+        executor has read the slots again.
         """
         return None not in self.replies or (self._allow_partial and self._failed_attempts > 1 and any(self.replies))
 

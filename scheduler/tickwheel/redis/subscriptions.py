@@ -1,4 +1,4 @@
-"""The subscriptions of a process to wake channels, and which of them are missing at which server. No I/O.
+"""The subscriptions of a process to wake channels, and the channels that still lack a subscription, by server. No I/O.
 
 A channel belongs to the hash slot of its shard. If the slot moves, the old server ends the subscription, or the
 topology names the new server.
@@ -17,8 +17,8 @@ from tickwheel.redis.wait_list import WaitList
 from tickwheel.runtime.log_throttle import LogThrottle
 
 SWEEP_S = 1.0
-# Seconds to wait for the confirmation of a subscription, and before the next attempt after a lost connection or a
-# refusal.
+# Seconds: the maximum wait for the confirmation of a subscription, then the pauses before the next attempt after a
+# lost connection and after a refusal.
 CONFIRM_S, RECONNECT_S, REFUSED_S = 5.0, 0.1, 1.0
 
 
@@ -47,14 +47,14 @@ class Subscriptions(Generic[E]):
         self._topology = topology
         self._waiters = waiters
         self._channels = channels
-        # By queue. Set once all channels of the queue are confirmed, or a server has refused a subscription.
+        # By queue: an event, set once all channels of the queue are confirmed or a server refuses a subscription.
         self._confirmations: dict[str, E] = {}
         self._error: Exception | None = None
         self._last_sweep = 0.0
-        # By channel: its queue and shard, and the server of its latest subscription. By queue: the channels that are
-        # not confirmed yet.
         self._queue_shard_by_channel: dict[bytes, tuple[str, int]] = {}
+        # The server of the latest subscription to each channel.
         self._server_by_channel: dict[bytes, str] = {}
+        # By queue: the channels that are not confirmed yet.
         self._unconfirmed: dict[str, set[bytes]] = {}
         # Channels whose subscription was interrupted. Wake-ups on them are lost, so all waiters check their queues once
         # the channels are confirmed again.
@@ -100,7 +100,7 @@ class Subscriptions(Generic[E]):
         raise_if_permanent(self._error)
 
     def release_all(self) -> None:
-        """End every wait, for a confirmation or for a wake-up."""
+        """End all waits for a confirmation or a wake-up."""
         for confirmed in list(self._confirmations.values()):
             confirmed.set()
         self._waiters.wake_all()

@@ -11,15 +11,15 @@ from typing import Any, Final
 from tickwheel.driver.batch_size import AdaptiveBatchSize
 from tickwheel.storage.stream_id import id_after
 
-# Bytes of events to read at a time, and the maximum number of such windows in flight. Their product limits the events
-# that are sent twice after a failure.
+# Bytes of events in one window, which is read in one piece, and the maximum number of windows in flight. Their product
+# limits the events that are sent twice after a failure.
 WINDOW_BYTES: Final = 256 * 1024
 WINDOWS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TrimRange:
-    """The start of the outbox, as far as the broker has all transitions: the arguments of `lua/trim_outbox.lua`.
+    """The first entries of the outbox, of which the broker has all transitions: the arguments of `lua/trim_outbox.lua`.
 
     ``first`` is the id of the first entry to remove, ``rest`` the lowest id to keep. ``size`` is the number of bytes.
     """
@@ -46,7 +46,7 @@ class Window:
         return self._left == 0
 
     def on_delivery(self, error: Any, _: Any) -> None:
-        """Record that the broker has acknowledged one of the window's transitions, or the error if it never will."""
+        """Record that the broker has acknowledged one transition of the window, or why it will not."""
         if error is None:
             self._left -= 1
         else:

@@ -1,7 +1,7 @@
 """Publishes the outbox of one shard, in order, and trims acknowledged entries: at least once, without gaps.
 
 After any failure the relay starts again from the beginning of the outbox. So the broker gets duplicates in the same
-order, and all of them before any newer event.
+order as the originals, and all duplicates before any newer event.
 """
 
 import logging
@@ -78,7 +78,7 @@ class Relay:
 
     def close(self) -> None:
         self._wake.close()
-        # The next leader reports the outbox.
+        # From now on the next leader reports the metrics of the outbox.
         stats = self._stats
         stats.outbox_entries = stats.outbox_bytes = stats.outbox_dropped = stats.outbox_age_ms = 0
 
@@ -122,7 +122,7 @@ class Relay:
                 if entries:
                     after = entries[-1][0]
                     self._publish(connection, producer, windows, entries, stopping)
-                    # After a full reply there is more to read.
+                    # After a full reply there is probably more to read: read again without a pause.
                     self._read_at = monotonic_ms() if len(entries) < count else -READ_INTERVAL_MS
 
     def _publish(
@@ -194,7 +194,7 @@ class Relay:
             self._trim_and_measure(connection, b"", b"", 0)
 
     def _trim_and_measure(self, connection: ShardConnection, first: bytes, rest: bytes, size: int) -> int:
-        """Trim the outbox and refresh its counters. Return the script's first result, negative if the range is gone."""
+        """Trim the outbox and refresh its counters. Return the script's first result: negative if the range is gone."""
         call = bind(self._trim_script, self._shard.keys, [self._shard.fence, first, rest, size])
         trimmed, entries, left, dropped, age_ms = self._execute(connection, call)
         stats = self._stats

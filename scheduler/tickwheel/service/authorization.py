@@ -45,7 +45,7 @@ class Caller:
 
     @property
     def rights(self) -> tuple[object, ...]:
-        """The rights of a call in flight. If they change, the call ends."""
+        """The rights on which a call in flight relies. If they change, the call ends."""
         return self.roles, self.queues, self.namespaces, self.expires
 
     def check(self, role: Role, namespace: str, queue: str | None) -> None:
@@ -144,7 +144,7 @@ def new_token() -> str:
 
 
 def digest_of(token: str) -> bytes:
-    """Return the SHA-256 of a token, which the token file holds in its place."""
+    """Return the SHA-256 of a token. The token file contains this digest instead of the token."""
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
 
 

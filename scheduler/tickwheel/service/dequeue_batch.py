@@ -43,14 +43,16 @@ def to_dequeue(namespace: Namespace, queue: str, request: calls.DequeueRequest, 
 
 
 class DequeueBatch:
-    """Answers the requests of one `DequeueBatch` call. Requests with the same namespace, queue and filter form a group,
-    which is served in order. Groups are served concurrently.
+    """Answers the requests of one `DequeueBatch` call.
+
+    Requests with the same namespace, queue and filter form a group. The requests of a group are served in order;
+    groups are served concurrently.
     """
 
     def __init__(self, namespaces: Namespaces, write: Write) -> None:
         self._namespaces = namespaces
         self._write = write
-        # The library allows one write at a time.
+        # gRPC allows one write at a time.
         self._write_lock = asyncio.Lock()
 
     async def answer(self, request: calls.DequeueBatchRequest) -> None:
@@ -83,7 +85,7 @@ class DequeueBatch:
             raise forbidden[0]
 
     async def _answer_group(self, group: RequestGroup) -> Forbidden | None:
-        """Serve the requests in order until the queue has no more messages for them, then answer the others as empty.
+        """Serve the requests in order until the queue has no more messages for them. Answer the others as empty.
 
         Returns the error if the caller may not use the queue, else None.
         """

@@ -1,8 +1,9 @@
-"""Delivers due messages of one shard to the sinks of their queues, as a worker: leases them, and completes them later.
+"""Delivers due messages of one shard to the sinks of their queues.
 
-So the usual scripts keep exclusive values, order and attempts. While a broker is unreachable, the forwarder extends the
-leases. A message fails only if the broker rejects it. After a crash the leases expire, and messages that were in flight
-may arrive twice.
+The forwarder is a worker: it leases messages, and completes them when the broker has acknowledged them. So the same
+scripts as for other workers handle exclusive values, order and attempts. While a broker is unreachable, the forwarder
+extends the leases. A message fails only if the broker rejects it. After a crash the leases expire, and messages that
+were in flight may arrive twice.
 """
 
 import logging
@@ -34,7 +35,7 @@ from tickwheel.sinks.sink import Sink, SinkMessage
 from tickwheel.storage import keys
 
 WORKER: Final = "tickwheel-sink"
-# Minimum number of messages for which to call the shard; with less capacity, wait for messages in flight to finish.
+# The forwarder calls the shard only if it may take this many messages. Otherwise it waits for messages in flight.
 MIN_BATCH: Final = 100
 # Time that the brokers have to answer when the forwarder is stopped.
 ENDING_MS: Final = 800.0
@@ -150,7 +151,7 @@ class SinkForwarder:
         try:
             messages, has_more = self._io.run(dequeue.dequeue_shard(self._shard, SinkMessage))
         except QueueBlocked as error:
-            # A change of the configuration unblocks the queue, and is published on a channel.
+            # Only a change of the configuration unblocks the queue. A channel announces the change.
             _log.info("shard %d: queue %s is not forwarded to its sink: %s", self._shard, queue, error)
             return True
         except (QueueConfigConflict, QueueNotFound):

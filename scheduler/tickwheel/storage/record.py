@@ -73,7 +73,10 @@ class Record:
 
 
 def decode(record: bytes, body: bytes = b"") -> Record:
-    """Decode a record. ``body`` is the entry of the record in `bodies`, under `body_field`, if the record has one."""
+    """Decode a record.
+
+    If the record has the flag BODY, ``body`` is its payload, which `bodies` stores under `body_field`.
+    """
     state, flags, version, attempts, u1, u2 = HEAD.unpack_from(record)
     at = HEAD.size
     token, worker, lease, max_attempts, error = b"", "", 0, 0, ""
@@ -151,10 +154,10 @@ def _encode_pair(key: str, value: str) -> bytes:
 
 
 def pairs_section(metadata: Mapping[str, str], indexed: frozenset[str] | None) -> bytes:
-    """Return signature, number of indexed pairs, and the pairs, indexed pairs first.
+    """Return the signature, the number of indexed pairs, and the pairs: indexed pairs first.
 
     If ``indexed`` is None, every pair is indexed except those of the trace context. Pairs are sorted by key, so the
-    same pairs in another order are the same content.
+    order in which a caller passes the pairs does not change the content.
     """
     first, others, signature = [], [], 0
     for key, value in sorted(metadata.items()):

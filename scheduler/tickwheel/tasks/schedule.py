@@ -1,8 +1,8 @@
 """Schedules: a call of a task, the times at which it fires, and the policies for overlapping and missed times.
 
-Each time is a message in the app's schedule queue, an *occurrence*, that is due at this time. The worker that leases
-an occurrence enqueues the message of the task, the *firing*, and the next occurrence. Both ids consist of schedule and
-time, so repeating the steps creates no second message.
+An *occurrence* is one time of a schedule: a message in the app's schedule queue that is due at this time. The worker
+that leases an occurrence enqueues the message of the task, the *firing*, and the next occurrence. The ids of both are
+made from schedule and time, so repeating the steps creates no second message.
 """
 
 import hashlib
@@ -21,13 +21,13 @@ from tickwheel.tasks.task import Call
 
 Missed = Literal["last", "all", "skip"]
 GRACE: Final = timedelta(minutes=1)
-# The id of an occurrence is the name, a digest of the fire times, and a time.
+# The maximum length of a schedule's name. An occurrence id consists of the name, a digest of the fire times and a time.
 NAME_BYTES: Final = 96
 _DIGEST_BYTES: Final = 4
 _KEY: Final = "schedule"
 # The configuration of the schedule queue. It is exclusive by schedule: workers handle the occurrences of a schedule one
 # at a time, the earliest first, so that each can read the outcome of the previous one. For the retention time, no
-# process can enqueue an occurrence a second time, even if the clock of its machine is late.
+# process can enqueue an occurrence a second time, even if the clock of its machine is slow.
 OCCURRENCE_QUEUE_CONFIG: Final[Mapping[str, Any]] = {
     "exclusive_key": _KEY,
     "retention": timedelta(days=1),
@@ -50,7 +50,8 @@ class Policies(TypedDict, total=False):
 class Occurrence(msgspec.Struct, frozen=True, omit_defaults=True):
     """The payload of an occurrence: the schedule, the text of its fire times, and the time.
 
-    ``last`` is the time of the previous firing. If the schedule allows no overlap, that firing must be finished.
+    ``last`` is the time of the previous firing. If the schedule allows no overlap, that firing must be finished
+    before the schedule fires again.
     """
 
     schedule: str
@@ -87,15 +88,16 @@ class Schedule:
     def decide(self, at: datetime, now: datetime) -> tuple[bool, datetime]:
         """Return whether the schedule fires at ``now`` for its time ``at``, and the time of the next occurrence.
 
-        ``at`` has passed. It is missed if it passed ``grace`` or longer ago. With the policy ``last``, only the last of
-        the times missed in a row fires.
+        ``at`` has passed. It is missed if at least ``grace`` has passed since then. With the policy ``last``, only the
+        last of the times missed in a row fires.
         """
         following = self.times.next_after(at)
         if self.missed == "all" or now - at < self.grace:
             return True, following
         if following > now:
             return self.missed == "last", following
-        # Skip to the first time that is not missed. If all are missed, skip to the last: the policy applies to it.
+        # Skip to the first time that is not missed. If all are missed, skip to the last: the next `decide` applies the
+        # policy to it.
         return False, min(self.times.next_after(now - self.grace), self.times.last_until(now))
 
     def firing_id(self, at: datetime) -> str:

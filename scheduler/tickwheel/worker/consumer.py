@@ -61,7 +61,8 @@ class Consumer:
         self._on_batch_end = on_batch_end
         self._number = 0
         self._batches = [UnsettledBatch(state, 0) for state in batch_states]
-        # Batches of the queues that the selector has asked about: to answer, the consumer takes a batch.
+        # By queue, a batch that is not run yet. If the selector asks whether a queue has work, the consumer takes a
+        # batch of the queue to find out.
         self._prefetched: dict[str, list[Message]] = {}
         # Reports for the supervisor. They are sent with the next batch, before a wait, or after `_report_at`.
         self._unsent_reports: list[BatchFinished] = []
@@ -77,7 +78,7 @@ class Consumer:
                     _log.error("cannot take messages, retrying: %s", error, extra=log_fields("nothing taken"))
                     self._stopping.wait(_PAUSE_S)
         except BaseException:
-            # An error of the app's selector or middleware. The messages that were taken are released below.
+            # An error of the app's selector or middleware. The messages that were taken and not run are released below.
             self._stopping.set()
             raise
         finally:
@@ -147,7 +148,7 @@ class Consumer:
             before_batch(self._app, queue, messages)
             self._run_tasks(queue, batch_state, batch, left)
         finally:
-            # Messages are left if an error of the app escaped.
+            # After an error in code of the app, release the messages that are left.
             for message_index, message in left:
                 self._completer.put(FinishedTask(batch, message_index, message, None))
 
@@ -171,7 +172,7 @@ class Consumer:
                 batch_state.end(message_index, MessageState.DONE if outcome.error is None else MessageState.FAILED)
                 outcomes.append(outcome)
                 self._completer.put(FinishedTask(batch, message_index, message, outcome))
-                # A message can contain any task name; unknown names would be unlimited label values.
+                # A message can contain any task name. One label for all unknown names keeps the number of labels small.
                 name = outcome.task if outcome.task in self._app.tasks else UNKNOWN
                 ran.append(TaskRun(name, _kind(outcome), began - message._due_ms / 1_000, outcome.seconds))
                 if began + outcome.seconds > self._report_at:

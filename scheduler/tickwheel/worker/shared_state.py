@@ -47,13 +47,13 @@ class _Batch(ctypes.Structure):
     )
 
 
-# Invariant: every number is aligned, in an array of batches too, so a store or load of one is never torn.
+# Invariant: every number is aligned, also in an array of batches, so no load or store of a number is ever torn.
 assert ctypes.sizeof(_Batch) == 8 + 3 * 8 + 2 * _MESSAGES
 assert ctypes.sizeof(_Batch) % ctypes.alignment(ctypes.c_uint64) == 0
 
 
 class BatchState:
-    """One batch of one consumer. Only the consumer writes, except for the marks of lost leases."""
+    """One batch of one consumer. The supervisor writes the marks of lost leases, and the consumer all other fields."""
 
     def __init__(self, batch: _Batch) -> None:
         self._batch = batch
@@ -73,7 +73,7 @@ class BatchState:
         ctypes.memset(self._lost, 0, _MESSAGES)
         ctypes.memset(self._states, MessageState.SETTLED, _MESSAGES)
         ctypes.memset(self._states, MessageState.LEASED, count)
-        # Last: the supervisor reads nothing of a batch before it has the number of the batch.
+        # Set the number last: the supervisor ignores the fields of a batch until they have the number of the batch.
         self._batch.number = number
 
     def start(self, message_index: int, limit_s: float) -> None:
@@ -97,9 +97,9 @@ class BatchState:
         return MessageState(self._states[message_index])
 
     def overdue_task(self, now: float) -> tuple[int, float] | None:
-        """The message index and the start of the task that is over its time limit.
+        """Return the message index and the start of the running task if it is over its time limit, else None.
 
-        The fields may be read while the next task is written: trust only a result that two reads agree on.
+        The process may write the fields of the next task during the read: trust only a result that two reads agree on.
         """
         running = self._running
         message_index, started, limit_s = running.message_index, running.started, running.limit_s

@@ -1,6 +1,7 @@
 """The supervisor of a worker: starts the worker processes, watches them, and stops them.
 
-The supervisor imports nothing of the app. So no code of the app can block or crash the process that must react to it.
+The supervisor imports nothing of the app. So code of the app can block or crash only the worker processes, and the
+supervisor can always react.
 """
 
 import logging
@@ -34,7 +35,7 @@ _TICK_S: Final = 0.1
 _GRACE_S: Final = 2.0
 # The first and the last pause before a process is restarted; the pause doubles with each restart.
 _RESTART_BACKOFF_S: Final = (0.1, 10.0)
-# The back-off starts over for a process that lived longer than this.
+# If a process has lived longer than this, its back-off starts again from the first pause.
 _LONG_LIFE_S: Final = 30.0
 # The timeout of calls. A renewal that fails is retried; a message that is not settled waits for the end of its lease.
 _TIMEOUT: Final = timedelta(seconds=5)
@@ -52,8 +53,8 @@ class _Process:
     renewer: LeaseRenewer
     started: float
     kill_reason: str = ""
-    # Batch index, message index and start of a task: the one for which the process was killed, and those that exceeded
-    # their time limits at the last check.
+    # Tasks, as batch index, message index and start: the task for which the process was killed, and the tasks that
+    # exceeded their time limits at the last check.
     culprit: tuple[int, int, float] | None = None
     overdue: frozenset[tuple[int, int, float]] = frozenset()
 
@@ -175,7 +176,7 @@ class Supervisor:
                 [sys.executable, "-m", "tickwheel.worker.process"],
                 stdin=child_input_fd,
                 pass_fds=(shared_state.fd, report_write_fd),
-                # Signals of the terminal must reach the supervisor only, which then stops its processes.
+                # Signals of the terminal must reach only the supervisor, which then stops its processes.
                 start_new_session=True,
             )
             undo.pop_all()
