@@ -274,7 +274,7 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
         return Finding(
             "driver",
             "ok",
-            "no program has the directory open and drives the wheel: messages that fall due wait for such a program, or"
+            "no program has the directory open to drive the wheel: messages that fall due wait for such a program, or"
             " for `tickwheel events`",
         )
     if late:

@@ -90,7 +90,7 @@ def test_doctor_finds_nothing_wrong_between_two_commands_on_the_embedded_server(
     run("enqueue", "orders", "later", "--delay", "1h")
     [driver] = [each for each in json.loads(run("doctor", "--json").stdout) if each["check"] == "driver"]
     assert driver["verdict"] == "ok"
-    assert driver["text"].startswith("no program has the directory open to drive it")
+    assert driver["text"].startswith("no program has the directory open to drive the wheel")
 
 
 def test_the_event_process_runs_alone_and_ends_cleanly_by_sigterm(
