@@ -44,7 +44,7 @@ hooks: $(READY) ## Have git run `make check` before each commit
 	@$(BIN)/pre-commit install
 
 format: $(READY) ## Generate the blocking queue from the asyncio one; rewrite the sources as ruff wants them
-	@$(BIN)/python scheduler/generate_blocking.py
+	@$(BIN)/python tests/support/generate_blocking.py
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 

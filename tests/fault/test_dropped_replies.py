@@ -144,7 +144,7 @@ class Resent(logging.Handler):
         self.count = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.count += "again in" in record.getMessage()
+        self.count += "retrying in" in record.getMessage()
 
 
 @pytest.fixture

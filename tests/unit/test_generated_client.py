@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import generate_blocking
+from tests.support import generate_blocking
 from tickwheel import Queue, aio
 
 pytestmark = pytest.mark.unit

@@ -1,4 +1,4 @@
-# Generated from asyncio_queue.py by `make format` (scheduler/generate_blocking.py). Do not edit.
+# Generated from asyncio_queue.py by `make format` (tests/support/generate_blocking.py). Do not edit.
 
 """The queue and the leased message of the blocking client."""
 

@@ -1,7 +1,7 @@
 """Generates the blocking `Queue` and `Message` from those of the asyncio client.
 
-    python scheduler/generate_blocking.py            write client/blocking_queue.py
-    python scheduler/generate_blocking.py --check    exit with 1 if the file is not current
+    python tests/support/generate_blocking.py            write client/blocking_queue.py
+    python tests/support/generate_blocking.py --check    exit with 1 if the file is not current
 
 Edit client/asyncio_queue.py, never the result. REPLACEMENTS holds all differences between the two files but one: a
 paragraph of a docstring that begins with "asyncio:" is left out.
@@ -13,10 +13,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
-CLIENT: Final = Path(__file__).parent / "tickwheel" / "client"
+CLIENT: Final = Path(__file__).parents[2] / "scheduler" / "tickwheel" / "client"
 SOURCE: Final = CLIENT / "asyncio_queue.py"
 RESULT: Final = CLIENT / "blocking_queue.py"
-HEADER: Final = "# Generated from asyncio_queue.py by `make format` (scheduler/generate_blocking.py). Do not edit.\n\n"
+HEADER: Final = (
+    "# Generated from asyncio_queue.py by `make format` (tests/support/generate_blocking.py). Do not edit.\n\n"
+)
 
 # Patterns and replacements, applied in this order.
 REPLACEMENTS: Final = (
