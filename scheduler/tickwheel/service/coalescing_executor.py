@@ -27,7 +27,7 @@ class _PlanRound:
     """A round of one plan: the arguments of `AsyncRedisExecutor.round`."""
 
     requests: list[Request]
-    has_done: bool
+    already_applied: bool
 
 
 class CoalescingExecutor(AsyncRedisExecutor):
@@ -69,13 +69,13 @@ class CoalescingExecutor(AsyncRedisExecutor):
         reads: dict[tuple[int, Command], int] = {}
         indexes = [[_assign_index(request, sent, reads) for request in item.requests] for item in group]
         try:
-            replies = await self.uncoalesced.round(sent, any(item.has_done for item in group))
+            replies = await self.uncoalesced.round(sent, any(item.already_applied for item in group))
         except Unavailable:
             raise
         except TickwheelError:
             # The error belongs to one of the rounds. Each is sent again separately, so that only its plan gets the
             # error. A repeated call is harmless, as every call may be retried.
-            retries = [self.uncoalesced.round(item.requests, item.has_done) for item in group]
+            retries = [self.uncoalesced.round(item.requests, item.already_applied) for item in group]
             return await asyncio.gather(*retries, return_exceptions=True)
         return [[replies[index] for index in row] for row in indexes]
 
