@@ -106,9 +106,9 @@ class TimerFirer:
             self._handle_script_error(error, kind, queue_number, timers)
             return
         self._renewals.pop(queue_number, None)
-        # The reply contains the smaller of the server's time and the bound, so only a value below the bound is the
-        # server's time. If the server is ahead, its time is not needed: the bound advances with the monotonic clock,
-        # and the next probe detects a step.
+        # The bound is the driver's own time. The script replies with the smaller of the server's time and the bound, so
+        # a reply below the bound is the server's time. A reply equal to the bound means that the server is not behind:
+        # nothing to record, because the bound advances with the monotonic clock, and the next probe detects a step.
         server_ms = int.from_bytes(reply[:_TIME_BYTES], "big")
         if server_ms < bound:
             self._clock.observe(server_ms)

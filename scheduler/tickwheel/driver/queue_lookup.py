@@ -12,7 +12,10 @@ class NamespaceRecreated(TickwheelError):
 
 @dataclass(frozen=True, slots=True)
 class QueueRef:
-    """A queue as the scripts of the event process address it. ``context`` is opaque to the driver: their ARGV[3]."""
+    """A queue as the scripts of the event process address it.
+
+    ``context`` is ARGV[3] of these scripts; the driver does not interpret it.
+    """
 
     name: str
     context: bytes

@@ -1,7 +1,7 @@
 """Sends the commands of a driver, or of a relay, to the shard's server and returns the replies.
 
-No command is sent twice, because a call without a reply may have taken effect. After such a failure the caller opens a
-new connection with a new driver, which reads everything again.
+A command without a reply is never sent again, because the command may have taken effect. Instead, the caller opens new
+connections and reads everything again.
 """
 
 import time
@@ -27,7 +27,7 @@ from tickwheel.driver.stream_tail import Entries, RawConnection, StreamTail, par
 from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import Call
 
-# Replies that concern the server, not the call: this server cannot be driven now.
+# Replies that concern the server, not the call: this server cannot serve the shard now.
 _UNAVAILABLE_ERRORS: Final = (*(AskError, ClusterDownError, MasterDownError, MovedError, ReadOnlyError),)
 # While the keys of a hash slot migrate one by one, a call with keys on both nodes is rejected without being executed.
 # The call is retried until the migration ends.

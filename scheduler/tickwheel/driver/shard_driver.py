@@ -2,7 +2,7 @@
 
 So every failure happens between two commands. A crash drops the generator. The generator of a deposed leader continues
 until a command raises `Fenced`. No state in memory outlives the connection: each new connection gets a new driver. The
-driver claims the shard, reads the inbox from its start, and reads every slot that has started. Reading again is always
+driver claims the shard, and reads the whole inbox and every slot whose interval has begun. Reading again is always
 safe, because all steps are idempotent.
 """
 

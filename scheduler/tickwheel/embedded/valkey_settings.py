@@ -6,8 +6,9 @@ from typing import Literal
 Appendfsync = Literal["always", "everysec"]
 SOCKET_FOLDER = "run"
 SOCKET_NAME = "valkey.sock"
-# The bundled binary uses libc's allocator, and scripts allocate and free strings by the thousand. With a large cache in
-# the thread, the server needs a tenth less time in all (docs/decisions/0006). Other platforms ignore the variable.
+# The bundled binary uses libc's allocator, and scripts allocate and free strings by the thousand. With a large cache of
+# the allocator for each thread, the server needs a tenth less time in all (docs/decisions/0006). Other platforms ignore
+# the variable.
 ALLOCATOR = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=30000:glibc.malloc.top_pad=16777216"}
 
 
@@ -15,7 +16,7 @@ def settings(data_dir: Path, log_path: Path, appendfsync: Appendfsync) -> list[s
     """Return the arguments of the server program."""
     values = {
         # First, because the server changes to this directory immediately. The path of the socket is relative to it, so
-        # a long path does not exceed the length of a socket's address.
+        # a long path of the directory does not exceed the maximum length of a socket address.
         "dir": str(data_dir),
         "unixsocket": f"{SOCKET_FOLDER}/{SOCKET_NAME}",
         "unixsocketperm": "700",

@@ -1,7 +1,7 @@
 """Sidecars: threads that run next to a shard's wheel under one fence, for the relay and for the forwarder of sinks.
 
-A failure of a sidecar does not stop the wheel: the sidecar restarts its task after a back-off. A newer fence ends the
-sidecar.
+A failure of a sidecar does not stop the wheel: the sidecar restarts its task after a back-off. If a newer fence
+replaces the sidecar's fence, the sidecar ends.
 """
 
 import logging
@@ -78,8 +78,8 @@ class Sidecar:
                         _log.log(level, "%s failed; retrying in %.2f s: %s", label, seconds, error)
                     self._stopping.wait(seconds)
                 except Exception:
-                    # A bug. It may depend on the current data only, so retry: without a retry, the task would not run
-                    # again under this fence.
+                    # A bug. Perhaps only the current data causes it, so retry: otherwise the task would not run again
+                    # under this fence.
                     if bug_log_throttle.should_log(label):
                         _log.exception("%s crashed; restarting (repeats are throttled)", label)
                     self._stopping.wait(backoff.next())

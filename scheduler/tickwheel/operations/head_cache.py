@@ -1,4 +1,4 @@
-"""Cache of heads: the most urgent deadline of a queue on each shard in the last 100 ms, and queues known as empty."""
+"""Cache of heads (the most urgent deadline of a queue on each shard, used for 100 ms) and of queues known as empty."""
 
 import time
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The exceptions by which a task, or a middleware before it, ends in another way, and the one of the time limit."""
+"""Exceptions with which a task, or a middleware before it, chooses its outcome, and the exception of the time limit."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Hooks around tasks: derive from `Middleware`, override methods, and register it with `TaskApp.add_middleware`."""
+"""Hooks around tasks: derive from `Middleware`, override methods, add an instance with `TaskApp.add_middleware`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

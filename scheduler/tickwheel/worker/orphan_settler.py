@@ -13,7 +13,7 @@ _log = logging.getLogger("tickwheel.worker")
 
 
 class OrphanSettler:
-    """Settles each message of the batches by its state in the shared state."""
+    """Settles each message of the batches as the message's state in the shared state requires."""
 
     def __init__(
         self,
@@ -35,9 +35,11 @@ class OrphanSettler:
             self._settle_all(exit_reason, is_culprit)
         except Unavailable as error:
             # Each further call would fail in the same way, after a timeout, and delay the restart of the process.
-            _log.error("messages not settled wait for the end of their leases: %s", error, extra=log_fields("not told"))
+            text = "could not settle the messages, which wait for the end of their leases: %s"
+            _log.error(text, error, extra=log_fields("not told"))
         except Exception:
-            _log.exception("messages not settled wait for the end of their leases", extra=log_fields("not told"))
+            text = "could not settle the messages, which wait for the end of their leases"
+            _log.exception(text, extra=log_fields("not told"))
 
     def _settle_all(self, exit_reason: str, is_culprit: Callable[[int, int], bool]) -> None:
         for batch in self._batches:
@@ -45,7 +47,8 @@ class OrphanSettler:
             for message_index, leased in enumerate(batch.messages):
                 if batch_state.number == batch.number and batch_state.is_lost(message_index):
                     continue
-                # The batch state has no number of a batch that was taken and not started: its messages are LEASED.
+                # A batch that was taken but not begun has not set its number in the batch state: all its messages are
+                # LEASED.
                 state = batch_state.state(message_index) if batch_state.number == batch.number else MessageState.LEASED
                 if batch_state.number <= batch.number and state is not MessageState.SETTLED:
                     culprit = is_culprit(batch.batch_index, message_index)
@@ -53,7 +56,8 @@ class OrphanSettler:
 
     def _settle_one(self, leased: MessageLease, state: MessageState, failure: str | None) -> None:
         try:
-            # Fetch the message with its metadata: its trace context continues.
+            # Fetch the message with its metadata, which contain the trace context: the spans of the calls below
+            # continue the trace.
             message = self._open_client().queue(leased.queue).leased(leased.id, leased.token, leased.exclusive_value)
             if state is MessageState.DONE:
                 message.complete()

@@ -54,7 +54,8 @@ def demo(
     aircraft. Workers fly the flights. Cancelled flights are cancelled before they are due. At the end the command
     prints a table of checks, computed from the event stream and the workers' logbooks; exit code 1 if a check fails.
 
-    Runs in a temporary folder, or with --url or --data-dir in a temporary namespace. Both are deleted at the end.
+    Runs in a temporary folder. With --url or --data-dir, it runs in a temporary namespace there. The folder and the
+    namespace are deleted at the end.
     """
     day_of_flights = flights.read(flights.sample() if file is None else file)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -64,7 +65,7 @@ def demo(
             scratch.url, namespace=namespace, shards=shards, data_dir=scratch.data_dir, drive=True
         ) as tickwheel:
             if tickwheel.queues():
-                raise InvalidArgument(f"namespace {namespace!r} is in use, and the demo deletes its own: use another")
+                raise InvalidArgument(f"namespace {namespace!r} has queues, and the demo needs a new one: use another")
             settings = simulation.Settings(seconds, workers, namespace, scratch.url, scratch.data_dir, folder)
             verdict = simulation.run(tickwheel, day_of_flights, settings, view)
     if target.json:

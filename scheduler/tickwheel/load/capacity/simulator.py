@@ -26,7 +26,7 @@ class Overheads:
     finish_s: float = 0.002
     """One call that settles a batch."""
     per_message_s: float = 0.0
-    """For each message: how much longer than planned a worker of a run sleeps."""
+    """For each message: by how much a load worker, which sleeps for the run time, sleeps too long."""
 
     def times(self, factor: float) -> "Overheads":
         return Overheads(self.fetch_s * factor, self.finish_s * factor, self.per_message_s * factor)
@@ -104,7 +104,7 @@ class _Simulation:
         self._left = 0
         self._workers = []
         for group in groups:
-            # One generator for the whole group, as if its workers drew one after the other.
+            # One selector, so one sequence of random numbers, for the whole group: its workers draw from it in turn.
             group_selector = make_selector(group, scenario.queues, Random(f"{seed}/{group.name}"))
             for _ in range(group.count):
                 worker = _Worker(group, filters.index(group.where), None)  # type: ignore[arg-type]  # the next line
@@ -146,7 +146,8 @@ class _Simulation:
             if not batch:
                 batch = yield _Wait(queue)
             while not batch and self._is_idle(worker):
-                # All queues are empty, so one step replaces all fetches of the selector: most of a night is idle.
+                # All queues of the worker are empty: ask the selector without its fetches. This is faster, and a night
+                # is mostly idle.
                 queue = select(group_selector, lambda candidate: False)
                 batch = yield _Wait(queue)
             for left in range(queue.iterations, 0, -1):

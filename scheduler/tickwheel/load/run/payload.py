@@ -2,7 +2,8 @@
 
 from struct import Struct
 
-# Due: seconds since the start of the run, on the clock that all its processes share. Run time: seconds. Failures.
+# Due: seconds since the start of the run, on the clock that all its processes share. Run time: seconds. Failures:
+# number of attempts that fail.
 _CONTENT = Struct(">ddI")
 MIN_BYTES = _CONTENT.size
 
