@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 N = TypeVar("N", int, float)
+# A generator of its own: threads that wait leave the state of the program's global generator alone.
+_RANDOM: Final = random.Random()
 
 # The maximum number of doublings.
 _DOUBLINGS_MAX: Final = 40
@@ -21,7 +23,7 @@ def exponential(first: N, longest: N, failures: int) -> N:
     return min(longest, first * (1 << min(max(failures - 1, 0), _DOUBLINGS_MAX)))
 
 
-def full_jitter(bound: float, draw: Callable[[], float] = random.random) -> float:
+def full_jitter(bound: float, draw: Callable[[], float] = _RANDOM.random) -> float:
     """Return a random wait from zero to the bound."""
     return bound * draw()
 
@@ -41,4 +43,4 @@ class Backoff:
     def next(self) -> float:
         """Return how long to wait after one more failure."""
         self._failures += 1
-        return exponential(self.first, self.longest, self._failures) * random.uniform(0.5, 1)
+        return exponential(self.first, self.longest, self._failures) * _RANDOM.uniform(0.5, 1)
