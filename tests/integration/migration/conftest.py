@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import kombu.pools
 import pytest
 
 from tests.fault.event_processes import EventProcessChild
@@ -152,7 +153,8 @@ def forget_connections() -> None:
     celery: Any = shop.celery
     celery.backend.result_consumer.subscribed_to.clear()
     celery.close()
-    celery._pool = None
+    # Kombu keeps the connections of a URL for the whole process, and other tests cut off all clients of the server.
+    kombu.pools.reset()
     celery.amqp._producer_pool = None
     vars(celery.amqp).pop("send_task_message", None)
     celery._backend_cache = None
