@@ -96,39 +96,48 @@ class QueueConfig:
         except (StructError, ValueError, TypeError, LookupError) as error:
             raise TickwheelError(f"the configuration of queue {queue!r} is damaged: {data!r:.80}") from error
 
-    def check_immutable(self, queue: str, wanted: "QueueConfig") -> None:
-        """Raise QueueConfigConflict if one of IMMUTABLE_SETTINGS differs."""
-        for name in IMMUTABLE_SETTINGS:
-            if getattr(self, name) != getattr(wanted, name):
-                raise QueueConfigConflict(
-                    f"queue {queue!r} has {name}={getattr(self, name)!r}, which never changes;"
-                    f" to use {getattr(wanted, name)!r}, create a queue with another name"
-                )
 
-    def apply_update(self, queue: str, wanted: "QueueConfig") -> "QueueConfig":
-        """Return ``wanted`` with this queue's blocks, number, version and uid.
+def apply_update(queue: str, existing: QueueConfig, settings: Mapping[str, Any], *, update: bool) -> QueueConfig | None:
+    """Return the configuration of an existing queue after a `create_queue` call; None if the call changes nothing.
 
-        Raises QueueConfigConflict if one of IMMUTABLE_SETTINGS would change.
-        """
-        self.check_immutable(queue, wanted)
-        return replace(
-            wanted,
-            enqueue_blocked=self.enqueue_blocked,
-            dequeue_blocked=self.dequeue_blocked,
-            number=self.number,
-            version=self.version,
-            uid=self.uid,
+    Raises QueueConfigConflict if the call would change one of IMMUTABLE_SETTINGS or, without ``update``, any setting.
+    """
+    wanted = parse(settings, existing if update else None)
+    differing = _differences(existing, wanted)
+    if not differing:
+        return None
+    _check_immutable(queue, existing, parse(settings, existing))
+    if not update:
+        raise QueueConfigConflict(
+            f"queue {queue!r} exists with another configuration: {differing}; pass update=True to change it"
         )
+    return replace(
+        wanted,
+        enqueue_blocked=existing.enqueue_blocked,
+        dequeue_blocked=existing.dequeue_blocked,
+        number=existing.number,
+        version=existing.version,
+        uid=existing.uid,
+    )
 
 
-def differences(current: QueueConfig, wanted: QueueConfig) -> str:
+def _check_immutable(queue: str, existing: QueueConfig, wanted: QueueConfig) -> None:
+    for name in IMMUTABLE_SETTINGS:
+        if getattr(existing, name) != getattr(wanted, name):
+            raise QueueConfigConflict(
+                f"queue {queue!r} has {name}={getattr(existing, name)!r}, which never changes;"
+                f" to use {getattr(wanted, name)!r}, create a queue with another name"
+            )
+
+
+def _differences(existing: QueueConfig, wanted: QueueConfig) -> str:
     """Return a description of the settings that differ, for an error text; empty if none differ."""
     skip = {"enqueue_blocked", "dequeue_blocked"}
-    current_settings, wanted_settings = current.settings(), wanted.settings()
+    existing_settings, wanted_settings = existing.settings(), wanted.settings()
     return ", ".join(
-        f"{name} is {current_settings[name]!r}, not {wanted_settings[name]!r}"
-        for name in current_settings
-        if name not in skip and current_settings[name] != wanted_settings[name]
+        f"{name} is {existing_settings[name]!r}, not {wanted_settings[name]!r}"
+        for name in existing_settings
+        if name not in skip and existing_settings[name] != wanted_settings[name]
     )
 
 

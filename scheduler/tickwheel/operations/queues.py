@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from tickwheel import limits
-from tickwheel.errors import QueueConfigConflict, QueueNotFound
+from tickwheel.errors import QueueNotFound
 from tickwheel.model import validation
-from tickwheel.model.queue_config import QueueConfig, differences, parse
+from tickwheel.model.queue_config import QueueConfig, apply_update, parse
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import push_config_version
 from tickwheel.plan import Plan, Request, pairs_from_flat, send_request
@@ -28,23 +28,16 @@ def create(
     differs.
     """
     validation.boolean("update", update)
-    wanted = parse(settings)
+    new = parse(settings)
     while True:
         existing = yield from context.load_config(queue)
         if existing is None:
-            changed = yield from _create(context, queue, wanted)
+            changed = yield from _create(context, queue, new)
         else:
-            if update:
-                wanted = parse(settings, existing)
-            differing = differences(existing, wanted)
-            if not differing:
+            updated = apply_update(queue, existing, settings, update=update)
+            if updated is None:
                 return existing
-            if not update:
-                existing.check_immutable(queue, parse(settings, existing))
-                raise QueueConfigConflict(
-                    f"queue {queue!r} exists with another configuration: {differing}; pass update=True to change it"
-                )
-            changed = yield from _configure(context, queue, existing.apply_update(queue, wanted), existing.version)
+            changed = yield from _configure(context, queue, updated, existing.version)
         if changed:
             return (yield from publish_config(context, queue))
 
