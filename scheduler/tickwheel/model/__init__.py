@@ -3,13 +3,14 @@
 The package checks every argument of a caller before anything is sent, and converts times to integer milliseconds. It
 knows the limits (`tickwheel.limits`) and the stored format (`tickwheel.storage`), but not the operations.
 
-    message.py        new messages, leased messages, and snapshots of messages
-    message_id.py     ids for messages that were enqueued without one
-    queue_config.py   the configuration of a queue: settings, their limits, and their packed forms
-    retry_backoff.py  the wait of a message after a failed attempt
-    results.py        results of operations: Change, Explanation, Lateness, ForecastMinute
-    state_machine.py  the states of a message and the table of transitions
-    sink_url.py       URLs of sinks
-    durations.py      durations as text: 15m, 2h30m
-    validation.py     checks of arguments, and conversions of times
+    message.py              new messages, leased messages, and snapshots of messages
+    message_id.py           ids for messages that were enqueued without one
+    queue_config.py         the configuration of a queue: settings, their limits, and their packed forms
+    queue_config_update.py  the settings that a repeated create_queue may change, and the conflicts
+    retry_backoff.py        the wait of a message after a failed attempt
+    results.py              results of operations: Change, Explanation, Lateness, ForecastMinute
+    state_machine.py        the states of a message and the table of transitions
+    sink_url.py             URLs of sinks
+    durations.py            durations as text: 15m, 2h30m
+    validation.py           checks of arguments, and conversions of times
 """

@@ -14,7 +14,7 @@ from struct import error as StructError
 from typing import Any, Self
 
 from tickwheel import limits
-from tickwheel.errors import InvalidArgument, QueueConfigConflict, TickwheelError
+from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.model import sink_url, validation
 from tickwheel.storage import trace_context
 
@@ -23,7 +23,6 @@ _LEADER = Struct(">HHIHI")
 _VERSION = Struct(">I4s")
 _HOME = Struct(">I4sH")
 EXCLUSIVE, FORECAST, BLOCKED, HEADS = 1, 2, 4, 8
-IMMUTABLE_SETTINGS = ("exclusive_key", "indexed", "forecast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,50 +94,6 @@ class QueueConfig:
             )
         except (StructError, ValueError, TypeError, LookupError) as error:
             raise TickwheelError(f"the configuration of queue {queue!r} is damaged: {data!r:.80}") from error
-
-
-def apply_update(queue: str, existing: QueueConfig, settings: Mapping[str, Any], *, update: bool) -> QueueConfig | None:
-    """Return the configuration of an existing queue after a `create_queue` call; None if the call changes nothing.
-
-    Raises QueueConfigConflict if the call would change one of IMMUTABLE_SETTINGS or, without ``update``, any setting.
-    """
-    wanted = parse(settings, existing if update else None)
-    differing = _differences(existing, wanted)
-    if not differing:
-        return None
-    _check_immutable(queue, existing, parse(settings, existing))
-    if not update:
-        raise QueueConfigConflict(
-            f"queue {queue!r} exists with another configuration: {differing}; pass update=True to change it"
-        )
-    return replace(
-        wanted,
-        enqueue_blocked=existing.enqueue_blocked,
-        dequeue_blocked=existing.dequeue_blocked,
-        number=existing.number,
-        version=existing.version,
-        uid=existing.uid,
-    )
-
-
-def _check_immutable(queue: str, existing: QueueConfig, wanted: QueueConfig) -> None:
-    for name in IMMUTABLE_SETTINGS:
-        if getattr(existing, name) != getattr(wanted, name):
-            raise QueueConfigConflict(
-                f"queue {queue!r} has {name}={getattr(existing, name)!r}, which never changes;"
-                f" to use {getattr(wanted, name)!r}, create a queue with another name"
-            )
-
-
-def _differences(existing: QueueConfig, wanted: QueueConfig) -> str:
-    """Return a description of the settings that differ, for an error text; empty if none differ."""
-    skip = {"enqueue_blocked", "dequeue_blocked"}
-    existing_settings, wanted_settings = existing.settings(), wanted.settings()
-    return ", ".join(
-        f"{name} is {existing_settings[name]!r}, not {wanted_settings[name]!r}"
-        for name in existing_settings
-        if name not in skip and existing_settings[name] != wanted_settings[name]
-    )
 
 
 def parse(settings: Mapping[str, Any], base: QueueConfig | None = None) -> QueueConfig:

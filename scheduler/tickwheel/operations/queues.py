@@ -11,7 +11,8 @@ from typing import Any
 from tickwheel import limits
 from tickwheel.errors import QueueNotFound
 from tickwheel.model import validation
-from tickwheel.model.queue_config import QueueConfig, apply_update, parse
+from tickwheel.model.queue_config import QueueConfig, parse
+from tickwheel.model.queue_config_update import apply_update
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import push_config_version
 from tickwheel.plan import Plan, Request, pairs_from_flat, send_request

@@ -1,0 +1,54 @@
+"""Rules for an update of a queue's configuration: the settings that may change, and the conflicts."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tickwheel.errors import QueueConfigConflict
+from tickwheel.model.queue_config import QueueConfig, parse
+
+IMMUTABLE_SETTINGS = ("exclusive_key", "indexed", "forecast")
+
+
+def apply_update(queue: str, existing: QueueConfig, settings: Mapping[str, Any], *, update: bool) -> QueueConfig | None:
+    """Return the configuration of an existing queue after a `create_queue` call; None if the call changes nothing.
+
+    Raises QueueConfigConflict if the call would change one of IMMUTABLE_SETTINGS or, without ``update``, any setting.
+    """
+    wanted = parse(settings, existing if update else None)
+    differing = _differences(existing, wanted)
+    if not differing:
+        return None
+    _check_immutable(queue, existing, parse(settings, existing))
+    if not update:
+        raise QueueConfigConflict(
+            f"queue {queue!r} exists with another configuration: {differing}; pass update=True to change it"
+        )
+    return replace(
+        wanted,
+        enqueue_blocked=existing.enqueue_blocked,
+        dequeue_blocked=existing.dequeue_blocked,
+        number=existing.number,
+        version=existing.version,
+        uid=existing.uid,
+    )
+
+
+def _check_immutable(queue: str, existing: QueueConfig, wanted: QueueConfig) -> None:
+    for name in IMMUTABLE_SETTINGS:
+        if getattr(existing, name) != getattr(wanted, name):
+            raise QueueConfigConflict(
+                f"queue {queue!r} has {name}={getattr(existing, name)!r}, which never changes;"
+                f" to use {getattr(wanted, name)!r}, create a queue with another name"
+            )
+
+
+def _differences(existing: QueueConfig, wanted: QueueConfig) -> str:
+    """Return a description of the settings that differ, for an error text; empty if none differ."""
+    skip = {"enqueue_blocked", "dequeue_blocked"}
+    existing_settings, wanted_settings = existing.settings(), wanted.settings()
+    return ", ".join(
+        f"{name} is {existing_settings[name]!r}, not {wanted_settings[name]!r}"
+        for name in existing_settings
+        if name not in skip and existing_settings[name] != wanted_settings[name]
+    )
