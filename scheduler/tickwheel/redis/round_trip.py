@@ -8,7 +8,7 @@ then call `finish_attempt`, until `is_done`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from redis.exceptions import AskError, MovedError
+from redis.exceptions import AskError
 
 from tickwheel.plan import Command, Reply, Request
 from tickwheel.redis.replies import (
@@ -23,11 +23,7 @@ from tickwheel.redis.replies import (
     to_tickwheel_error,
     was_run,
 )
-from tickwheel.redis.topology import Topology, node_name
-
-# The maximum number of redirected attempts in a row without a pause. Servers that redirect in a circle are moving slots
-# and need time.
-_MAX_REDIRECTS = 4
+from tickwheel.redis.topology import MAX_REDIRECTS, Topology
 
 
 @dataclass(slots=True)
@@ -205,7 +201,7 @@ class RoundTrip:
         problem, self._problem = self._problem, None
         self._hops = self._hops + 1 if self._was_redirected else 0
         self._was_redirected = False
-        if problem is None and self._hops > _MAX_REDIRECTS:
+        if problem is None and self._hops > MAX_REDIRECTS:
             self.slots_stale = True
             problem = TemporaryError("the cluster is moving its slots")
         self._failed_attempts += problem is not None
@@ -228,9 +224,7 @@ class RoundTrip:
         if not self._topology.is_cluster:
             self._permanent_error = self._permanent_error or to_tickwheel_error(error)
             return
-        server = node_name(error.host, error.port, reported_by)
         self._was_redirected = True
-        if isinstance(error, MovedError):
-            self._topology.apply_moved(error.slot_id, server)
-        else:
+        server = self._topology.follow_redirect(error, reported_by)
+        if server is not None:
             self._redirects[n] = server

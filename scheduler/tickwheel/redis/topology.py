@@ -1,5 +1,7 @@
 """The server of each shard: the single server, or a primary of a Redis Cluster, by hash slot. No I/O.
 
+The slots are read from the cluster, and redirects correct them.
+
 A server of a cluster is named ``host:port``. The name of a single server is empty.
 """
 
@@ -8,9 +10,13 @@ from functools import lru_cache
 from typing import Any
 
 from redis.crc import key_slot
+from redis.exceptions import AskError, MovedError
 
 HASH_SLOTS = 16_384
 SINGLE = ""
+# The maximum number of redirected attempts of a call in a row. After more, the slots are read again after a pause:
+# servers that redirect in a circle are moving slots and need time.
+MAX_REDIRECTS = 4
 
 
 @lru_cache(maxsize=HASH_SLOTS)
@@ -67,6 +73,18 @@ class Topology:
         self._primaries = primaries
         self._nodes = list(nodes | dict.fromkeys(self._seeds))
         self.version += 1
+
+    def follow_redirect(self, error: AskError, reported_by: str) -> str | None:
+        """Process a redirect in answer to a call. Return the server to ask next, or None if `server` returns it.
+
+        MOVED: the hash slot has another primary from now on. ASK: the slot is being moved key by key, so this call
+        goes to the other server, and the primary stays.
+        """
+        server = node_name(error.host, error.port, reported_by)
+        if not isinstance(error, MovedError):
+            return server
+        self.apply_moved(error.slot_id, server)
+        return None
 
     def apply_moved(self, moved_slot: int, server: str) -> None:
         """Update one hash slot after a MOVED redirect."""
