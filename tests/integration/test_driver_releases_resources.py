@@ -11,7 +11,7 @@ from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.driver.commands import ReadFence
 from tickwheel.driver.shard_connection import ShardConnection
-from tickwheel.redis.url import default_lock
+from tickwheel.election.lock_file import default_lock
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
 

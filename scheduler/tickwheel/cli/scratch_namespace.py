@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
+from tickwheel.election.lock_file import default_lock
 from tickwheel.operations.delete_namespace import delete_namespace
-from tickwheel.redis.url import default_lock
 
 
 def delete_scratch(target: Target) -> None:

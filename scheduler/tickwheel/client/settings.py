@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
+from tickwheel.election.lock_file import default_lock
 from tickwheel.embedded.server import resolve_data_dir
 from tickwheel.errors import InvalidArgument
 from tickwheel.limits import RETRY_MS
@@ -80,7 +81,7 @@ class ClientSettings:
         """The lock file that elects one event process on this host. The lock file of a shard adds the shard number."""
         if self.data_dir is not None:
             return self.data_dir / f"event-process-{self.namespace}.lock"
-        return redis_url.default_lock(self.url or "", self.namespace)
+        return default_lock(self.url or "", self.namespace)
 
 
 def _check_url(url: object) -> None:

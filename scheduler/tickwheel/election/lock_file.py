@@ -5,7 +5,9 @@ not exclude processes of other hosts; the fence makes two leaders harmless. A pr
 file. A killed process leaves the file, which is empty, and the next process reuses it.
 """
 
+import hashlib
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -64,6 +66,12 @@ class LockFileLeadership:
         if self._lock.is_locked:
             self._lock.path.unlink(missing_ok=True)
             self._lock.release()
+
+
+def default_lock(url: str, namespace: str) -> Path:
+    """Return the path of the election lock for a server and namespace, for clients without a data directory."""
+    tag = hashlib.sha256(f"{url}\0{namespace}".encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"tickwheel-{tag}.lock"
 
 
 def _try_lock(path: Path) -> FileLock | None:

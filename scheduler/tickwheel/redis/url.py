@@ -1,9 +1,6 @@
 """URLs of Redis and Valkey servers and clusters: validation, the servers that they name, and forms without secrets."""
 
-import hashlib
 import re
-import tempfile
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from redis.connection import ConnectionPool
@@ -76,12 +73,6 @@ def redact(url: str) -> str:
 def first_node_only(redacted_url: str) -> str:
     """Return a redacted URL with only the first server of a cluster, for log lines."""
     return re.sub(r"^(rediss?\+cluster://[^,/?]*),[^/?]*", r"\1,…", redacted_url)
-
-
-def default_lock(url: str, namespace: str) -> Path:
-    """Return the path of the election lock for a server and namespace, for clients without a data directory."""
-    tag = hashlib.sha256(f"{url}\0{namespace}".encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"tickwheel-{tag}.lock"
 
 
 def _check_servers(url: str) -> None:
