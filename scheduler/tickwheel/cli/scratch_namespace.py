@@ -20,10 +20,5 @@ def delete_scratch(target: Target) -> None:
 
 def _election_locks(target: Target) -> Iterator[Path]:
     """Return the lock files that elected an event process for the shards of the deleted namespace."""
-    namespace = target.namespace or ""
-    lock = (
-        default_lock(target.url, namespace)
-        if target.url
-        else Path(target.data_dir or "") / f"event-process-{namespace}.lock"
-    )
+    lock = default_lock(target.url, target.namespace or "", target.data_dir)
     return lock.parent.glob(f"{lock.name}.*")

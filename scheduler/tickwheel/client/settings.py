@@ -79,9 +79,7 @@ class ClientSettings:
     @property
     def election_lock(self) -> Path:
         """The lock file that elects one event process on this host. The lock file of a shard adds the shard number."""
-        if self.data_dir is not None:
-            return self.data_dir / f"event-process-{self.namespace}.lock"
-        return default_lock(self.url or "", self.namespace)
+        return default_lock(self.url, self.namespace, self.data_dir)
 
 
 def _check_url(url: object) -> None:

@@ -68,9 +68,15 @@ class LockFileLeadership:
             self._lock.release()
 
 
-def default_lock(url: str, namespace: str) -> Path:
-    """Return the path of the election lock for a server and namespace, for clients without a data directory."""
-    tag = hashlib.sha256(f"{url}\0{namespace}".encode()).hexdigest()[:16]
+def default_lock(url: str | None, namespace: str, data_dir: Path | None = None) -> Path:
+    """Return the path that elects the event process of a namespace, unless the user names another.
+
+    The path is in the data directory of an embedded server. For a server with a URL, the path is in the folder for
+    temporary files of this host, and is named by URL and namespace.
+    """
+    if data_dir is not None:
+        return data_dir / f"event-process-{namespace}.lock"
+    tag = hashlib.sha256(f"{url or ''}\0{namespace}".encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"tickwheel-{tag}.lock"
 
 
