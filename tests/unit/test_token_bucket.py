@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwheel.service.token_bucket import TokenBucket
+from tickwheel.service.token_quota import TokenBucket
 
 pytestmark = pytest.mark.unit
 

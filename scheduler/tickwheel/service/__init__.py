@@ -13,7 +13,6 @@ authentication        finds the caller of a call, and rejects calls without a va
 authorization         callers, roles, and the store of valid tokens
 token_file            reads the file of tokens, and reloads it when it changes
 token_quota           limits of one token: message rate, waiting calls, expiry
-token_bucket          the rate limit
 
 method_table          one row for each RPC: role, cost, metric
 message_handlers      the RPCs of MessageService
