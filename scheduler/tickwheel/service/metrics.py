@@ -39,11 +39,11 @@ METRICS: Final[tuple[MetricSpec[Server], ...]] = (
     ),
     MetricSpec(
         *("service_parked_calls", "Dequeue calls that wait for messages", _G, ()),
-        unlabelled(lambda server: sum(namespace.parked for namespace in server.namespaces)),
+        unlabelled(lambda server: sum(namespace.wakeups.waiter_count for namespace in server.namespaces)),
     ),
     MetricSpec(
         *("service_wake_ups", "Wake-ups of waiting dequeue calls", _C, ()),
-        unlabelled(lambda server: sum(namespace.woken for namespace in server.namespaces)),
+        unlabelled(lambda server: sum(namespace.wakeups.wakeup_count for namespace in server.namespaces)),
     ),
     MetricSpec(
         *("service_namespaces", "Namespaces that calls have opened", _G, ()),

@@ -23,12 +23,19 @@ T = TypeVar("T")
 
 
 class Namespace:
-    """One open namespace: its context, the executor of its plans, and the batchers in front of the executor."""
+    """One open namespace: its context, the executor of its plans, the task that wakes its waiting calls, and the
+    batchers in front of the executor.
+    """
 
-    def __init__(self, context: NamespaceContext, executor: CoalescingExecutor, counters: Counters) -> None:
+    def __init__(
+        self, context: NamespaceContext, executor: CoalescingExecutor, wakeups: WakeupTask, counters: Counters
+    ) -> None:
         self.context = context
         self._executor = executor
-        self.enqueue_batcher = EnqueueBatcher(context, executor.uncoalesced.run, counters.group_sizes, self.has_waiters)
+        self.wakeups = wakeups
+        self.enqueue_batcher = EnqueueBatcher(
+            context, executor.uncoalesced.run, counters.group_sizes, wakeups.has_waiter
+        )
         self.poll_coalescer = PollCoalescer(self.run)
 
     async def run(self, plan: Plan[T]) -> T:
@@ -38,25 +45,6 @@ class Namespace:
     async def dequeue(self, dequeue: Dequeue) -> list[LeasedMessage]:
         """Run a dequeue, which waits for messages if its options ask for a wait."""
         return await self.run(dequeue.plan(LeasedMessage))
-
-    @property
-    def parked(self) -> int:
-        """Number of calls that wait for messages."""
-        return 0 if self._executor.wakeups is None else self._executor.wakeups.waiter_count
-
-    def has_waiters(self, queue: str) -> bool:
-        """Return whether a call waits for messages of the queue."""
-        return self._executor.wakeups is not None and self._executor.wakeups.has_waiter(queue)
-
-    @property
-    def woken(self) -> int:
-        """Number of times that a waiting call was woken."""
-        return 0 if self._executor.wakeups is None else self._executor.wakeups.wakeup_count
-
-    async def stop(self) -> None:
-        """Stop the task that listens for wake-ups."""
-        if self._executor.wakeups is not None:
-            await self._executor.wakeups.stop()
 
 
 class Namespaces:
@@ -85,7 +73,7 @@ class Namespaces:
     async def check(self) -> None:
         """Check that the Redis server is supported and durable enough; see `check_server`, which raises the errors."""
         name = self._client_settings.namespace
-        await self._make_executor(NamespaceContext(name)).run(check_server(self._client_settings.durability, name))
+        await self._make_executor().run(check_server(self._client_settings.durability, name))
 
     async def get(self, name: str) -> Namespace:
         """Return the existing namespace, opened if necessary. Raises NamespaceNotFound if it does not exist."""
@@ -98,30 +86,29 @@ class Namespaces:
         """Open the namespace: create it, or check its settings if it exists; see `open_namespace`."""
         name = validation.plain_name("namespace", name or "tw")
         context = NamespaceContext(name, clock=self._clock)
-        executor = self._make_executor(context)
+        executor = self._make_executor()
+        executor.wakeups = wakeups = WakeupTask(self._servers, context.channels)
         await executor.run(open_namespace(context, options))
         # If two calls opened the namespace concurrently, the first result stays, unless its namespace is gone.
         current = self._open.get(name)
         if current is None or current.context.is_lost:
-            self._open[name] = Namespace(context, executor, self._counters)
+            self._open[name] = Namespace(context, executor, wakeups, self._counters)
             if current is not None:
-                await current.stop()
+                await current.wakeups.stop()
         return self._open[name]
 
-    def _make_executor(self, context: NamespaceContext) -> CoalescingExecutor:
+    def _make_executor(self) -> CoalescingExecutor:
         client_settings = self._client_settings
-        executor = CoalescingExecutor(
+        return CoalescingExecutor(
             self._servers,
             client_settings.display_url,
             client_settings.timeout_s,
             client_settings.durability.replicas,
             self._processes.restart_embedded_server,
         )
-        executor.wakeups = WakeupTask(self._servers, context.channels)
-        return executor
 
     async def close(self) -> None:
         """Stop all namespaces, and close the connections."""
         for namespace in self._open.values():
-            await namespace.stop()
+            await namespace.wakeups.stop()
         await self._servers.close()
