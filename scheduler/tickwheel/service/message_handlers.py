@@ -24,7 +24,7 @@ from tickwheel.rpc.status import error_to_proto
 from tickwheel.service.authorization import CALL
 from tickwheel.service.dequeue_batch import DequeueBatch, to_dequeue, to_response
 from tickwheel.service.namespaces import Namespace, Namespaces
-from tickwheel.service.resolve_queue import resolve_queue
+from tickwheel.service.resolve_queue import on_queue, resolve_queue
 from tickwheel.service.stream_credit import StreamCredit
 from tickwheel.service.token_quota import ConcurrencyLimit
 from tickwheel.v1 import message_pb2 as messages
@@ -44,7 +44,7 @@ class MessageHandlers:
 
     def __init__(self, namespaces: Namespaces, wait_limit: ConcurrencyLimit) -> None:
         """``wait_limit`` limits the waiting calls of this process."""
-        self._namespaces = namespaces
+        self.namespaces = namespaces
         self._wait_limit = wait_limit
         self._waiting: set[Dequeue] = set()
         self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -56,15 +56,17 @@ class MessageHandlers:
         for dequeue in self._waiting:
             dequeue.cancel_wait()
 
-    async def enqueue(self, request: calls.EnqueueRequest) -> calls.EnqueueResponse:
-        namespace, queue = await resolve_queue(self._namespaces, request)
+    @on_queue
+    async def enqueue(self, request: calls.EnqueueRequest, namespace: Namespace, queue: str) -> calls.EnqueueResponse:
         result = await namespace.enqueue_batcher.enqueue(
             queue, message_conversion.new_message_from_proto(request.message)
         )
         return calls.EnqueueResponse(result=message_conversion.result_to_proto(result))
 
-    async def enqueue_batch(self, request: calls.EnqueueBatchRequest) -> calls.EnqueueBatchResponse:
-        namespace, queue = await resolve_queue(self._namespaces, request)
+    @on_queue
+    async def enqueue_batch(
+        self, request: calls.EnqueueBatchRequest, namespace: Namespace, queue: str
+    ) -> calls.EnqueueBatchResponse:
         return calls.EnqueueBatchResponse(results=await _enqueue_all(namespace, queue, request.messages))
 
     async def enqueue_stream(self, requests: AsyncIterator[calls.EnqueueStreamRequest]) -> calls.EnqueueStreamResponse:
@@ -73,7 +75,7 @@ class MessageHandlers:
         async for request in self._requests_until_drained(requests):
             first = first or request
             request.namespace, request.queue = request.namespace or first.namespace, request.queue or first.queue
-            namespace, queue = await resolve_queue(self._namespaces, request)
+            namespace, queue = await resolve_queue(self.namespaces, request)
             for result in await _enqueue_all(namespace, queue, request.messages):
                 if result.HasField("refusal"):
                     response.refused_count += 1
@@ -87,8 +89,8 @@ class MessageHandlers:
         self._check_not_drained("some of the messages sent may be enqueued; enqueue them again with the same ids")
         return response
 
-    async def dequeue(self, request: calls.DequeueRequest) -> calls.DequeueResponse:
-        namespace, queue = await resolve_queue(self._namespaces, request)
+    @on_queue
+    async def dequeue(self, request: calls.DequeueRequest, namespace: Namespace, queue: str) -> calls.DequeueResponse:
         wait = None if self._drained.done() else message_conversion.duration_from_proto(request, "wait_ms")
         dequeue = to_dequeue(namespace, queue, request, wait)
         if not request.wait_ms:
@@ -107,7 +109,7 @@ class MessageHandlers:
     async def dequeue_batch(
         self, request: calls.DequeueBatchRequest, write: Callable[[calls.DequeueBatchResponse], Awaitable[None]]
     ) -> None:
-        await DequeueBatch(self._namespaces, write).answer(request)
+        await DequeueBatch(self.namespaces, write).answer(request)
 
     async def dequeue_stream(
         self, requests: AsyncIterator[calls.DequeueStreamRequest]
@@ -121,7 +123,7 @@ class MessageHandlers:
         first = await credit.read_first()
         if first is None:
             return
-        namespace, queue = await resolve_queue(self._namespaces, first)
+        namespace, queue = await resolve_queue(self.namespaces, first)
         while limit := await credit.wait_for_credit():
             options = DequeueOptions.parse(
                 min(limit, _MAX_STREAM_BATCH),
@@ -179,15 +181,17 @@ class MessageHandlers:
         )
         return calls.ExtendResponse(lease_until_ms=[until or 0 for until in ends])
 
-    async def get_lease(self, request: calls.GetLeaseRequest) -> calls.GetLeaseResponse:
-        namespace, queue = await resolve_queue(self._namespaces, request)
+    @on_queue
+    async def get_lease(
+        self, request: calls.GetLeaseRequest, namespace: Namespace, queue: str
+    ) -> calls.GetLeaseResponse:
         plan = resume_lease(
             namespace.context, queue, request.id, request.token, _exclusive_value(request), LeasedMessage
         )
         return calls.GetLeaseResponse(delivery=message_conversion.delivery_to_proto(await namespace.run(plan)))
 
-    async def cancel(self, request: calls.CancelRequest) -> calls.CancelResponse:
-        namespace, queue = await resolve_queue(self._namespaces, request)
+    @on_queue
+    async def cancel(self, request: calls.CancelRequest, namespace: Namespace, queue: str) -> calls.CancelResponse:
         check_max_items("ids", request.ids, _MAX_LEASES)
         plan = cancel.cancel_messages(
             namespace.context,
@@ -206,35 +210,41 @@ class MessageHandlers:
             ]
         )
 
-    async def reschedule(self, request: calls.RescheduleRequest) -> calls.RescheduleResponse:
-        namespace, queue = await resolve_queue(self._namespaces, request)
+    @on_queue
+    async def reschedule(
+        self, request: calls.RescheduleRequest, namespace: Namespace, queue: str
+    ) -> calls.RescheduleResponse:
         times = message_conversion.times_from_proto(request)
         plan = reschedule.reschedule(
             namespace.context, queue, request.id, _exclusive_value(request), *times, _request_sessions(request)
         )
         return calls.RescheduleResponse(change=message_conversion.change_to_proto(await namespace.run(plan)))
 
-    async def redrive(self, request: calls.RedriveRequest) -> calls.RedriveResponse:
-        namespace, queue = await resolve_queue(self._namespaces, request)
+    @on_queue
+    async def redrive(self, request: calls.RedriveRequest, namespace: Namespace, queue: str) -> calls.RedriveResponse:
         plan = redrive.redrive(
             namespace.context, queue, request.id, _exclusive_value(request), _request_sessions(request)
         )
         return calls.RedriveResponse(change=message_conversion.change_to_proto(await namespace.run(plan)))
 
-    async def get_message(self, request: calls.GetMessageRequest) -> calls.GetMessageResponse:
-        namespace, queue = await resolve_queue(self._namespaces, request)
+    @on_queue
+    async def get_message(
+        self, request: calls.GetMessageRequest, namespace: Namespace, queue: str
+    ) -> calls.GetMessageResponse:
         view = await namespace.run(inspect.get(namespace.context, queue, request.id, _exclusive_value(request)))
         return calls.GetMessageResponse(message=message_conversion.message_to_proto(view))
 
-    async def explain(self, request: calls.ExplainRequest) -> calls.ExplainResponse:
-        namespace, queue = await resolve_queue(self._namespaces, request)
+    @on_queue
+    async def explain(self, request: calls.ExplainRequest, namespace: Namespace, queue: str) -> calls.ExplainResponse:
         explanation = await namespace.run(
             explain.explain(namespace.context, queue, request.id, _exclusive_value(request))
         )
         return message_conversion.explanation_to_proto(explanation)
 
-    async def list_messages(self, request: calls.ListMessagesRequest) -> calls.ListMessagesResponse:
-        namespace, queue = await resolve_queue(self._namespaces, request)
+    @on_queue
+    async def list_messages(
+        self, request: calls.ListMessagesRequest, namespace: Namespace, queue: str
+    ) -> calls.ListMessagesResponse:
         if request.state not in messages.State.values():
             raise InvalidArgument(f"state must be 0 to {max(messages.State.values())}, not {request.state}")
         scan = Scan(
@@ -273,7 +283,7 @@ class MessageHandlers:
     async def _resolve_leases(
         self, request: Any, leases: Sequence[messages.Lease], limit: int
     ) -> tuple[Namespace, list[LeasedMessage]]:
-        namespace, queue = await resolve_queue(self._namespaces, request)
+        namespace, queue = await resolve_queue(self.namespaces, request)
         check_max_items("leases", leases, limit)
         number = 0
         if not all(lease.queue_number for lease in leases):

@@ -1,10 +1,22 @@
 """Finds the namespace and queue that a request names, and checks the caller's permission for the call."""
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from tickwheel.model.validation import plain_name
 from tickwheel.service.authorization import CALL
 from tickwheel.service.namespaces import Namespace, Namespaces
+
+R = TypeVar("R")
+
+
+def on_queue(handle: Callable[[Any, Any, Namespace, str], Awaitable[R]]) -> Callable[[Any, Any], Awaitable[R]]:
+    """Make the handler of an RPC whose requests name a queue: ``handle`` gets the result of `resolve_queue`, too."""
+
+    async def handler(handlers: Any, request: Any) -> R:
+        return await handle(handlers, request, *await resolve_queue(handlers.namespaces, request))
+
+    return handler
 
 
 async def resolve_queue(namespaces: Namespaces, request: Any) -> tuple[Namespace, str]:
@@ -13,8 +25,13 @@ async def resolve_queue(namespaces: Namespaces, request: Any) -> tuple[Namespace
     Raises InvalidArgument for an invalid name, Forbidden without permission, and NamespaceNotFound.
     """
     queue = plain_name("a queue's name", request.queue)
+    return await resolve_namespace(namespaces, request, queue), queue
+
+
+async def resolve_namespace(namespaces: Namespaces, request: Any, queue: str | None = None) -> Namespace:
+    """Return the open namespace. Raises Forbidden without permission for it and the queue, and NamespaceNotFound."""
     check_permission(request, queue)
-    return await namespaces.get(request.namespace), queue
+    return await namespaces.get(request.namespace)
 
 
 def check_permission(request: Any, queue: str | None) -> None:
