@@ -19,8 +19,7 @@ from bench.measurements.message_life import BATCH, PAYLOAD
 from tickwheel import Tickwheel
 from tickwheel.model import message_id
 from tickwheel.rpc.methods import METHODS
-from tickwheel.v1 import message_pb2 as messages
-from tickwheel.v1 import message_service_pb2 as calls
+from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
 IN_FLIGHT, BATCHES_IN_FLIGHT = 32, 4
 # So that the kernel gives both of two processes some: it shares out connections, not calls.

@@ -6,8 +6,7 @@ from typing import Any
 
 from tests.property.model import QueueModel
 from tests.property.model_messages import CANCELLED, COMPLETED, INVISIBLE, PENDING, RUNNING, Entry, Event
-from tickwheel.storage import keys, record, transition
-from tickwheel.storage import timer as timers
+from tickwheel.storage import keys, record, timer as timers, transition
 from tickwheel.storage.record import BIAS, State
 
 _ORDER = Struct(">QHI")

@@ -11,8 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.tasks import Retry, TaskApp

@@ -5,8 +5,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.tasks.schedule_times import Cron, Every, FireTimes

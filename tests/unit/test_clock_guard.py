@@ -1,8 +1,7 @@
 """How far a server's clock is believed. Every moment is an argument, so nothing here waits."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tickwheel.driver.clock_guard import ANCHOR_MS, DRIFT, ClockGuard
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tickwheel.driver.loaded_timers import LoadedTimers
 from tickwheel.driver.near_timers import NearTimers

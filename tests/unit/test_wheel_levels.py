@@ -1,8 +1,7 @@
 """Which slot a time belongs to, at -1, 0 and +1 ms of every edge."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tickwheel.storage.wheel_levels import (
     HIGHEST,

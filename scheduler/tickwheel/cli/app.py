@@ -22,6 +22,7 @@ from tickwheel.cli.commands import (
     extend,
     fail,
     import_celery,
+    inspect as inspection,
     load,
     queue,
     redrive,
@@ -35,7 +36,6 @@ from tickwheel.cli.commands import (
     token,
     worker,
 )
-from tickwheel.cli.commands import inspect as inspection
 from tickwheel.cli.exit_codes import EXIT_CODES_HELP
 from tickwheel.cli.standard_streams import prepare_streams
 

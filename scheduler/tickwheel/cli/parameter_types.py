@@ -12,9 +12,7 @@ from typing import TypeVar
 import typer
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.model.durations import DURATION
-from tickwheel.model.durations import format_duration as format_duration
-from tickwheel.model.durations import parse_duration as parse_duration
+from tickwheel.model.durations import DURATION, format_duration as format_duration, parse_duration as parse_duration
 from tickwheel.model.validation import preview
 
 T = TypeVar("T")

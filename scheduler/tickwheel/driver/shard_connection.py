@@ -12,6 +12,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import (
     AskError,
     ClusterDownError,
+    ConnectionError as RedisConnectionError,
     MasterDownError,
     MovedError,
     NoScriptError,
@@ -19,7 +20,6 @@ from redis.exceptions import (
     ResponseError,
     TryAgainError,
 )
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
 from tickwheel.driver.commands import Command, ReadFence, ReadSlot, ReadSlots, ReadStream, WaitForReplicas

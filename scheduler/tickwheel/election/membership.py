@@ -10,8 +10,7 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any
 
-from kazoo.exceptions import BadVersionError
-from kazoo.exceptions import ZookeeperError as ZooKeeperError
+from kazoo.exceptions import BadVersionError, ZookeeperError as ZooKeeperError
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
 from tickwheel.election.assignment import Assignment, assign, pack, unpack

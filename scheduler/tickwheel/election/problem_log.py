@@ -3,8 +3,7 @@
 import logging
 from typing import Final
 
-from kazoo.exceptions import NoAuthError
-from kazoo.exceptions import ZookeeperError as ZooKeeperError
+from kazoo.exceptions import NoAuthError, ZookeeperError as ZooKeeperError
 
 from tickwheel.election.zookeeper_session import ZooKeeperUnavailable
 

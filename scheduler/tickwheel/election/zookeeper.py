@@ -15,8 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from kazoo.exceptions import NoNodeError
-from kazoo.exceptions import ZookeeperError as ZooKeeperError
+from kazoo.exceptions import NoNodeError, ZookeeperError as ZooKeeperError
 from kazoo.protocol.states import KazooState, WatchedEvent
 
 from tickwheel.election import candidacy

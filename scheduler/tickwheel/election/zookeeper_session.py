@@ -19,8 +19,8 @@ from kazoo.exceptions import (
     RolledBackError,
     RuntimeInconsistency,
     SessionExpiredError,
+    ZookeeperError as ZooKeeperError,
 )
-from kazoo.exceptions import ZookeeperError as ZooKeeperError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 

@@ -14,8 +14,7 @@ metrics.py          the metrics of an event process
 main.py             the program: `python -m tickwheel.event_process`
 """
 
-from tickwheel.driver.queue_lookup import QueueLookup as Queues
-from tickwheel.driver.queue_lookup import QueueRef
+from tickwheel.driver.queue_lookup import QueueLookup as Queues, QueueRef
 from tickwheel.driver.stats import WheelStats
 from tickwheel.election.election import Election, Leadership
 from tickwheel.election.lock_file import LockFileElection

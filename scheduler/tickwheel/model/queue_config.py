@@ -9,8 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
-from struct import Struct
-from struct import error as StructError
+from struct import Struct, error as StructError
 from typing import Any, Self
 
 from tickwheel import limits

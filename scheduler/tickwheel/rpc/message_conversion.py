@@ -12,8 +12,7 @@ from tickwheel.model.results import Change, Explanation
 from tickwheel.model.validation import WireDuration, WireTimestamp
 from tickwheel.storage import record
 from tickwheel.storage.record import State
-from tickwheel.v1 import message_pb2 as messages
-from tickwheel.v1 import message_service_pb2 as calls
+from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
 M = TypeVar("M", bound=LeasedMessage)
 

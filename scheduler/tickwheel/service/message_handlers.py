@@ -27,8 +27,7 @@ from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.resolve_queue import on_queue, resolve_queue
 from tickwheel.service.stream_credit import StreamCredit
 from tickwheel.service.token_quota import ConcurrencyLimit
-from tickwheel.v1 import message_pb2 as messages
-from tickwheel.v1 import message_service_pb2 as calls
+from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
 T = TypeVar("T")
 

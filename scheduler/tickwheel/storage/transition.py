@@ -15,8 +15,7 @@ An entry of the stream `events` records one script call. Its field `e` contains
 """
 
 from dataclasses import dataclass
-from struct import Struct
-from struct import error as StructError
+from struct import Struct, error as StructError
 
 from tickwheel.storage.record import BIAS, State, decode_pairs, split_name
 

@@ -18,8 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.tasks.task_queue import MAX_WEIGHT as MOST_WEIGHT
-from tickwheel.tasks.task_queue import check_weight
+from tickwheel.tasks.task_queue import MAX_WEIGHT as MOST_WEIGHT, check_weight
 
 __all__ = [
     "MOST_WEIGHT",

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.embedded.programs import StartProgram, all_at_once, client, is_server_alive, starts
-from tickwheel.embedded import EmbeddedServer, EmbeddedServerError
-from tickwheel.embedded import server as embedded_server
+from tickwheel.embedded import EmbeddedServer, EmbeddedServerError, server as embedded_server
 from tickwheel.embedded.file_lock import FileLock
 
 pytestmark = pytest.mark.integration

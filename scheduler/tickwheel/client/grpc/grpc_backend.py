@@ -37,9 +37,7 @@ from tickwheel.rpc import message_conversion, queue_conversion
 from tickwheel.rpc.status import error_from_proto
 from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.record import State
-from tickwheel.v1 import message_pb2 as messages
-from tickwheel.v1 import message_service_pb2 as calls
-from tickwheel.v1 import queue_service_pb2 as admin
+from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls, queue_service_pb2 as admin
 
 M = TypeVar("M", bound=LeasedMessage)
 
