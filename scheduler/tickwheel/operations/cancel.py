@@ -9,7 +9,7 @@ from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.dispatch import call_shards_once
+from tickwheel.operations.dispatch import ScriptCall, call_shards_once
 from tickwheel.operations.locate import locate
 from tickwheel.operations.results import changes, chunks_by_shard, raise_first_error
 from tickwheel.operations.sessions import Sessions
@@ -52,7 +52,7 @@ def cancel_messages(
             shard: int,
             session: bytes,
             part: dict[int, list[tuple[int, int, bytes]]] = part,
-        ) -> tuple[str, list[bytes | int | str]]:
+        ) -> ScriptCall:
             params = _CANCEL.pack(*divmod(config.retention_ms, 2**32), at_once)
             number = config.number.to_bytes(2)
             items = (number + raw for _, _, raw in part[shard])

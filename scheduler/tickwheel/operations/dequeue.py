@@ -23,7 +23,7 @@ from tickwheel.model.message import LeasedMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue_options import DequeueOptions
-from tickwheel.operations.dispatch import call_in_session
+from tickwheel.operations.dispatch import ScriptCall, call_in_session
 from tickwheel.operations.exact_order import shares_per_shard
 from tickwheel.operations.ready_shards import ReadyShards
 from tickwheel.operations.sessions import ClientSession
@@ -270,7 +270,7 @@ class Dequeue:
         if self._request is not None:
             client_session = self._part_session(client_session, shard)
 
-        def build(config: QueueConfig, session: bytes) -> tuple[str, list[bytes | int | str]]:
+        def build(config: QueueConfig, session: bytes) -> ScriptCall:
             # The script runs with this configuration or rejects the call.
             self._check_sink(config)
             queue_context = config.context(context.history, context.options(config.dequeue_blocked))

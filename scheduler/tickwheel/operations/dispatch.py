@@ -15,6 +15,10 @@ from tickwheel.operations.sessions import ClientSession, Sessions
 from tickwheel.plan import Plan, Reply, Request, Round
 from tickwheel.storage.script_errors import SESSIONEXPIRED, SESSIONOLD, Retry
 
+# The name and the arguments of a script. Inner functions use the alias, because Python evaluates their annotations at
+# each call of the outer function.
+ScriptCall = tuple[str, list[bytes | int | str]]
+
 _SESSION_ERRORS = (SESSIONEXPIRED, SESSIONOLD)
 
 
@@ -77,7 +81,7 @@ def call_in_session(
     queue: str,
     shard: int,
     client_session: ClientSession,
-    build: Callable[[QueueConfig, bytes], tuple[str, Sequence[bytes | int | str]]],
+    build: Callable[[QueueConfig, bytes], ScriptCall],
 ) -> Plan[Reply]:
     """Send one call with the session's next sequence. ``build`` returns the script's name and arguments."""
     replies = yield from call_shards_in_session(
@@ -91,7 +95,7 @@ def call_shards_in_session(
     queue: str,
     shards: Sequence[int],
     client_session: ClientSession,
-    build: Callable[[QueueConfig, int, bytes], tuple[str, Sequence[bytes | int | str]]],
+    build: Callable[[QueueConfig, int, bytes], ScriptCall],
     *,
     reopens: bool = False,
 ) -> Plan[list[Reply]]:
@@ -135,7 +139,7 @@ def call_shards_once(
     context: NamespaceContext,
     queue: str,
     shards: Sequence[int],
-    build: Callable[[QueueConfig, int, bytes], tuple[str, Sequence[bytes | int | str]]],
+    build: Callable[[QueueConfig, int, bytes], ScriptCall],
     sessions: Sessions | None = None,
     *,
     reopens: bool = False,

@@ -8,7 +8,7 @@ from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.dispatch import call_shards_once
+from tickwheel.operations.dispatch import ScriptCall, call_shards_once
 from tickwheel.operations.results import changes, raise_first_error
 from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan
@@ -51,7 +51,7 @@ def call_by_id(
     """Call a script on one message. Raises InvalidTransition if the script does not apply to the message's state."""
     shard, raw = yield from locate(context, queue, id_, exclusive_value)
 
-    def build(config: QueueConfig, shard: int, session: bytes) -> tuple[str, list[bytes | int | str]]:
+    def build(config: QueueConfig, shard: int, session: bytes) -> ScriptCall:
         item = item_prefix + config.number.to_bytes(2) + raw
         return script, [config.context(context.history), session, *args, item]
 

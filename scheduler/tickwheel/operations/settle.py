@@ -13,7 +13,7 @@ from tickwheel.model.message import LeasedMessage, label
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.retry_backoff import draw_backoff_ms
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.dispatch import call_shards, call_shards_once
+from tickwheel.operations.dispatch import ScriptCall, call_shards, call_shards_once
 from tickwheel.operations.results import LOST, NOT_FOUND, chunks_by_shard, unpack_results
 from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan, Request
@@ -27,8 +27,11 @@ L = TypeVar("L", bound=LeasedMessage)
 Result = tuple[int, int, int, int]
 # Packs the parameters of a script.
 Builder = Callable[[QueueConfig], bytes]
-# A message and the result to store with it.
+# A message and the result to store with it, and such items by shard.
 Item = tuple[LeasedMessage, bytes | None]
+ItemsByShard = Mapping[int, list[Item]]
+# A plan that settles messages. Returns the codes of each shard.
+SettlePlan = Plan[list[Sequence[int]]]
 
 
 def complete(
@@ -40,7 +43,7 @@ def complete(
     """
     check_leased("complete_many", messages)
 
-    def call(queue: str, part: Mapping[int, list[Item]]) -> Plan[list[Sequence[int]]]:
+    def call(queue: str, part: ItemsByShard) -> SettlePlan:
         def build(config: QueueConfig, shard: int) -> Request:
             leased = [message for message, _ in part[shard]]
             params = _time(config.retention_ms) + _results([result for _, result in part[shard]])
@@ -98,7 +101,7 @@ def release(
     """
     check_leased("release_many", messages)
 
-    def call(_: str, part: Mapping[int, list[Item]]) -> Plan[list[Sequence[int]]]:
+    def call(_: str, part: ItemsByShard) -> SettlePlan:
         leased = {shard: [message for message, _ in items] for shard, items in part.items()}
         results = yield from _leased_calls(
             context, "release", leased, lambda config: _time(config.retention_ms), sessions
@@ -112,7 +115,7 @@ def _settle(
     context: NamespaceContext,
     items: Iterable[Item],
     call_limit: int,
-    call: Callable[[str, Mapping[int, list[Item]]], Plan[list[Sequence[int]]]],
+    call: Callable[[str, ItemsByShard], SettlePlan],
 ) -> Plan[None]:
     """Settle messages of any queues. ``call`` sends the messages of one queue, by shard, and returns their codes.
 
@@ -259,7 +262,7 @@ def _leased_calls(
     """
     queue = next(iter(part.values()))[0].queue
 
-    def build_call(config: QueueConfig, shard: int, session: bytes) -> tuple[str, list[bytes | int | str]]:
+    def build_call(config: QueueConfig, shard: int, session: bytes) -> ScriptCall:
         items = _items(context, queue, config, part[shard])
         return name, [config.context(context.history), session, build(config), *items]
 
