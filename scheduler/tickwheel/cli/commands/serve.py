@@ -53,8 +53,15 @@ def serve(target: Target, options: ServeOptions) -> None:
     immediately.
     """
     address = listen_address(options.listen, shared=options.part)
-    _check_exposure(options, address[0])
-    page = _metrics_address(options)
+    _check_exposure(
+        *(options.listen, address[0]),
+        encrypted=options.tls_cert is not None,
+        tokens=options.tokens is not None,
+        insecure=options.insecure,
+    )
+    page = None if options.metrics is None else metrics_address(options.metrics)
+    if page is not None:
+        _check_metrics_exposure(options.metrics or "", page[0], insecure=options.insecure)
     for name, file in (("--tls-key", options.tls_key), ("--tokens", options.tokens)):
         _check_private(name, file)
     log_to_stderr(json=target.json, verbose=options.verbose)
@@ -67,27 +74,25 @@ def serve(target: Target, options: ServeOptions) -> None:
         asyncio.run(serve_until_stopped(server, address[0], options))
 
 
-def _check_exposure(options: ServeOptions, host: str) -> None:
+def _check_exposure(listen: str, host: str, *, encrypted: bool, tokens: bool, insecure: bool) -> None:
     """Raise InvalidArgument for an unencrypted address beyond this machine, unless the user accepts it."""
-    if options.tls_cert is not None or is_loopback(host):
+    if encrypted or is_loopback(host):
         return
-    if options.tokens is not None:
-        raise InvalidArgument(f"--tokens would be sent unencrypted to {options.listen}: use --tls-cert there")
-    if not options.insecure:
+    if tokens:
+        raise InvalidArgument(f"--tokens would be sent unencrypted to {listen}: use --tls-cert there")
+    if not insecure:
         raise InvalidArgument(
-            f"other machines can reach --listen {options.listen}, without encryption: use --tls-cert and --tls-key, or"
-            " accept it with --insecure"
+            f"other machines can reach --listen {listen}, without encryption: use --tls-cert and --tls-key, or accept"
+            " it with --insecure"
         )
 
 
-def _metrics_address(options: ServeOptions) -> tuple[str, int] | None:
-    """Return the address of the metrics endpoint, after the same check as `_check_exposure`."""
-    page = None if options.metrics is None else metrics_address(options.metrics)
-    if page is not None and not is_loopback(page[0]) and not options.insecure:
+def _check_metrics_exposure(metrics: str, host: str, *, insecure: bool) -> None:
+    """Raise InvalidArgument for metrics beyond this machine, which are not encrypted, unless the user accepts it."""
+    if not is_loopback(host) and not insecure:
         raise InvalidArgument(
-            f"other machines can reach --metrics {options.metrics}, without encryption: accept it with --insecure"
+            f"other machines can reach --metrics {metrics}, without encryption: accept it with --insecure"
         )
-    return page
 
 
 def _serve_with_processes(
