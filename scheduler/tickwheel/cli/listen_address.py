@@ -1,6 +1,5 @@
 """Addresses of listening sockets: parsing, formatting, and checks."""
 
-import ipaddress
 import socket
 from contextlib import suppress
 from threading import Event
@@ -34,15 +33,6 @@ def parse_address(text: str, use: str, cannot: str, *, min_port: int = 0, shared
 def format_address(host: str, port: int) -> str:
     """Return the text that `parse_address` parses."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only programs of this machine can reach the host."""
-    try:
-        addresses = {item[4][0] for item in socket.getaddrinfo(host, None)}
-    except OSError:
-        return False
-    return all(ipaddress.ip_address(str(item).partition("%")[0]).is_loopback for item in addresses)
 
 
 def wait_until_served(host: str, port: int, stopping: Event) -> None:

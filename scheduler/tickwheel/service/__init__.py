@@ -7,6 +7,7 @@ fewer round trips. Each call then runs as a plan of `operations`. The service dr
 server                one process: starts, serves and drains the gRPC server
 grpc_options          limits of connections and calls, as gRPC options
 multiprocess          several processes on one port
+startup_checks        checks of certificates, files and addresses before the service listens
 tls                   TLS credentials of the server
 
 authentication        finds the caller of a call, and rejects calls without a valid token

@@ -6,6 +6,7 @@ from pathlib import Path
 import grpc
 
 from tickwheel.errors import InvalidArgument
+from tickwheel.service.startup_checks import check_certificate
 
 
 def credentials(cert: Path | None, key: Path | None, client_ca: Path | None) -> grpc.ServerCredentials | None:
@@ -14,7 +15,7 @@ def credentials(cert: Path | None, key: Path | None, client_ca: Path | None) -> 
 
     Raises InvalidArgument if a file is missing or is not usable for TLS.
     """
-    _check_certificate(cert, key, client_ca)
+    check_certificate(cert, key, client_ca)
     if cert is None or key is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -28,12 +29,3 @@ def credentials(cert: Path | None, key: Path | None, client_ca: Path | None) -> 
     authorities = None if client_ca is None else client_ca.read_bytes()
     pair = [(key.read_bytes(), cert.read_bytes())]
     return grpc.ssl_server_credentials(pair, authorities, require_client_auth=authorities is not None)
-
-
-def _check_certificate(cert: Path | None, key: Path | None, client_ca: Path | None) -> None:
-    """Raise InvalidArgument for a certificate without its key, a key without its certificate, or only ``client_ca``."""
-    if cert is None and key is None:
-        if client_ca is not None:
-            raise InvalidArgument("--tls-client-ca works only with TLS: it needs --tls-cert and --tls-key")
-    elif cert is None or key is None:
-        raise InvalidArgument("give both --tls-cert and --tls-key: a certificate needs its private key")

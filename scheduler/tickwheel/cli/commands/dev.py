@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from tickwheel.cli.command import command
-from tickwheel.cli.listen_address import is_loopback
 from tickwheel.cli.service_process import LISTEN, ServeOptions, listen_address, make_server, serve_until_stopped
 from tickwheel.cli.target import Target
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.log_format import log_to_stderr
+from tickwheel.service.startup_checks import is_loopback
 
 commands = typer.Typer()
 

@@ -3,10 +3,8 @@
 import asyncio
 import logging
 import signal
-import stat
 import sys
 import threading
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tickwheel.cli.command import command
-from tickwheel.cli.listen_address import format_address, is_loopback, wait_until_served
+from tickwheel.cli.listen_address import format_address, wait_until_served
 from tickwheel.cli.metrics_option import metrics_address, serving_metrics
 from tickwheel.cli.output import print_status
 from tickwheel.cli.service_process import (
@@ -27,9 +25,9 @@ from tickwheel.cli.service_process import (
     serve_until_stopped,
 )
 from tickwheel.cli.target import Target
-from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.signals import handle_in_thread
+from tickwheel.service.startup_checks import check_exposure, check_metrics_exposure, check_private
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -53,7 +51,7 @@ def serve(target: Target, options: ServeOptions) -> None:
     immediately.
     """
     address = listen_address(options.listen, shared=options.part)
-    _check_exposure(
+    check_exposure(
         *(options.listen, address[0]),
         encrypted=options.tls_cert is not None,
         tokens=options.tokens is not None,
@@ -61,9 +59,9 @@ def serve(target: Target, options: ServeOptions) -> None:
     )
     page = None if options.metrics is None else metrics_address(options.metrics)
     if page is not None:
-        _check_metrics_exposure(options.metrics or "", page[0], insecure=options.insecure)
+        check_metrics_exposure(options.metrics or "", page[0], insecure=options.insecure)
     for name, file in (("--tls-key", options.tls_key), ("--tokens", options.tokens)):
-        _check_private(name, file)
+        check_private(name, file)
     log_to_stderr(json=target.json, verbose=options.verbose)
     # Also created for several processes, so that an error in the options is reported here, once.
     server = make_server(target, address, options)
@@ -72,27 +70,6 @@ def serve(target: Target, options: ServeOptions) -> None:
         return
     with serving_metrics(page, lambda: make_collector(server), _log):
         asyncio.run(serve_until_stopped(server, address[0], options))
-
-
-def _check_exposure(listen: str, host: str, *, encrypted: bool, tokens: bool, insecure: bool) -> None:
-    """Raise InvalidArgument for an unencrypted address beyond this machine, unless the user accepts it."""
-    if encrypted or is_loopback(host):
-        return
-    if tokens:
-        raise InvalidArgument(f"--tokens would be sent unencrypted to {listen}: use --tls-cert there")
-    if not insecure:
-        raise InvalidArgument(
-            f"other machines can reach --listen {listen}, without encryption: use --tls-cert and --tls-key, or accept"
-            " it with --insecure"
-        )
-
-
-def _check_metrics_exposure(metrics: str, host: str, *, insecure: bool) -> None:
-    """Raise InvalidArgument for metrics beyond this machine, which are not encrypted, unless the user accepts it."""
-    if not is_loopback(host) and not insecure:
-        raise InvalidArgument(
-            f"other machines can reach --metrics {metrics}, without encryption: accept it with --insecure"
-        )
 
 
 def _serve_with_processes(
@@ -148,10 +125,3 @@ def _make_multiprocess_collector(sockets: list[Path]) -> "Collector":
     from tickwheel.service.multiprocess_metrics import MultiprocessCollector
 
     return MultiprocessCollector(sockets)
-
-
-def _check_private(name: str, path: Path | None) -> None:
-    """Raise InvalidArgument if any user of this machine can read or change the file. A missing file is not checked."""
-    with suppress(OSError):
-        if path is not None and path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
-            raise InvalidArgument(f"{name} {path} is accessible to every user of this machine: chmod o-rwx {path}")

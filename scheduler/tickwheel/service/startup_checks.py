@@ -1,0 +1,55 @@
+"""Checks before the service listens. A failed check ends `tickwheel serve` with exit code 2."""
+
+import ipaddress
+import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from tickwheel.errors import InvalidArgument
+
+
+def check_certificate(cert: Path | None, key: Path | None, client_ca: Path | None) -> None:
+    """Raise InvalidArgument for a certificate without its key, a key without its certificate, or only ``client_ca``."""
+    if cert is None and key is None:
+        if client_ca is not None:
+            raise InvalidArgument("--tls-client-ca works only with TLS: it needs --tls-cert and --tls-key")
+    elif cert is None or key is None:
+        raise InvalidArgument("give both --tls-cert and --tls-key: a certificate needs its private key")
+
+
+def check_private(name: str, path: Path | None) -> None:
+    """Raise InvalidArgument if any user of this machine can read or change the file. A missing file is not checked."""
+    with suppress(OSError):
+        if path is not None and path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
+            raise InvalidArgument(f"{name} {path} is accessible to every user of this machine: chmod o-rwx {path}")
+
+
+def check_exposure(listen: str, host: str, *, encrypted: bool, tokens: bool, insecure: bool) -> None:
+    """Raise InvalidArgument for an unencrypted address beyond this machine, unless the user accepts it."""
+    if encrypted or is_loopback(host):
+        return
+    if tokens:
+        raise InvalidArgument(f"--tokens would be sent unencrypted to {listen}: use --tls-cert there")
+    if not insecure:
+        raise InvalidArgument(
+            f"other machines can reach --listen {listen}, without encryption: use --tls-cert and --tls-key, or accept"
+            " it with --insecure"
+        )
+
+
+def check_metrics_exposure(metrics: str, host: str, *, insecure: bool) -> None:
+    """Raise InvalidArgument for metrics beyond this machine, which are not encrypted, unless the user accepts it."""
+    if not is_loopback(host) and not insecure:
+        raise InvalidArgument(
+            f"other machines can reach --metrics {metrics}, without encryption: accept it with --insecure"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only programs of this machine can reach the host."""
+    try:
+        addresses = {item[4][0] for item in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(str(item).partition("%")[0]).is_loopback for item in addresses)
