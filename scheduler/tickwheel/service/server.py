@@ -5,7 +5,8 @@ import logging
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -41,6 +42,8 @@ _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 # Time for calls in flight to finish after the server begins to stop.
 DRAIN_S: Final = 10.0
+# Writes a response of a stream.
+Write = Callable[[Any], Awaitable[None]]
 
 
 class Server:
@@ -81,6 +84,7 @@ class Server:
         self._health = health.aio.HealthServicer()
         self._namespaces: Namespaces | None = None
         self._messages: MessageHandlers | None = None
+        self._resources = AsyncExitStack()
         self.port = 0
 
     @property
@@ -103,10 +107,12 @@ class Server:
     async def start(self) -> None:
         """Check the Redis server that stores the messages, and start to answer calls."""
         client_settings = self._client_settings
-        server_url = await run_in_thread(self._processes.open)
-        try:
+        async with AsyncExitStack() as resources:
+            server_url = await run_in_thread(self._processes.open)
+            resources.push_async_callback(run_in_thread, self._processes.close)
             servers = AsyncConnectionPools(server_url, client_settings.answer_s)
             self._namespaces = Namespaces(client_settings, self._processes, servers, self._clock, self.counters)
+            resources.push_async_callback(self._namespaces.close)
             await self._namespaces.check()
             self._messages = MessageHandlers(self._namespaces, self._wait_limit)
             handlers = {"MessageService": self._messages, "QueueService": QueueHandlers(self._namespaces)}
@@ -133,9 +139,7 @@ class Server:
             await server.start()
             if self._tokens is not None:
                 self._token_reloader = asyncio.create_task(self._tokens.run())
-        except BaseException:
-            await self._close_resources()
-            raise
+            self._resources = resources.pop_all()
         _log.info(
             "serving %s on port %d",
             client_settings.display_url,
@@ -152,37 +156,22 @@ class Server:
             self._messages.drain()
         if self._server is not None:
             await self._server.stop(seconds)
-        await self._close_resources()
-
-    async def _close_resources(self) -> None:
-        namespaces, self._namespaces = self._namespaces, None
-        try:
-            if namespaces is not None:
-                await namespaces.close()
-        finally:
-            await run_in_thread(self._processes.close)
+        await self._resources.aclose()
 
     def _handler(self, method: Method, handlers: object) -> Any:
-        handle = getattr(handlers, _SNAKE.sub("_", method.name).lower())
-        codec = {
-            "request_deserializer": _deserializer(method.request),
-            "response_serializer": method.response.SerializeToString,
+        kinds: dict[tuple[bool, bool], tuple[Any, Callable[..., Awaitable[Any]]]] = {
+            (False, False): (grpc.unary_unary_rpc_method_handler, self._answer_unary),
+            (False, True): (grpc.unary_stream_rpc_method_handler, self._answer_server_stream),
+            (True, False): (grpc.stream_unary_rpc_method_handler, self._answer_client_stream),
+            (True, True): (grpc.stream_stream_rpc_method_handler, self._answer_bidirectional),
         }
-        cost = METHOD_TABLE[method.name].cost
-        wrap = self._observer.wrap
-        if method.client_streaming and method.server_streaming:
-            return grpc.stream_stream_rpc_method_handler(
-                wrap(method, self._bidirectional_handler(handle, cost)), **codec
-            )
-        if method.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                wrap(method, self._server_stream_handler(handle, cost)), **codec
-            )
-        if method.client_streaming:
-            return grpc.stream_unary_rpc_method_handler(
-                wrap(method, self._client_stream_handler(handle, cost)), **codec
-            )
-        return grpc.unary_unary_rpc_method_handler(wrap(method, self._unary_handler(handle, cost)), **codec)
+        make_handler, answer = kinds[method.client_streaming, method.server_streaming]
+        handle = getattr(handlers, _SNAKE.sub("_", method.name).lower())
+        return make_handler(
+            self._observer.wrap(method, _abort_on_error(partial(answer, handle, METHOD_TABLE[method.name].cost))),
+            request_deserializer=_deserializer(method.request),
+            response_serializer=method.response.SerializeToString,
+        )
 
     def _make_error_handler(self, method: str, error: TickwheelError) -> Any:
         async def answer(_: Any, context: Any) -> None:
@@ -191,57 +180,49 @@ class Server:
         # A handler for two streams fits every RPC, and the library reads a request of a stream only on demand.
         return grpc.stream_stream_rpc_method_handler(self._observer.wrap_rejection(method, answer))
 
-    def _unary_handler(self, handle: Callable[[Any], Awaitable[Any]], cost: Cost) -> Any:
-        async def answer(request: Any, context: Any) -> Any:
-            caller, _ = CALL.get()
-            try:
-                caller.quota.take(cost(_require_decoded(request)))
-                return await handle(request)
-            except Exception as error:
-                await abort_call(context, error)
+    async def _answer_unary(self, handle: Callable[[Any], Awaitable[Any]], cost: Cost, request: Any) -> Any:
+        caller, _ = CALL.get()
+        caller.quota.take(cost(_require_decoded(request)))
+        return await handle(request)
 
-        return answer
+    async def _answer_server_stream(
+        self, handle: Callable[[Any, Write], Awaitable[None]], cost: Cost, request: Any, write: Write
+    ) -> None:
+        caller, _ = CALL.get()
+        caller.quota.take(cost(_require_decoded(request)))
+        # The call can last long if its client reads slowly.
+        async with caller.until_token_expires():
+            await handle(request, write)
 
-    def _server_stream_handler(self, handle: Callable[[Any, Any], Awaitable[None]], cost: Cost) -> Any:
-        async def answer(request: Any, context: Any, write: Callable[[Any], Awaitable[None]]) -> None:
-            caller, _ = CALL.get()
-            try:
-                caller.quota.take(cost(_require_decoded(request)))
-                # The call can last long if its client reads slowly.
-                async with caller.until_token_expires():
-                    await handle(request, write)
-            except Exception as error:
-                await abort_call(context, error)
+    async def _answer_client_stream(self, handle: Callable[[Any], Awaitable[Any]], cost: Cost, requests: Any) -> Any:
+        caller, _ = CALL.get()
+        async with caller.hold_wait_slot(self._wait_limit):
+            return await handle(_iter_requests(requests, caller.quota, cost))
 
-        return answer
+    async def _answer_bidirectional(
+        self, handle: Callable[[Any], Any], cost: Cost, requests: Any, write: Write
+    ) -> None:
+        # The responses are written instead of yielded. So the task is always inside the `async with` block and can be
+        # interrupted if the token is removed.
+        caller, _ = CALL.get()
+        async with (
+            caller.hold_wait_slot(self._wait_limit),
+            aclosing(handle(_iter_requests(requests, caller.quota, cost))) as responses,
+        ):
+            async for response in responses:
+                await write(response)
 
-    def _client_stream_handler(self, handle: Callable[[Any], Awaitable[Any]], cost: Cost) -> Any:
-        async def answer(requests: Any, context: Any) -> Any:
-            caller, _ = CALL.get()
-            try:
-                async with caller.hold_wait_slot(self._wait_limit):
-                    return await handle(_iter_requests(requests, caller.quota, cost))
-            except Exception as error:
-                await abort_call(context, error)
 
-        return answer
+def _abort_on_error(answer: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Wrap ``answer`` so that an error ends the call with a status."""
 
-    def _bidirectional_handler(self, handle: Callable[[Any], Any], cost: Cost) -> Any:
-        # `answer` writes the responses instead of yielding them. So its task is always inside the `async with` block
-        # and can be interrupted if the token is removed.
-        async def answer(requests: Any, context: Any, write: Callable[[Any], Awaitable[None]]) -> None:
-            caller, _ = CALL.get()
-            try:
-                async with (
-                    caller.hold_wait_slot(self._wait_limit),
-                    aclosing(handle(_iter_requests(requests, caller.quota, cost))) as responses,
-                ):
-                    async for response in responses:
-                        await write(response)
-            except Exception as error:
-                await abort_call(context, error)
+    async def handler(request: Any, context: Any, *write: Write) -> Any:
+        try:
+            return await answer(request, *write)
+        except Exception as error:
+            await abort_call(context, error)
 
-        return answer
+    return handler
 
 
 def _deserializer(kind: Any) -> Callable[[bytes], Any]:
