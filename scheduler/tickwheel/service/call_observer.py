@@ -39,13 +39,10 @@ class CallObserver:
         """Return the handler that grpc calls for the method. It calls ``answer`` with the request and the context, and
         with a function that writes a response if the method streams responses.
         """
-        if method.client_streaming and method.server_streaming:
-            return self._wrap_bidirectional(method, answer)
-        if self._traces:
+        # A call with two streams has no span: it lasts for days.
+        if self._traces and not (method.client_streaming and method.server_streaming):
             answer = (_trace_server_stream if method.server_streaming else _trace_call)(method, answer)
-        if method.server_streaming:
-            return self._wrap_server_stream(method, answer)
-        return self._wrap_unary(method, answer)
+        return (self._wrap_stream if method.server_streaming else self._wrap_unary)(method, answer)
 
     def wrap_rejection(self, name: str, answer: Any) -> Any:
         """Return the handler of an RPC that rejects every call. ``name`` is the RPC; ``answer`` sends the error."""
@@ -71,33 +68,20 @@ class CallObserver:
 
         return handler
 
-    def _wrap_server_stream(self, method: Method, answer: Any) -> Any:
+    def _wrap_stream(self, method: Method, answer: Any) -> Any:
         row = METHOD_TABLE[method.name]
         counter = self._counters.messages[row.action]
 
         async def handler(request: Any, context: Any) -> None:
+            if method.client_streaming:
+                request = _RequestStream(request)
+
             async def write(response: Any) -> None:
-                for item in response.answers:
-                    poll = request.requests[item.place]
-                    counter.add(poll.namespace, poll.queue, row.count(poll, item.response))
+                for answered, part in _split_response(request, response):
+                    counter.add(answered.namespace, answered.queue, row.count(answered, part))
                 await context.write(response)
 
             await self._observe(row.name, context, answer(request, context, write))
-
-        return handler
-
-    def _wrap_bidirectional(self, method: Method, answer: Any) -> Any:
-        row = METHOD_TABLE[method.name]
-        counter = self._counters.messages[row.action]
-
-        async def handler(requests: Any, context: Any) -> None:
-            stream = _RequestStream(requests)
-
-            async def write(response: Any) -> None:
-                counter.add(stream.first.namespace, stream.first.queue, row.count(stream, response))
-                await context.write(response)
-
-            await self._observe(row.name, context, answer(stream, context, write))
 
         return handler
 
@@ -116,7 +100,7 @@ class CallObserver:
 
 
 def _trace_call(method: Method, answer: Any) -> Any:
-    """Wrap ``answer`` in a span, a child of the caller's span. `DequeueStream` has no span: its calls last for days."""
+    """Wrap ``answer`` in a span, a child of the caller's span."""
     from tickwheel.telemetry import spans
 
     async def handler(request: Any, context: Any) -> Any:
@@ -182,6 +166,13 @@ class _RequestStream:
         if self.trace:
             _inherit_trace(request, self.trace)
         return request
+
+
+def _split_response(request: Any, response: Any) -> list[tuple[Any, Any]]:
+    """Return each request that a response of a stream answers, with its own response."""
+    if isinstance(request, _RequestStream):
+        return [(request.first, response)]
+    return [(request.requests[item.place], item.response) for item in response.answers]
 
 
 def _inherit_trace(request: Any, trace: dict[str, str]) -> None:

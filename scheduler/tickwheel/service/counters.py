@@ -2,6 +2,7 @@
 exports them. Only the event loop's thread updates them.
 """
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from tickwheel.rpc.methods import METHODS
@@ -16,15 +17,13 @@ QUEUES: Final = 1_000
 OTHER_QUEUES: Final = ("(others)", "(others)")
 
 
+@dataclass(slots=True)
 class MethodCounters:
     """Counters of one RPC: calls in flight, calls that ended by gRPC code, and their durations."""
 
-    __slots__ = ("codes", "durations", "in_flight")
-
-    def __init__(self) -> None:
-        self.in_flight = 0
-        self.codes: dict[str, int] = {}
-        self.durations = Histogram(SECONDS)
+    in_flight: int = 0
+    codes: dict[str, int] = field(default_factory=dict)
+    durations: Histogram = field(default_factory=lambda: Histogram(SECONDS))
 
     def record_end(self, code: str, seconds: float) -> None:
         self.in_flight -= 1
@@ -32,13 +31,11 @@ class MethodCounters:
         self.durations.add(seconds)
 
 
+@dataclass(slots=True)
 class MessageCounter:
     """Counts the messages to which one action applied, such as `enqueued`, by namespace and queue."""
 
-    __slots__ = ("counts",)
-
-    def __init__(self) -> None:
-        self.counts: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(self, namespace: str, queue: str, count: int) -> None:
         key = (namespace or "tw", queue)
