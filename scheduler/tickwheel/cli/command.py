@@ -5,7 +5,7 @@ The common options (--url, --data-dir, --namespace, --timeout, --json) may stand
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
@@ -131,11 +131,9 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
 
     def run(context: typer.Context, **options: Any) -> None:
         with report_errors():
-            target = (
-                _pop_target(options)
-                .merged_with(context.find_root().obj or Target())
-                .merged_with(Target.from_environment())
-            )
+            root = context.find_root()
+            target = _pop_target(options).merged_with(root.obj or Target()).merged_with(Target.from_environment())
+            target = replace(target, command=context.command_path.removeprefix(root.command_path).strip())
             for name, group in groups.items():
                 options[name] = group(**{field.name: options.pop(field.name) for field in fields(group)})
             function(target, **options)

@@ -14,6 +14,9 @@ from tickwheel.rpc.url import is_grpc_url
 
 # Short, because a person waits. A program that retries for longer uses the client.
 TIMEOUT = timedelta(seconds=5)
+# The commands that create a missing namespace: they add messages or queues, or drive the wheel. For all others, a
+# missing namespace is an error (exit code 4): its shards and history are fixed as soon as it exists.
+CREATING_COMMANDS = frozenset({"bench", "dev", "enqueue", "events", "import celery", "queue create"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,8 @@ class Target:
     namespace: str | None = None
     timeout: timedelta | None = None
     json: bool = False
+    command: str = ""
+    """The command's name, after the name of its group."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
@@ -72,14 +77,12 @@ class Target:
     def open(
         self,
         *,
-        create: bool = False,
         drive: bool = False,
         durability: str | None = None,
         **namespace: Any,
     ) -> Tickwheel:
-        """Open a client of an existing namespace. With ``create``, create the namespace if it does not exist.
+        """Open a client of the namespace. A missing namespace is created by CREATING_COMMANDS alone.
 
-        A command that adds nothing must not create a namespace, because its shards and history are fixed from then on.
         With ``drive`` and an embedded server, its event process runs while the client is open, so that timers fire.
 
         ``namespace`` holds settings of a new namespace. `Tickwheel` checks them against an existing one.
@@ -89,7 +92,7 @@ class Target:
             namespace=self.namespace or "tw",
             data_dir=self.data_dir,
             durability=durability,
-            existing=not create,
+            existing=self.command not in CREATING_COMMANDS,
             drive=None if drive else False,
             timeout=TIMEOUT if self.timeout is None else self.timeout,
             **namespace,

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
@@ -38,8 +39,8 @@ def bench(
     """
     if target.namespace is not None:
         raise InvalidArgument("bench creates a namespace of its own and deletes it: leave --namespace out")
-    own = Target(target.require_redis("bench").url, target.data_dir, f"bench-{os.urandom(4).hex()}", target.timeout)
-    with own.open(create=True) as tickwheel:
+    own = replace(target.require_redis("bench"), namespace=f"bench-{os.urandom(4).hex()}")
+    with own.open() as tickwheel:
         try:
             queue = tickwheel.create_queue("bench", lease=timedelta(hours=1))
             rates = _measure(queue, messages // _BATCH * _BATCH)

@@ -33,5 +33,5 @@ def dev(
     log_to_stderr(json=target.json, verbose=verbose)
     options = ServeOptions(listen)
     server = make_server(target, address, options)
-    with target.open(create=True, drive=True):
+    with target.open(drive=True):
         asyncio.run(serve_until_stopped(server, address[0], options))

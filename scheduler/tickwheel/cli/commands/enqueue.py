@@ -78,7 +78,7 @@ def enqueue(
     if source is not None:
         if payload or any(value is not None for value in (id, delay, due, deadline, meta, lease, max_attempts)):
             raise InvalidArgument("with --from, payload and fields are read from the lines: leave the others out")
-        with target.open(create=True) as tickwheel:
+        with target.open() as tickwheel:
             enqueue_file(tickwheel.queue(queue), source, json=target.json)
         return
     new = NewMessage(
@@ -91,7 +91,7 @@ def enqueue(
         lease,
         max_attempts,
     )
-    with target.open(create=True) as tickwheel:
+    with target.open() as tickwheel:
         [result] = tickwheel.queue(queue).enqueue_many([new])
     if target.json:
         print_result(result)

@@ -147,7 +147,6 @@ def events(
     with (
         nullcontext() if producers is None else closing(producers),
         target.require_redis("events").open(
-            create=True,
             durability=durability,
             shards=shards,
             clock_guard=clock_guard,

@@ -77,7 +77,7 @@ def celery(
     names = list(dict.fromkeys(queue or ["celery"]))
     reports: list[Report] = []
     try:
-        with _client(source) as client, target.open(create=True) as tickwheel:
+        with _client(source) as client, target.open() as tickwheel:
             client.ping()
             if unacked:
                 _check_no_worker(source, key_prefix)

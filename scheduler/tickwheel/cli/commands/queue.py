@@ -78,7 +78,7 @@ def create(
         "forecast": forecast or None,
         "sink": sink,
     }
-    with target.open(create=True, shards=shards) as tickwheel:
+    with target.open(shards=shards) as tickwheel:
         try:
             created = tickwheel.create_queue(queue, update=update, **config)
         except QueueConfigConflict as error:
