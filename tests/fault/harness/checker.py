@@ -5,11 +5,11 @@ and bounded attempts. A rule is trusted because it was seen to fail: `tests/unit
 history for each.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from tests.fault.harness import completion_check, lease_check
+from tests.fault.harness.history import FAIL, OK, Call
 from tests.fault.harness.lives import Life, lives
 from tests.fault.harness.load import MAX_ATTEMPTS, POISON_ATTEMPTS, VALUE_KEY, Afterwards, plan_message
 from tests.fault.harness.run_evidence import Evidence, Fence, Violation
@@ -18,6 +18,7 @@ from tickwheel.storage.record import State
 # What the clocks of two processes of a host may differ by, and what rounding to whole ms makes.
 CLOCKS_S = 0.005
 
+_TERMINAL = {State.COMPLETED, State.CANCELLED, State.ERRORED, None}
 _S = State
 _LEGAL: dict[State | None, set[State | None]] = {
     None: {_S.INVISIBLE, _S.PENDING},
@@ -34,6 +35,34 @@ def check(evidence: Evidence) -> list[Violation]:
     """All violations of all invariants, those of one kind together."""
     found = lives(evidence)
     return sorted(violation for rule in RULES for violation in rule(evidence, found))
+
+
+def durability(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violation]:
+    """I1: every message whose enqueue was answered exists and ends, with its payload, as the events say."""
+    for call in evidence.calls:
+        if call.op in ("enqueue", "repeat") and call.outcome == OK:
+            for id in call.ids:
+                if id not in found:
+                    yield Violation("I1", f"{id} was acknowledged to {call.process} and is lost")
+        elif call.op == "cancel" and call.outcome == OK:
+            life = found.get(call.ids[0])
+            if life is None or not any(step.to_state is State.CANCELLED for step in life.steps):
+                yield Violation("I1", f"{call.ids[0]} was acknowledged as cancelled, and no event says so")
+        elif call.op == "reschedule" and call.outcome == OK:
+            life = found.get(call.ids[0])
+            if life is None or life.step(call.value[1]) is None:
+                yield Violation("I1", f"{call.ids[0]} was acknowledged as rescheduled, and no event says so")
+        elif call.op == "damaged":
+            yield Violation("I1", f"{call.ids[0]} came to {call.process} with another payload")
+    for id, life in found.items():
+        last = life.steps[-1].to_state
+        stands = evidence.end.get(id, "gone")
+        if stands != ("gone" if last is None else last.label):
+            yield Violation("I1", f"{id} is {stands}, and its events end with {last!r}")
+        if last not in _TERMINAL:
+            yield Violation("I1", f"{id} never ended: it is {stands}")
+    for id in evidence.end.keys() - found.keys():
+        yield Violation("I1", f"{id} is {evidence.end[id]}, and no event tells of it")
 
 
 def never_early(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violation]:
@@ -60,6 +89,74 @@ def never_early(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violatio
             early = asked[id] + message.delay_ms / 1000 - call.returned
             if early > CLOCKS_S + message.delay_ms / 1000 * evidence.drift:
                 yield Violation("I2", f"{id} was delivered to {call.process} {early:.3f} s before its delay was over")
+
+
+def one_at_a_time(evidence: Evidence, _: dict[str, Life]) -> Iterator[Violation]:
+    """By the server's order: nothing is Running twice, nor two messages of one value."""
+    for transitions in evidence.transitions if evidence.ordered else ():
+        running: dict[tuple[int, str], str] = {}
+        for step in transitions:
+            held = (step.queue_number, f"value {step.exclusive_value}" if step.exclusive_value else f"id {step.id}")
+            if step.from_state is State.RUNNING and running.get(held) == step.id:
+                del running[held]
+            if step.to_state is State.RUNNING:
+                if held in running:
+                    yield Violation("I3", f"{step.id} became running while {running[held]} was, of {held[1]}")
+                running[held] = step.id
+
+
+def given_once(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violation]:
+    """No lease is given to two callers, and each that was given is in the events, as its worker's."""
+    holders: dict[tuple[str, int], str] = {}
+    for call in evidence.calls:
+        if call.op != "dequeue" or call.outcome != OK:
+            continue
+        for id, version, attempt, value in call.value:
+            other = holders.setdefault((id, version), call.process)
+            if other != call.process:
+                yield Violation("I3", f"the lease {version} of {id} was given to {other} and to {call.process}")
+            step = found[id].step(version) if id in found else None
+            told = step and (step.to_state, step.attempt, step.worker, step.exclusive_value)
+            if told != (State.RUNNING, attempt, call.process, value):
+                yield Violation(
+                    "I3", f"{call.process} has a lease {version} of {id} that the events do not know: {step}"
+                )
+
+
+def old_ones_refused(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violation]:
+    """Who was answered that it finished a message ended the very lease it had; and by the workers' clocks, which are
+    one, nobody else was given the value between. It was its worker's until the first call that may have ended it.
+    """
+    given: dict[tuple[str, str, int], float] = {}
+    ended: dict[tuple[str, str, int], float] = {}
+    held: dict[tuple[str, str], list[tuple[float, float, str]]] = defaultdict(list)
+    for call in sorted(evidence.calls, key=lambda call: call.invoked):
+        if call.op in ("complete", "fail"):
+            for id, version in zip(call.ids, call.args, strict=True):
+                ended.setdefault((call.process, id, version), call.invoked)
+        if call.outcome != OK:
+            continue
+        if call.op == "dequeue":
+            for id, version, *_ in call.value:
+                given[call.process, id, version] = call.returned or call.invoked
+        if call.op not in ("complete", "fail"):
+            continue
+        lost = call.value["lost"] if call.op == "complete" else []
+        for id, version in zip(call.ids, call.args, strict=True):
+            step = found[id].step(version + 1) if id in found else None
+            if id in lost:
+                continue
+            completed = step is not None and step.to_state is State.COMPLETED
+            if step is None or step.from_state is not State.RUNNING or completed != (call.op == "complete"):
+                yield Violation("I3", f"{call.process} ended the lease {version} of {id}, and the events say {step}")
+            elif (since := given.get((call.process, id, version))) is not None:
+                until = ended[call.process, id, version]
+                held[call.queue, step.exclusive_value or f"id {id}"].append((since, until, id))
+    for (_, what), intervals in held.items():
+        intervals.sort()
+        for first, second in pairwise(intervals):
+            if second[0] < first[1]:
+                yield Violation("I3", f"{second[2]} was with a worker while {first[2]} was, of {what}")
 
 
 def events(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violation]:
@@ -106,6 +203,44 @@ def bounded_attempts(evidence: Evidence, found: dict[str, Life]) -> Iterator[Vio
             yield Violation("attempts", f"{life.id} is poisoned and ended as {evidence.end[life.id]}")
 
 
+def unknowns_resolve(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violation]:
+    """I5: whatever was repeated was done once, and the repeated call had the answer that goes with that."""
+    calls: dict[str, list[tuple[Call, bool | None]]] = defaultdict(list)
+    for call in evidence.calls:
+        if call.op in ("enqueue", "repeat"):
+            created = call.value if call.outcome == OK else [None] * len(call.ids)
+            for id, was_created in zip(call.ids, created, strict=True):
+                calls[id].append((call, was_created))
+    for id, of_id in calls.items():
+        of_id.sort(key=lambda each: each[0].invoked)
+        births = found[id].births if id in found else 0
+        if births > 1:
+            yield Violation("I5", f"{id} was enqueued {births} times")
+        if sum(created is True for _, created in of_id) > 1:
+            yield Violation("I5", f"{id} was answered as new more than once")
+        outcomes = Counter(call.outcome for call, _ in of_id)
+        if births and outcomes[FAIL] == len(of_id):
+            yield Violation("I5", f"{id} is there, and every answer was that nothing was done")
+        for n, (_, created) in enumerate(of_id):
+            if created is False and not any(call.outcome != FAIL for call, _ in of_id[:n]):
+                yield Violation("I5", f"{id} was answered as there before anybody had enqueued it")
+    for call in evidence.calls:
+        if call.outcome == FAIL and str(call.value).startswith("IdConflict"):
+            yield Violation("I5", f"a repeated call was refused as another message: {call.value}")
+        if call.op == "complete" and call.outcome == OK:
+            yield from _answers_as_it_was_done(call, found)
+
+
+def _answers_as_it_was_done(call: Call, found: dict[str, Life]) -> Iterator[Violation]:
+    """Who is told that its lease was lost did not complete the message by an earlier, unanswered call either."""
+    versions = dict(zip(call.ids, call.args, strict=True))
+    for id in call.value["lost"]:
+        life = found.get(id)
+        ended = None if life is None else life.step(versions[id] + 1)
+        if ended is not None and ended.to_state is State.COMPLETED:
+            yield Violation("I5", f"{id} was completed by {call.process}, which was told that its lease was lost")
+
+
 def nothing_leaks(evidence: Evidence, _: dict[str, Life]) -> Iterator[Violation]:
     """I6: the audit finds every index, counter and timer as the records say, and no key is left over."""
     for finding in evidence.findings:
@@ -141,14 +276,14 @@ def single_driver(evidence: Evidence, _: dict[str, Life]) -> Iterator[Violation]
 
 
 RULES: list[Callable[[Evidence, dict[str, Life]], Iterator[Violation]]] = [
-    completion_check.durability,
+    durability,
     never_early,
-    lease_check.one_at_a_time,
-    lease_check.given_once,
-    lease_check.old_ones_refused,
+    one_at_a_time,
+    given_once,
+    old_ones_refused,
     events,
     repeats,
-    completion_check.unknowns_resolve,
+    unknowns_resolve,
     nothing_leaks,
     single_driver,
     bounded_attempts,
