@@ -4,6 +4,6 @@
 
 plan, load      pure: everything that a run will do, from its seed; the same seed is the same plan
 producer, worker  programs that write down each call before and after (history)
-topology, faults  the servers and processes of a run, and what is done to them
-evidence, checker what was written down by all, and whether the invariants hold in it (pure)
+deployment, system_under_test, faults  the servers and processes of a run, and what is done to them
+run_evidence, checker  what was written down by all, and whether the invariants hold in it (pure)
 """

@@ -92,7 +92,7 @@ def never_early(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violatio
 
 
 def one_at_a_time(evidence: Evidence, _: dict[str, Life]) -> Iterator[Violation]:
-    """By the server's order: nothing is Running twice, nor two messages of one value."""
+    """I3, by the server's order: nothing is Running twice, nor two messages of one value."""
     for transitions in evidence.transitions if evidence.ordered else ():
         running: dict[tuple[int, str], str] = {}
         for step in transitions:
@@ -106,7 +106,7 @@ def one_at_a_time(evidence: Evidence, _: dict[str, Life]) -> Iterator[Violation]
 
 
 def given_once(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violation]:
-    """No lease is given to two callers, and each that was given is in the events, as its worker's."""
+    """I3: no lease is given to two callers, and each that was given is in the events, as its worker's."""
     holders: dict[tuple[str, int], str] = {}
     for call in evidence.calls:
         if call.op != "dequeue" or call.outcome != OK:
@@ -124,8 +124,8 @@ def given_once(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violation
 
 
 def old_ones_refused(evidence: Evidence, found: dict[str, Life]) -> Iterator[Violation]:
-    """Who was answered that it finished a message ended the very lease it had; and by the workers' clocks, which are
-    one, nobody else was given the value between. It was its worker's until the first call that may have ended it.
+    """I3: a call that was answered as having finished a message ended its own lease. By the clock of the workers,
+    no other one got the value in between: the value is the worker's until the first call that may have ended its lease.
     """
     given: dict[tuple[str, str, int], float] = {}
     ended: dict[tuple[str, str, int], float] = {}
