@@ -15,16 +15,16 @@ ROWS = {
     "metadata": f"{limits.PAIRS_MAX} pairs; key ≤ {limits.PAIR_KEY_BYTES} B, "
     f"value ≤ {limits.PAIR_VALUE_BYTES} B, UTF-8",
     "id": f"{limits.ID_BYTES} B of UTF-8 without NUL",
-    "name of a queue or namespace": f"{limits.NAME_CHARS} of letters, digits, `.`, `_`, `-`",
+    "name of a queue or namespace": f"up to {limits.NAME_CHARS} letters, digits, `.`, `_`, `-`",
     "queues": f"{limits.QUEUES_MAX:,} a namespace",
-    "settings": f"{limits.SETTINGS_MAX:,} a namespace; name ≤ {limits.SETTING_NAME_CHARS} of letters, digits, `.`, `_`,"
-    f" `-`, `:`; value ≤ {limits.SETTING_BYTES // 1024} KiB",
+    "settings": f"{limits.SETTINGS_MAX:,} a namespace; name up to {limits.SETTING_NAME_CHARS} letters, digits, `.`,"
+    f" `_`, `-`, `:`; value up to {limits.SETTING_BYTES // 1024} KiB",
     "shards": f"{limits.SHARDS_MAX:,}",
     "`limit` of a dequeue": f"1 to {limits.DEQUEUE_MESSAGES:,}",
     "one script call": f"{limits.CALL_MESSAGES:,} messages, {limits.CALL_BYTES // 2**20} MiB, "
-    f"{limits.CALL_ENTRIES:,} index entries, and {limits.OUT_OF_BAND_BYTES // 2**20} MiB of large payloads;"
-    " the client splits",
-    "all calls of one round": f"{limits.ROUND_BYTES // 2**20} MiB over all shards; the client splits",
+    f"{limits.CALL_ENTRIES:,} index entries, and {limits.OUT_OF_BAND_BYTES // 2**20} MiB of payloads above"
+    " 1 KiB; the client splits larger calls",
+    "all calls of one round": f"{limits.ROUND_BYTES // 2**20} MiB over all shards; the client splits larger rounds",
     "delay": f"{limits.DELAY_MS_MAX // (365 * _DAY)} years",
     "lease": f"{limits.LEASE_MS_MIN // 1000} s to {limits.LEASE_MS_MAX // 3_600_000} h",
     "wait of a dequeue": f"{limits.WAIT_MS_MAX // 3_600_000} h",
@@ -33,39 +33,42 @@ ROWS = {
     "error text kept": f"{limits.ERROR_BYTES // 1024} KiB, longer text is truncated",
     "result kept": f"{limits.RESULT_BYTES // 1024} KiB",
     "worker name": f"{limits.WORKER_BYTES} B",
-    "outbox of a shard (history `relay`)": "whole KiB, from"
+    "outbox of a shard (history `relay`)": "`outbox_limit=`: whole KiB, from"
     f" {limits.OUTBOX_BYTES_MIN:,} to {limits.OUTBOX_BYTES_MAX:,} B"
     f" ({(limits.OUTBOX_BYTES_MAX + 1024) // 2**40} TiB less 1 KiB);"
-    " `outbox_limit=`, `outbox_full=` (`block`, `drop`): fixed with the namespace",
-    "clock guard": f"{limits.CLOCK_GUARD_MS_MIN} ms to {limits.CLOCK_GUARD_MS_MAX // 3_600_000} h; "
-    "`clock_guard=`: fixed with the namespace",
+    " `outbox_full=`: `block` or `drop`; fixed when the namespace is created",
+    "clock guard": f"`clock_guard=`, {limits.CLOCK_GUARD_MS_MIN} ms to {limits.CLOCK_GUARD_MS_MAX // 3_600_000} h; "
+    "fixed when the namespace is created",
 }
 DEFAULTS = {
     "lease": f"{limits.LEASE_MS // 1000} s",
     "max_attempts": f"{limits.MAX_ATTEMPTS}",
-    "retention of completed and cancelled": f"{limits.RETENTION_MS // 60_000} min, header only",
-    "retention of errored": f"{limits.ERRORED_RETENTION_MS // _DAY} days, whole",
+    "retention of completed and cancelled": f"{limits.RETENTION_MS // 60_000} min, without payload and metadata",
+    "retention of errored": f"{limits.ERRORED_RETENTION_MS // _DAY} days, with payload and metadata",
     "clock guard": f"{limits.CLOCK_GUARD_MS // 1000} s",
     "outbox of a shard (history `relay`)": f"{limits.OUTBOX_BYTES // 2**20} MiB, `block`",
-    "history (events)": f"the last {limits.HISTORY_ENTRIES:,} calls",
+    "history (events)": f"`capped`: the events of the last {limits.HISTORY_ENTRIES:,} calls",
     "a call is retried for": f"{limits.RETRY_MS // 1000} s",
 }
 
 
 # Of a process of the service, in a table of its own.
 SERVICE_ROWS = {
-    "a request": f"{limits.REQUEST_BYTES // 2**20} MiB; an answer has up to the number of messages requested",
-    "a batch": f"1,000 messages, leases or ids; 100 of `Fail`; {limits.DEQUEUE_REQUESTS} requests for"
-    f" {limits.DEQUEUE_MESSAGES:,} messages in total of `DequeueBatch`",
-    "calls that wait (dequeues with a wait, streams)": "`--max-waiting`; of a token `waiting`",
-    "messages on credit of a stream": f"{limits.STREAM_CREDIT:,}, delivered 100 at a time",
+    "a request": f"{limits.REQUEST_BYTES // 2**20} MiB;"
+    " the size of an answer depends on the number of messages requested",
+    "a batch": f"1,000 messages, leases or ids; for `Fail` 100; for `DequeueBatch` {limits.DEQUEUE_REQUESTS} requests,"
+    f" for {limits.DEQUEUE_MESSAGES:,} messages in total",
+    "calls that wait (dequeues with a wait, streams)": "`--max-waiting`; for one token `waiting`",
+    "messages that a client has requested from a `DequeueStream` and not received": (
+        f"{limits.STREAM_CREDIT:,}; the stream delivers 100 at a time"
+    ),
     "a client that vanishes without closing its connection": (
         f"disconnected after {(grpc_options.PING_MS + grpc_options.PONG_MS) // 1000} s"
     ),
 }
 SERVICE_DEFAULTS = {
     "calls that wait (dequeues with a wait, streams)": f"{limits.WAITING_CALLS:,}",
-    "calls in flight": f"{limits.OTHER_CALLS:,}, not counting those that wait",
+    "other calls in flight": f"{limits.OTHER_CALLS:,}",
     "connections": f"{limits.CONNECTIONS:,}",
 }
 
