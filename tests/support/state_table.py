@@ -29,7 +29,7 @@ def state_table() -> str:
     rows = ["| from | by | to |", "|---|---|---|"]
     for row in TRANSITIONS:
         before = ", ".join(_name(state, "–") for state in row.before)
-        after = " or ".join(_name(state, "gone") for state in row.after)
+        after = " or ".join(_name(state, "removed") for state in row.after)
         rows.append(f"| {before} | {row.condition} | {after}{f' ({row.note})' if row.note else ''} |")
     return "\n".join(rows) + "\n"
 

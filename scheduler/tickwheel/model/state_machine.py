@@ -28,23 +28,25 @@ class Transition:
 
 
 TRANSITIONS: Final = (
-    Transition((None,), "enqueue", "enqueue, `due` in the future", (INVISIBLE,)),
-    Transition((None,), "enqueue", "enqueue, `due` reached", (PENDING,)),
-    Transition((INVISIBLE,), "promote", "the wheel, at `due`", (PENDING,)),
-    Transition((PENDING,), "dequeue", "dequeue", (RUNNING,), "attempt + 1, new lease token"),
+    Transition((None,), "enqueue", "enqueue, due in the future", (INVISIBLE,)),
+    Transition((None,), "enqueue", "enqueue, already due", (PENDING,)),
+    Transition((INVISIBLE,), "promote", "the event process, at the due time", (PENDING,)),
+    Transition((PENDING,), "dequeue", "dequeue", (RUNNING,), "one more attempt, new lease token"),
     Transition((RUNNING,), "complete", "complete (with the token)", (COMPLETED,)),
     Transition(
-        (RUNNING,), "fail", "fail (with the token), attempts left", (INVISIBLE, PENDING), "Invisible for the back-off"
+        (RUNNING,), "fail", "fail (with the token), attempts left", (INVISIBLE, PENDING), "Invisible during a back-off"
     ),
-    Transition((RUNNING,), "fail", "fail (with the token), attempts used up or the failure final", (ERRORED,)),
-    Transition((RUNNING,), "release", "release (with the token)", (PENDING,), "the attempt is not counted"),
+    Transition((RUNNING,), "fail", "fail (with the token), no attempts left or `final=True`", (ERRORED,)),
+    Transition((RUNNING,), "release", "release (with the token)", (PENDING,), "the attempt does not count"),
     Transition((RUNNING,), "expire", "lease expired, attempts left", (PENDING,)),
-    Transition((RUNNING,), "expire", "lease expired, attempts used up", (ERRORED,)),
+    Transition((RUNNING,), "expire", "lease expired, no attempts left", (ERRORED,)),
     Transition((RUNNING,), "extend", "extend (with the token)", (RUNNING,), "no new version, no event"),
     Transition((INVISIBLE, PENDING, RUNNING), "cancel", "cancel", (CANCELLED,)),
-    Transition((INVISIBLE, PENDING), "reschedule", "reschedule (new `due` and/or `deadline`)", (INVISIBLE, PENDING)),
-    Transition((ERRORED,), "redrive", "redrive", (PENDING,), "attempts from zero"),
-    Transition(FINAL, "retire", "retention over", (None,)),
+    Transition(
+        (INVISIBLE, PENDING), "reschedule", "reschedule (new `due`, new `deadline`, or both)", (INVISIBLE, PENDING)
+    ),
+    Transition((ERRORED,), "redrive", "redrive", (PENDING,), "attempts are counted from zero again"),
+    Transition(FINAL, "retire", "the retention is over", (None,)),
 )
 
 
