@@ -6,7 +6,7 @@ A call that waits sends nothing until it is woken.
 import os
 import time
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from struct import Struct
 from typing import Any, TypeVar
 
@@ -92,8 +92,7 @@ class Dequeue:
 
         A waiting call sends nothing to the server until it is woken.
         """
-        sessions = self._context.sessions
-        with nullcontext(self._request) if self._request else sessions.borrow() as client_session:
+        with self._request or self._context.sessions.borrow() as client_session:
             messages = yield from self._dequeue_available(client_session, factory, final=not self._options.wait_ms)
             if messages or not self._options.wait_ms:
                 return messages

@@ -8,7 +8,6 @@ The wire format and request ids call a session a slot.
 import os
 import time
 from collections import deque
-from contextlib import AbstractContextManager, nullcontext
 from math import inf
 from struct import Struct
 from typing import NamedTuple, Self
@@ -25,11 +24,14 @@ _RENEW_S = limits.SESSION_MS / 2000
 
 
 class ClientSession:
-    """One session: a name that no other client uses, and the sequence number of its last call."""
+    """One session: a name that no other client uses, and the sequence number of its last call.
 
-    __slots__ = ("_is_first", "_keeps_empty", "_names", "_opened", "_unanswered", "name", "sequence")
+    A session of a `SessionPool` returns to the pool at the end of a ``with`` statement.
+    """
 
-    def __init__(self, name: str | None = None, sequence: int = 0) -> None:
+    __slots__ = ("_is_first", "_keeps_empty", "_names", "_opened", "_pool", "_unanswered", "name", "sequence")
+
+    def __init__(self, name: str | None = None, sequence: int = 0, pool: "deque[ClientSession] | None" = None) -> None:
         self.name = name or os.urandom(12).hex()
         self.sequence = sequence
         # By shard: the name that replaced the first name.
@@ -39,6 +41,14 @@ class ClientSession:
         self._unanswered: dict[int | str, int] = {}
         self._keeps_empty: bool | None = None
         self._is_first = False
+        self._pool = pool
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.append(self)
 
     def begin_call(self, namespace: str, shard: int, reopens: bool = False) -> tuple[str, bytes, bytes]:
         """Begin a call. Return its session key, the session argument of the first try, and the one of retries.
@@ -57,7 +67,11 @@ class ClientSession:
             retry = _REPEATED | self._keeps_empty
             first = 0 if self._is_first else retry
         opens = _OPENS if reopens or shard not in self._opened else 0
-        return key, self._pack_session(opens | first), self._pack_session(opens | retry)
+        return (
+            key,
+            _SESSION.pack(self.sequence, limits.SESSION_MS, opens | first),
+            _SESSION.pack(self.sequence, limits.SESSION_MS, opens | retry),
+        )
 
     def begin_rpc(self, queue: str) -> bool:
         """Begin a call to the service. Return whether the service answered all earlier calls for the queue."""
@@ -89,9 +103,6 @@ class ClientSession:
         self.sequence = sequence
         self._keeps_empty, self._is_first = final, is_first
 
-    def _pack_session(self, options: int) -> bytes:
-        return _SESSION.pack(self.sequence, limits.SESSION_MS, options)
-
     def forget(self, shard: int) -> None:
         """Note that the shard has forgotten the session. The next call opens a session with a new name."""
         self._names[shard] = os.urandom(12).hex()
@@ -104,27 +115,12 @@ class SessionPool:
     def __init__(self) -> None:
         self._free: deque[ClientSession] = deque()
 
-    def borrow(self) -> AbstractContextManager[ClientSession]:
-        """Lend a free session, or a new one, for one call."""
-        return _BorrowedSession(self._free)
-
-
-class _BorrowedSession:
-    # Not a generator with @contextmanager, which would take three times as long.
-    __slots__ = ("_free", "_session")
-
-    def __init__(self, free: deque[ClientSession]) -> None:
-        self._free = free
-
-    def __enter__(self) -> ClientSession:
+    def borrow(self) -> ClientSession:
+        """Lend a free session, or a new one, for one call: the body of a ``with`` statement."""
         try:
-            self._session = self._free.pop()
+            return self._free.pop()
         except IndexError:
-            self._session = ClientSession()
-        return self._session
-
-    def __exit__(self, *error: object) -> None:
-        self._free.append(self._session)
+            return ClientSession(pool=self._free)
 
 
 class RequestId(NamedTuple):
@@ -166,13 +162,13 @@ class RequestSessions:
         self._session = RequestId.parse(request_id).session(queue)
         self._count = 0
 
-    def borrow(self) -> AbstractContextManager[ClientSession]:
+    def borrow(self) -> ClientSession:
         """Lend the session of the next part, for one use."""
         part = f"/{self._count}" if self._count else ""
         self._count += 1
         session = ClientSession(self._session.name + part)
         session.pin_sequence(self._session.sequence, final=True)
-        return nullcontext(session)
+        return session
 
 
 Sessions = SessionPool | RequestSessions
