@@ -31,7 +31,7 @@ class Request:
     durable: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Reply:
     """The outcome of a request: a value, or the error of a script.
 

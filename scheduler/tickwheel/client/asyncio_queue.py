@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tickwheel.client.backend import Backend
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
@@ -82,7 +81,7 @@ class Queue:
         Raises InvalidArgument, PayloadTooLarge, IdConflict, QueueBlocked, QueueNotFound, OutOfMemory, Unavailable.
         """
         new = NewMessage(payload, id, delay, due, deadline, metadata, lease, max_attempts)
-        [result] = await self._tickwheel._run(self._backend.enqueue_many(self.name, [new]))
+        [result] = await self._tickwheel._run(self._tickwheel._backend.enqueue_many(self.name, [new]))
         return result
 
     async def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
@@ -96,7 +95,7 @@ class Queue:
         were enqueued. After any other error it is unknown which messages were enqueued. Repeating the call with the
         same ids is safe.
         """
-        return await self._tickwheel._run(self._backend.enqueue_many(self.name, messages))
+        return await self._tickwheel._run(self._tickwheel._backend.enqueue_many(self.name, messages))
 
     async def dequeue(
         self,
@@ -126,7 +125,7 @@ class Queue:
         the time with ``wait`` instead, or pass a ``request_id`` and repeat the call with the same id to receive them.
         """
         options = DequeueOptions.parse(limit, where, lease, wait, worker, request_id, consistency)
-        plan = self._backend.dequeue(self.name, options, Message)
+        plan = self._tickwheel._backend.dequeue(self.name, options, Message)
         return self._tickwheel._attach_client(await self._tickwheel._run(plan))
 
     async def leased(self, id: str, token: bytes, exclusive_value: str | None = None) -> Message:
@@ -134,7 +133,7 @@ class Queue:
 
         Raises LeaseLost if the token no longer owns the message, MessageNotFound, InvalidArgument.
         """
-        plan = self._backend.resume_lease(self.name, id, token, exclusive_value, Message)
+        plan = self._tickwheel._backend.resume_lease(self.name, id, token, exclusive_value, Message)
         [message] = self._tickwheel._attach_client([await self._tickwheel._run(plan)])
         return message
 
@@ -143,18 +142,18 @@ class Queue:
 
         Raises LeaseLost, after the other messages are completed, if leases are lost; its ``lost`` lists the messages.
         """
-        await self._tickwheel._run(self._backend.complete(messages, results))
+        await self._tickwheel._run(self._tickwheel._backend.complete(messages, results))
 
     async def release_many(self, messages: Sequence[Message]) -> None:
         """Release the messages. Lost leases raise LeaseLost as in `complete_many`."""
-        await self._tickwheel._run(self._backend.release(messages))
+        await self._tickwheel._run(self._tickwheel._backend.release(messages))
 
     async def extend_many(self, messages: Sequence[Message], duration: timedelta) -> None:
         """Extend the leases and set ``lease_until`` of the messages. Lost leases raise LeaseLost as in `complete_many`.
 
         Raises InvalidArgument.
         """
-        await self._tickwheel._run(self._backend.extend(messages, duration))
+        await self._tickwheel._run(self._tickwheel._backend.extend(messages, duration))
 
     async def cancel(self, id: str, exclusive_value: str | None = None, *, release: bool = False) -> Change:
         """Cancel a message that is not finished. Cancelling the message again changes nothing.
@@ -173,7 +172,9 @@ class Queue:
 
         A message that cannot be cancelled does not stop the others. The error of the first one is raised at the end.
         """
-        return await self._tickwheel._run(self._backend.cancel_many(self.name, ids, exclusive_value, release))
+        return await self._tickwheel._run(
+            self._tickwheel._backend.cancel_many(self.name, ids, exclusive_value, release)
+        )
 
     async def reschedule(
         self,
@@ -188,65 +189,65 @@ class Queue:
 
         Raises MessageNotFound, InvalidTransition, InvalidArgument.
         """
-        plan = self._backend.reschedule(self.name, id, exclusive_value, delay, due, deadline)
+        plan = self._tickwheel._backend.reschedule(self.name, id, exclusive_value, delay, due, deadline)
         return await self._tickwheel._run(plan)
 
     async def redrive(self, id: str, exclusive_value: str | None = None) -> Change:
         """Move an errored message back to Pending, with no attempts used. Raises MessageNotFound, InvalidTransition."""
-        return await self._tickwheel._run(self._backend.redrive(self.name, id, exclusive_value))
+        return await self._tickwheel._run(self._tickwheel._backend.redrive(self.name, id, exclusive_value))
 
     async def get(self, id: str, exclusive_value: str | None = None) -> MessageView:
         """Return the current state of a message. Raises MessageNotFound."""
-        return await self._tickwheel._run(self._backend.get(self.name, id, exclusive_value))
+        return await self._tickwheel._run(self._tickwheel._backend.get(self.name, id, exclusive_value))
 
     async def explain(self, id: str, exclusive_value: str | None = None) -> Explanation:
         """Return why the message is not running, and when it will run. Raises MessageNotFound."""
-        return await self._tickwheel._run(self._backend.explain(self.name, id, exclusive_value))
+        return await self._tickwheel._run(self._tickwheel._backend.explain(self.name, id, exclusive_value))
 
     async def messages(self, state: str | None = None) -> AsyncIterator[MessageView]:
         """Iterate over the messages of the queue, or over those in ``state``. Reads every message of the namespace."""
-        pager = self._backend.pages(self.name, state)
+        pager = self._tickwheel._backend.pages(self.name, state)
         while not pager.ended:
             for message in await self._tickwheel._run(pager.next()):
                 yield message
 
     async def counts(self) -> dict[str, int]:
         """Return the number of messages in each state: invisible, pending, running, completed, cancelled, errored."""
-        return await self._tickwheel._run(self._backend.counts(self.name))
+        return await self._tickwheel._run(self._tickwheel._backend.counts(self.name))
 
     async def lateness(self) -> Lateness:
         """Return how late messages became deliverable, and how many missed their deadline."""
-        return await self._tickwheel._run(self._backend.lateness(self.name))
+        return await self._tickwheel._run(self._tickwheel._backend.lateness(self.name))
 
     async def depth(self, where: Mapping[str, str] | None = None) -> int:
         """Return the number of Pending messages that have every metadata pair of ``where``."""
-        return await self._tickwheel._run(self._backend.depth(self.name, where))
+        return await self._tickwheel._run(self._tickwheel._backend.depth(self.name, where))
 
     async def forecast(self, minutes: int = 60) -> list[ForecastMinute]:
         """Return how many messages fall due in each of the next ``minutes``.
 
         The queue must have been created with ``forecast=True``.
         """
-        return await self._tickwheel._run(self._backend.forecast(self.name, minutes))
+        return await self._tickwheel._run(self._tickwheel._backend.forecast(self.name, minutes))
 
     async def block(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
         """Block enqueue, dequeue, or both, so that they raise QueueBlocked.
 
         A dequeue that is already waiting raises QueueBlocked within seconds.
         """
-        return await self._tickwheel._run(self._backend.block(self.name, True, enqueue=enqueue, dequeue=dequeue))
+        return await self._tickwheel._run(
+            self._tickwheel._backend.block(self.name, True, enqueue=enqueue, dequeue=dequeue)
+        )
 
     async def unblock(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
         """Lift the block of enqueue, dequeue, or both."""
-        return await self._tickwheel._run(self._backend.block(self.name, False, enqueue=enqueue, dequeue=dequeue))
+        return await self._tickwheel._run(
+            self._tickwheel._backend.block(self.name, False, enqueue=enqueue, dequeue=dequeue)
+        )
 
     async def config(self) -> QueueConfig:
         """Return the queue's configuration, read from the metadata shard. Raises QueueNotFound."""
-        return await self._tickwheel._run(self._backend.config(self.name))
+        return await self._tickwheel._run(self._tickwheel._backend.config(self.name))
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self._tickwheel!r}>"
-
-    @property
-    def _backend(self) -> Backend:
-        return self._tickwheel._backend

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tickwheel.client.backend import Backend
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
@@ -84,7 +83,7 @@ class Queue:
         Raises InvalidArgument, PayloadTooLarge, IdConflict, QueueBlocked, QueueNotFound, OutOfMemory, Unavailable.
         """
         new = NewMessage(payload, id, delay, due, deadline, metadata, lease, max_attempts)
-        [result] = self._tickwheel._run(self._backend.enqueue_many(self.name, [new]))
+        [result] = self._tickwheel._run(self._tickwheel._backend.enqueue_many(self.name, [new]))
         return result
 
     def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
@@ -98,7 +97,7 @@ class Queue:
         were enqueued. After any other error it is unknown which messages were enqueued. Repeating the call with the
         same ids is safe.
         """
-        return self._tickwheel._run(self._backend.enqueue_many(self.name, messages))
+        return self._tickwheel._run(self._tickwheel._backend.enqueue_many(self.name, messages))
 
     def dequeue(
         self,
@@ -124,7 +123,7 @@ class Queue:
         Raises InvalidArgument, QueueBlocked, QueueConfigConflict (the queue has a sink), QueueNotFound, Unavailable.
         """
         options = DequeueOptions.parse(limit, where, lease, wait, worker, request_id, consistency)
-        plan = self._backend.dequeue(self.name, options, Message)
+        plan = self._tickwheel._backend.dequeue(self.name, options, Message)
         return self._tickwheel._attach_client(self._tickwheel._run(plan))
 
     def leased(self, id: str, token: bytes, exclusive_value: str | None = None) -> Message:
@@ -132,7 +131,7 @@ class Queue:
 
         Raises LeaseLost if the token no longer owns the message, MessageNotFound, InvalidArgument.
         """
-        plan = self._backend.resume_lease(self.name, id, token, exclusive_value, Message)
+        plan = self._tickwheel._backend.resume_lease(self.name, id, token, exclusive_value, Message)
         [message] = self._tickwheel._attach_client([self._tickwheel._run(plan)])
         return message
 
@@ -141,18 +140,18 @@ class Queue:
 
         Raises LeaseLost, after the other messages are completed, if leases are lost; its ``lost`` lists the messages.
         """
-        self._tickwheel._run(self._backend.complete(messages, results))
+        self._tickwheel._run(self._tickwheel._backend.complete(messages, results))
 
     def release_many(self, messages: Sequence[Message]) -> None:
         """Release the messages. Lost leases raise LeaseLost as in `complete_many`."""
-        self._tickwheel._run(self._backend.release(messages))
+        self._tickwheel._run(self._tickwheel._backend.release(messages))
 
     def extend_many(self, messages: Sequence[Message], duration: timedelta) -> None:
         """Extend the leases and set ``lease_until`` of the messages. Lost leases raise LeaseLost as in `complete_many`.
 
         Raises InvalidArgument.
         """
-        self._tickwheel._run(self._backend.extend(messages, duration))
+        self._tickwheel._run(self._tickwheel._backend.extend(messages, duration))
 
     def cancel(self, id: str, exclusive_value: str | None = None, *, release: bool = False) -> Change:
         """Cancel a message that is not finished. Cancelling the message again changes nothing.
@@ -171,7 +170,7 @@ class Queue:
 
         A message that cannot be cancelled does not stop the others. The error of the first one is raised at the end.
         """
-        return self._tickwheel._run(self._backend.cancel_many(self.name, ids, exclusive_value, release))
+        return self._tickwheel._run(self._tickwheel._backend.cancel_many(self.name, ids, exclusive_value, release))
 
     def reschedule(
         self,
@@ -186,64 +185,60 @@ class Queue:
 
         Raises MessageNotFound, InvalidTransition, InvalidArgument.
         """
-        plan = self._backend.reschedule(self.name, id, exclusive_value, delay, due, deadline)
+        plan = self._tickwheel._backend.reschedule(self.name, id, exclusive_value, delay, due, deadline)
         return self._tickwheel._run(plan)
 
     def redrive(self, id: str, exclusive_value: str | None = None) -> Change:
         """Move an errored message back to Pending, with no attempts used. Raises MessageNotFound, InvalidTransition."""
-        return self._tickwheel._run(self._backend.redrive(self.name, id, exclusive_value))
+        return self._tickwheel._run(self._tickwheel._backend.redrive(self.name, id, exclusive_value))
 
     def get(self, id: str, exclusive_value: str | None = None) -> MessageView:
         """Return the current state of a message. Raises MessageNotFound."""
-        return self._tickwheel._run(self._backend.get(self.name, id, exclusive_value))
+        return self._tickwheel._run(self._tickwheel._backend.get(self.name, id, exclusive_value))
 
     def explain(self, id: str, exclusive_value: str | None = None) -> Explanation:
         """Return why the message is not running, and when it will run. Raises MessageNotFound."""
-        return self._tickwheel._run(self._backend.explain(self.name, id, exclusive_value))
+        return self._tickwheel._run(self._tickwheel._backend.explain(self.name, id, exclusive_value))
 
     def messages(self, state: str | None = None) -> Iterable[MessageView]:
         """Iterate over the messages of the queue, or over those in ``state``. Reads every message of the namespace."""
-        pager = self._backend.pages(self.name, state)
+        pager = self._tickwheel._backend.pages(self.name, state)
         while not pager.ended:
             yield from self._tickwheel._run(pager.next())
 
     def counts(self) -> dict[str, int]:
         """Return the number of messages in each state: invisible, pending, running, completed, cancelled, errored."""
-        return self._tickwheel._run(self._backend.counts(self.name))
+        return self._tickwheel._run(self._tickwheel._backend.counts(self.name))
 
     def lateness(self) -> Lateness:
         """Return how late messages became deliverable, and how many missed their deadline."""
-        return self._tickwheel._run(self._backend.lateness(self.name))
+        return self._tickwheel._run(self._tickwheel._backend.lateness(self.name))
 
     def depth(self, where: Mapping[str, str] | None = None) -> int:
         """Return the number of Pending messages that have every metadata pair of ``where``."""
-        return self._tickwheel._run(self._backend.depth(self.name, where))
+        return self._tickwheel._run(self._tickwheel._backend.depth(self.name, where))
 
     def forecast(self, minutes: int = 60) -> list[ForecastMinute]:
         """Return how many messages fall due in each of the next ``minutes``.
 
         The queue must have been created with ``forecast=True``.
         """
-        return self._tickwheel._run(self._backend.forecast(self.name, minutes))
+        return self._tickwheel._run(self._tickwheel._backend.forecast(self.name, minutes))
 
     def block(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
         """Block enqueue, dequeue, or both, so that they raise QueueBlocked.
 
         A dequeue that is already waiting raises QueueBlocked within seconds.
         """
-        return self._tickwheel._run(self._backend.block(self.name, True, enqueue=enqueue, dequeue=dequeue))
+        return self._tickwheel._run(self._tickwheel._backend.block(self.name, True, enqueue=enqueue, dequeue=dequeue))
 
     def unblock(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
         """Lift the block of enqueue, dequeue, or both."""
-        return self._tickwheel._run(self._backend.block(self.name, False, enqueue=enqueue, dequeue=dequeue))
+        return self._tickwheel._run(self._tickwheel._backend.block(self.name, False, enqueue=enqueue, dequeue=dequeue))
 
     def config(self) -> QueueConfig:
         """Return the queue's configuration, read from the metadata shard. Raises QueueNotFound."""
-        return self._tickwheel._run(self._backend.config(self.name))
+        return self._tickwheel._run(self._tickwheel._backend.config(self.name))
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self._tickwheel!r}>"
-
-    @property
-    def _backend(self) -> Backend:
-        return self._tickwheel._backend

@@ -40,8 +40,10 @@ class ServerBatch:
 
 def had_effect(requests: Sequence[Request], replies: Sequence[Reply | None]) -> bool:
     """Return whether a request changed data: a durable request whose reply is neither an error nor empty."""
-    answered = zip(requests, replies, strict=True)
-    return any(reply and reply.value and reply.error is None and request.durable for request, reply in answered)
+    for request, reply in zip(requests, replies, strict=True):
+        if request.durable and reply and reply.value and reply.error is None:
+            return True
+    return False
 
 
 class RoundTrip:
