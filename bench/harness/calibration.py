@@ -1,15 +1,34 @@
-"""What costs are compared with: one ZADD, on the same server and in the same run, right before what is compared."""
+"""The unit of the server's CPU: one pipelined ZADD, on the same server and in the same run, right before the work."""
 
 import os
 import random
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
 from bench.harness.bench_server import BenchServer
+from bench.harness.measurement import Scale
 
-ZADDS = 60_000
+ZADDS, ZADDS_QUICK = 60_000, 2_000
 PIPELINED = 1_000
 ROUNDS = 3
+
+
+def ratios_to_zadd(
+    server: BenchServer, scale: Scale, runs: int, work_us: Callable[[], float], *, warm_up: bool = False
+) -> tuple[list[float], list[float]]:
+    """For each run, the server's CPU for the work in ZADDs, and the CPU of a ZADD in microseconds.
+
+    The figure of a measurement is the median of its runs. ``work_us`` does the work and returns its CPU. With
+    ``warm_up``, a first run is not counted: it also pays the kernel for memory that the server then keeps.
+    """
+    if warm_up:
+        work_us()
+    zadds, ratios = [], []
+    for _ in range(runs):
+        zadds.append(zadd_us(server, scale.size(ZADDS, ZADDS_QUICK)))
+        ratios.append(work_us() / zadds[-1])
+    return ratios, zadds
 
 
 def zadd_us(server: BenchServer, zadds: int = ZADDS) -> float:

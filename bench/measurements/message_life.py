@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.harness.bench_server import BenchServer
 from bench.harness.busy_cores import keep_cores_busy
-from bench.harness.calibration import ZADDS, zadd_us
+from bench.harness.calibration import ZADDS, ZADDS_QUICK, ratios_to_zadd, zadd_us
 from bench.harness.manual_time import ManualTimeShard
 from bench.harness.measurement import Measurement, Scale
 from tickwheel import Message, NewMessage, Queue
@@ -129,18 +129,19 @@ def big_life(scale: Scale) -> list[Measurement]:
 def _fresh_zadd_us(scale: Scale) -> float:
     """The calibration on a server that has done nothing else: there memory is in order, and a ZADD cheaper."""
     with BenchServer() as server:
-        return zadd_us(server, scale.size(ZADDS, 2_000))
+        return zadd_us(server, scale.size(ZADDS, ZADDS_QUICK))
 
 
 def _life(scale: Scale, name: str, label: str, payload: bytes, lives: int, bar: float) -> Measurement:
-    ratios, costs, zadds = [], [], []
+    costs: list[Cost] = []
+
+    def run_us() -> float:
+        costs.append(cost_of_lives(shard, lives, payload))
+        return costs[-1].total_us
+
     with keep_cores_busy(), BenchServer() as server, ManualTimeShard(server, history=HISTORY) as shard:
-        # A server's first lives also pay the kernel for memory that it then keeps.
-        cost_of_lives(shard, lives, payload)
-        for _ in range(scale.runs()):
-            zadds.append(zadd_us(server, scale.size(ZADDS, 2_000)))
-            costs.append(cost_of_lives(shard, lives, payload))
-            ratios.append(costs[-1].total_us / zadds[-1])
+        ratios, zadds = ratios_to_zadd(server, scale, scale.runs(), run_us, warm_up=True)
+        del costs[0]
         fresh_us = _fresh_zadd_us(scale)
         clock_us = clock_cost_us(shard, scale.size(10_000, 200))
     phases = {part: round(median(cost.parts_us[part] for cost in costs), 3) for part in costs[0].parts_us}

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from redis import Redis
 
 from bench.harness.bench_server import BenchServer
-from bench.harness.calibration import ZADDS, zadd_us
+from bench.harness.calibration import ratios_to_zadd
 from bench.harness.measurement import Measurement, Scale
 from services.kafka import Kafka
 from tickwheel import NewMessage, Tickwheel
@@ -41,15 +41,18 @@ def relay(scale: Scale) -> list[Measurement]:
 
 
 def _measure(scale: Scale, server: BenchServer, kafka: Kafka, name: str, batch: int, lives: int) -> list[Measurement]:
-    rates, ratios, cores, zadds = [], [], [], []
-    for _ in range(scale.runs(3)):
-        zadds.append(zadd_us(server, scale.size(ZADDS, 2_000)))
-        transitions = _fill(server, batch, lives)
+    rates, cores = [], []
+    transitions = 3 * lives
+
+    def run_us() -> float:
+        _fill(server, batch, lives)
         took_s, server_us, own_us = _relay(server, kafka, transitions)
         rates.append(transitions / took_s)
-        ratios.append(server_us / transitions / zadds[-1])
         cores.append(own_us / transitions)
         server.redis.flushall()
+        return server_us / transitions
+
+    ratios, zadds = ratios_to_zadd(server, scale, scale.runs(3), run_us)
     how = f"calls of {batch}, 2 pairs of metadata"
     details = {
         "transitions": transitions,
@@ -75,14 +78,13 @@ def _measure(scale: Scale, server: BenchServer, kafka: Kafka, name: str, batch: 
     ]
 
 
-def _fill(server: BenchServer, batch: int, lives: int) -> int:
-    """Whole lives whose events wait to be relayed; how many transitions."""
+def _fill(server: BenchServer, batch: int, lives: int) -> None:
+    """Whole lives, of three transitions each, whose events wait to be relayed."""
     with Tickwheel(server.url, history="relay", outbox_limit=2**32) as tickwheel:
         queue = tickwheel.queue("bench")
         for first in range(0, lives, batch):
             queue.enqueue_many(NewMessage(id=f"order-{first + n}", metadata=METADATA) for n in range(batch))
             queue.complete_many(queue.dequeue(batch, worker="worker-1"))
-    return 3 * lives
 
 
 def _relay(server: BenchServer, kafka: Kafka, transitions: int) -> tuple[float, float, float]:
