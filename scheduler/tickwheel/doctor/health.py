@@ -1,5 +1,6 @@
 """Health checks: reads facts about a server and the shards of a namespace, without changes, and judges the facts."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -92,8 +93,8 @@ class ShardFacts:
 def read_server(context: NamespaceContext, shard: int) -> Plan[ServerFacts]:
     """Return the facts about the server of a shard, without the settings that this user may not read."""
     facts = ServerFacts()
-    [time, info] = yield Round([Request(shard, command=("TIME",)), Request(shard, command=("INFO",))])
-    facts.now_ms = int(time.value[0]) * 1000 + int(time.value[1]) // 1000
+    [clock, info] = yield Round([Request(shard, command=("TIME",)), Request(shard, command=("INFO",))])
+    facts.now_ms = int(clock.value[0]) * 1000 + int(clock.value[1]) // 1000
     facts.info = dict(line.split(":", 1) for line in info.value.decode().splitlines() if ":" in line)
     for name in ("appendonly", "appendfsync", "maxmemory-policy"):
         try:
@@ -163,6 +164,28 @@ def recheck(context: NamespaceContext, shard: ShardFacts, is_locked: Callable[[i
     """
     now = yield from read_shard(context, shard.number, is_locked)
     return replace(now, driven=True) if now.has_moved(shard) else shard
+
+
+def watch_undriven(
+    shards: dict[int, ShardFacts],
+    now_ms: int,
+    *,
+    embedded: bool,
+    read_again: Callable[[ShardFacts], ShardFacts | None],
+) -> None:
+    """Read undriven shards again until their work moves, for up to RECHECK_S. Removes a shard that is unreadable."""
+    until = time.monotonic() + RECHECK_S
+    while time.monotonic() < until:
+        # An embedded namespace without an event process is healthy: its wheel is driven only while programs use it.
+        waiting = [shard for shard in undriven(list(shards.values()), now_ms) if shard.locked or not embedded]
+        if not waiting:
+            return
+        time.sleep(RECHECK_PAUSE_S)
+        for shard in waiting:
+            del shards[shard.number]
+            facts = read_again(shard)
+            if facts is not None:
+                shards[shard.number] = facts
 
 
 def check_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms: int) -> Iterator[Finding]:

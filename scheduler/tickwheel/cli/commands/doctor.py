@@ -18,8 +18,6 @@ from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.doctor import LIVE_PASSES, audit
 from tickwheel.doctor.health import (
-    RECHECK_PAUSE_S,
-    RECHECK_S,
     Finding,
     ShardFacts,
     check_queues,
@@ -29,7 +27,7 @@ from tickwheel.doctor.health import (
     read_server,
     read_shard,
     recheck,
-    undriven,
+    watch_undriven,
 )
 from tickwheel.doctor.shard_reader import report_damage
 from tickwheel.embedded.file_lock import is_free
@@ -124,24 +122,19 @@ class _Report:
 def _shards(
     context: NamespaceContext, io: RedisExecutor, client_settings: ClientSettings, now_ms: int, report: _Report
 ) -> list[ShardFacts]:
-    """Read the facts of the shards. Shards with waiting work are read again until it moves, up to `RECHECK_S`."""
+    """Read the facts of the shards. Shards with waiting work are read again (`watch_undriven`)."""
     is_locked = _is_locked(client_settings)
     shards: dict[int, ShardFacts] = {}
     for number in range(context.shards):
         with report.phase(f"shard {number}"):
             shards[number] = io.run(read_shard(context, number, is_locked))
-    until = time.monotonic() + RECHECK_S
-    while time.monotonic() < until:
-        # An embedded namespace without an event process is healthy: its wheel is driven only while programs use it.
-        late = undriven(list(shards.values()), now_ms)
-        waiting = [shard for shard in late if shard.locked or client_settings.url is not None]
-        if not waiting:
-            break
-        time.sleep(RECHECK_PAUSE_S)
-        for shard in waiting:
-            del shards[shard.number]
-            with report.phase(f"shard {shard.number}"):
-                shards[shard.number] = io.run(recheck(context, shard, is_locked))
+
+    def read_again(shard: ShardFacts) -> ShardFacts | None:
+        with report.phase(f"shard {shard.number}"):
+            return io.run(recheck(context, shard, is_locked))
+        return None
+
+    watch_undriven(shards, now_ms, embedded=client_settings.url is None, read_again=read_again)
     return [shards[number] for number in sorted(shards)]
 
 
