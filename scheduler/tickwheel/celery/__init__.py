@@ -15,8 +15,7 @@ for example chains and groups, stay with Celery.
 sender.py           `migrate`: sends each call to Celery or to Tickwheel, by the route of its task
 task_adapter.py     the tasks of a Celery app as tasks of a TaskApp
 celery_message.py   a Celery message as a Tickwheel message, and the reasons why it cannot be one
-source_queue.py     the messages in Celery's Redis: reads them and takes them out, without loss
-importer.py         `tickwheel import celery`: moves these messages to Tickwheel
+importer.py         `tickwheel import celery`: takes the messages out of Celery's Redis, without loss, and enqueues them
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,21 +1,148 @@
 """Moves the messages that wait in Celery's Redis to Tickwheel: `tickwheel import celery`.
 
-Three steps move a message: take it from Celery's queue (`source_queue`), enqueue it under its id in Celery, acknowledge
-it. An import that was interrupted is simply run again: it enqueues the messages that were taken and not acknowledged
-once more, which changes nothing if they were enqueued before. Messages that cannot be moved stay in Celery and are
-listed in the report.
+Three steps move a message: take it from Celery's queue, enqueue it under its id in Celery, acknowledge it. An import
+that was interrupted is simply run again: it enqueues the messages that were taken and not acknowledged once more, which
+changes nothing if they were enqueued before. Messages that cannot be moved stay in Celery and are listed in the report.
+
+kombu stores a queue as one list for each priority, and consumes a list from its tail. Messages that workers have taken
+and not acknowledged are in a hash, with an index by time; these include all messages that wait in a worker for their
+ETA. `CeleryQueue.take` moves a message atomically to a list of held messages. The message is removed from this list
+once Tickwheel has it. So an interrupted import continues with the list of held messages.
 """
 
+import json
+from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from itertools import chain
+from typing import Any, Final
 
 from tickwheel import limits
-from tickwheel.celery.source_queue import CeleryQueue, CeleryQueueItem
+from tickwheel.celery.celery_message import CeleryMessage
 from tickwheel.client import Queue
 from tickwheel.errors import IdConflict, InvalidArgument
 from tickwheel.model.message import NewMessage
+from tickwheel.runtime.chunks import iter_chunks
+
+_HELD = "tickwheel:importing:"
+_UNACKED, _UNACKED_INDEX = "unacked", "unacked_index"
+# The suffixes of kombu's lists by priority. By default, kombu uses every third of them.
+_PRIORITIES: Final = ("", *(f"\x06\x16{step}" for step in range(1, 10)))
+_PAGE: Final = 200
+# `_TAKE_LISTED` takes messages from a list, `_TAKE_UNACKED` from the hash and its index. Both take a message only if it
+# is still there, and hold it. `_REQUEUE` returns a held message to its queue.
+_TAKE_LISTED: Final = """
+local taken = {}
+for n = 1, #ARGV do
+    taken[n] = redis.call('LREM', KEYS[1], -1, ARGV[n])
+    if taken[n] > 0 then redis.call('RPUSH', KEYS[2], ARGV[n]) end
+end
+return taken
+"""
+_TAKE_UNACKED: Final = """
+local taken = {}
+for n = 1, #ARGV, 2 do
+    local there = redis.call('HGET', KEYS[1], ARGV[n]) == ARGV[n + 1]
+    if there then
+        redis.call('HDEL', KEYS[1], ARGV[n])
+        redis.call('ZREM', KEYS[3], ARGV[n])
+        redis.call('RPUSH', KEYS[2], ARGV[n + 1])
+    end
+    taken[#taken + 1] = there and 1 or 0
+end
+return taken
+"""
+_REQUEUE: Final = """
+if redis.call('LREM', KEYS[1], 1, ARGV[1]) > 0 then redis.call('LPUSH', KEYS[2], ARGV[2]) end
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CeleryQueueItem:
+    """One message: its bytes, the key and the tag under which they are stored, and the decoded call.
+
+    ``refusal`` is the reason why the message cannot be moved, or None.
+    """
+
+    raw: bytes
+    key: str
+    tag: bytes | None
+    call: CeleryMessage
+    refusal: str | None
+
+
+class CeleryQueue:
+    """The messages of one queue. ``redis`` is a client that returns bytes, ``prefix`` kombu's ``global_keyprefix``."""
+
+    def __init__(self, redis: Any, queue: str, prefix: str = "") -> None:
+        self._redis = redis
+        self.queue = queue
+        self._key = prefix + queue
+        self._held = prefix + _HELD + queue
+        self._unacked, self._unacked_index = prefix + _UNACKED, prefix + _UNACKED_INDEX
+        self._take_listed = redis.register_script(_TAKE_LISTED)
+        self._take_unacked = redis.register_script(_TAKE_UNACKED)
+        self._requeue_script = redis.register_script(_REQUEUE)
+        self._taken = 0
+
+    def held_items(self) -> list[CeleryQueueItem]:
+        """Return the messages that an interrupted import has taken: at most one page."""
+        return [_parse(item, self._held, None) for item in self._redis.lrange(self._held, 0, -1)]
+
+    def listed_items(self) -> Iterator[list[CeleryQueueItem]]:
+        """Return the messages in the lists, by priority and then oldest first, in pages.
+
+        Each list is read up to its length at the start. Messages that arrive in the meantime do not prolong the loop.
+        """
+        for suffix in _PRIORITIES:
+            key, left = self._key + suffix, 0
+            more = self._redis.llen(key)
+            while more > 0 and (raw := self._redis.lrange(key, -left - min(more, _PAGE), -left - 1)):
+                self._taken = 0
+                yield [_parse(item, key, None) for item in reversed(raw)]
+                more -= len(raw)
+                # Skip the messages that were not taken.
+                left += len(raw) - self._taken
+
+    def unacked_items(self) -> Iterator[list[CeleryQueueItem]]:
+        """Return the messages that workers have taken from the queue and not acknowledged, in pages."""
+        items = []
+        for tag, raw in self._redis.hscan_iter(self._unacked, count=_PAGE):
+            if _queue_of(raw) == self.queue:
+                items.append(_parse(raw, self._unacked, tag))
+        yield from iter_chunks(items, _PAGE)
+
+    def take(self, items: Sequence[CeleryQueueItem]) -> list[CeleryQueueItem]:
+        """Hold the messages of one page, and return those that were still there."""
+        if not items or self.is_held(items[0]):
+            return list(items)
+        if items[0].tag is None:
+            keys, args = [items[0].key, self._held], [item.raw for item in items]
+            taken = self._take_listed(keys=keys, args=args)
+        else:
+            keys = [self._unacked, self._held, self._unacked_index]
+            taken = self._take_unacked(keys=keys, args=[part for item in items for part in (item.tag, item.raw)])
+        taken_items = [item for item, was_there in zip(items, taken, strict=True) if was_there]
+        self._taken += len(taken_items)
+        return taken_items
+
+    def acknowledge(self, items: Sequence[CeleryQueueItem]) -> None:
+        """Delete held messages. Called once Tickwheel has them."""
+        with self._redis.pipeline(transaction=False) as pipeline:
+            for item in items:
+                pipeline.lrem(self._held, 1, item.raw)
+            pipeline.execute()
+
+    def is_held(self, item: CeleryQueueItem) -> bool:
+        """Return whether the message was read from the list of held messages."""
+        return item.key == self._held
+
+    def requeue(self, item: CeleryQueueItem) -> None:
+        """Return a held message to its queue, as the last one."""
+        wrapped = json.loads(item.raw)
+        raw = json.dumps(wrapped[0]).encode() if isinstance(wrapped, list) else item.raw
+        self._requeue_script(keys=[self._held, self._key], args=[item.raw, raw])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +248,51 @@ class Importer:
 
     def _skip(self, item: CeleryQueueItem, reason: str) -> None:
         self.report.refused.append(SkippedMessage(item.call.id, item.call.task, reason))
+
+
+def _loads(text: bytes | str) -> Any:
+    """Decode JSON. Raises ValueError, also for values that are nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _queue_of(raw: bytes) -> str:
+    try:
+        return str(_loads(raw)[2])
+    except (ValueError, LookupError, TypeError):
+        return ""
+
+
+def _parse(raw: bytes, key: str, tag: bytes | None) -> CeleryQueueItem:
+    try:
+        wrapped = _loads(raw)
+        message = wrapped[0] if isinstance(wrapped, list) else wrapped
+        headers, properties = message["headers"], message["properties"]
+        kind = message["content-type"]
+        priority = int(properties.get("priority") or 0) or None
+        call = CeleryMessage(dict(headers), "", str(properties.get("reply_to") or ""), priority)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        return CeleryQueueItem(raw, key, tag, CeleryMessage({}, ""), f"it is not a message of kombu: {error!r}")
+    try:
+        return CeleryQueueItem(raw, key, tag, *_check_movable(message, call, kind))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        return CeleryQueueItem(raw, key, tag, call, f"its body is not a body of Celery's protocol 2: {error!r}")
+
+
+def _check_movable(message: Any, call: CeleryMessage, kind: str) -> tuple[CeleryMessage, str | None]:
+    if kind != "application/json":
+        return call, f"its content type is {kind}, and only application/json is supported"
+    if call.headers.get("compression"):
+        return call, f"it is compressed, as {call.headers['compression']}"
+    if "task" not in call.headers or "id" not in call.headers:
+        return call, "it is a message of Celery's protocol 1, and only protocol 2 is supported"
+    body = message["body"]
+    if message["properties"].get("body_encoding") == "base64":
+        body = b64decode(body, validate=True).decode()
+    call = CeleryMessage(call.headers, body, call.reply_to, call.priority)
+    args, kwargs, embedded = _loads(body)
+    if not isinstance(args, list) or not isinstance(kwargs, dict):
+        raise TypeError("arguments")
+    return call, call.why_not_movable(embedded or {})

@@ -9,8 +9,7 @@ import redis
 import typer
 
 from tickwheel import InvalidArgument, Tickwheel, limits
-from tickwheel.celery.importer import Importer, Report
-from tickwheel.celery.source_queue import CeleryQueue
+from tickwheel.celery.importer import CeleryQueue, Importer, Report
 from tickwheel.cli.command import command
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import escape_unprintable, print_json, print_status
