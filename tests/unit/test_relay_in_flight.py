@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwheel.relay.in_flight_windows import WINDOW_BYTES, WINDOWS, InFlightWindows, TrimRange
+from tickwheel.relay.relay import WINDOW_BYTES, WINDOWS, InFlightWindows, TrimRange
 
 pytestmark = pytest.mark.unit
 

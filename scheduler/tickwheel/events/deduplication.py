@@ -1,8 +1,7 @@
 """Recognizes duplicates: a transition that is not newer than the last one of its message was read before.
 
 Only the messages with the latest transitions are remembered. That suffices for any number of messages, because the
-relay only repeats transitions that it first sent seconds ago: a few windows of each shard
-(`relay/in_flight_windows.py`).
+relay only repeats transitions that it first sent seconds ago: a few windows of each shard (`relay/relay.py`).
 """
 
 from collections import OrderedDict

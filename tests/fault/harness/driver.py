@@ -13,8 +13,7 @@ from pathlib import Path
 
 from tickwheel.cli import main
 from tickwheel.driver.shard_connection import ShardConnection
-from tickwheel.relay.in_flight_windows import InFlightWindows
-from tickwheel.relay.relay import Relay
+from tickwheel.relay.relay import InFlightWindows, Relay
 
 _cut = Relay._trim
 
