@@ -16,8 +16,7 @@ from tests.fault.faulty_server import FaultyServer
 from tests.property.mutants import Mutant, sow
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import Message, NewMessage, Queue, Tickwheel, aio
-from tickwheel.redis.subscriptions import SWEEP_S
-from tickwheel.redis.wait_list import WaitList
+from tickwheel.redis.wait_list import SWEEP_S, WaitList
 
 pytestmark = pytest.mark.fault
 

@@ -5,7 +5,6 @@ topology names the new server.
 """
 
 import logging
-import time
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -16,7 +15,6 @@ from tickwheel.redis.topology import Topology, hash_slot, node_name
 from tickwheel.redis.wait_list import WaitList
 from tickwheel.runtime.log_throttle import LogThrottle
 
-SWEEP_S = 1.0
 # Seconds: the maximum wait for the confirmation of a subscription, then the pauses before the next attempt after a
 # lost connection and after a refusal.
 CONFIRM_S, RECONNECT_S, REFUSED_S = 5.0, 0.1, 1.0
@@ -50,7 +48,6 @@ class Subscriptions(Generic[E]):
         # By queue: an event, set once all channels of the queue are confirmed or a server refuses a subscription.
         self._confirmations: dict[str, E] = {}
         self._error: Exception | None = None
-        self._last_sweep = 0.0
         self._queue_shard_by_channel: dict[bytes, tuple[str, int]] = {}
         # The server of the latest subscription to each channel.
         self._server_by_channel: dict[bytes, str] = {}
@@ -104,15 +101,6 @@ class Subscriptions(Generic[E]):
         for confirmed in list(self._confirmations.values()):
             confirmed.set()
         self._waiters.wake_all()
-
-    def seconds_to_sweep(self) -> float:
-        return max(self._last_sweep + SWEEP_S - time.monotonic(), 0)
-
-    def sweep_if_due(self) -> None:
-        """Wake one waiter of each queue, about once a second."""
-        if self.seconds_to_sweep() == 0:
-            self._waiters.sweep()
-            self._last_sweep = time.monotonic()
 
     def on_slots_unknown(self, error: Exception) -> float:
         """Process that no server returned the cluster's slots. Return the seconds to wait before the next attempt."""

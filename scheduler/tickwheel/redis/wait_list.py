@@ -6,8 +6,11 @@ about once a second, in case a wake-up was lost.
 """
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
+
+SWEEP_S = 1.0
 
 
 class Waiter:
@@ -53,6 +56,7 @@ class WaitList:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._queues: dict[str, OrderedDict[Waiter, None]] = {}
+        self._last_sweep = 0.0
         # The number of wake-ups of waiters so far.
         self.wakeup_count = 0
 
@@ -88,6 +92,15 @@ class WaitList:
         with self._lock:
             chosen = [w for queue, line in self._queues.items() for w in self._choose(queue, len(line), 0)]
         self._notify(chosen)
+
+    def seconds_to_sweep(self) -> float:
+        return max(self._last_sweep + SWEEP_S - time.monotonic(), 0)
+
+    def sweep_if_due(self) -> None:
+        """Wake one waiter of each queue, about once a second."""
+        if self.seconds_to_sweep() == 0:
+            self.sweep()
+            self._last_sweep = time.monotonic()
 
     def sweep(self) -> None:
         """Wake the next waiter of each queue, in case a wake-up was lost."""

@@ -14,8 +14,8 @@ from redis.exceptions import AskError
 
 from tickwheel.redis.pools import ConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
-from tickwheel.redis.subscriptions import CONFIRM_S, SWEEP_S, Subscriptions
-from tickwheel.redis.wait_list import WaiterHandle, WaitList
+from tickwheel.redis.subscriptions import CONFIRM_S, Subscriptions
+from tickwheel.redis.wait_list import SWEEP_S, WaiterHandle, WaitList
 
 
 class ThreadWaiter(WaiterHandle):
@@ -87,7 +87,7 @@ class WakeupThread:
                 self._subscribe_missing()
                 for server in self._wait_readable():
                     self._on_server(server, self._read_messages)
-                self._subscriptions.sweep_if_due()
+                self._waiters.sweep_if_due()
         finally:
             for connection in self._connections.values():
                 connection.disconnect()
