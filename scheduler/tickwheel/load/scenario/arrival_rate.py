@@ -86,13 +86,9 @@ def parse(table: TomlTable) -> ArrivalRate:
         rates = [number(f"{label}[{n}][2]", item[1], 0, RATE_MAX) for n, item in enumerate(points, 1)]
         if any(later <= earlier for earlier, later in pairwise(times)):
             raise InvalidArgument(f"{label} must be points [hour, messages per second] in ascending order, not {value}")
-    return ArrivalRate(tuple(times), tuple(rates), _burst(table.table("bursts")))
+    return ArrivalRate(tuple(times), tuple(rates), table.parse_table("bursts", _burst))
 
 
-def _burst(table: TomlTable | None) -> Burst | None:
-    if table is None:
-        return None
+def _burst(table: TomlTable) -> Burst:
     every_s = table.seconds("every", 1, DAY_S)
-    burst = Burst(every_s, table.seconds("length", 0.001, every_s), table.number("rate", 0, RATE_MAX))
-    table.reject_unknown()
-    return burst
+    return Burst(every_s, table.seconds("length", 0.001, every_s), table.number("rate", 0, RATE_MAX))

@@ -114,14 +114,14 @@ def parse(label: str, value: object) -> Distribution:
     return _parse_table(table, next(iter(value)))
 
 
+def _lognormal(table: TomlTable) -> Lognormal:
+    return Lognormal(seconds(table.path("median"), table.take("median")), table.number("sigma", 0, _SIGMA_MAX))
+
+
 def _parse_table(table: TomlTable, kind: str) -> Distribution:
     label = table.path(kind)
     if kind == "lognormal":
-        inner = table.table(kind)
-        assert inner is not None
-        lognormal = Lognormal(seconds(inner.path("median"), inner.take("median")), inner.number("sigma", 0, _SIGMA_MAX))
-        inner.reject_unknown()
-        return lognormal
+        return table.table(kind).parse(_lognormal)
     value = table.take(kind)
     if kind == "exponential":
         return Exponential(seconds(label, value))

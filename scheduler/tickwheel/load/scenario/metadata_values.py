@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from random import Random
 
@@ -42,10 +43,7 @@ def numbered_values(key: str, count: int, skew: float) -> Values:
 
 def parse_exclusive(table: TomlTable) -> Values:
     """Parse ``exclusive`` of a queue: { key = "project", values = 300, skew = 1.0 }."""
-    key = _key(table.path("key"), table.text("key"))
-    values = numbered_values(key, table.integer("values", 1, VALUES_MAX), table.number("skew", 0, _SKEW_MOST, 0.0))
-    table.reject_unknown()
-    return values
+    return _numbered_values(table, _key(table.path("key"), table.text("key")))
 
 
 def parse_metadata(label: str, metadata: object) -> tuple[Values, ...]:
@@ -59,10 +57,7 @@ def parse_metadata(label: str, metadata: object) -> tuple[Values, ...]:
         if not weights:
             raise InvalidArgument(f"{name} has no values: write {{ value = weight }}, or {{ values = 300 }}")
         if "values" in table:
-            parsed.append(
-                numbered_values(key, table.integer("values", 1, VALUES_MAX), table.number("skew", 0, _SKEW_MOST, 0.0))
-            )
-            table.reject_unknown()
+            parsed.append(table.parse(partial(_numbered_values, key=key)))
             continue
         for value in weights:
             text(f"a value of {name}", value, limits.PAIR_VALUE_BYTES)
@@ -71,6 +66,10 @@ def parse_metadata(label: str, metadata: object) -> tuple[Values, ...]:
             raise InvalidArgument(f"{name}: at least one weight must be above 0, not {preview(weights)}")
         parsed.append(Values(key, list(weights), list(accumulate(numbers))))
     return tuple(parsed)
+
+
+def _numbered_values(table: TomlTable, key: str) -> Values:
+    return numbered_values(key, table.integer("values", 1, VALUES_MAX), table.number("skew", 0, _SKEW_MOST, 0.0))
 
 
 def _key(label: str, key: str) -> str:

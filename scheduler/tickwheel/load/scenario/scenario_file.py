@@ -2,6 +2,7 @@
 
 import tomllib
 from dataclasses import replace
+from functools import partial
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def read(file: Traversable) -> Scenario:
 
 def _scenario(table: TomlTable, file: Traversable) -> Scenario:
     rows = _recording(table, file)
-    queues = [_queue(item, recorded=bool(rows)) for item in table.tables("queue")]
+    queues = [item.parse(partial(_queue, recorded=bool(rows))) for item in table.tables("queue")]
     names = [queue.name for queue in queues]
     if not queues and not rows:
         raise InvalidArgument(f"{table.path('queue')} is missing: a scenario needs at least one [[queue]]")
@@ -54,9 +55,10 @@ def _scenario(table: TomlTable, file: Traversable) -> Scenario:
     if rows:
         queues = recording.complete_queues(queues, rows)
         names = [queue.name for queue in queues]
-    workers = [_workers(item, n, names) for n, item in enumerate(table.tables("workers"), 1)]
-    producers = table.table("producers") or TomlTable(table.path("producers"), {})
-    bounds = table.table("bounds") or TomlTable(table.path("bounds"), {})
+    workers = [
+        item.parse(partial(_workers, number=n, names=names)) for n, item in enumerate(table.tables("workers"), 1)
+    ]
+    producers, bounds = table.table("producers"), table.table("bounds")
     scenario = Scenario(
         name=Path(file.name).stem,
         about=table.text("about", ""),
@@ -101,57 +103,45 @@ def _queue(table: TomlTable, *, recorded: bool) -> QueueLoad:
         max_attempts=table.integer("max_attempts", 1, limits.MAX_ATTEMPTS_MAX, limits.MAX_ATTEMPTS),
         backoff_s=table.seconds("backoff", 0, limits.RETENTION_MS_MAX / 1e3, limits.BACKOFF_MS / 1e3),
         payload_bytes=table.integer("payload_bytes", 32, limits.PAYLOAD_BYTES, 200),
-        polls=_polls(table.table("polls")),
+        polls=table.parse_table("polls", _polls),
         wait_target_s=table.seconds("wait_target", 0, _WEEK_S, 5.0),
     )
     if recorded:
-        table.reject_unknown()
         return queue
-    exclusive = table.table("exclusive")
-    metadata = metadata_values.parse_metadata(table.path("metadata"), table.take("metadata", {}))
-    queue = replace(
+    return replace(
         queue,
         arrivals=arrival_rate.parse(table),
         delay=distributions.parse(table.path("delay"), table.take("delay", "0s")),
         run=distributions.parse(table.path("run"), table.take("run")),
-        cancel=_cancel(table.table("cancel")),
-        exclusive=None if exclusive is None else metadata_values.parse_exclusive(exclusive),
-        metadata=metadata,
-        urgency=_urgency(table),
+        cancel=table.parse_table("cancel", _cancel),
+        exclusive=table.parse_table("exclusive", metadata_values.parse_exclusive),
+        metadata=metadata_values.parse_metadata(table.path("metadata"), table.take("metadata", {})),
+        urgency=_urgencies(table),
     )
-    table.reject_unknown()
-    return queue
 
 
-def _polls(table: TomlTable | None) -> Polls | None:
-    if table is None:
-        return None
-    polls = Polls(
+def _polls(table: TomlTable) -> Polls:
+    return Polls(
         table.number("per_second", 0.001, _POLLS_MAX),
         table.integer("batch", 1, limits.DEQUEUE_MESSAGES, 1),
         table.integer("together", 1, _TOGETHER_MAX, 1),
     )
-    table.reject_unknown()
-    return polls
 
 
-def _cancel(table: TomlTable | None) -> Cancel | None:
-    if table is None:
-        return None
-    cancel = Cancel(table.number("share", 0, 1), distributions.parse(table.path("after"), table.take("after")))
-    table.reject_unknown()
-    return cancel
+def _cancel(table: TomlTable) -> Cancel:
+    return Cancel(table.number("share", 0, 1), distributions.parse(table.path("after"), table.take("after")))
 
 
-def _urgency(table: TomlTable) -> list[Urgency]:
-    urgencies = []
-    for item in table.tables("urgency"):
-        offset = item.text("offset")
-        length = seconds(item.path("offset"), offset.removeprefix("-"))
-        if length > _OFFSET_MAX_S:
-            raise InvalidArgument(f"{item.path('offset')} must be at most 100 years (36500d), not {preview(offset)}")
-        urgencies.append(Urgency(item.number("share", 0, 1), -length if offset.startswith("-") else length))
-        item.reject_unknown()
+def _urgency(table: TomlTable) -> Urgency:
+    offset = table.text("offset")
+    length = seconds(table.path("offset"), offset.removeprefix("-"))
+    if length > _OFFSET_MAX_S:
+        raise InvalidArgument(f"{table.path('offset')} must be at most 100 years (36500d), not {preview(offset)}")
+    return Urgency(table.number("share", 0, 1), -length if offset.startswith("-") else length)
+
+
+def _urgencies(table: TomlTable) -> list[Urgency]:
+    urgencies = [item.parse(_urgency) for item in table.tables("urgency")]
     if urgencies and abs(sum(item.share for item in urgencies) - 1) > 1e-6:
         total = sum(item.share for item in urgencies)
         raise InvalidArgument(f"the shares of {table.path('urgency')} must add up to 1, not {total:g}")
@@ -163,7 +153,7 @@ def _workers(table: TomlTable, number: int, names: list[str]) -> WorkerGroup:
     for name in queues:
         if name not in names:
             raise InvalidArgument(f"{table.path('queues')} must be among {', '.join(names)}, not {preview(name)}")
-    group = WorkerGroup(
+    return WorkerGroup(
         name=table.text("name", f"workers {number}"),
         queues=queues,
         hosts=table.integer("hosts", 1, _WORKERS_MAX, 1),
@@ -171,8 +161,6 @@ def _workers(table: TomlTable, number: int, names: list[str]) -> WorkerGroup:
         where=_where(table),
         selector=table.one_of("selector", list(SELECTORS), "reduced-lottery"),
     )
-    table.reject_unknown()
-    return group
 
 
 def _where(table: TomlTable) -> dict[str, str]:

@@ -3,18 +3,19 @@
 Errors name the file, the path of the field as in TOML, the value, and what is allowed.
 """
 
-from collections.abc import Collection
-from typing import Any, Final
+from collections.abc import Callable, Collection
+from typing import Any, Final, TypeVar
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.durations import parse_duration
 from tickwheel.model.validation import plain_name, preview
 
+T = TypeVar("T")
 _MISSING: Final = object()
 
 
 class TomlTable:
-    """A table of a document. Each field is taken once; `reject_unknown` raises an error for fields that remain."""
+    """A table of a document. Each field is taken once; `parse` raises an error for fields that remain."""
 
     def __init__(self, label: str, value: object) -> None:
         if not isinstance(value, dict):
@@ -72,10 +73,9 @@ class TomlTable:
             return default
         return number(self.path(name), seconds(self.path(name), value), minimum, maximum, "seconds")
 
-    def table(self, name: str) -> "TomlTable | None":
-        """Take a nested table; None if it is missing."""
-        value = self.take(name, None)
-        return None if value is None else TomlTable(self.path(name), value)
+    def table(self, name: str) -> "TomlTable":
+        """Take a nested table; empty if it is missing."""
+        return TomlTable(self.path(name), self.take(name, {}))
 
     def tables(self, name: str) -> "list[TomlTable]":
         """Take an array of tables, [[name]]. Errors number its items from 1."""
@@ -83,6 +83,17 @@ class TomlTable:
         if not isinstance(value, list | tuple):
             raise InvalidArgument(f"{self.path(name)} must be an array of tables, [[{name}]], not {preview(value)}")
         return [TomlTable(f"{self.path(name)}[{n}]", item) for n, item in enumerate(value, 1)]
+
+    def parse(self, parser: "Callable[[TomlTable], T]") -> T:
+        """Return the result of ``parser``. Raises InvalidArgument for fields that ``parser`` did not take."""
+        parsed = parser(self)
+        self.reject_unknown()
+        return parsed
+
+    def parse_table(self, name: str, parser: "Callable[[TomlTable], T]") -> T | None:
+        """Parse a nested table; None if it is missing."""
+        value = self.take(name, None)
+        return None if value is None else TomlTable(self.path(name), value).parse(parser)
 
     def reject_unknown(self) -> None:
         """Raise InvalidArgument for fields that were not taken."""
