@@ -6,12 +6,12 @@ time t is the arrival rate at t minus the delay, averaged over the delays. Leavi
 process.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from random import Random
 
 from tickwheel.load.capacity.ready_queue import Task
 from tickwheel.load.scenario.arrivals import Arrival, draw_arrival, plan_arrivals
-from tickwheel.load.scenario.scenario import QueueLoad, Scenario
+from tickwheel.load.scenario.scenario import QueueLoad, Row, Scenario
 
 _DRAWS = 64
 
@@ -39,8 +39,7 @@ def tasks_of_period(scenario: Scenario, since_s: float, until_s: float, seed: ob
 def rate(scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float) -> float:
     """Return the mean number of tasks of a queue that are due per second in a period."""
     if scenario.recording:
-        rows = [row for row in scenario.recording if row.queue == queue.name and since_s <= row.arrival_s < until_s]
-        return len(rows) / (until_s - since_s)
+        return len(_rows(scenario, queue, since_s, until_s)) / (until_s - since_s)
     if queue.arrivals is None:
         return 0.0
     random, total = Random(f"{scenario.seed}/{queue.name}/rate"), 0.0
@@ -57,7 +56,8 @@ def _tasks_of_queue(
     scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float, random: Random
 ) -> Iterator[Task]:
     if scenario.recording:
-        yield from (_recorded_tasks(scenario, queue, since_s, until_s))
+        for row in _rows(scenario, queue, since_s, until_s):
+            yield Task(row.arrival_s, row.queue, row.run_s, row.arrival_s)
         return
     if queue.arrivals is None:
         return
@@ -68,10 +68,9 @@ def _tasks_of_queue(
             yield _task(queue, arrival, time_s)
 
 
-def _recorded_tasks(scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float) -> Iterable[Task]:
-    for row in scenario.recording:
-        if row.queue == queue.name and since_s <= row.arrival_s < until_s:
-            yield Task(row.arrival_s, row.queue, row.run_s, row.arrival_s)
+def _rows(scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float) -> list[Row]:
+    """Return the lines of the recording for a queue and a period."""
+    return [row for row in scenario.recording if row.queue == queue.name and since_s <= row.arrival_s < until_s]
 
 
 def _task(queue: QueueLoad, arrival: Arrival, due_s: float) -> Task:

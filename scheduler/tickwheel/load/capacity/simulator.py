@@ -39,8 +39,6 @@ _DEFAULT = Overheads()
 class SimulationResult:
     """Results of the tasks that were due from ``since_s`` on, by queue."""
 
-    waits: dict[str, list[float]] = field(default_factory=dict)
-    """Times from due until delivered to a worker."""
     starts: dict[str, list[float]] = field(default_factory=dict)
     """Times from due until the run of the task begins."""
     busy_s: float = 0.0
@@ -53,14 +51,8 @@ class SimulationResult:
         return self.busy_s / self.worker_s if self.worker_s else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
-    """A step of a worker: wait at a queue."""
-
-    queue: QueueLoad
-
-
-_WorkerSteps = Generator["float | _Wait", list[Task], None]
+# A step of a worker: an amount of time, or the queue at which it waits.
+_WorkerSteps = Generator[float | QueueLoad, list[Task], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -91,9 +83,7 @@ class _Simulation:
     ) -> None:
         self._overheads = overheads
         self._since_s = self._until_s = since_s
-        self._result = SimulationResult(
-            {queue.name: [] for queue in scenario.queues}, {queue.name: [] for queue in scenario.queues}
-        )
+        self._result = SimulationResult({queue.name: [] for queue in scenario.queues})
         filters = list({tuple(sorted(group.where.items())): group.where for group in groups}.values())
         self._queues = {queue.name: queue for queue in scenario.queues}
         self._pending = {queue.name: ReadyQueue(filters) for queue in scenario.queues}
@@ -144,12 +134,12 @@ class _Simulation:
         while True:
             queue, batch = yield from self._select(worker, group_selector)
             if not batch:
-                batch = yield _Wait(queue)
+                batch = yield queue
             while not batch and self._is_idle(worker):
                 # All queues of the worker are empty: ask the selector without its fetches. This is faster, and a night
                 # is mostly idle.
                 queue = select(group_selector, lambda candidate: False)
-                batch = yield _Wait(queue)
+                batch = yield queue
             for left in range(queue.iterations, 0, -1):
                 if not batch:
                     break
@@ -183,8 +173,6 @@ class _Simulation:
         batch = self._pending[queue.name].take(worker.filter, queue.batch)
         for task in batch:
             task.attempts += 1
-            if task.attempts == 1 and task.due_s >= self._since_s:
-                self._result.waits[queue.name].append(self._now_s - task.due_s)
         return batch
 
     def _work(self, queue: QueueLoad, batch: list[Task]) -> Generator[float, list[Task], None]:
@@ -205,14 +193,14 @@ class _Simulation:
     def _resume(self, worker: _Worker, batch: list[Task] | None) -> None:
         """Run the next step of a worker."""
         step = worker.steps.send(batch) if batch is not None else next(worker.steps)
-        if isinstance(step, _Wait):
+        if isinstance(step, QueueLoad):
             worker.waits += 1
-            worker.waiting = step.queue
-            line = self._waiting.setdefault((step.queue.name, worker.filter), deque())
+            worker.waiting = step
+            line = self._waiting.setdefault((step.name, worker.filter), deque())
             line.append((worker, worker.waits))
             # A worker with only one queue would wait at the same queue again, so its wait needs no end.
             if len(worker.group.queues) > 1:
-                self._schedule(self._now_s + step.queue.long_poll_s, worker, worker.waits)
+                self._schedule(self._now_s + step.long_poll_s, worker, worker.waits)
         else:
             self._schedule(self._now_s + step, worker, 0)
 

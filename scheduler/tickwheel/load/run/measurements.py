@@ -101,10 +101,12 @@ class Measurements:
 
     def percentile(self, name: str, share: float) -> float | None:
         """Return a percentile in seconds; None if nothing was recorded."""
+        histogram = self._recorded(name)
+        return None if histogram is None else float(histogram.get_value_at_percentile(share * 100)) / 1e6
+
+    def _recorded(self, name: str) -> HdrHistogram | None:
         histogram = self.histograms.get(name)
-        if histogram is None or not histogram.get_total_count():
-            return None
-        return float(histogram.get_value_at_percentile(share * 100)) / 1e6
+        return histogram if histogram is not None and histogram.get_total_count() else None
 
     def combined(self, names: Sequence[str]) -> HdrHistogram:
         """Return one histogram of the latencies of several kinds, in microseconds."""
@@ -115,15 +117,13 @@ class Measurements:
         return histogram
 
     def mean(self, name: str) -> float | None:
-        histogram = self.histograms.get(name)
-        if histogram is None or not histogram.get_total_count():
-            return None
-        return float(histogram.get_mean_value()) / 1e6
+        histogram = self._recorded(name)
+        return None if histogram is None else float(histogram.get_mean_value()) / 1e6
 
     def summary(self, name: str) -> dict[str, float | int] | None:
         """Return the row of a report, in milliseconds; None if nothing was recorded."""
-        histogram = self.histograms.get(name)
-        if histogram is None or not histogram.get_total_count():
+        histogram = self._recorded(name)
+        if histogram is None:
             return None
         shares = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "p99.9": 99.9}
         summary: dict[str, float | int] = {"count": int(histogram.get_total_count())}

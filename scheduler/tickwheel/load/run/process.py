@@ -10,9 +10,8 @@ the end of its input.
 import asyncio
 import json
 import os
-import sys
 import threading
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, process_time
@@ -51,7 +50,7 @@ class LoadProcess:
         """Work from ``start`` until `stop` is called, then write the measurements."""
         await asyncio.sleep(max(0.0, start - monotonic()))
         used, began = process_time(), monotonic()
-        tasks = [asyncio.create_task(_await_duty(duty)) for duty in self._duties(start)]
+        tasks = [asyncio.create_task(duty) for duty in self._duties(start)]
         reporter = asyncio.create_task(self._report_progress())
         await self._stopping.wait()
         self._measurements.counts[f"cpu_us/{self._job['name']}"] = round(1e6 * (process_time() - used))
@@ -64,12 +63,12 @@ class LoadProcess:
             task.cancel()
         _write_message({"result": self._measurements.document()})
 
-    def _duties(self, start: float) -> list[Awaitable[None]]:
+    def _duties(self, start: float) -> list[Coroutine[Any, Any, None]]:
         scenario, part, parts = self._scenario, self._job["part"], self._job["parts"]
         if self._job["role"] == "producer":
             self._producer = Producer(scenario, self._tickwheel, self._measurements, start, self._job["prefix"])
             return [self._producer.run(self._stopping)]
-        duties: list[Awaitable[None]] = []
+        duties: list[Coroutine[Any, Any, None]] = []
         number = 0
         for group in scenario.workers:
             for n in range(group.count):
@@ -92,10 +91,6 @@ class LoadProcess:
                 {"counts": counts, "sent": sent, "is_done": self._producer is not None and self._producer.is_done}
             )
             await asyncio.sleep(_PROGRESS_INTERVAL_S)
-
-
-async def _await_duty(duty: Awaitable[None]) -> None:
-    await duty
 
 
 async def _work() -> None:
@@ -136,8 +131,7 @@ def _read(loop: asyncio.AbstractEventLoop, lines: "asyncio.Queue[bytes]") -> Non
 
 
 def _write_message(document: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(document) + "\n")
-    sys.stdout.flush()
+    print(json.dumps(document), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic
@@ -124,8 +124,7 @@ class _RunMonitor:
         self._processes = processes
         self._outcome = outcome
         self._bucket_s = bucket_s
-        self._samples: list[Sample] = []
-        outcome.samples = self._samples
+        self._samples = outcome.samples
         self._sent_at: float | None = None
 
     async def run(self, stopping: asyncio.Event, show: Callable[[Progress], None]) -> None:
@@ -233,7 +232,7 @@ def _jobs(settings: Settings, scenario: Scenario, bucket_s: float) -> list[dict[
     has_polls = any(queue.polls is not None for queue in scenario.queues)
     parts = wanted if has_polls else max(1, min(wanted, scenario.worker_count))
     common = {
-        "source": settings.source.document(),
+        "source": asdict(settings.source),
         "namespace": settings.namespace,
         "data_dir": None if settings.data_dir is None else str(settings.data_dir),
         "bucket_s": bucket_s,

@@ -1,6 +1,6 @@
 """The result of a run: its measurements, and values derived from them. The reports print the result without judging."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -44,7 +44,7 @@ class RunResult:
     ended: str = "all planned work is done"
     """Why the run ended."""
     interrupted: bool = False
-    samples: Sequence[Sample] = ()
+    samples: list[Sample] = field(default_factory=list)
     cpu: dict[str, float] = field(default_factory=dict)
     """Share of a core that each process of the harness used."""
     problems: list[str] = field(default_factory=list)

@@ -74,11 +74,7 @@ def complete_queues(queues: Iterable[QueueLoad], rows: Iterable[Row]) -> list[Qu
     for name in by_name:
         if name not in runs:
             raise InvalidArgument(f"queue {name!r} is not in the recording, which has {', '.join(sorted(runs))}")
-    return [_with_runs(by_name.get(name, QueueLoad(name)), seen) for name, seen in sorted(runs.items())]
-
-
-def _with_runs(queue: QueueLoad, seen: list[float]) -> QueueLoad:
-    return replace(queue, run=Empirical(seen))
+    return [replace(by_name.get(name, QueueLoad(name)), run=Empirical(seen)) for name, seen in sorted(runs.items())]
 
 
 def _lines(text: str, name: str) -> Iterable[tuple[int, list[str]]]:

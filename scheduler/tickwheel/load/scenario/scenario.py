@@ -126,10 +126,6 @@ class Scenario:
     def queue(self, name: str) -> QueueLoad:
         return next(queue for queue in self.queues if queue.name == name)
 
-    def groups_of_queue(self, name: str) -> "list[WorkerGroup]":
-        """Return the groups of workers that take from a queue."""
-        return [group for group in self.workers if name in group.queues]
-
     def to_real_s(self, seconds: float) -> float:
         """Convert a time of the scenario to real time."""
         return seconds / self.speed_up

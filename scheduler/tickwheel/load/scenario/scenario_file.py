@@ -173,7 +173,7 @@ def _where(table: TomlTable) -> dict[str, str]:
 def _check_served(table: TomlTable, scenario: Scenario) -> None:
     """Raise InvalidArgument if no worker takes from a queue, or a filter names a key that no message has."""
     for queue in scenario.queues:
-        groups = scenario.groups_of_queue(queue.name)
+        groups = [group for group in scenario.workers if queue.name in group.queues]
         if not groups and queue.polls is None:
             raise InvalidArgument(f"{table.path('workers')}: no worker takes from queue {queue.name!r}")
         known = {item.key for item in queue.metadata} | ({queue.exclusive.key} if queue.exclusive else set())

@@ -41,9 +41,6 @@ class Source:
         scenario = replace(scenario, **changes).scaled(self.scale)
         return scenario if self.workers is None else _with_workers(scenario, self.workers)
 
-    def document(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def shipped_scenarios() -> dict[str, Traversable]:
     """Return the scenarios of the package, by name."""
