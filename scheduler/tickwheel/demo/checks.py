@@ -52,8 +52,7 @@ class Verdict:
 
     def document(self) -> dict[str, Any]:
         """Return the verdict as JSON values."""
-        fields = asdict(self)
-        return {"passed": self.passed} | fields
+        return {"passed": self.passed} | asdict(self)
 
 
 Interval = tuple[int, int, str]

@@ -1,8 +1,8 @@
 """Display of the day: a live board on a terminal, plain lines elsewhere, and the table at the end."""
 
 import sys
-from types import TracebackType
-from typing import Protocol, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -21,8 +21,8 @@ _BAR_FLIGHTS = 40
 _LINE_MINUTES = 60
 
 
-class View(Protocol):
-    """Displays the progress of the day."""
+class View:
+    """Displays the progress of the day. This view has no output, for programs that only need the verdict."""
 
     def print_line(self, text: str) -> None:
         """Print a permanent line."""
@@ -30,26 +30,8 @@ class View(Protocol):
     def show(self, board: FlightBoard, now_ms: int) -> None:
         """Display the current state."""
 
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
-
-class SilentView:
-    """A view without output, for programs that only need the verdict."""
-
-    def print_line(self, text: str) -> None: ...
-    def show(self, board: FlightBoard, now_ms: int) -> None: ...
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class PlainLines(SilentView):
+class PlainLines(View):
     """Prints a line for every hour of the day, without colour."""
 
     def __init__(self) -> None:
@@ -70,20 +52,11 @@ class PlainLines(SilentView):
         print(f"{board.timetable.clock(now_ms)}  {counts}{late if board.taken_late_ms else ''}", flush=True)
 
 
-class LiveBoard:
+class LiveBoard(View):
     """A board on a terminal, redrawn ten times a second."""
 
-    def __init__(self) -> None:
-        self._live = Live(console=Console(highlight=False), auto_refresh=False)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
+    def __init__(self, live: Live) -> None:
+        self._live = live
 
     def print_line(self, text: str) -> None:
         self._live.console.print(Text(text, style="dim"))
@@ -92,11 +65,16 @@ class LiveBoard:
         self._live.update(_render(board, now_ms), refresh=True)
 
 
-def select_view(*, json: bool) -> View:
-    """Return the view that fits standard output."""
+@contextmanager
+def open_view(*, json: bool) -> Iterator[View]:
+    """Yield the view that fits standard output."""
     if json:
-        return SilentView()
-    return LiveBoard() if sys.stdout.isatty() else PlainLines()
+        yield View()
+    elif sys.stdout.isatty():
+        with Live(console=Console(highlight=False), auto_refresh=False) as live:
+            yield LiveBoard(live)
+    else:
+        yield PlainLines()
 
 
 def print_verdict(verdict: Verdict) -> None:

@@ -29,7 +29,7 @@ class FlightBoard:
     @property
     def finished(self) -> int:
         """Return the number of flights whose state is final."""
-        return sum(state in FINAL for state in self.states.values())
+        return self.count(*FINAL)
 
     @property
     def complete(self) -> bool:

@@ -4,8 +4,6 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +33,7 @@ class Logbook:
         """Append a landing in a single unbuffered write, so that the line survives any end of the worker."""
         os.write(self._file, json.dumps(asdict(landing)).encode() + b"\n")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         os.close(self._file)
 
 

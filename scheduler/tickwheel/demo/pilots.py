@@ -12,7 +12,7 @@ import json
 import os
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -44,7 +44,7 @@ async def work(args: argparse.Namespace) -> None:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     threading.Thread(target=_wait_for_end, args=(loop, ended), daemon=True).start()
-    with Logbook(args.logbook) as logbook:
+    with closing(Logbook(args.logbook)) as logbook:
         async with aio.Tickwheel(
             os.environ.get(VARIABLE) or None, namespace=args.namespace, data_dir=args.data_dir, drive=False
         ) as tickwheel:

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -19,7 +18,7 @@ from tickwheel.cli.output import print_json
 from tickwheel.cli.scratch_namespace import delete_scratch
 from tickwheel.cli.target import Target
 from tickwheel.demo import flights, simulation
-from tickwheel.demo.display import print_verdict, select_view
+from tickwheel.demo.display import open_view, print_verdict
 
 commands = typer.Typer()
 
@@ -58,8 +57,9 @@ def demo(
     namespace are deleted at the end.
     """
     day_of_flights = flights.read(flights.sample() if file is None else file)
-    signal.signal(signal.SIGTERM, _interrupt)
-    with _scratch(target, keep=keep) as (scratch, folder), select_view(json=target.json) as view:
+    # SIGTERM ends the demo like Ctrl-C: workers and server are stopped, and temporary data is deleted.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with _scratch(target, keep=keep) as (scratch, folder), open_view(json=target.json) as view:
         namespace = scratch.namespace or ""
         with Tickwheel(
             scratch.url, namespace=namespace, shards=shards, data_dir=scratch.data_dir, drive=True
@@ -98,8 +98,3 @@ def _scratch(target: Target, *, keep: bool) -> Iterator[tuple[Target, Path]]:
             delete_scratch(scratch)
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    # SIGTERM ends the demo like Ctrl-C: workers and server are stopped, and temporary data is deleted.
-    raise KeyboardInterrupt
