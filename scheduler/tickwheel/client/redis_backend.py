@@ -101,7 +101,7 @@ class RedisBackend:
         return queues.block(self._context, queue, blocked, enqueue=enqueue, dequeue=dequeue)
 
     def config(self, queue: str) -> Plan[QueueConfig]:
-        return queues.fetch_config(self._context, queue)
+        return self._context.fetch_config(queue)
 
     def queues(self) -> Plan[dict[str, QueueConfig]]:
         return queues.list_queues(self._context)

@@ -12,8 +12,10 @@ from tickwheel.errors import QueueNotFound, SessionExpired, TickwheelError
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.sessions import ClientSession, Sessions
-from tickwheel.plan import Plan, Reply, Request, Round
+from tickwheel.plan import Plan, Reply, Request, Round, send_request
+from tickwheel.storage.keys import namespace_key, queues_key, settings_key
 from tickwheel.storage.script_errors import SESSIONEXPIRED, SESSIONOLD, Retry
+from tickwheel.storage.scripts import bind, load
 
 # The name and the arguments of a script. Inner functions use the alias, because Python evaluates their annotations at
 # each call of the outer function.
@@ -153,6 +155,20 @@ def call_shards_once(
         for shard in shards:
             client_session.call_answered(shard, stored=True)
     return replies
+
+
+def call_metadata_shard(context: NamespaceContext, name: str, args: Sequence[bytes | int | str]) -> Plan[Reply]:
+    """Call a script that changes the queues or the settings of the namespace."""
+    namespace = context.namespace
+    keys = {
+        "namespace": namespace_key(namespace),
+        "queues": queues_key(namespace),
+        "settings": settings_key(namespace),
+    }
+    reply = yield from send_request(Request(0, bind(load(name, context.clock), keys, args), durable=True))
+    if reply.error is not None:
+        raise context.metadata_error(reply.error)
+    return reply
 
 
 def read_shard(

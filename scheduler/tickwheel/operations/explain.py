@@ -3,13 +3,13 @@
 from datetime import timedelta
 from struct import Struct
 
-from tickwheel.errors import MessageNotFound
 from tickwheel.model import validation
 from tickwheel.model.results import Explanation
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import read_shard
 from tickwheel.operations.inspect import decode_record
 from tickwheel.operations.locate import locate
+from tickwheel.operations.results import message_not_found_error
 from tickwheel.plan import Plan, Request, Round
 from tickwheel.storage import record
 from tickwheel.storage.record import State
@@ -25,9 +25,7 @@ def explain(context: NamespaceContext, queue: str, id_: str, exclusive_value: st
     reply = yield from read_shard(context, queue, shard, "explain", [raw])
     position, stored, holder_name, holder_record = reply.value
     if not stored:
-        raise MessageNotFound(
-            f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over"
-        )
+        raise message_not_found_error(queue, id_)
     config = yield from context.config(queue)
     n1, n2, a1, a2, b1, b2 = _POSITION.unpack(position)
     now_ms = n1 << 32 | n2

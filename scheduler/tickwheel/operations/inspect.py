@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from struct import error as StructError
 
 from tickwheel import limits
-from tickwheel.errors import InvalidArgument, MessageNotFound, TickwheelError
+from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.message import MessageView
 from tickwheel.model.results import ForecastMinute, Lateness
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import read_shard
-from tickwheel.operations.locate import locate
+from tickwheel.operations.locate import read_message
 from tickwheel.plan import Plan, Request, Round, pairs_from_flat
 from tickwheel.storage import record
 from tickwheel.storage.record import State
@@ -24,13 +24,7 @@ _STATES = [state.label for state in State]
 
 def get(context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
     """Return a snapshot of one message. Raises MessageNotFound."""
-    shard, raw = yield from locate(context, queue, id_, exclusive_value)
-    reply = yield from read_shard(context, queue, shard, "get", [raw])
-    _, stored, body = reply.value
-    if not stored:
-        raise MessageNotFound(
-            f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over"
-        )
+    raw, stored, body = yield from read_message(context, queue, id_, exclusive_value)
     return to_message_view(queue, raw, stored, body, exclusive_value is not None)
 
 

@@ -8,8 +8,8 @@ from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.dispatch import ScriptCall, call_shards_once
-from tickwheel.operations.results import changes, raise_first_error
+from tickwheel.operations.dispatch import ScriptCall, call_shards_once, read_shard
+from tickwheel.operations.results import changes, message_not_found_error, raise_first_error
 from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan
 from tickwheel.storage.record import name
@@ -36,6 +36,18 @@ def locate(context: NamespaceContext, queue: str, id_: object, exclusive_value: 
         )
     value = validation.text("exclusive_value", exclusive_value, limits.PAIR_VALUE_BYTES)
     return shard_of(queue, value, context.shards), name(raw, value)
+
+
+def read_message(
+    context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None
+) -> Plan[tuple[bytes, bytes, bytes]]:
+    """Return the name, the record and the large payload of a message. Raises MessageNotFound."""
+    shard, raw = yield from locate(context, queue, id_, exclusive_value)
+    reply = yield from read_shard(context, queue, shard, "get", [raw])
+    _, stored, body = reply.value
+    if not stored:
+        raise message_not_found_error(queue, id_)
+    return raw, stored, body
 
 
 def call_by_id(

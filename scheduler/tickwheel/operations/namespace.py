@@ -53,27 +53,24 @@ def open_namespace(context: NamespaceContext, options: NamespaceOptions) -> Plan
         requests = [Request(0, command=("HSETNX", key, name, settings[name])) for name in _FIELDS]
         replies = yield Round([*requests, read])
     stored = _decode_fields(context, replies[-1].value)
-    if shards is not None and shards != int(stored["shards"]):
-        raise InvalidArgument(
-            f"namespace {context.namespace!r} has {stored['shards']} shards, fixed when it was created, not {shards}"
-        )
-    if history is not None and history != stored["history"]:
-        raise InvalidArgument(f"namespace {context.namespace!r} keeps history {stored['history']!r}, not {history!r}")
-    if clock_guard_ms is not None and clock_guard_ms != int(stored["clock_guard_ms"]):
-        raise InvalidArgument(
-            f"namespace {context.namespace!r} has a clock guard of {stored['clock_guard_ms']} ms, fixed when it was"
-            f" created, not {clock_guard_ms} ms"
-        )
-    if options.outbox_limit is not None and kib != int(stored["outbox_kib"]):
-        raise InvalidArgument(
-            f"namespace {context.namespace!r} has an outbox of {stored['outbox_kib']} KiB a shard, fixed when it was"
-            f" created, not {kib} KiB"
-        )
-    if outbox_full is not None and outbox_full != stored["outbox_full"]:
-        raise InvalidArgument(
-            f"namespace {context.namespace!r} has the outbox policy {stored['outbox_full']!r}, fixed when it was"
-            f" created, not {outbox_full!r}"
-        )
+    fixed = "fixed when it was created, not"
+    for option, field, difference in (
+        (shards, "shards", f"has {stored['shards']} shards, {fixed} {shards}"),
+        (history, "history", f"keeps history {stored['history']!r}, not {history!r}"),
+        (
+            clock_guard_ms,
+            "clock_guard_ms",
+            f"has a clock guard of {stored['clock_guard_ms']} ms, {fixed} {clock_guard_ms} ms",
+        ),
+        (
+            None if options.outbox_limit is None else kib,
+            "outbox_kib",
+            f"has an outbox of {stored['outbox_kib']} KiB a shard, {fixed} {kib} KiB",
+        ),
+        (outbox_full, "outbox_full", f"has the outbox policy {stored['outbox_full']!r}, {fixed} {outbox_full!r}"),
+    ):
+        if option is not None and str(option) != stored[field]:
+            raise InvalidArgument(f"namespace {context.namespace!r} {difference}")
     _fill(context, stored)
 
 
@@ -152,7 +149,7 @@ def _number(context: NamespaceContext, name: str, value: bytes | None) -> str:
     minimum, maximum = _NUMBERS[name]
     if value is None or not re.fullmatch(rb"[0-9]{1,9}", value) or not minimum <= int(value) <= maximum:
         raise _invalid_field_error(context, name, value, f"allowed is a whole number from {minimum} to {maximum}")
-    return value.decode()
+    return str(int(value))
 
 
 def _text(value: bytes | None) -> str:

@@ -18,8 +18,9 @@ class OutboxReader:
 
     def next(self) -> Plan[list[OutboxTransition]]:
         """Return the next transitions, up to one page from each shard; empty if there are none yet."""
+        namespace = self._context.namespace
         requests = [
-            Request(shard, command=("XRANGE", self._key(shard), after, "+", "COUNT", _PAGE))
+            Request(shard, command=("XRANGE", shard_key(namespace, shard, "events"), after, "+", "COUNT", _PAGE))
             for shard, after in self._last_ids.items()
         ]
         replies = yield Round(requests)
@@ -29,6 +30,3 @@ class OutboxReader:
                 self._last_ids[shard] = b"(" + entry_id
                 page += transition.decode(fields[1])
         return page
-
-    def _key(self, shard: int) -> str:
-        return shard_key(self._context.namespace, shard, "events")

@@ -14,10 +14,9 @@ from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig, parse
 from tickwheel.model.queue_config_update import apply_update
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.dispatch import push_config_version
+from tickwheel.operations.dispatch import call_metadata_shard, push_config_version
 from tickwheel.plan import Plan, Request, pairs_from_flat, send_request
-from tickwheel.storage.keys import namespace_key, queues_key
-from tickwheel.storage.scripts import Call, load
+from tickwheel.storage.keys import queues_key
 
 
 def create(
@@ -80,17 +79,10 @@ def set_blocks(context: NamespaceContext, queue: str, enqueue: bool | None, dequ
             return (yield from publish_config(context, queue))
 
 
-def fetch_config(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
-    """Return a queue's current configuration from the metadata shard. Raises QueueNotFound."""
-    return (yield from context.fetch_config(queue))
-
-
 def list_queues(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
     """Return the configuration of every queue of the namespace, by name."""
     reply = yield from send_request(Request(0, command=("HGETALL", queues_key(context.namespace))))
-    flat = reply.value
-    pairs = flat.items() if isinstance(flat, dict) else pairs_from_flat(flat)
-    named = ((name.decode(), stored) for name, stored in pairs)
+    named = ((name.decode(), stored) for name, stored in pairs_from_flat(reply.value))
     configs = {name: QueueConfig.from_bytes(name, stored) for name, stored in named}
     context.configs.update(configs)
     return dict(sorted(configs.items()))
@@ -104,26 +96,16 @@ def publish_config(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
 
 
 def _create(context: NamespaceContext, queue: str, config: QueueConfig) -> Plan[bool]:
-    return (
-        yield from _call_on_metadata_shard(
-            context, "create_queue", [queue, config.to_bytes(), limits.QUEUES_MAX, os.urandom(4), context.shards]
-        )
+    """Create the queue. Return False if it exists already."""
+    reply = yield from call_metadata_shard(
+        context, "create_queue", [queue, config.to_bytes(), limits.QUEUES_MAX, os.urandom(4), context.shards]
     )
+    return bool(reply.value[0])
 
 
 def _configure(context: NamespaceContext, queue: str, config: QueueConfig, expected_version: int) -> Plan[bool]:
-    return (
-        yield from _call_on_metadata_shard(
-            context, "update_queue", [queue, expected_version, config.to_bytes(), context.shards]
-        )
+    """Change the configuration. Return False if the queue has another version."""
+    reply = yield from call_metadata_shard(
+        context, "update_queue", [queue, expected_version, config.to_bytes(), context.shards]
     )
-
-
-def _call_on_metadata_shard(context: NamespaceContext, name: str, args: list[bytes | int | str]) -> Plan[bool]:
-    """Return whether the script made the change. It did not if the queue exists already or has another version."""
-    script = load(name, context.clock)
-    keys = {"namespace": namespace_key(context.namespace), "queues": queues_key(context.namespace)}
-    reply = yield from send_request(Request(0, Call(script, [keys[key] for key in script.keys], args), durable=True))
-    if reply.error is not None:
-        raise context.metadata_error(reply.error)
     return bool(reply.value[0])

@@ -48,9 +48,7 @@ def changes(queue: str, ids: Sequence[str], answer: object, script: str) -> list
 def _change(queue: str, id_: str, result: tuple[int, int, int, int], script: str) -> Change | TickwheelError:
     code, state, version, at = result
     if code == NOT_FOUND:
-        return MessageNotFound(
-            f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over"
-        )
+        return message_not_found_error(queue, id_)
     if code == INVALID:
         return InvalidTransition(
             f"message {id_!r} of queue {queue!r} is {label(state)}; this call needs a message that is"
@@ -58,6 +56,11 @@ def _change(queue: str, id_: str, result: tuple[int, int, int, int], script: str
             label(state),
         )
     return Change(id_, label(state), version, validation.from_ms(at), code == DONE)
+
+
+def message_not_found_error(queue: str, id_: str) -> MessageNotFound:
+    """Return the error for an id that no message of the queue has."""
+    return MessageNotFound(f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over")
 
 
 def raise_first_error(results: Sequence[Change | TickwheelError]) -> list[Change]:

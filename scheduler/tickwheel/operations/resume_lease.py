@@ -1,12 +1,11 @@
 """Resume a lease by its token, for example in another process than the one that dequeued the message."""
 
-from tickwheel.errors import InvalidArgument, LeaseLost, MessageNotFound
+from tickwheel.errors import InvalidArgument, LeaseLost
 from tickwheel.model import validation
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import M, MessageFactory
-from tickwheel.operations.dispatch import read_shard
 from tickwheel.operations.inspect import decode_record
-from tickwheel.operations.locate import locate
+from tickwheel.operations.locate import read_message
 from tickwheel.plan import Plan
 from tickwheel.storage import record
 
@@ -27,13 +26,7 @@ def resume_lease(
     keeps its token, too, so its worker can free the exclusive value.
     """
     check_token(token)
-    shard, raw = yield from locate(context, queue, id_, exclusive_value)
-    reply = yield from read_shard(context, queue, shard, "get", [raw])
-    _, stored, body = reply.value
-    if not stored:
-        raise MessageNotFound(
-            f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over"
-        )
+    raw, stored, body = yield from read_message(context, queue, id_, exclusive_value)
     message = decode_record(queue, raw, stored, body)
     if not message.flags & record.OWNED or message.token != token:
         raise LeaseLost(

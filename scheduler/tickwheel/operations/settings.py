@@ -9,9 +9,9 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dispatch import call_metadata_shard
 from tickwheel.plan import Plan, Request, pairs_from_flat, send_request
-from tickwheel.storage.keys import namespace_key, settings_key
-from tickwheel.storage.scripts import Call, load
+from tickwheel.storage.keys import settings_key
 
 _NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.SETTING_NAME_CHARS}}}")
 
@@ -19,9 +19,7 @@ _NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.SETTING_NAME_CHARS}}}")
 def list_settings(context: NamespaceContext) -> Plan[dict[str, str]]:
     """Return all settings, by name."""
     reply = yield from send_request(Request(0, command=("HGETALL", settings_key(context.namespace))))
-    flat = reply.value
-    pairs = flat.items() if isinstance(flat, dict) else pairs_from_flat(flat)
-    return {name.decode(): value.decode() for name, value in sorted(pairs)}
+    return {name.decode(): value.decode() for name, value in sorted(pairs_from_flat(reply.value))}
 
 
 def read(context: NamespaceContext, name: str) -> Plan[str | None]:
@@ -33,11 +31,7 @@ def read(context: NamespaceContext, name: str) -> Plan[str | None]:
 def write(context: NamespaceContext, name: str, value: str | None) -> Plan[None]:
     """Set a setting, or remove it if ``value`` is None. Idempotent."""
     args: list[bytes | int | str] = [setting_name(name), context.shards, limits.SETTINGS_MAX, *setting_value(value)]
-    script = load("set_setting", context.clock)
-    keys = {"namespace": namespace_key(context.namespace), "settings": settings_key(context.namespace)}
-    reply = yield from send_request(Request(0, Call(script, [keys[key] for key in script.keys], args), durable=True))
-    if reply.error is not None:
-        raise context.metadata_error(reply.error)
+    yield from call_metadata_shard(context, "set_setting", args)
 
 
 def setting_name(name: object) -> str:

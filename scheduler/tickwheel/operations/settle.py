@@ -157,12 +157,8 @@ def extend_many(context: NamespaceContext, messages: Sequence[L], ms: int) -> Pl
 
     Return the messages whose lease is lost.
     """
-    return apply_lease_ends(messages, (yield from new_lease_ends(context, messages, ms)))
-
-
-def new_lease_ends(context: NamespaceContext, messages: Sequence[LeasedMessage], ms: int) -> Plan[list[int | None]]:
-    """Extend leases as `extend_many` does, but return the new ends: None if the lease is lost."""
-    return _ends((yield from _leased_call(context, "extend", messages, _extension(ms))))
+    results = yield from _leased_call(context, "extend", messages, _extension(ms))
+    return apply_lease_ends(messages, _ends(results))
 
 
 def _ends(results: Iterable[Result]) -> list[int | None]:

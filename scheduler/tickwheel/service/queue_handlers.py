@@ -42,7 +42,7 @@ class QueueHandlers:
     async def get_queue(
         self, request: admin.GetQueueRequest, namespace: Namespace, queue: str
     ) -> admin.GetQueueResponse:
-        config = await namespace.run(queues.fetch_config(namespace.context, queue))
+        config = await namespace.run(namespace.context.fetch_config(queue))
         return admin.GetQueueResponse(queue=queue_conversion.queue_to_proto(queue, config))
 
     async def list_queues(self, request: admin.ListQueuesRequest) -> admin.ListQueuesResponse:
