@@ -3,25 +3,24 @@
 The leader is the only writer of the sorted set `slots`. It reads the set at takeover and then follows its own changes.
 """
 
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from tickwheel.storage.wheel_levels import HIGHEST, LOWEST, lead_time, start
 
 
+@dataclass(slots=True, eq=False)
 class Slot:
     """A slot in use. ``position`` and ``length`` count chunks; both matter on level 2 only.
 
     Invariant: the chunks before ``position`` are in memory or answered.
     """
 
-    __slots__ = ("length", "level", "number", "position", "queued")
-
-    def __init__(self, level: int, number: int, length: int | None) -> None:
-        self.level = level
-        self.number = number
-        self.length = length
-        self.position = 0
-        self.queued = False
+    level: int
+    number: int
+    length: int | None
+    position: int = 0
+    queued: bool = False
 
     @property
     def start_ms(self) -> int:

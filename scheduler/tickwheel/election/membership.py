@@ -8,7 +8,6 @@ needed to keep the assignment current.
 import json
 from collections.abc import Callable, Set
 from dataclasses import dataclass
-from typing import Any
 
 from kazoo.exceptions import BadVersionError, ZookeeperError as ZooKeeperError
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
@@ -69,7 +68,7 @@ class Membership:
         members = {
             name: _parse_unreachable_shards(result[0])
             for name, result in zip(names, results, strict=True)
-            if not _is_gone(result)
+            if not isinstance(result, ZooKeeperError)
         }
         if members.get(self._member, unreachable_shards) != unreachable_shards:
             session.await_result(client.set_async(own, description), own)
@@ -90,10 +89,6 @@ class Membership:
             else:
                 return following
         return [*current, *[None] * self._shards][: self._shards]
-
-
-def _is_gone(result: Any) -> bool:
-    return isinstance(result, ZooKeeperError)
 
 
 def _parse_unreachable_shards(description: bytes) -> frozenset[int]:

@@ -5,24 +5,21 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 
+@dataclass(slots=True, eq=False)
 class ZooKeeperLeadership:
     """The leadership of one shard. Lost when the session ends, or when the assigned member is ready to take over."""
 
-    def __init__(self, epoch: int, candidate: str, on_loss: Callable[[], None], on_release: Callable[[], None]) -> None:
-        self.epoch = epoch
-        self.candidate = candidate
-        self.lost = False
-        self._on_loss = on_loss
-        self._on_release = on_release
+    epoch: int
+    candidate: str
+    on_loss: Callable[[], None]
+    release: Callable[[], None]
+    lost: bool = False
 
     def lose(self) -> None:
         """Mark the leadership as lost, and notify the leader's loop."""
         if not self.lost:
             self.lost = True
-            self._on_loss()
-
-    def release(self) -> None:
-        self._on_release()
+            self.on_loss()
 
 
 @dataclass(slots=True)

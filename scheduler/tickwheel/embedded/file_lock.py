@@ -167,15 +167,6 @@ def _is_holder(pid: int, path: Path, program: str) -> bool:
     return False
 
 
-def _before_fork() -> None:
-    # Prevent a fork between opening a file and adding it to _open_locks.
-    _guard.acquire()
-
-
-def _after_fork_in_parent() -> None:
-    _guard.release()
-
-
 def _after_fork_in_child() -> None:
     # The child has copies of the parent's locks. Unlocking them would release the parent's locks, and keeping them open
     # would keep the locks after the parent's end. Closing does neither.
@@ -186,8 +177,9 @@ def _after_fork_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
+    # Prevents a fork between opening a file and adding it to _open_locks.
     os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=_after_fork_in_parent,
+        before=lambda: _guard.acquire(),
+        after_in_parent=lambda: _guard.release(),
         after_in_child=_after_fork_in_child,
     )

@@ -150,8 +150,10 @@ def _forwarder_starter(
     sinks = SinkRegistry(context.namespace, producers)
 
     def start_forwarder(shard: FencedShard, stats: WheelStats) -> Sidecar:
-        task = SinkForwarder(connect, shard, context=context, io=io, queue_lookup=queues, sinks=sinks, stats=stats)
-        return Sidecar(shard, task)
+        return Sidecar(
+            shard,
+            SinkForwarder(connect, shard, context=context, io=io, queue_lookup=queues, sinks=sinks, stats=stats),
+        )
 
     return start_forwarder
 

@@ -7,6 +7,7 @@ candidate again.
 import logging
 import random
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from threading import Event
 from typing import Any, Final
 
@@ -205,11 +206,8 @@ class ShardLoop:
         backoff = Backoff()
         while not self._stopping.is_set():
             try:
-                connection = ShardConnection(self._connect(self._shard), self._wake.fileno())
-                try:
+                with closing(ShardConnection(self._connect(self._shard), self._wake.fileno())) as connection:
                     connection.execute(ReadFence(keys.shard_key(self._config.namespace, self._shard, "clock")))
-                finally:
-                    connection.close()
             except (RedisError, OSError, TickwheelError) as error:
                 _log.debug("shard %d: still unreachable: %s", self._shard, error)
                 self._wake.wait(1000 * backoff.next())

@@ -10,6 +10,7 @@ first entry with a transition that is not acknowledged.
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from threading import Event
 from typing import Any, Final
@@ -176,11 +177,8 @@ class Relay:
 
     def run(self, stopping: Event, on_progress: Callable[[], None]) -> None:
         """Publish and trim until ``stopping`` is set. Raises the first error."""
-        connection = ShardConnection(self._connect(self._shard.number), self._wake.fileno())
-        try:
+        with closing(ShardConnection(self._connect(self._shard.number), self._wake.fileno())) as connection:
             self._run(connection, stopping, on_progress)
-        finally:
-            connection.close()
 
     def _run(self, connection: ShardConnection, stopping: Event, on_progress: Callable[[], None]) -> None:
         producer, windows, after = self._producers.producer(), InFlightWindows(self._wake.set), b"0-0"

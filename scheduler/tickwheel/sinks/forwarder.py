@@ -8,6 +8,7 @@ were in flight may arrive twice.
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from datetime import timedelta
 from itertools import groupby
 from operator import attrgetter
@@ -96,8 +97,7 @@ class SinkForwarder:
 
     def run(self, stopping: Event, on_progress: Callable[[], None]) -> None:
         """Deliver until ``stopping`` is set. Raises the first error; the next `run` keeps the messages in flight."""
-        listener = ChannelListener(self._connect(self._shard), self._wake.fileno())
-        try:
+        with closing(ChannelListener(self._connect(self._shard), self._wake.fileno())) as listener:
             self._reload_queues(listener)
             while not stopping.is_set():
                 self._wake.clear()
@@ -106,8 +106,6 @@ class SinkForwarder:
                 self._in_flight.send()
                 on_progress()
                 self._wait_for_news(listener, self._wait_until_ms() if not self._dequeue_next() else 0.0)
-        finally:
-            listener.close()
         self._end()
 
     def _reload_queues(self, listener: ChannelListener) -> None:

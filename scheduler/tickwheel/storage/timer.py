@@ -83,11 +83,7 @@ def iter_timers(chunk: bytes) -> Iterator[tuple[int, int, Kind, bytes]]:
 
 def unpack(chunk: bytes) -> list[Timer]:
     """Return every timer of a packed chunk."""
-    timers = []
-    position, end = 0, len(chunk)
-    while position < end:
-        high, low, gen, kind, queue_number = _HEAD.unpack_from(chunk, position)
-        start = position + HEAD_BYTES
-        position = start - 2 + (kind & 0x3FFF)
-        timers.append(Timer(high << 32 | low, queue_number, gen, Kind(kind >> 14), chunk[start:position]))
-    return timers
+    return [
+        Timer(time_ms, queue_number, _GENERATION.unpack_from(timer, _TIME_BYTES)[0], kind, timer[HEAD_BYTES:])
+        for time_ms, queue_number, kind, timer in iter_timers(chunk)
+    ]
