@@ -62,13 +62,8 @@ def report_errors() -> Iterator[None]:
     except KeyboardInterrupt as error:
         raise typer.Exit(ExitCode.INTERRUPTED) from error
     except (CommandError, TickwheelError, EmbeddedServerError, OSError) as error:
-        print_error(str(error))
+        print(f"tickwheel: {error}", file=sys.stderr)
         raise typer.Exit(exit_code(error)) from error
-
-
-def print_error(text: str) -> None:
-    """Print the error line."""
-    print(f"tickwheel: {text}", file=sys.stderr)
 
 
 def exit_code(error: Exception) -> ExitCode:

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tickwheel.model.results import Lateness
+
 
 def print_json(value: object) -> None:
     """Print one document on one line. Times are ISO 8601 in UTC, to the millisecond."""
@@ -38,6 +40,16 @@ def payload_fields(payload: bytes) -> dict[str, str]:
         return {"payload": payload.decode()}
     except UnicodeDecodeError:
         return {"payload_base64": base64.b64encode(payload).decode()}
+
+
+def lateness_fields(late: Lateness) -> dict[str, object]:
+    """Return the histogram of lateness, and two percentiles, as JSON fields."""
+    return {"p50": late.percentile(0.5), "p99": late.percentile(0.99), "buckets": late.promoted}
+
+
+def format_lateness(late: Lateness) -> list[str]:
+    """Format the 50th and the 99th percentile for people."""
+    return [f"{late.percentile(share):,} ms" if late.promoted else "" for share in (0.5, 0.99)]
 
 
 def format_payload(payload: bytes) -> str:

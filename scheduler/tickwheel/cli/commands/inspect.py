@@ -11,9 +11,11 @@ from tickwheel.cli.arguments import ExclusiveValue, Id, Name
 from tickwheel.cli.command import command
 from tickwheel.cli.exit_codes import CommandError, ExitCode
 from tickwheel.cli.output import (
+    format_lateness,
     format_moment,
     format_pairs,
     format_payload,
+    lateness_fields,
     payload_fields,
     print_fields,
     print_json,
@@ -127,7 +129,7 @@ def counts(
         print_json(documents if queue is None else documents[0])
         return
     rows = [
-        (item.name, *n.values(), *_percentiles(late), f"{sum(late.missed.values()):,} of {late.deadlines:,}")
+        (item.name, *n.values(), *format_lateness(late), f"{sum(late.missed.values()):,} of {late.deadlines:,}")
         for item, n, late in results
     ]
     if rows:
@@ -206,15 +208,9 @@ def _row(view: MessageView) -> tuple[object, ...]:
 
 
 def _counts_document(queue: Queue, states: dict[str, int], late: Lateness) -> dict[str, object]:
-    p50, p99 = (late.percentile(share) for share in (0.5, 0.99))
     return {
         "queue": queue.name,
         **states,
-        "lateness_ms": {"p50": p50, "p99": p99, "buckets": late.promoted},
+        "lateness_ms": lateness_fields(late),
         "deadlines": {"given": late.deadlines, "missed": sum(late.missed.values()), "buckets": late.missed},
     }
-
-
-def _percentiles(late: Lateness) -> tuple[str, str]:
-    p50, p99 = (f"{late.percentile(share):,} ms" if late.promoted else "" for share in (0.5, 0.99))
-    return p50, p99

@@ -7,7 +7,7 @@ import typer
 from tickwheel import Forbidden
 from tickwheel.cli.command import command, default_command
 from tickwheel.cli.exit_codes import CommandError
-from tickwheel.cli.output import print_json, print_status, print_table
+from tickwheel.cli.output import format_lateness, lateness_fields, print_json, print_status, print_table
 from tickwheel.cli.parameter_types import format_duration
 from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
@@ -71,7 +71,6 @@ def _refuse_if_driven(admin: Admin, shard: int) -> None:
 
 
 def _document(view: ShardStatus) -> dict[str, object]:
-    p50, p99 = (view.lateness.percentile(share) for share in (0.5, 0.99))
     return {
         "shard": view.shard,
         "owner": view.owner,
@@ -79,11 +78,10 @@ def _document(view: ShardStatus) -> dict[str, object]:
         "election": view.election,
         "inbox": view.inbox,
         "oldest_ms": view.oldest_ms,
-        "lateness_ms": {"p50": p50, "p99": p99, "buckets": view.lateness.promoted},
+        "lateness_ms": lateness_fields(view.lateness),
     }
 
 
 def _row(view: ShardStatus) -> tuple[object, ...]:
     age = "" if view.oldest_ms is None else format_duration(view.oldest_ms)
-    late = (f"{view.lateness.percentile(share):,} ms" if view.lateness.promoted else "" for share in (0.5, 0.99))
-    return view.shard, view.owner, view.epoch, view.election, view.inbox, age, *late
+    return view.shard, view.owner, view.epoch, view.election, view.inbox, age, *format_lateness(view.lateness)

@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
@@ -68,8 +67,7 @@ class LoadProcesses:
         """Stop all processes and wait for their measurements. A process that does not answer within 30 s is ignored."""
         for process in self._processes:
             self._write(process, "stop")
-        until = monotonic() + _STOP_S
-        await asyncio.wait(self._readers, timeout=max(0.0, until - monotonic()))
+        await asyncio.wait(self._readers, timeout=_STOP_S)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
