@@ -52,6 +52,42 @@ Examples:
 
 {EXIT_CODES_HELP}"""
 
+# The commands that belong to no group, in the order of the help.
+_PANELS = {
+    "Messages": (
+        enqueue.enqueue,
+        dequeue.dequeue,
+        complete.complete,
+        fail.fail,
+        release.release,
+        extend.extend,
+        cancel.cancel,
+        reschedule.reschedule,
+        redrive.redrive,
+    ),
+    "Inspection": (
+        inspection.get,
+        inspection.messages,
+        inspection.explain,
+        inspection.counts,
+        inspection.depth,
+        inspection.forecast,
+        schedules.schedules,
+        doctor.doctor,
+    ),
+    "Processes": (
+        demo.demo,
+        events.events,
+        serve.serve,
+        dev.dev,
+        token.token,
+        worker.worker,
+        acl.acl,
+        load.load,
+        bench.bench,
+    ),
+}
+
 
 def _print_version(value: bool) -> None:
     if value:
@@ -75,30 +111,9 @@ _top.__signature__ = top_signature(  # type: ignore[attr-defined]  # functions m
 
 app = typer.Typer(name="tickwheel", no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.callback(help=_HELP)(_top)
-for group in (
-    enqueue,
-    dequeue,
-    complete,
-    fail,
-    release,
-    extend,
-    cancel,
-    reschedule,
-    redrive,
-    inspection,
-    schedules,
-    doctor,
-    demo,
-    events,
-    serve,
-    dev,
-    token,
-    worker,
-    acl,
-    load,
-    bench,
-):
-    app.add_typer(group.commands)
+for panel, functions in _PANELS.items():
+    for function in functions:
+        app.command(rich_help_panel=panel)(function)
 app.add_typer(queue.commands, name="queue", rich_help_panel="Queues")
 app.add_typer(setting.commands, name="setting", rich_help_panel="Queues")
 app.add_typer(route.commands, name="route", rich_help_panel="Queues")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import Annotated, Any, Concatenate
 
 import typer
 from rich.markup import escape
@@ -17,7 +17,6 @@ from tickwheel.cli.exit_codes import report_errors
 from tickwheel.cli.parameter_types import directory, option_parser, parse_duration
 from tickwheel.cli.target import Target
 
-P = ParamSpec("P")
 _PANEL = "For every command"
 
 
@@ -70,14 +69,14 @@ _OPTIONS = list(inspect.signature(_common_options).parameters.values())
 _CONTEXT = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
 
 
-def command(
-    commands: typer.Typer, name: str, *examples: str, panel: str | None = None
-) -> Callable[[Callable[Concatenate[Target, P], None]], Callable[Concatenate[Target, P], None]]:
+def command(name: str, *examples: str) -> Callable[[Callable[Concatenate[Target, ...], None]], Callable[..., None]]:
     """Make a function a command. Its first parameter is the `Target`. The examples are appended to its help."""
 
-    def decorate(function: Callable[Concatenate[Target, P], None]) -> Callable[Concatenate[Target, P], None]:
-        commands.command(name, help=_help(function, examples), rich_help_panel=panel)(_with_common_options(function))
-        return function
+    def decorate(function: Callable[Concatenate[Target, ...], None]) -> Callable[..., None]:
+        run = _with_common_options(function)
+        run.__name__ = name
+        run.__doc__ = _help(function, examples)
+        return run
 
     return decorate
 
@@ -145,13 +144,10 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _help(function: Callable[..., None], examples: Sequence[str]) -> str:
-    return f"{inspect.getdoc(function) or ''}{_examples(examples)}"
+    text = inspect.getdoc(function) or ""
+    # \b preserves the line breaks.
+    return "\n".join([f"{text}\n\n\b\nExamples:", *(f"  {escape(line)}" for line in examples)])
 
 
 def _pop_target(options: dict[str, Any]) -> Target:
     return _common_options(**{parameter.name: options.pop(parameter.name) for parameter in _OPTIONS})
-
-
-def _examples(examples: Sequence[str]) -> str:
-    # \b preserves the line breaks.
-    return "\n\n\b\nExamples:\n" + "\n".join(f"  {escape(line)}" for line in examples) if examples else ""

@@ -2,17 +2,13 @@
 
 import sys
 
-import typer
-
 from tickwheel.cli.command import command
 from tickwheel.cli.output import print_json
 from tickwheel.cli.target import Target
 from tickwheel.redis.acl import users
 
-commands = typer.Typer()
 
-
-@command(commands, "acl", "tickwheel acl --namespace tw >> users.acl", panel="Processes")
+@command("acl", "tickwheel acl --namespace tw >> users.acl")
 def acl(target: Target) -> None:
     """Print the users of a namespace as lines of a server's ACL file, each with the minimal rights of its process.
 

@@ -16,18 +16,11 @@ from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
 from tickwheel.operations.delete_namespace import delete_namespace
 
-commands = typer.Typer()
 _BATCH = 100
 _PAYLOAD_BYTES = 200
 
 
-@command(
-    commands,
-    "bench",
-    "tickwheel bench",
-    "tickwheel bench --url redis://localhost:6379 --messages 100000 --json",
-    panel="Processes",
-)
+@command("bench", "tickwheel bench", "tickwheel bench --url redis://localhost:6379 --messages 100000 --json")
 def bench(
     target: Target,
     messages: Annotated[int, typer.Option(min=_BATCH, max=1_000_000, help="Number of messages.")] = 20_000,

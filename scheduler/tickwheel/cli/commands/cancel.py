@@ -11,15 +11,11 @@ from tickwheel.cli.exit_codes import CommandError, exit_code
 from tickwheel.cli.message_output import print_change
 from tickwheel.cli.target import Target
 
-commands = typer.Typer()
-
 
 @command(
-    commands,
     "cancel",
     "tickwheel cancel orders order-17",
     "tickwheel cancel encode film-3 film-4 --exclusive-value project-9 --release",
-    panel="Messages",
 )
 def cancel(
     target: Target,

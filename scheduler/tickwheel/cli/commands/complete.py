@@ -10,15 +10,11 @@ from tickwheel.cli.command import command
 from tickwheel.cli.leased_messages import settle
 from tickwheel.cli.target import Target
 
-commands = typer.Typer()
-
 
 @command(
-    commands,
     "complete",
     "tickwheel complete orders order-17 --token 5f3a... --exclusive-value 42 --result 'card 4711'",
     "tickwheel dequeue orders --limit 100 --json | tickwheel complete orders -",
-    panel="Messages",
 )
 def complete(
     target: Target,

@@ -20,17 +20,13 @@ from tickwheel.cli.target import Target
 from tickwheel.demo import flights, simulation
 from tickwheel.demo.display import open_view, print_verdict
 
-commands = typer.Typer()
-
 
 @command(
-    commands,
     "demo",
     "tickwheel demo",
     "tickwheel demo --seconds 120 --workers 8",
     "tickwheel demo --file flights-2013-01-02.csv",
     "tickwheel demo --url redis://localhost:6379 --json",
-    panel="Processes",
 )
 def demo(
     target: Target,

@@ -21,19 +21,16 @@ from tickwheel.cli.output import (
 from tickwheel.cli.parameter_types import option_parser, pairs, parse_duration
 from tickwheel.cli.target import Target
 
-commands = typer.Typer()
 # An event process that starts with this command has filed and promoted overdue timers within this time.
 _CATCH_UP = timedelta(seconds=2)
 
 
 @command(
-    commands,
     "dequeue",
     "tickwheel dequeue orders --wait 20s --worker $(hostname)",
     "tickwheel dequeue encode --limit 10 --where gpu=a100 --json",
     "order=$(tickwheel dequeue orders --raw --complete)",
     "tickwheel dequeue orders --limit 100 --json | tee batch.jsonl | tickwheel complete orders -",
-    panel="Messages",
 )
 def dequeue(
     target: Target,

@@ -12,10 +12,8 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.service.startup_checks import is_loopback
 
-commands = typer.Typer()
 
-
-@command(commands, "dev", "tickwheel dev", "tickwheel dev --data-dir ./data --listen 127.0.0.1:7401", panel="Processes")
+@command("dev", "tickwheel dev", "tickwheel dev --data-dir ./data --listen 127.0.0.1:7401")
 def dev(
     target: Target,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the service.")] = LISTEN,

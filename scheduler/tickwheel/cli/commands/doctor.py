@@ -37,12 +37,11 @@ from tickwheel.operations.queues import list_queues
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.pools import ConnectionPools
 
-commands = typer.Typer()
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "bad": ("BAD", "bold red")}
 _LINES = 20
 
 
-@command(commands, "doctor", "tickwheel doctor", "tickwheel doctor --url redis://prod:6379 --quick", panel="Inspection")
+@command("doctor", "tickwheel doctor", "tickwheel doctor --url redis://prod:6379 --quick")
 def doctor(
     target: Target,
     quick: Annotated[

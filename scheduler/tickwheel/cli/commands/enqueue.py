@@ -15,18 +15,14 @@ from tickwheel.cli.parameter_types import moment, option_parser, pairs, parse_du
 from tickwheel.cli.standard_streams import standard_input
 from tickwheel.cli.target import Target
 
-commands = typer.Typer()
-
 
 @command(
-    commands,
     "enqueue",
     "tickwheel enqueue orders 'order 17' --delay 15m --meta customer=42",
     "tickwheel enqueue reminders 'standup' --due 2026-05-18T09:25:00+02:00",
     "generate-report | tickwheel enqueue reports -",
     "tickwheel enqueue orders --from orders.jsonl",
     "zcat orders.jsonl.gz | tickwheel enqueue orders --from - --json | jq -r .id",
-    panel="Messages",
 )
 def enqueue(
     target: Target,

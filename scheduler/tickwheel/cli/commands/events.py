@@ -26,7 +26,6 @@ from tickwheel.runtime.log_format import log_to_stderr
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
-commands = typer.Typer()
 _log = logging.getLogger("tickwheel.events")
 
 
@@ -101,12 +100,10 @@ _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug le
 
 
 @command(
-    commands,
     "events",
     "tickwheel events --url redis://localhost:6379",
     "tickwheel events --data-dir ./data &",
     "tickwheel events --url redis://redis:6379 --election zk://zk1,zk2,zk3",
-    panel="Processes",
 )
 def events(
     target: Target,

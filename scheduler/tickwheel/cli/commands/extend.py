@@ -12,10 +12,8 @@ from tickwheel.cli.output import escape_unprintable, format_moment, print_json
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import Target
 
-commands = typer.Typer()
 
-
-@command(commands, "extend", "tickwheel extend orders order-17 5m --token 5f3a...", panel="Messages")
+@command("extend", "tickwheel extend orders order-17 5m --token 5f3a...")
 def extend(
     target: Target,
     queue: Name,

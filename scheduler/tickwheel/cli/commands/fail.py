@@ -12,15 +12,11 @@ from tickwheel.cli.message_output import print_state
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import Target
 
-commands = typer.Typer()
-
 
 @command(
-    commands,
     "fail",
     "tickwheel fail orders order-17 --token 5f3a... --error 'card declined' --retry-in 40s",
     "tickwheel fail orders order-17 --token 5f3a... --error 'no such card' --final",
-    panel="Messages",
 )
 def fail(
     target: Target,

@@ -19,8 +19,8 @@ commands = typer.Typer(no_args_is_help=True, help="Import messages from other sy
 _PING_S = 1.0
 
 
+@commands.command()
 @command(
-    commands,
     "celery",
     "tickwheel import celery --from redis://localhost:6379/0 --queue celery --dry-run",
     "tickwheel import celery --from redis://localhost:6379/0 --queue celery --queue mail --unacked",

@@ -25,11 +25,10 @@ from tickwheel.cli.output import (
 from tickwheel.cli.parameter_types import pairs
 from tickwheel.cli.target import Target
 
-commands = typer.Typer()
 _UNTIL = {"invisible": "invisible until", "running": "leased until"}
 
 
-@command(commands, "get", "tickwheel get orders order-17", panel="Inspection")
+@command("get", "tickwheel get orders order-17")
 def get(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue = None) -> None:
     """Show a message and its state."""
     with target.open() as tickwheel:
@@ -57,12 +56,10 @@ def get(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue = N
 
 
 @command(
-    commands,
     "messages",
     "tickwheel messages orders --state errored",
     "tickwheel messages orders --limit 20 --json",
     "tickwheel messages orders --state errored --json | jq -r .id | xargs -r -n 1 tickwheel redrive orders",
-    panel="Inspection",
 )
 def messages(
     target: Target,
@@ -94,13 +91,7 @@ def messages(
         print_status(f"queue {queue!r} has no {f'{state} ' if state else ''}messages")
 
 
-@command(
-    commands,
-    "explain",
-    "tickwheel explain orders order-17",
-    "tickwheel explain encode film-3 --exclusive-value project-9",
-    panel="Inspection",
-)
+@command("explain", "tickwheel explain orders order-17", "tickwheel explain encode film-3 --exclusive-value project-9")
 def explain(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue = None) -> None:
     """Explain why a message is not running, and when it will."""
     with target.open() as tickwheel:
@@ -111,7 +102,7 @@ def explain(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue
         print_fields([(explanation.state, explanation.reason)])
 
 
-@command(commands, "counts", "tickwheel counts", "tickwheel counts orders --json", panel="Inspection")
+@command("counts", "tickwheel counts", "tickwheel counts orders --json")
 def counts(
     target: Target,
     queue: Annotated[str | None, typer.Argument(help="One queue. Default: all.", metavar="[QUEUE]")] = None,
@@ -140,13 +131,7 @@ def counts(
         print_status("no queues")
 
 
-@command(
-    commands,
-    "depth",
-    "tickwheel depth orders",
-    "tickwheel depth encode --where gpu=a100 --where region=eu",
-    panel="Inspection",
-)
+@command("depth", "tickwheel depth orders", "tickwheel depth encode --where gpu=a100 --where region=eu")
 def depth(
     target: Target,
     queue: Name,
@@ -165,11 +150,9 @@ def depth(
 
 
 @command(
-    commands,
     "forecast",
     "tickwheel forecast reminders --minutes 120",
     "tickwheel forecast reminders --json | jq 'map(.due) | add'",
-    panel="Inspection",
 )
 def forecast(
     target: Target, queue: Name, minutes: Annotated[int, typer.Option(help="Number of minutes ahead, 1 to 1440.")] = 60

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tickwheel.load.run.run_result import RunResult
     from tickwheel.load.scenario.source import Source
 
-commands = typer.Typer()
 _REQUIRED_MODULES = ("hdrh", "jinja2", "matplotlib")
 
 
@@ -131,12 +130,10 @@ def _seconds(duration: timedelta | None) -> float | None:
 
 
 @command(
-    commands,
     "load",
     "tickwheel load order-timeouts --scale 0.01 --speed-up 2880",
     "tickwheel load media-encoding --simulate-only --start 20h --length 2h",
     "tickwheel load recorded.csv --speed-up 60 --url redis://localhost:6379",
-    panel="Processes",
 )
 def load(target: Target, options: LoadOptions) -> None:
     """Put a server under a production load, and compute how many workers it needs.

@@ -23,8 +23,8 @@ def _duration(flag: str, text: str) -> Any:
     return typer.Option(flag, parser=option_parser(parse_duration), metavar="DURATION", help=text, show_default=False)
 
 
+@commands.command()
 @command(
-    commands,
     "create",
     "tickwheel queue create orders --lease 30s --max-attempts 5",
     "tickwheel queue create encode --exclusive-key project --indexed gpu --indexed region",
@@ -89,7 +89,8 @@ def create(
         _show(target, created)
 
 
-@command(commands, "list", "tickwheel queue list", "tickwheel queue list --json | jq -r '.[].queue'")
+@commands.command()
+@command("list", "tickwheel queue list", "tickwheel queue list --json | jq -r '.[].queue'")
 def list_(target: Target) -> None:
     """List the queues with their messages by state."""
     with target.open() as tickwheel:
@@ -105,7 +106,8 @@ def list_(target: Target) -> None:
         print_table(("queue", *_COUNTED, "blocked"), rows, right=_COUNTED)
 
 
-@command(commands, "show", "tickwheel queue show orders")
+@commands.command()
+@command("show", "tickwheel queue show orders")
 def show(target: Target, queue: Name) -> None:
     """Show a queue's configuration and its messages by state."""
     with target.open() as tickwheel:
@@ -116,7 +118,8 @@ _Enqueue = Annotated[bool, typer.Option("--enqueue", help="Only enqueue.")]
 _Dequeue = Annotated[bool, typer.Option("--dequeue", help="Only dequeue.")]
 
 
-@command(commands, "block", "tickwheel queue block orders --dequeue")
+@commands.command()
+@command("block", "tickwheel queue block orders --dequeue")
 def block(target: Target, queue: Name, enqueue: _Enqueue = False, dequeue: _Dequeue = False) -> None:
     """Block enqueue, dequeue, or without an option both, until `unblock`."""
     with target.open() as tickwheel:
@@ -125,7 +128,8 @@ def block(target: Target, queue: Name, enqueue: _Enqueue = False, dequeue: _Dequ
         _show(target, blocked)
 
 
-@command(commands, "unblock", "tickwheel queue unblock orders")
+@commands.command()
+@command("unblock", "tickwheel queue unblock orders")
 def unblock(target: Target, queue: Name, enqueue: _Enqueue = False, dequeue: _Dequeue = False) -> None:
     """Unblock enqueue, dequeue, or without an option both."""
     with target.open() as tickwheel:

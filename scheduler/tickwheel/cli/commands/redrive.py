@@ -10,16 +10,8 @@ from tickwheel.cli.command import command
 from tickwheel.cli.message_output import print_change
 from tickwheel.cli.target import Target
 
-commands = typer.Typer()
 
-
-@command(
-    commands,
-    "redrive",
-    "tickwheel redrive orders order-17",
-    "tickwheel redrive orders --all",
-    panel="Messages",
-)
+@command("redrive", "tickwheel redrive orders order-17", "tickwheel redrive orders --all")
 def redrive(
     target: Target,
     queue: Name,

@@ -10,15 +10,11 @@ from tickwheel.cli.command import command
 from tickwheel.cli.leased_messages import settle
 from tickwheel.cli.target import Target
 
-commands = typer.Typer()
-
 
 @command(
-    commands,
     "release",
     "tickwheel release orders order-17 --token 5f3a... --exclusive-value 42",
     "tickwheel release orders - < batch.jsonl",
-    panel="Messages",
 )
 def release(
     target: Target,

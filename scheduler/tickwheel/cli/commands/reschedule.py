@@ -12,15 +12,11 @@ from tickwheel.cli.message_output import print_change
 from tickwheel.cli.parameter_types import moment, option_parser, parse_duration
 from tickwheel.cli.target import Target
 
-commands = typer.Typer()
-
 
 @command(
-    commands,
     "reschedule",
     "tickwheel reschedule orders order-17 --delay 30m",
     "tickwheel reschedule reports r-1 --due 2026-05-18T06:00:00Z --deadline 15m",
-    panel="Messages",
 )
 def reschedule(
     target: Target,

@@ -13,7 +13,8 @@ commands = typer.Typer(no_args_is_help=True, help="Choose where calls of Celery'
 Task = Annotated[str, typer.Argument(help="The task's name in Celery.", metavar="TASK", show_default=False)]
 
 
-@command(commands, "list", "tickwheel route list")
+@commands.command()
+@command("list", "tickwheel route list")
 def list_(target: Target) -> None:
     """List the tasks that have a route. Calls of all other tasks go to Celery."""
     from tickwheel.tasks.celery_routes import list_routes
@@ -30,8 +31,8 @@ def list_(target: Target) -> None:
         )
 
 
+@commands.command()
 @command(
-    commands,
     "set",
     "tickwheel route set mail.send --to tickwheel --share 0.1",
     "tickwheel route set mail.send --to celery",
@@ -54,7 +55,8 @@ def set_(
         print_json({task: {"to": to, "share": share}})
 
 
-@command(commands, "unset", "tickwheel route unset mail.send")
+@commands.command()
+@command("unset", "tickwheel route unset mail.send")
 def unset(target: Target, task: Task) -> None:
     """Remove a task's route. All its calls go to Celery then."""
     from tickwheel.tasks.celery_routes import write

@@ -13,16 +13,8 @@ from tickwheel.errors import InvalidArgument
 if TYPE_CHECKING:
     from tickwheel.tasks import Schedule
 
-commands = typer.Typer()
 
-
-@command(
-    commands,
-    "schedules",
-    "tickwheel schedules shop:app",
-    "tickwheel schedules shop:app --times 5 --json",
-    panel="Inspection",
-)
+@command("schedules", "tickwheel schedules shop:app", "tickwheel schedules shop:app --times 5 --json")
 def schedules(
     target: Target,
     app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The TaskApp, from this directory or installed.")],

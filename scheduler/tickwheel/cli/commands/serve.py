@@ -9,8 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-import typer
-
 from tickwheel.cli.command import command
 from tickwheel.cli.listen_address import format_address, wait_until_served
 from tickwheel.cli.metrics_option import metrics_address, serving_metrics
@@ -32,16 +30,13 @@ from tickwheel.service.startup_checks import check_exposure, check_metrics_expos
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
-commands = typer.Typer()
 _log = logging.getLogger("tickwheel.service")
 
 
 @command(
-    commands,
     "serve",
     "tickwheel serve --url redis://localhost:6379",
     "tickwheel serve --url redis+cluster://redis1,redis2 --listen 127.0.0.1:7400",
-    panel="Processes",
 )
 def serve(target: Target, options: ServeOptions) -> None:
     """Serve the gRPC API of proto/tickwheel/v1. Any number of such processes can serve one Redis.

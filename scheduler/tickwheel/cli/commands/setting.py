@@ -14,7 +14,8 @@ commands = typer.Typer(no_args_is_help=True, help="Read and change the settings 
 Name = Annotated[str, typer.Argument(help="The setting's name.", metavar="NAME", show_default=False)]
 
 
-@command(commands, "list", "tickwheel setting list", "tickwheel setting list --json | jq -r keys[]")
+@commands.command()
+@command("list", "tickwheel setting list", "tickwheel setting list --json | jq -r keys[]")
 def list_(target: Target) -> None:
     """List the settings by name."""
     with target.open() as tickwheel:
@@ -27,7 +28,8 @@ def list_(target: Target) -> None:
         print_table(("setting", "value"), values.items())
 
 
-@command(commands, "get", "tickwheel setting get mail.sender")
+@commands.command()
+@command("get", "tickwheel setting get mail.sender")
 def get(target: Target, name: Name) -> None:
     """Print a setting's value. Exit code 4 if it is not set."""
     with target.open() as tickwheel:
@@ -40,7 +42,8 @@ def get(target: Target, name: Name) -> None:
         print(escape_unprintable(value))
 
 
-@command(commands, "set", "tickwheel setting set mail.sender shop@example.com")
+@commands.command()
+@command("set", "tickwheel setting set mail.sender shop@example.com")
 def set_(
     target: Target,
     name: Name,
@@ -53,7 +56,8 @@ def set_(
         print_json({name: value})
 
 
-@command(commands, "unset", "tickwheel setting unset mail.sender")
+@commands.command()
+@command("unset", "tickwheel setting unset mail.sender")
 def unset(target: Target, name: Name) -> None:
     """Remove a setting. Removing a setting that is not set is fine."""
     with target.open() as tickwheel:

@@ -34,7 +34,8 @@ def shards(target: Target) -> None:
     print_table(columns, map(_row, statuses), right=("shard", "epoch", *columns[4:]))
 
 
-@command(commands, "reset-epoch", "tickwheel shards reset-epoch --url redis://redis:6379")
+@commands.command()
+@command("reset-epoch", "tickwheel shards reset-epoch --url redis://redis:6379")
 def reset(
     target: Target,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,

@@ -9,10 +9,8 @@ from tickwheel.cli.command import command
 from tickwheel.cli.output import print_json
 from tickwheel.cli.target import Target
 
-commands = typer.Typer()
 
-
-@command(commands, "token", "tickwheel token shop", panel="Processes")
+@command("token", "tickwheel token shop")
 def token(
     target: Target,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of its owner, for the log.")],

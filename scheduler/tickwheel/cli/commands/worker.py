@@ -20,7 +20,6 @@ from tickwheel.runtime.signals import handle_in_thread
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
-commands = typer.Typer()
 _log = logging.getLogger("tickwheel.worker")
 # Less than the 30 s after which Kubernetes kills a process.
 _DRAIN = timedelta(seconds=25)
@@ -77,13 +76,7 @@ class WorkerOptions:
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug level.")] = False
 
 
-@command(
-    commands,
-    "worker",
-    "tickwheel worker shop:app",
-    "tickwheel worker shop:app --processes 4 --queue mail --queue default",
-    panel="Processes",
-)
+@command("worker", "tickwheel worker shop:app", "tickwheel worker shop:app --processes 4 --queue mail --queue default")
 def worker(target: Target, options: WorkerOptions) -> None:
     """Run the tasks of an app, in processes that choose among its queues by weighted random selection.
 
