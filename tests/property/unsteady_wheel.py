@@ -7,7 +7,7 @@ from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import open_namespace
 from tickwheel.operations.namespace_options import NamespaceOptions
-from tickwheel.redis.blocking_executor import RedisExecutor
+from tickwheel.redis.driver_executor import DriverExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
@@ -25,7 +25,7 @@ class UnsteadyWheel(ManualWheel):
 
     def __init__(self, server: PrivateServer, namespace: str, shard: int, now_ms: int) -> None:
         core = NamespaceContext(namespace, clock=FRAGMENT)
-        self._io = RedisExecutor(ConnectionPools(server.url), server.url, 10)
+        self._io = DriverExecutor(ConnectionPools(server.url), server.url, 10)
         self._io.run(open_namespace(core, NamespaceOptions()))
         self._left = 0
         clock = shard_key(namespace, shard, "clock")

@@ -21,7 +21,7 @@ from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.operations.namespace import ensure_namespace_id, open_namespace
 from tickwheel.operations.namespace_options import NamespaceOptions
-from tickwheel.redis.blocking_executor import RedisExecutor
+from tickwheel.redis.driver_executor import DriverExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.redis.url import redact
 from tickwheel.relay.relay import Relay
@@ -65,7 +65,7 @@ def open_event_process(
             restart_embedded_server = server.ensure_running
             url = url or server.url
         assert url is not None
-        io = RedisExecutor(
+        io = DriverExecutor(
             ConnectionPools(url), redact(url), _CALL_TIMEOUT_S, restart_embedded_server=restart_embedded_server
         )
         stack.callback(io.close)
@@ -77,7 +77,7 @@ def open_event_process(
 
 def _assemble(
     context: NamespaceContext,
-    io: RedisExecutor,
+    io: DriverExecutor,
     election: Path | ZooKeeperUrl,
     restart_embedded_server: Callable[[], None] | None,
     producers: KafkaProducers | None,
@@ -144,7 +144,7 @@ def _relay_starter(
 
 
 def _forwarder_starter(
-    connect: Connect, context: NamespaceContext, io: RedisExecutor, queues: QueueDirectory, producers: KafkaProducers
+    connect: Connect, context: NamespaceContext, io: DriverExecutor, queues: QueueDirectory, producers: KafkaProducers
 ) -> StartSidecar:
     """Return a function that starts the forwarder of a shard's sinks."""
     sinks = SinkRegistry(context.namespace, producers)
@@ -158,7 +158,7 @@ def _forwarder_starter(
     return start_forwarder
 
 
-def _election(chosen: Path | ZooKeeperUrl, context: NamespaceContext, io: RedisExecutor) -> Election:
+def _election(chosen: Path | ZooKeeperUrl, context: NamespaceContext, io: DriverExecutor) -> Election:
     if isinstance(chosen, Path):
         return LockFileElection(chosen)
     try:

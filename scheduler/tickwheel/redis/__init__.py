@@ -8,6 +8,7 @@ which calls an operation needs.
 
     blocking_executor.py  RedisExecutor: runs plans with blocking sockets; thread-safe
     asyncio_executor.py   AsyncRedisExecutor: runs plans in one event loop
+    driver_executor.py    DriverExecutor: a RedisExecutor that also opens connections for drivers
     round_trip.py         RoundTrip: the state machine of one round; no I/O
     replies.py            commands of a request, and the meaning of its answers; no I/O
     retry_budget.py       RetryBudget: back-off and timeout of a round

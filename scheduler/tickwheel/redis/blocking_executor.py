@@ -4,9 +4,6 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from redis import Redis
-
-from tickwheel.errors import TickwheelError
 from tickwheel.plan import (
     AwaitWakeup,
     ForwardWakeup,
@@ -107,19 +104,6 @@ class RedisExecutor:
                 time.sleep(retry_budget.backoff_or_raise(problem, round_trip.in_doubt))
                 if self._restart_embedded_server is not None and not isinstance(problem, TemporaryError):
                     self._restart_embedded_server()
-
-    def connect(self, shard: int, key: str) -> Redis:
-        """Return a redis-py client of the server that has the shard now.
-
-        In a cluster, a request for ``key`` of the shard first brings the topology up to date.
-        """
-        topology = self._servers.topology
-        if topology.is_cluster:
-            self.round([Request(shard, command=("EXISTS", key))])
-        server = topology.server(shard)
-        if server is None:
-            raise TickwheelError(f"no server of the cluster has shard {shard} now")
-        return Redis(connection_pool=self._servers.pool(server))
 
     def _attempt(self, round_trip: RoundTrip) -> Exception | None:
         """Send all unanswered requests and read the answers.

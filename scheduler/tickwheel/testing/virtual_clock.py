@@ -11,7 +11,7 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import open_namespace
 from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.plan import Request
-from tickwheel.redis.blocking_executor import RedisExecutor
+from tickwheel.redis.driver_executor import DriverExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing.driver_clock import ManualClock
@@ -33,7 +33,7 @@ class VirtualClock:
         ``now`` is the time at which the clock starts, an aware datetime; the default is the present.
         """
         context = NamespaceContext(namespace, clock=FRAGMENT)
-        self._io = RedisExecutor(ConnectionPools(url), url, _ANSWER_S)
+        self._io = DriverExecutor(ConnectionPools(url), url, _ANSWER_S)
         self._io.run(open_namespace(context, NamespaceOptions()))
         self._clocks = [shard_key(namespace, shard, "clock") for shard in range(context.shards)]
         self._manual_clock = ManualClock(0)
