@@ -43,7 +43,7 @@ lint: $(READY) ## ruff (rules and format), mypy --strict, the layers of the impo
 hooks: $(READY) ## Have git run `make check` before each commit
 	@$(BIN)/pre-commit install
 
-format: $(READY) ## Generate the blocking queue from the asyncio one; rewrite the sources as ruff wants them
+format: $(READY) ## Generate the blocking modules from the asyncio ones; rewrite the sources as ruff wants them
 	@$(BIN)/python tests/support/generate_blocking.py
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .

@@ -1,10 +1,11 @@
-"""Generates the blocking `Queue` and `Message` from those of the asyncio client.
+"""Generates modules of the blocking client from those of the asyncio client.
 
-    python tests/support/generate_blocking.py            write client/blocking_queue.py
-    python tests/support/generate_blocking.py --check    exit with 1 if the file is not current
+    python tests/support/generate_blocking.py            write the modules
+    python tests/support/generate_blocking.py --check    exit with 1 if a module is not current
 
-Edit client/asyncio_queue.py, never the result. REPLACEMENTS holds all differences between the two files but one: a
-paragraph of a docstring that begins with "asyncio:" is left out.
+Edit the asyncio modules, never the results. REPLACEMENTS holds all differences but one: a paragraph that begins with
+"asyncio:" is left out. In a docstring, the paragraph is text. In code, it is a comment and the statements under it, up
+to a blank line.
 """
 
 import re
@@ -13,41 +14,63 @@ import sys
 from pathlib import Path
 from typing import Final
 
-CLIENT: Final = Path(__file__).parents[2] / "scheduler" / "tickwheel" / "client"
-SOURCE: Final = CLIENT / "asyncio_queue.py"
-RESULT: Final = CLIENT / "blocking_queue.py"
-HEADER: Final = (
-    "# Generated from asyncio_queue.py by `make format` (tests/support/generate_blocking.py). Do not edit.\n\n"
-)
+PACKAGE: Final = Path(__file__).parents[2] / "scheduler" / "tickwheel"
+# The asyncio modules, and the modules generated from them.
+MODULES: Final = {
+    PACKAGE / "client" / "asyncio_queue.py": PACKAGE / "client" / "blocking_queue.py",
+    PACKAGE / "redis" / "asyncio_executor.py": PACKAGE / "redis" / "blocking_executor.py",
+}
+HEADER: Final = "# Generated from {} by `make format` (tests/support/generate_blocking.py). Do not edit.\n\n"
 
 # Patterns and replacements, applied in this order.
 REPLACEMENTS: Final = (
     (r"\n\n +asyncio:.*?(?=\n\n|\n +\"\"\")", ""),
+    (r"\n +# asyncio:.*?\n(?=\n)\n?", "\n"),
+    (r"\nimport asyncio\n", "\nimport time\n"),
+    (r"\bawait asyncio\.sleep\b", "time.sleep"),
+    (r"\bawait asyncio\.to_thread\((.*?)\)", r"\1()"),
+    (r"\bawait self\._servers\.acquire\((.*?)\)", r"self._servers.pool(\1).get_connection()"),
+    (r"\bawait self\._servers\.release\((.*?), connection\)", r"self._servers.pool(\1).release(connection)"),
+    (r"\bawait self\._servers\.send\(connection, (.*?)\)", r"connection.send_packed_command(\1)"),
+    (r"\bawait self\._servers\.answer\b", "read_answer"),
+    (r"\bdisconnect\(nowait=True\)", "disconnect()"),
     (r"\basync (?=def|for|with)\b", ""),
     (r"\bawait ", ""),
     (r"\bfor (\w+) in ([^\n]+):\n +yield \1\b", r"yield from \2"),
     (r"\bAsyncIterator, Iterable\b", "Iterable"),
     (r"\bAsyncIterator\b", "Iterable"),
+    (r"\bAsyncRedisExecutor\b", "RedisExecutor"),
+    (r"\bimport AsyncConnectionPools\b", "import ConnectionPools, read_answer"),
+    (r"\bAsyncConnectionPools\b", "ConnectionPools"),
+    (r"\basyncio_pools\b", "pools"),
+    (r"\bwakeup_task\b", "wakeup_thread"),
+    (r"\bWakeupTask\b", "WakeupThread"),
+    (r"\nfrom tickwheel\.runtime\.event_loop import [^\n]+", ""),
     (r"\btickwheel\.client\.asyncio\b", "tickwheel.client.blocking"),
     (r"\bthe asyncio client\b", "the blocking client"),
     (r"Cheap to create; belongs to the event loop of its client\.", "Cheap to create, safe to share between threads."),
+    (r"\bin one event loop, on redis-py's connections\b", "with blocking sockets, on redis-py's connections"),
+    (r"\bservers of a cluster, on one event loop\.", "servers of a cluster. Thread-safe."),
 )
 
 
 def main() -> None:
-    current = generate(SOURCE.read_text())
-    if sys.argv[1:] != ["--check"]:
-        RESULT.write_text(current)
-    elif RESULT.read_text() != current:
-        sys.exit(f"{RESULT} is out of date: edit {SOURCE.name}, then run `make format`")
+    for source, result in MODULES.items():
+        current = generate(source)
+        if sys.argv[1:] != ["--check"]:
+            result.write_text(current)
+        elif result.read_text() != current:
+            sys.exit(f"{result} is out of date: edit {source.name}, then run `make format`")
 
 
-def generate(source: str) -> str:
-    """Return the blocking module for the text of the asyncio module, formatted."""
+def generate(source: Path) -> str:
+    """Return the blocking module for an asyncio module, formatted."""
+    text = source.read_text()
     for pattern, replacement in REPLACEMENTS:
-        source = re.sub(pattern, replacement, source, flags=re.DOTALL)
-    ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(RESULT), "-"]
-    return subprocess.run(ruff, input=HEADER + source, capture_output=True, text=True, check=True).stdout
+        text = re.sub(pattern, replacement, text, flags=re.DOTALL)
+    ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(source), "-"]
+    text = HEADER.format(source.name) + text
+    return subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
 
 
 if __name__ == "__main__":

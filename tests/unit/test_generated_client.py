@@ -1,5 +1,6 @@
-"""The blocking `Queue` and `Message` are what the asyncio source gives, and nobody edits them by hand."""
+"""The generated modules of the blocking client are what the asyncio sources give, and nobody edits them by hand."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,28 +11,39 @@ from tickwheel import Queue, aio
 
 pytestmark = pytest.mark.unit
 
+each_module = pytest.mark.parametrize("source", generate_blocking.MODULES, ids=lambda path: path.name)
+
 
 def check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["generate_blocking.py", "--check"])
     generate_blocking.main()
 
 
-def test_the_blocking_queue_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocking_modules_are_current(monkeypatch: pytest.MonkeyPatch) -> None:
     check(monkeypatch)
 
 
-def test_an_edit_of_the_generated_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    edited = tmp_path / "blocking_queue.py"
-    edited.write_text(generate_blocking.RESULT.read_text() + "\n# by hand\n")
-    monkeypatch.setattr(generate_blocking, "RESULT", edited)
-    with pytest.raises(SystemExit, match=r"is out of date: edit asyncio_queue\.py, then run `make format`$"):
+@each_module
+def test_an_edit_of_a_generated_file_is_refused(source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = generate_blocking.MODULES[source]
+    edited = tmp_path / result.name
+    edited.write_text(result.read_text() + "\n# by hand\n")
+    monkeypatch.setitem(generate_blocking.MODULES, source, edited)
+    with pytest.raises(SystemExit, match=rf"is out of date: edit {source.name}, then run `make format`$"):
         check(monkeypatch)
 
 
-def test_the_generated_file_says_what_it_comes_from() -> None:
-    first = generate_blocking.RESULT.read_text().partition("\n")[0]
-    assert generate_blocking.SOURCE.name in first
+@each_module
+def test_a_generated_file_says_what_it_comes_from(source: Path) -> None:
+    first = generate_blocking.MODULES[source].read_text().partition("\n")[0]
+    assert source.name in first
     assert "make format" in first
+
+
+@each_module
+def test_a_generated_file_neither_awaits_nor_names_asyncio(source: Path) -> None:
+    text = generate_blocking.MODULES[source].read_text().partition("\n")[2]
+    assert not re.search(r"async|await", text)
 
 
 def test_a_paragraph_about_asyncio_is_in_the_docs_of_that_client_alone() -> None:

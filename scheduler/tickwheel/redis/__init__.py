@@ -6,7 +6,7 @@ replicas. A retry is safe because every call is idempotent: by message id, by le
 without I/O make the decisions, for the blocking and the asyncio executor alike. Plans (`tickwheel.operations`) decide
 which calls an operation needs.
 
-    blocking_executor.py  RedisExecutor: runs plans with blocking sockets; thread-safe
+    blocking_executor.py  RedisExecutor: runs plans with blocking sockets; generated from asyncio_executor.py
     asyncio_executor.py   AsyncRedisExecutor: runs plans in one event loop
     driver_executor.py    DriverExecutor: a RedisExecutor that also opens connections for drivers
     round_trip.py         RoundTrip: the state machine of one round; no I/O

@@ -1,4 +1,4 @@
-"""Runs plans in one event loop: the same as `blocking_executor`, with `await`."""
+"""Runs plans in one event loop, on redis-py's connections: one pipeline for each round and server."""
 
 import asyncio
 from collections.abc import Callable
@@ -36,8 +36,8 @@ class AsyncRedisExecutor:
         servers: AsyncConnectionPools,
         display_url: str,
         seconds: float,
-        replicas: int,
-        restart_embedded_server: Callable[[], None],
+        replicas: int = 0,
+        restart_embedded_server: Callable[[], None] | None = None,
     ) -> None:
         self._servers = servers
         self._display_url = display_url
@@ -46,8 +46,9 @@ class AsyncRedisExecutor:
         self._restart_embedded_server = restart_embedded_server
         self._replicas = replicas
         self._log_throttle = LogThrottle()
-        self._loop = asyncio.get_running_loop()
         self.wakeups: WakeupTask | None = None
+        # asyncio: connections and waiters are bound to their loop.
+        self._loop = asyncio.get_running_loop()
 
     @property
     def owned_by_this_process(self) -> bool:
@@ -55,18 +56,22 @@ class AsyncRedisExecutor:
         return self._process_guard.owned_by_this_process
 
     async def run(self, plan: Plan[T]) -> T:
-        """Run a plan and return its result. Raises TickwheelError in another event loop than the client's."""
-        # Connections and waiters are bound to their loop: a call from another loop would never end.
+        """Run a plan and return its result.
+
+        asyncio: raises TickwheelError in another event loop than the client's.
+        """
+        # asyncio: a call from another loop would never end.
         if asyncio.get_running_loop() is not self._loop:
             # A forked process has another loop, too. The error about the fork is the more helpful one.
             self._process_guard.check()
             raise wrong_loop_error(self._display_url)
-        plan_run = PlanRun(plan)
-        # Whether an earlier round has changed data. The call then has had an effect even if a later round fails.
-        already_applied = False
         task = asyncio.current_task()
         assert task is not None
         cancel_count = task.cancelling()
+
+        plan_run = PlanRun(plan)
+        # Whether an earlier round has changed data. The call then has had an effect even if a later round fails.
+        already_applied = False
         while (step := plan_run.next_step()) is not None:
             try:
                 plan_run.answer = await self._execute_step(step, already_applied)
@@ -74,12 +79,13 @@ class AsyncRedisExecutor:
                     already_applied = already_applied or had_effect(step.requests, plan_run.answer)
             except BaseException as raised:
                 plan_run.error = raised
+            # asyncio: redis-py may have lost the cancellation, because it connects under `wait_for`. Before Python
+            # 3.12, `wait_for` returns normally if the task is cancelled when the connection is ready.
             if task.cancelling() > cancel_count:
-                # redis-py may have lost the cancellation: it connects under `wait_for`. Before Python 3.12, `wait_for`
-                # returns normally if the task is cancelled in the moment in which the connection is ready.
                 cancel_count = task.cancelling()
                 if not isinstance(plan_run.error, asyncio.CancelledError):
                     plan_run.error = asyncio.CancelledError()
+
         return plan_run.result
 
     async def _execute_step(self, step: object, already_applied: bool) -> Any:
@@ -125,7 +131,7 @@ class AsyncRedisExecutor:
             self._process_guard.check(round_trip.in_doubt)
             if problem is not None:
                 await asyncio.sleep(retry_budget.backoff_or_raise(problem, round_trip.in_doubt))
-                if not isinstance(problem, TemporaryError):
+                if self._restart_embedded_server is not None and not isinstance(problem, TemporaryError):
                     await asyncio.to_thread(self._restart_embedded_server)
 
     async def _attempt(self, round_trip: RoundTrip) -> Exception | None:
@@ -155,7 +161,7 @@ class AsyncRedisExecutor:
 
     async def _send(self, round_trip: RoundTrip, batch: ServerBatch, in_flight: list[tuple[ServerBatch, Any]]) -> None:
         try:
-            connection = await self._servers.acquire(batch.server)
+            connection: Any = await self._servers.acquire(batch.server)
         except CONNECTION_ERRORS as error:
             round_trip.on_connection_lost(batch, error)
             return
@@ -190,12 +196,15 @@ class AsyncRedisExecutor:
     async def close(self) -> None:
         """Close every connection and end every call. In a forked process, the parent's connections stay open.
 
-        The client calls this in the executor's event loop, or after this loop has ended.
+        asyncio: the client calls this in the executor's event loop, or after this loop has ended.
         """
         self._process_guard.close()
-        # The connections of an ended loop are closed already.
-        if not self._process_guard.owned_by_this_process or self._loop.is_closed():
+        if not self._process_guard.owned_by_this_process:
             return
+        # asyncio: the connections of an ended loop are closed already.
+        if self._loop.is_closed():
+            return
+
         if self.wakeups is not None:
             await self.wakeups.stop()
         await self._servers.close()

@@ -1,4 +1,6 @@
-"""Runs plans with blocking sockets, on redis-py's connections: one pipeline for each round and server. Thread-safe."""
+# Generated from asyncio_executor.py by `make format` (tests/support/generate_blocking.py). Do not edit.
+
+"""Runs plans with blocking sockets, on redis-py's connections: one pipeline for each round and server."""
 
 import time
 from collections.abc import Callable
@@ -47,6 +49,11 @@ class RedisExecutor:
         self._log_throttle = LogThrottle()
         self.wakeups: WakeupThread | None = None
 
+    @property
+    def owned_by_this_process(self) -> bool:
+        """Whether this process created the executor; False in a process forked from that one."""
+        return self._process_guard.owned_by_this_process
+
     def run(self, plan: Plan[T]) -> T:
         """Run a plan and return its result."""
         plan_run = PlanRun(plan)
@@ -71,7 +78,7 @@ class RedisExecutor:
                 assert self.wakeups is not None
                 return self.wakeups.subscribe(queue)
             case AwaitWakeup(waiter, seconds):
-                return waiter.wait(seconds)
+                waiter.wait(seconds)
             case ForwardWakeup(waiter):
                 waiter.forward()
             case Unsubscribe(waiter):
@@ -131,9 +138,8 @@ class RedisExecutor:
         return round_trip.finish_attempt()
 
     def _send(self, round_trip: RoundTrip, batch: ServerBatch, in_flight: list[tuple[ServerBatch, Any]]) -> None:
-        pool = self._servers.pool(batch.server)
         try:
-            connection: Any = pool.get_connection()
+            connection: Any = self._servers.pool(batch.server).get_connection()
         except CONNECTION_ERRORS as error:
             round_trip.on_connection_lost(batch, error)
             return
@@ -146,7 +152,7 @@ class RedisExecutor:
             round_trip.on_connection_lost(batch, error)
             in_flight.pop()
             connection.disconnect()
-            pool.release(connection)
+            self._servers.pool(batch.server).release(connection)
 
     def _receive(self, round_trip: RoundTrip, batch: ServerBatch, connection: Any) -> None:
         try:
