@@ -14,9 +14,9 @@ from typing import Any
 
 from tests.fault.harness.aftermath import AFTERMATHS
 from tests.fault.harness.checker import check
+from tests.fault.harness.clustered import ClusterDeployment
 from tests.fault.harness.collect import collect, entries, unfinished
-from tests.fault.harness.deployment import RowUnavailable
-from tests.fault.harness.deployments import DEPLOYMENTS
+from tests.fault.harness.deployment import Deployment, RowUnavailable, SmallDisk
 from tests.fault.harness.elections import Election, LockFiles, ZooKeeperElection
 from tests.fault.harness.faults import Injection, inject
 from tests.fault.harness.history import OK, now
@@ -24,6 +24,7 @@ from tests.fault.harness.lateness import recovery_s, spread_ms, waits
 from tests.fault.harness.load import EXCLUSIVE, LEASE_MS, MAX_ATTEMPTS, PLAIN, VALUE_KEY
 from tests.fault.harness.plan import RunPlan
 from tests.fault.harness.relay import Relay
+from tests.fault.harness.replicated import ReplicatedDeployment
 from tests.fault.harness.rows import ROWS, Row
 from tests.fault.harness.run_evidence import Evidence, Violation
 from tests.fault.harness.server_faults import DRIFT
@@ -32,6 +33,12 @@ from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest, lo
 from tests.fault.harness.worker import POISONED
 from tickwheel import Tickwheel, TickwheelError
 
+DEPLOYMENTS: dict[str, type[Deployment]] = {
+    "single": Deployment,
+    "small disk": SmallDisk,
+    "replicated": ReplicatedDeployment,
+    "cluster": ClusterDeployment,
+}
 # After the last fault some message ends within each such time, until all have.
 ENDS_S = 60.0
 _SOON = timedelta(minutes=1)

@@ -109,7 +109,7 @@ class SystemUnderTest:
             self._watch.join()
 
     def _driver(self, name: str) -> Process:
-        program = ["tickwheel"] if self.relay is None else ["tests.fault.harness.driver", str(self.order)]
+        program = ["tickwheel"] if self.relay is None else ["tests.fault.harness.self_killing_relay", str(self.order)]
         command = [sys.executable, "-m", *program, "events", "--url", self.place.driver_url]
         command += ["--namespace", NAMESPACE, *self.election.arguments(name.partition("-")[0])]
         command += [] if self.relay is None else self.relay.arguments()

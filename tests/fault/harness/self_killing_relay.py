@@ -1,7 +1,7 @@
 """`tickwheel events` whose relay, once ordered to, kills its process between the broker's acknowledgement and the cut.
 
-Usage: driver.py ORDER ARGUMENTS. The order is a file, which is taken away; beside it, in `killed-PID`, is what was in
-flight then: a line of JSON, how many transitions were acknowledged and not cut, and how many in all.
+Usage: self_killing_relay.py ORDER ARGUMENTS. The order is a file, which is taken away; beside it, in `killed-PID`, is
+what was in flight then: a line of JSON, how many transitions were acknowledged and not cut, and how many in all.
 """
 
 import json
