@@ -1,1 +1,13 @@
-"""What measuring needs: servers, calibration, the report."""
+"""The parts that measurements share: servers, calibration, the report.
+
+bench_server.py          the server that is measured
+served_process.py        a program that serves, in a process of its own
+echo_server.py           a gRPC server that answers with the request
+closed_loop.py           unary gRPC calls in a closed loop
+manual_time.py           a client and the drivers of a server, with a clock that the program sets
+timing_wheel_program.py  the cost of a timer in `timing_wheel`
+busy_cores.py            keeps the cores awake during a measurement
+calibration.py           the server's CPU as a ratio to one pipelined ZADD
+measurement.py           the result of a measurement, and its size
+report.py, plots.py      results as a file, as a table, and as plots
+"""

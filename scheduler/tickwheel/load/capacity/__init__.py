@@ -1,13 +1,13 @@
 """The number of workers that a scenario needs, by simulation.
 
-`capacity.hourly_needs` finds for each hour the smallest number of workers with which a share of the messages starts in
-time, by simulations with different numbers. `advice.advise` adds a comparison with a run: the waits that were measured,
-and those of a simulation of the run's own plan.
+`hourly_needs.hourly_needs` finds for each hour the smallest number of workers with which a share of the messages starts
+in time, by simulations with different numbers. `advice.advise` adds a comparison with a run: the waits that were
+measured, and those of a simulation of the run's own plan.
 
-advice.py       the overheads of a run, the agreement with it, and the table
-capacity.py     workers needed per hour
-simulator.py    a discrete-event simulation of workers
-ready_queue.py  deliverable tasks of one queue, by the server's rules
-due_tasks.py    tasks that are due in a period
-selector.py     selectors of the simulated workers
+advice.py        the overheads of a run, the agreement with it, and the table
+hourly_needs.py  workers needed in each hour of the day
+simulator.py     a discrete-event simulation of workers
+ready_queue.py   deliverable tasks of one queue, by the server's rules
+due_tasks.py     tasks that are due in a period
+selector.py      selectors of the simulated workers
 """
