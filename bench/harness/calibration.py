@@ -15,12 +15,13 @@ ROUNDS = 3
 
 
 def ratios_to_zadd(
-    server: BenchServer, scale: Scale, runs: int, work_us: Callable[[], float], *, warm_up: bool = False
+    server: BenchServer, scale: Scale, runs: int, work_us: Callable[[], float], *, warm_up: bool = True
 ) -> tuple[list[float], list[float]]:
     """For each run, the server's CPU for the work in ZADDs, and the CPU of a ZADD in microseconds.
 
     The figure of a measurement is the median of its runs. ``work_us`` does the work and returns its CPU. With
-    ``warm_up``, a first run is not counted: it also pays the kernel for memory that the server then keeps.
+    ``warm_up``, the work is done once before and not counted: the first run on a server also pays the kernel for memory
+    that the server then keeps.
     """
     if warm_up:
         work_us()

@@ -140,7 +140,7 @@ def _life(scale: Scale, name: str, label: str, payload: bytes, lives: int, bar: 
         return costs[-1].total_us
 
     with keep_cores_busy(), BenchServer() as server, ManualTimeShard(server, history=HISTORY) as shard:
-        ratios, zadds = ratios_to_zadd(server, scale, scale.runs(), run_us, warm_up=True)
+        ratios, zadds = ratios_to_zadd(server, scale, scale.runs(), run_us)
         del costs[0]
         fresh_us = _fresh_zadd_us(scale)
         clock_us = clock_cost_us(shard, scale.size(10_000, 200))

@@ -52,7 +52,7 @@ def _measure(scale: Scale, server: BenchServer, kafka: Kafka, name: str, batch: 
         server.redis.flushall()
         return server_us / transitions
 
-    ratios, zadds = ratios_to_zadd(server, scale, scale.runs(3), run_us)
+    ratios, zadds = ratios_to_zadd(server, scale, scale.runs(3), run_us, warm_up=False)
     how = f"calls of {batch}, 2 pairs of metadata"
     details = {
         "transitions": transitions,
