@@ -118,7 +118,7 @@ class ReadyShards:
             )
             for shard in range(context.shards)
         ]
-        requests = [*commands, self._version_request()]
+        requests = [*commands, Request(0, command=("HGET", context.keys(0, self._queue)["config"], "version"))]
         answers = yield Round(requests, allow_partial=True)
         if final and None in answers and not any(answer and answer.value for answer in answers[:-1]):
             answers = yield Round(requests)
@@ -148,13 +148,9 @@ class ReadyShards:
             ]
         else:
             return True
-        *replies, version = yield Round(
-            [*(Request(0, command=command) for command in commands), self._version_request()]
-        )
+        commands.append(("HGET", keys["config"], "version"))
+        *replies, version = yield Round([Request(0, command=command) for command in commands])
         return all(reply.value for reply in replies) or version.value != config.packed_version
-
-    def _version_request(self) -> Request:
-        return Request(0, command=("HGET", self._context.keys(0, self._queue)["config"], "version"))
 
 
 def _most_urgent_first(ready: Mapping[int, int]) -> list[int]:

@@ -131,7 +131,9 @@ class RoundTrip:
                 )
                 continue
             plain = commands(request, self._sent[n], self._replicas)
-            batch = batches.setdefault(server, ServerBatch(server, [], []))
+            batch = batches.get(server)
+            if batch is None:
+                batch = batches[server] = ServerBatch(server, [], [])
             batch.requests.append((n, prefix_asking(request, plain) if n in redirects else plain))
         for server in self._missing_scripts & batches.keys():
             waiting = [self._requests[n] for n, _ in batches[server].requests]
