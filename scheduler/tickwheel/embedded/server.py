@@ -20,7 +20,7 @@ import platformdirs
 
 from tickwheel.embedded.file_lock import FileLock, is_free
 from tickwheel.embedded.valkey_process import EmbeddedServerError, ServerEnded, ValkeyProcess
-from tickwheel.embedded.valkey_settings import SOCKET_FOLDER, SOCKET_NAME, Appendfsync
+from tickwheel.embedded.valkey_settings import ALLOCATOR, SOCKET_FOLDER, SOCKET_NAME, Appendfsync, settings
 
 __all__ = ["EmbeddedServer", "EmbeddedServerError"]
 
@@ -164,8 +164,10 @@ class EmbeddedServer:
                     # Another thread may have closed the directory in the meantime. Then do not start a server that no
                     # program would stop.
                     self._check_open()
-                    alone = self._membership.is_only_holder()
-                    self._process.join_or_start(self.appendfsync, alone=alone)
+                    # Never weaker than the value of another program that has the directory open.
+                    appendfsync = self.appendfsync if self._membership.is_only_holder() else "always"
+                    arguments = settings(self.data_dir, self.log_path, appendfsync)
+                    self._process.join_or_start(self.appendfsync, arguments, ALLOCATOR)
                 # Other programs may open the directory while the server loads its data.
                 self._process.wait_until_loaded()
                 return

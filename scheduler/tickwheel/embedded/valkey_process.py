@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tickwheel.embedded.file_lock import FileLock, holders, is_free, signal_holders
-from tickwheel.embedded.valkey_settings import ALLOCATOR, Appendfsync, settings
+from tickwheel.embedded.valkey_settings import Appendfsync
 from tickwheel.errors import TickwheelError
 
 T = TypeVar("T")
@@ -104,11 +104,11 @@ class ValkeyProcess:
         self.log_path = data_dir / "valkey.log"
         self._lock_path = data_dir / "server.lock"
 
-    def join_or_start(self, appendfsync: Appendfsync, *, alone: bool) -> None:
-        """Use the running server, or start one. Return when the server answers, even if it is still loading its data.
+    def join_or_start(self, appendfsync: Appendfsync, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Use the running server, or start one with these arguments and variables of the environment.
 
-        The server's appendfsync is never weaker than the value of any program that uses it. A running server is only
-        changed to ``always``. A new server starts with ``always``, too, unless the caller is ``alone``.
+        Returns when the server answers, even if it is still loading its data. If ``appendfsync`` is ``always``, a
+        running server is changed to this value; it is never changed to a weaker one.
         """
         server_lock = FileLock(self._lock_path)
         try:
@@ -123,7 +123,7 @@ class ValkeyProcess:
                     with closing(self._client()) as client:
                         client.config_set("appendfsync", "always")
             elif server_lock.is_locked:
-                self._start(server_lock, appendfsync if alone else "always")
+                self._start(server_lock, arguments, environment)
             else:
                 raise self._error("the server is alive but rejects connections. End its process")
         finally:
@@ -182,8 +182,8 @@ class ValkeyProcess:
             if _wait(lambda: not list(holders(self._lock_path, _PROGRAM)), _STOP_S):
                 return
 
-    def _start(self, server_lock: FileLock, appendfsync: Appendfsync) -> None:
-        command = [self._binary(), *settings(self.data_dir, self.log_path, appendfsync)]
+    def _start(self, server_lock: FileLock, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        command = [self._binary(), *arguments]
         free_bytes = shutil.disk_usage(self.data_dir).free
         if free_bytes < _FREE_BYTES_MIN:
             raise self._error(
@@ -200,7 +200,7 @@ class ValkeyProcess:
                 started = subprocess.run(
                     command,
                     cwd=self.data_dir,
-                    env=os.environ | ALLOCATOR,
+                    env={**os.environ, **environment},
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=log,
