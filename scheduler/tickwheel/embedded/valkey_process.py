@@ -16,17 +16,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tickwheel.embedded.file_lock import FileLock, holders, is_free, signal_holders
-from tickwheel.embedded.valkey_settings import Appendfsync
 from tickwheel.errors import TickwheelError
 
 T = TypeVar("T")
+Appendfsync = Literal["always", "everysec"]
 
 _PROGRAM = "valkey-server"
 _POLL_S = 0.005
