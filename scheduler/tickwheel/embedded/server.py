@@ -171,7 +171,7 @@ class EmbeddedServer:
                     self._check_open()
                     # Never weaker than the value of another program that has the directory open.
                     appendfsync = self.appendfsync if self._membership.is_only_holder() else "always"
-                    arguments = settings(self.data_dir, self.log_path, appendfsync)
+                    arguments = _server_arguments(self.data_dir, self.log_path, appendfsync)
                     self._process.join_or_start(self.appendfsync, arguments, ALLOCATOR)
                 # Other programs may open the directory while the server loads its data.
                 self._process.wait_until_loaded()
@@ -209,7 +209,7 @@ class EmbeddedServer:
         return EmbeddedServerError(text, data_dir=self.data_dir)
 
 
-def settings(data_dir: Path, log_path: Path, appendfsync: Appendfsync) -> list[str]:
+def _server_arguments(data_dir: Path, log_path: Path, appendfsync: Appendfsync) -> list[str]:
     """Return the arguments of the server program."""
     values = {
         # First, because the server changes to this directory immediately. The path of the socket is relative to it, so
