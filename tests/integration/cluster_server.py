@@ -1,5 +1,7 @@
 """A cluster in the place of the kit's private server: where it is, a client that looks at it, and what clears it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from redis.cluster import RedisCluster as Client
@@ -8,18 +10,27 @@ from services.redis_cluster import RedisCluster
 
 
 class ClusterServer:
-    """As much of `tickwheel.testing.PrivateServer` as tests and sandboxes use."""
+    """As much of `tickwheel.testing.PrivateServer` as tests and sandboxes use.
+
+    All tests share a client: a new one asks the cluster for its slots and for a description of every command.
+    """
 
     def __init__(self, cluster: RedisCluster) -> None:
         self.url = cluster.url
-        self._cluster = cluster
+        self._client: Any = Client.from_url(cluster.nodes[0].url, protocol=2)
 
-    def client(self) -> Any:
-        """A redis-py client, to look at what is stored; bytes, not text. Close it."""
-        return Client.from_url(self._cluster.nodes[0].url, protocol=2)
+    @contextmanager
+    def client(self) -> Iterator[Any]:
+        """A redis-py client, to look at what is stored; bytes, not text."""
+        yield self._client
 
     def clear(self, namespace: str) -> None:
         """Delete everything of a namespace."""
-        with self.client() as client:
-            for key in client.scan_iter(match=f"{namespace}:{{*", count=10_000):
-                client.unlink(key)
+        keys = list(self._client.scan_iter(match=f"{namespace}:{{*", count=10_000))
+        with self._client.pipeline() as pipeline:
+            for key in keys:
+                pipeline.unlink(key)
+            pipeline.execute()
+
+    def close(self) -> None:
+        self._client.close()

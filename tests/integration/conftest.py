@@ -4,11 +4,13 @@ Those that state what operations do also run on 64 shards of a cluster, with bot
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 
+from services.redis_cluster import RedisCluster
 from tests.integration.blocking_aio import aio_sandbox, blocking_aio
 from tests.integration.cluster_server import ClusterServer
 from tests.integration.service_thread import ServiceThread
@@ -42,14 +44,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("_tickwheel_sandbox", ways, indirect=True, scope="function")
 
 
+@pytest.fixture(scope="session")
+def cluster_server(redis_cluster: RedisCluster) -> Iterator[ClusterServer]:
+    """The shared cluster, with what sandboxes need of a server."""
+    with closing(ClusterServer(redis_cluster)) as server:
+        yield server
+
+
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> PrivateServer | ClusterServer:
     """What holds the namespace of a test."""
     way = request.node.callspec.params.get("_tickwheel_sandbox") if hasattr(request.node, "callspec") else None
     if way in CLUSTER_WAYS:
-        return ClusterServer(request.getfixturevalue("redis_cluster"))
-    server: PrivateServer = request.getfixturevalue("tickwheel_server")
-    return server
+        return cast(ClusterServer, request.getfixturevalue("cluster_server"))
+    return cast(PrivateServer, request.getfixturevalue("tickwheel_server"))
 
 
 @pytest.fixture

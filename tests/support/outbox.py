@@ -9,7 +9,10 @@ from tickwheel.storage.transition import OutboxTransition
 
 def read_outbox(client: Any, namespace: str, shards: int = 1) -> list[OutboxTransition]:
     """All transitions, shard after shard."""
-    entries = [entry for n in range(shards) for _, entry in client.xrange(shard_key(namespace, n, "events"))]
+    with client.pipeline(transaction=False) as pipeline:
+        for shard in range(shards):
+            pipeline.xrange(shard_key(namespace, shard, "events"))
+        entries = [entry for events in pipeline.execute() for _, entry in events]
     return [transition for entry in entries for transition in transitions.decode(entry[b"e"])]
 
 
