@@ -4,9 +4,11 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
+import redis.utils
 
 from tests.support.file_order import slowest_first
 from tickwheel import Tickwheel
@@ -17,6 +19,9 @@ pytest_plugins = ["tests.support.service_fixtures"]
 
 # What is new in each run is the same in all processes that share it.
 os.environ.setdefault("TICKWHEEL_TEST_SEED", str(random.SystemRandom().randrange(2**32)))
+
+# redis-py reads its version from the files of its package for each connection: half a millisecond.
+redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 
 # A shell starts a background job with SIGINT ignored, and programs inherit that; a handler they do not. Here SIGINT
 # stays without effect, and the programs that tests start can be interrupted.
