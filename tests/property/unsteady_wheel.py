@@ -40,7 +40,7 @@ class UnsteadyWheel(ManualWheel):
         except Killed:
             pass
         finally:
-            self.close()
+            self.reset()
             self._io.close()
 
     def _execute(self, command: Command) -> Any:

@@ -38,8 +38,9 @@ _MOVING_PAUSE_S: Final = 0.02
 class ShardConnection:
     """The two connections of a shard's driver or relay. After any failure the caller replaces the whole object."""
 
-    def __init__(self, client: Redis, wake: int, name: str = "") -> None:
-        """``wake`` is a file descriptor that becomes readable to end a wait. ``name`` is the client name on the server.
+    def __init__(self, client: Redis, wake: int | None, name: str = "") -> None:
+        """``wake`` is a file descriptor that becomes readable to end a wait. Without it, there is no connection for
+        `ReadStream`, only for calls. ``name`` is the client name on the server.
 
         The connections use the address and time-outs of ``client``, but not its retries.
         """
@@ -48,7 +49,7 @@ class ShardConnection:
         self._connections: list[RawConnection] = []
         try:
             self._call_connection = self._connect()
-            self._tail = StreamTail(self._connect(), wake)
+            self._tail = None if wake is None else StreamTail(self._connect(), wake)
         except BaseException:
             self.close()
             raise
@@ -65,6 +66,7 @@ class ShardConnection:
             case Call():
                 return self._call(command)
             case ReadStream():
+                assert self._tail is not None
                 return self._tail.read(command)
             case ReadSlot(key, first, count):
                 return self._send_command("LRANGE", key, first, first + count - 1)

@@ -1,6 +1,5 @@
 """The wheel of one shard, run step by step: the driver of the event process, without threads and waiting."""
 
-import os
 from typing import Any
 
 from tickwheel.driver.commands import Command, ReadStream
@@ -26,8 +25,6 @@ class ManualWheel:
         self._connect = connect
         self._config = DriverConfig(namespace, shard, queues, ELECTION, clock_fragment="_clock_test")
         self._clock = clock
-        # A connection waits on this pipe. Nothing is ever written to it: this driver never waits.
-        self._never, self._unused = os.pipe()
         self._link: ShardConnection | None = None
         self._driver: ShardDriver | None = None
 
@@ -56,11 +53,6 @@ class ManualWheel:
             self._link.close()
             self._link = None
 
-    def close(self) -> None:
-        self.reset()
-        os.close(self._never)
-        os.close(self._unused)
-
     def _turn(self) -> bool:
         try:
             return run_steps((self._driver or self._take_over()).turn(), self._execute)
@@ -69,7 +61,7 @@ class ManualWheel:
             raise
 
     def _take_over(self) -> ShardDriver:
-        self._link = ShardConnection(self._connect(self._config.shard), self._never)
+        self._link = ShardConnection(self._connect(self._config.shard), wake=None)
         driver = ShardDriver(self._config, self._clock, epoch=None, connection=1)
         run_steps(driver.claim(), self._execute)
         run_steps(driver.take_over(), self._execute)

@@ -93,7 +93,7 @@ class VirtualClock:
     def close(self) -> None:
         """Close the connections to the server. The namespace keeps its time."""
         for wheel in self._wheels:
-            wheel.close()
+            wheel.reset()
         self._io.close()
 
     def _set_time(self, moment_ms: int) -> None:
