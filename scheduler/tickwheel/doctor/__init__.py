@@ -12,6 +12,7 @@ shard_values      values that no message implies: clock, fence, lateness
 history           a replay of the events results in the states of the records
 expected_entries  the index entries that a record implies
 shard_reader      one shard, read in pages, and the findings
+small_shards      the shards of one page, checked in the same round trips
 """
 
 from tickwheel.doctor.history import check_history
@@ -20,10 +21,12 @@ from tickwheel.doctor.keyspace import check_keys
 from tickwheel.doctor.messages import check_messages
 from tickwheel.doctor.shard_reader import Findings, ShardReader
 from tickwheel.doctor.shard_values import check_values
+from tickwheel.doctor.small_shards import SHARDS_TOGETHER, find_small, run_together
 from tickwheel.doctor.timers import check_wheel
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.queues import list_queues
 from tickwheel.plan import Plan
+from tickwheel.runtime.chunks import iter_chunks
 
 __all__ = ["LIVE_PASSES", "audit"]
 
@@ -55,13 +58,22 @@ def _check_namespace(context: NamespaceContext) -> Plan[Findings]:
         return findings
     queues = {config.number: (name, config) for name, config in registry.items()}
     usable = yield from metadata_shard.run_check("keys", check_keys(context, queues, findings))
-    for number in range(context.shards) if usable else ():
-        shard = ShardReader(context, number, queues, findings)
-        timers = yield from shard.run_check("wheel", check_wheel(shard))
-        # The messages are checked against the timers, so without timers they cannot be checked.
-        if timers is not None:
-            yield from shard.run_check("messages", check_messages(shard, timers))
-        yield from shard.run_check("indexes", check_indexes(shard))
-        yield from shard.run_check("values", check_values(shard))
-        yield from shard.run_check("events", check_history(shard))
+    if usable:
+        shards = [ShardReader(context, number, queues, findings) for number in range(context.shards)]
+        small = yield from find_small(shards)
+        for group in iter_chunks(small, SHARDS_TOGETHER):
+            yield from run_together([_check_shard(shard) for shard in group])
+        for shard in shards:
+            if shard not in small:
+                yield from _check_shard(shard)
     return findings
+
+
+def _check_shard(shard: ShardReader) -> Plan[None]:
+    timers = yield from shard.run_check("wheel", check_wheel(shard))
+    # The messages are checked against the timers, so without timers they cannot be checked.
+    if timers is not None:
+        yield from shard.run_check("messages", check_messages(shard, timers))
+    yield from shard.run_check("indexes", check_indexes(shard))
+    yield from shard.run_check("values", check_values(shard))
+    yield from shard.run_check("events", check_history(shard))
