@@ -1,4 +1,4 @@
-"""Fixtures for all tests: a namespace with a clock that the test turns, and a look at everything in it afterwards."""
+"""Fixtures for all tests: a namespace with a clock that the test sets, and an audit of the namespace after the test."""
 
 import os
 import random
@@ -17,14 +17,14 @@ from tickwheel.testing import PrivateServer, VirtualClock
 
 pytest_plugins = ["tests.support.service_fixtures"]
 
-# What is new in each run is the same in all processes that share it.
+# The seed is new in each run. All processes of one run use the same seed.
 os.environ.setdefault("TICKWHEEL_TEST_SEED", str(random.SystemRandom().randrange(2**32)))
 
-# redis-py reads its version from the files of its package for each connection: half a millisecond.
+# For each connection, redis-py reads its version from the files of its package, which takes half a millisecond.
 redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 
-# A shell starts a background job with SIGINT ignored, and programs inherit that; a handler they do not. Here SIGINT
-# stays without effect, and the programs that tests start can be interrupted.
+# A shell starts a background job with SIGINT ignored, and child processes inherit this. A handler is not inherited:
+# with it, SIGINT has no effect on this process, but tests can interrupt the programs that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda number, frame: None)
 
@@ -45,13 +45,13 @@ def tw(tickwheel: Tickwheel) -> Tickwheel:
 
 @pytest.fixture
 def inside(tickwheel: Tickwheel) -> Tickwheel:
-    """A client that goes to the server itself, whatever the test's does."""
+    """A client that connects to the server directly, even if the client of the test uses the service."""
     return tickwheel
 
 
 @pytest.fixture
 def clock(tickwheel_clock: VirtualClock) -> VirtualClock:
-    """The time of the test's namespace, which stands still until it is turned."""
+    """The clock of the test's namespace, which stands still until the test advances it."""
     return tickwheel_clock
 
 
@@ -64,7 +64,7 @@ def server(tickwheel_server: PrivateServer) -> Iterator[Any]:
 
 @pytest.fixture
 def contents(server: Any) -> Contents:
-    """Reads everything that is stored in a namespace, to be compared. Sessions do not count: they hold answers."""
+    """Reads everything that is stored in a namespace, except the sessions, which hold replies."""
     read: dict[bytes, Callable[[Any, bytes], Any]] = {
         b"hash": lambda pipeline, key: pipeline.hgetall(key),
         b"zset": lambda pipeline, key: pipeline.zrange(key, 0, -1, withscores=True),
@@ -92,9 +92,9 @@ def dump(tw: Tickwheel, contents: Contents) -> Dump:
 
 
 @pytest.fixture(autouse=True)
-def _leaves_everything_in_order(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After every test in a namespace of the kit's: no stray key, counters equal to a recount, indexes as the records
-    imply, no timer lost.
+def _audit_namespace(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Audit the namespace after every test that uses the test kit: no stray key, counters equal to a recount, indexes
+    as the records imply, no timer lost.
     """
     if "tickwheel" not in request.fixturenames:
         yield

@@ -1,7 +1,7 @@
-"""What commands print with ``--json``: each is run against a real server, and of its output the keys are kept.
+"""The keys that commands print with ``--json``, recorded by running each command against a real server.
 
-A document's values are replaced by the names of their kinds; of a list all elements together. What a command measures
-or draws by lot may be there or not: of such the keys alone are kept.
+Values are replaced by the names of their kinds, and the elements of a list are merged. For commands that measure or
+draw at random, only the keys are recorded, because their values vary.
 """
 
 import json
@@ -24,14 +24,14 @@ APP: Final = "tests.fault.recurring_app:app"
 _RUN_S: Final = 60
 # Their values depend on the machine and the moment.
 _MEASURE: Final = {"bench", "demo", "doctor", "load"}
-# Their only output is the log: with the event that each says once it is at work.
+# Their only output is the log. The first line of the log appears when the program serves.
 _SERVING: Final[dict[str, tuple[str, ...]]] = {
     "dev": ("dev", "--data-dir", "{folder}/dev", "--listen", "127.0.0.1:0"),
     "events": ("events", "--verbose"),
     "serve": ("serve", "--listen", "127.0.0.1:0"),
     "worker": ("worker", APP),
 }
-# Enough of everything within seconds, however slow the machine is.
+# Produces every kind of result within seconds, even on a slow machine.
 _STEADY: Final = """
 length = "3s"
 drain = "5s"
@@ -42,9 +42,9 @@ delay = "200ms"
 run = "1ms"
 cancel = { share = 0.2, after = "10ms" }
 """
-# What these hold depends on the machine.
+# The values of these keys depend on the machine.
 _BY_CASE: Final = {"buckets", "errors", "troubles", "why"}
-# Named by what happened to be called.
+# The keys below these keys are the names of the calls that were made.
 _BY_CALL: Final = {"calls"}
 _LOG_LINE: Final = ("at", "level", "logger", "text")
 Run = Callable[..., Any]
@@ -52,7 +52,7 @@ Found = dict[str, Any]
 
 
 def commands_with_json() -> set[str]:
-    """Every command that has the option, of those that do something by themselves."""
+    """Return every command with the option ``--json``, except groups that cannot run without a subcommand."""
     return {
         " ".join(path)
         for path, command in walk(tree())
@@ -63,13 +63,13 @@ def commands_with_json() -> set[str]:
 
 
 def answers() -> Found:
-    """For each command what it prints, against a server that is started for this."""
+    """Return the output of each command, run against a server started for this purpose."""
     with PrivateServer() as server:
         return answers_of(server)
 
 
 def answers_of(server: PrivateServer) -> Found:
-    """The same against a server that runs."""
+    """Return the output of each command, run against a running server."""
     namespace = f"frozen-{os.urandom(6).hex()}"
     variables = {"TICKWHEEL_URL": server.url, "TICKWHEEL_NAMESPACE": namespace}
     found: Found = {}
@@ -78,8 +78,8 @@ def answers_of(server: PrivateServer) -> Found:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             stack.enter_context(patch.dict(os.environ, variables))
             stack.enter_context(Tickwheel(server.url, namespace=namespace))
-            run = _noting(found)
-            for session in (_life_of_messages, _looking, _queues, _settings, _others):
+            run = _recorder(found)
+            for session in (_life_of_messages, _inspection, _queues, _settings, _others):
                 session(run, folder)
             _import(run, server)
             found |= {name: _log_line(command, folder) for name, command in _SERVING.items()}
@@ -88,8 +88,8 @@ def answers_of(server: PrivateServer) -> Found:
     return found
 
 
-def _noting(found: Found) -> Run:
-    """Runs a command in this process, keeps what it prints under its name, and answers that."""
+def _recorder(found: Found) -> Run:
+    """Return a function that runs a command in this process, records its output under its name, and returns it."""
     from typer.testing import CliRunner
 
     from tickwheel.cli.app import app
@@ -145,7 +145,7 @@ def _life_of_messages(run: Run, folder: Path) -> None:
     run("cancel", "jobs", "h", "--exclusive-value", "h")
 
 
-def _looking(run: Run, _: Path) -> None:
+def _inspection(run: Run, _: Path) -> None:
     run("counts")
     run("counts", "jobs", note="of a queue")
     run("depth", "jobs", "--where", "gpu=a100")
@@ -153,7 +153,7 @@ def _looking(run: Run, _: Path) -> None:
     run("queue", "create", "later", "--forecast")
     run("enqueue", "later", "x", "--delay", "90s")
     run("forecast", "later", "--minutes", 5)
-    # What it finds depends on how long ago the first timer was made: nobody drives.
+    # No event process drives the shard, so the exit code depends on the age of the oldest timer.
     run("doctor", code=(0, 1))
 
 
@@ -190,7 +190,7 @@ def _others(run: Run, folder: Path) -> None:
 
 
 def _import(run: Run, server: PrivateServer) -> None:
-    """From a broker that has a message that is none of Celery's, so it stays."""
+    """Import from a broker with a message that Celery has not written, so the message stays in the broker."""
     url = f"{server.url}?db=1"
     with server.client(db=1) as broker:
         broker.lpush("celery", json.dumps({"headers": {"id": "a", "task": "t"}, "properties": {}, "body": ""}))
@@ -201,7 +201,7 @@ def _import(run: Run, server: PrivateServer) -> None:
 
 
 def _log_line(command: Sequence[str], folder: Path) -> Any:
-    """Of a program that serves: what every line of its log has, and that its lines are JSON."""
+    """Return the keys of a log line of a program that serves; the line must be JSON."""
     words = [word.replace("{folder}", str(folder)) for word in command]
     process = subprocess.Popen(
         [sys.executable, "-m", "tickwheel", *words, "--json"], stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -216,7 +216,7 @@ def _log_line(command: Sequence[str], folder: Path) -> Any:
 
 
 def shape(value: Any, *, with_kinds: bool = True) -> Any:
-    """Keys, and kinds of values."""
+    """Replace values by their kinds."""
     if isinstance(value, dict):
         return {_data_free(key): _member(key, each, with_kinds=with_kinds) for key, each in value.items()}
     if isinstance(value, list):
@@ -235,12 +235,12 @@ def _member(key: str, value: Any, *, with_kinds: bool) -> Any:
 
 
 def _data_free(key: str) -> str:
-    """A key as it is, but for those that are numbers or times."""
+    """Return the key, or "(number)" if the key is a number or a time."""
     return "(number)" if re.fullmatch(r"[\d.]+", key) else key
 
 
 def _merged(shapes: Sequence[Any]) -> Any:
-    """One shape for all: keys of each; kinds with "or" between."""
+    """Merge shapes into one: the union of the keys, and the kinds joined by "or"."""
     if not shapes:
         return "(nothing)"
     if all(isinstance(each, dict) for each in shapes):

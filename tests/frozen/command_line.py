@@ -1,4 +1,4 @@
-"""The command line: commands with their options, exit codes, and what can be started by ``python -m``."""
+"""The command line: commands with their options, exit codes, and the modules that ``python -m`` can start."""
 
 import os
 import re
@@ -18,21 +18,21 @@ _RUN_S: Final = 30
 
 
 def tree() -> Any:
-    """The program. Follows `tickwheel.cli.app.app` where that is renamed."""
+    """Return the program. Change this if `tickwheel.cli.app.app` is renamed."""
     from tickwheel.cli.app import app
 
     return typer.main.get_command(app)
 
 
 def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Each command and group with the words that call it; the program itself has none."""
+    """Yield each command and group with the words that call it. The program itself has no words."""
     yield path, command
     for name, below in getattr(command, "commands", {}).items():
         yield from walk(below, (*path, name))
 
 
 def commands() -> dict[str, Any]:
-    """Each command, with its parameters."""
+    """Return each command with its parameters."""
     return {" ".join(("tickwheel", *path)): _command(command) for path, command in walk(tree())}
 
 
@@ -52,7 +52,7 @@ def _command(command: Any) -> dict[str, Any]:
 
 def _parameter(parameter: Any) -> dict[str, Any]:
     kind = shapes.annotation(parameter.type_descriptor.annotation, {}, {})
-    # Of a type of ours no more is known to users than that its text is read.
+    # Users see of an internal type only that the command parses text.
     found: dict[str, Any] = {"type": kind or "a text that is read"}
     if parameter.secondary_opts:
         found["off"] = sorted(parameter.secondary_opts)
@@ -73,7 +73,7 @@ def _parameter(parameter: Any) -> dict[str, Any]:
 
 
 def exit_codes() -> dict[str, Any]:
-    """The codes, and which of the errors that users know ends with which. Follows `tickwheel.cli.failures`."""
+    """Return the exit codes, and the exit code of each public error. Follows `tickwheel.cli.exit_codes`."""
     from tickwheel.cli.exit_codes import ExitCode, exit_code
 
     ends = {name: int(exit_code(kind("x"))) for name, kind in vars(errors).items() if _is_error(kind)}
@@ -87,19 +87,19 @@ def _is_error(kind: Any) -> bool:
 
 
 def programs() -> dict[str, Any]:
-    """What starts by ``python -m``, and what a script may import."""
+    """Return the programs that ``python -m`` starts, and the function that a script may import."""
     main = import_module("tickwheel.cli").main
     top = _help("tickwheel")
-    told = [" ".join(path) for path, _ in walk(tree()) if len(path) == 1 and re.search(rf"\b{path[0]}\b", top)]
+    named = [" ".join(path) for path, _ in walk(tree()) if len(path) == 1 and re.search(rf"\b{path[0]}\b", top)]
     return {
         "tickwheel.cli:main": "callable" if callable(main) else "no function",
-        "python -m tickwheel --help names": sorted(told),
+        "python -m tickwheel --help names": sorted(named),
         "python -m tickwheel.driving --help": _driving(_help("tickwheel.driving")),
     }
 
 
 def _driving(text: str) -> list[str]:
-    """Its options as the usage has them: VALUE follows one; in ``[]`` one may be left out; of ``(a | b)`` not."""
+    """Return the options as the usage line lists them, with VALUE for each value; ``[]`` marks optional ones."""
     usage = " ".join(text.partition("\n\n")[0].split())
     bare = re.sub(r"(--[a-z-]+) [A-Z_:]+", r"\1 VALUE", usage)
     return re.findall(r"\[[^]]*\]|\([^)]*\)|--[a-z-]+(?: VALUE)?", bare)

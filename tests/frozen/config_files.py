@@ -1,4 +1,4 @@
-"""The keys of files that users write: tokens, scenarios, recordings, JSON lines; and of settings in Redis."""
+"""The keys of files that users write (tokens, scenarios, recordings, JSON lines), and of settings in Redis."""
 
 import csv
 import io
@@ -9,7 +9,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 _WHOLE_SCENARIO: Final = """
-about = "all that a scenario can say"
+about = "a scenario with every key"
 seed = 1
 start = "0s"
 length = "10s"
@@ -44,7 +44,7 @@ where = { gpu = "a100" }
 
 
 def keys() -> dict[str, Any]:
-    """Of each kind of file."""
+    """Return the keys of each kind of file."""
     return {
         "tokens": token_fields(),
         "scenario": scenario_keys(),
@@ -58,16 +58,16 @@ def keys() -> dict[str, Any]:
 
 
 def token_fields() -> list[str]:
-    """Follows `tickwheel.service.token_file`."""
+    """Return the keys of a token. Follows `tickwheel.service.token_file`."""
     from tickwheel.service import token_file
 
     return sorted(f"[[token]] {name}" for name in token_file._FIELDS)
 
 
 def scenario_keys() -> list[str]:
-    """The keys that are looked for while a scenario is read that says all it can: `a.b`, `[]` an array of tables.
+    """Return the keys that the reader requests from a scenario with every key. `[]` is an array of tables.
 
-    Follows `tickwheel.load.scenario_file.read` and `Table.take`, by which every key is asked for.
+    Follows `tickwheel.load.scenario.scenario_file.read`, which requests every key through `TomlTable.take`.
     """
     from tickwheel.load.scenario import scenario_file
     from tickwheel.load.scenario.toml_fields import TomlTable
@@ -84,26 +84,26 @@ def scenario_keys() -> list[str]:
         path = Path(folder) / "all.toml"
         path.write_text(_WHOLE_SCENARIO)
         scenario_file.read(path)
-    # `recording` is looked for first, and taken only where it is there.
+    # The reader takes `recording` only if the scenario has this key.
     return sorted(asked | {"recording"})
 
 
 def distributions() -> list[str]:
-    """Follows `tickwheel.load.distributions.KINDS`."""
+    """Return the names of the distributions. Follows `tickwheel.load.scenario.distributions.KINDS`."""
     from tickwheel.load.scenario.distributions import KINDS
 
     return sorted(KINDS)
 
 
 def selectors() -> list[str]:
-    """By name, as `--selector` has them, too."""
+    """Return the names of the selectors, which `--selector` accepts as well."""
     from tickwheel.worker.selectors import SELECTORS
 
     return sorted(SELECTORS)
 
 
 def scenario_names() -> list[str]:
-    """Those that `tickwheel load` knows by name; the folder moves with its package."""
+    """Return the scenarios that `tickwheel load` accepts by name. The folder moves with its package."""
     from importlib.resources import files
 
     folder = files("tickwheel.load") / "scenarios"
@@ -111,21 +111,21 @@ def scenario_names() -> list[str]:
 
 
 def recording_columns() -> list[str]:
-    """Follows `tickwheel.load.recording.COLUMNS`."""
+    """Return the columns of a recording. Follows `tickwheel.load.scenario.recording.COLUMNS`."""
     from tickwheel.load.scenario.recording import COLUMNS
 
     return next(csv.reader(io.StringIO(",".join(COLUMNS))))
 
 
 def line_fields() -> list[str]:
-    """Follows `tickwheel.cli.jsonl.FIELDS`."""
+    """Return the keys of a JSON line. Follows `tickwheel.cli.json_lines.FIELDS`."""
     from tickwheel.cli.json_lines import FIELDS
 
     return sorted(FIELDS)
 
 
 def queue_settings() -> dict[str, Any]:
-    """As they are kept in Redis, as JSON. Follows `QueueConfig.settings`."""
+    """Return the settings of a queue as Redis stores them, in JSON. Follows `QueueConfig.settings`."""
     from tickwheel.model.queue_config import QueueConfig
 
     return QueueConfig().settings()

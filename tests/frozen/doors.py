@@ -1,6 +1,6 @@
 """The public modules, "doors": their names, and which names of two doors are the same object.
 
-Nothing here depends on where code lives: a name is looked up in its door, wherever it is defined.
+Nothing here depends on the file that defines a name: a name is looked up in its door.
 """
 
 import ast
@@ -36,7 +36,7 @@ Names = Mapping[str, set[str]]
 
 
 def met_beyond_doors() -> dict[str, Any]:
-    """Types that users are given, but import from nowhere; by what gives them. Follows renames of internal names."""
+    """Return types that users receive but cannot import, by their source. Follows renames of internal names."""
     from tickwheel.model.queue_config import QueueConfig
     from tickwheel.testing.task_tester import TaskTester
 
@@ -44,7 +44,9 @@ def met_beyond_doors() -> dict[str, Any]:
 
 
 def public_names(door: str, recorded: Names) -> list[str]:
-    """Its ``__all__``; without one, what the module itself defines, and what was recorded and is still there."""
+    """Return ``__all__`` of a door. If it has none, return the names that the module defines, and the recorded names
+    that still exist.
+    """
     module = import_module(door)
     if hasattr(module, "__all__"):
         return sorted(module.__all__)
@@ -57,7 +59,7 @@ def public_names(door: str, recorded: Names) -> list[str]:
 
 
 def surface(recorded: Names) -> dict[str, Any]:
-    """Each door's names, and what each is."""
+    """Return the names of each door, each with a description of its object."""
     public = public_types(recorded)
     found: dict[str, Any] = {}
     for door in DOORS:
@@ -69,20 +71,20 @@ def surface(recorded: Names) -> dict[str, Any]:
         if door == "tickwheel":
             found[door]["__version__"] = {"is": "a value of type str"}
     beyond = {name: shapes.of(kind, public) for name, kind in met_beyond_doors().items()}
-    # How to make them is nobody's business, nor what a configuration can do for the client.
+    # Users do not construct these types, and do not call the methods of a configuration.
     kept = {"fields", "methods"}
     found["(met beyond doors)"] = {
         name: {key: value for key, value in each.items() if key in kept - ({"methods"} if "fields" in each else set())}
         for name, each in beyond.items()
     }
-    # Messages are made of what scripts answer, by the client alone.
+    # Only the client constructs messages, from the replies of scripts.
     for door in ("tickwheel", "tickwheel.aio"):
         del found[door]["Message"]["constructor"]
     return found
 
 
 def public_types(recorded: Names) -> dict[type, str]:
-    """The classes that users may name, by which annotations and bases are told apart from internal ones."""
+    """Return the classes that users can import. Every other class in an annotation or among the bases is internal."""
     found = {}
     for door in DOORS:
         for name in public_names(door, recorded):
@@ -93,7 +95,7 @@ def public_types(recorded: Names) -> dict[type, str]:
 
 
 def identities(recorded: Names) -> list[list[str]]:
-    """The doors' names that are one object, where there are several."""
+    """Return the groups of names that are the same object."""
     same: dict[int, list[str]] = defaultdict(list)
     for door in DOORS:
         for name in public_names(door, recorded):
@@ -104,7 +106,7 @@ def identities(recorded: Names) -> list[list[str]]:
 
 
 def fixtures() -> dict[str, Any]:
-    """The fixtures of the pytest plugin: their scope and what they ask for; and the settings of its marker."""
+    """Return the fixtures of the pytest plugin with their scopes, and the settings of its marker."""
     module = import_module("tickwheel.testing.plugin")
     found: dict[str, Any] = {}
     for name, value in vars(module).items():
@@ -121,7 +123,7 @@ def fixtures() -> dict[str, Any]:
 
 
 def _defined(module: ModuleType) -> set[str]:
-    """The names that the module's own text gives values to, without what it imports."""
+    """Return the names that the module's source assigns, without imported names."""
     found = set()
     for node in ast.parse(inspect.getsource(module)).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -133,5 +135,5 @@ def _defined(module: ModuleType) -> set[str]:
 
 
 def _is_variable(value: Any) -> bool:
-    """A variable of types, or a generated module's own: of no use to anybody."""
+    """Whether the value is a type variable or an internal object of a generated module, which users cannot use."""
     return isinstance(value, TypeVar) or type(value).__name__ in {"FileDescriptor", "Logger"}

@@ -1,4 +1,4 @@
-"""What readers of Kafka get: the topic, keys and values of transitions, and the headers of messages for a sink."""
+"""The records that readers of Kafka receive: topic, keys and values of transitions, and headers of sink messages."""
 
 import json
 from datetime import timedelta
@@ -11,7 +11,7 @@ TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def encoded() -> list[tuple[bytes, bytes]]:
-    """Key and value of a transition of a plain and of an exclusive message. Follows `encode` and what it is given."""
+    """Return key and value of two transitions, of a plain and of an exclusive message. Follows `encode`."""
     from tickwheel.events.encoding import encode
     from tickwheel.storage.record import State
     from tickwheel.storage.transition import OutboxTransition
@@ -23,7 +23,7 @@ def encoded() -> list[tuple[bytes, bytes]]:
 
 
 def sink_record() -> tuple[bytes, list[tuple[str, bytes]]]:
-    """Key and headers of a message that goes to a sink. Follows `kafka_sink` and `DueMessage`."""
+    """Return key and headers of a sink message. Follows `kafka_sink` and `SinkMessage`."""
     from tickwheel.sinks.kafka_sink import headers, key
     from tickwheel.sinks.sink import SinkMessage
     from tickwheel.storage.record import FIXED, HEAD, PAIRS, name
@@ -49,7 +49,7 @@ def _packed(pairs: dict[str, str]) -> bytes:
 
 
 def schema() -> dict[str, Any]:
-    """The topic, the version, and what two transitions and a record for a sink look like."""
+    """Return the topic, the schema version, two transitions, and one record of a sink."""
     plain, new = encoded()
     key, headers = sink_record()
     return {

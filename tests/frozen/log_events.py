@@ -1,7 +1,7 @@
-"""What the code says of its logs and of its environment: names of loggers, events and their fields, variables.
+"""The log and the environment as the code uses them: names of loggers, events with their fields, variables.
 
-Read from the syntax trees of both packages, since no run meets every line. What an event has is found by its form and
-not by names: a dictionary with a constant ``"event"``, or a call of a function that makes one of its parameters that.
+They are read from the syntax trees of both packages, because no run executes every line. An event is recognised by
+its form: a dictionary with a constant ``"event"``, or a call of a function that stores one of its parameters there.
 """
 
 import ast
@@ -21,7 +21,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass
 class Maker:
-    """A function whose answer has an event. ``given`` are fields that are there where a parameter is given."""
+    """A function that returns the fields of an event. ``given`` has the fields that depend on an optional parameter."""
 
     parameters: list[str]
     event_at: int
@@ -31,25 +31,26 @@ class Maker:
 
 @cache
 def trees() -> dict[Path, ast.Module]:
-    """Each file's tree, without what is generated."""
+    """Return the syntax tree of each file, except generated files."""
     files = (file for folder in FOLDERS for file in sorted(folder.rglob("*.py")) if file.parent.name != "v1")
     return {file: ast.parse(file.read_text()) for file in files}
 
 
 def loggers() -> list[str]:
-    """The names that loggers are asked for by."""
+    """Return the names of the loggers."""
     return sorted({_text(call.args[0]) for tree in trees().values() for call in _get_logger(tree)})
 
 
 def environment() -> list[str]:
-    """The variables of the environment, wherever their whole name is written."""
+    """Return the environment variables whose whole name is a string in the code."""
     texts = (node.value for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Constant))
     return sorted({text for text in texts if isinstance(text, str) and _VARIABLE.fullmatch(text)})
 
 
 def events() -> dict[str, Any]:
-    """The fields of each event beside ``event``, once for each way it is logged; those with ``?`` are there at times.
-    And the loggers that say it; ``(given)`` is one that the function was given.
+    """Return the fields of each event, one entry for each combination, and its loggers.
+
+    A field with ``?`` is optional. The logger ``(given)`` is a parameter of the function.
     """
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: {"fields": set(), "loggers": set()})
     for file, tree in trees().items():
@@ -63,7 +64,7 @@ def events() -> dict[str, Any]:
 
 
 def _functions(tree: ast.Module) -> Iterator[_Function]:
-    """All, but for those in another: they are part of it."""
+    """Yield all functions except nested functions, which are part of the outer function."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         for node in ast.iter_child_nodes(waiting.pop()):
@@ -96,7 +97,7 @@ def _fields_of_call(call: ast.Call, maker: Maker) -> set[str]:
 
 @cache
 def _public_makers() -> dict[str, Maker]:
-    """Those that other modules may import."""
+    """Return the makers that other modules can import."""
     everywhere = {name: maker for tree in trees().values() for name, maker in _makers_of(tree, {}).items()}
     return {name: maker for name, maker in everywhere.items() if not name.startswith("_")}
 
@@ -123,7 +124,7 @@ def _makers_of(tree: ast.Module, known: dict[str, Maker]) -> dict[str, Maker]:
 
 
 def _under_conditions(function: _Function, parameters: list[str]) -> dict[str, set[str]]:
-    """The keys of dictionaries that are made where a parameter is given: ``{} if message is None else {…}``."""
+    """Return the keys of dictionaries that depend on an optional parameter: ``{} if message is None else {…}``."""
     found: dict[str, set[str]] = defaultdict(set)
     for node in ast.walk(function):
         if isinstance(node, ast.IfExp):
@@ -135,7 +136,7 @@ def _under_conditions(function: _Function, parameters: list[str]) -> dict[str, s
 
 
 def _set_later(function: _Function) -> dict[int, set[str]]:
-    """For a dictionary that a variable holds, by its id: the keys that are set in the lines below."""
+    """Return the keys that later lines add to a dictionary that a variable holds, by the id of its node."""
     held: dict[str, int] = {}
     found: dict[int, set[str]] = defaultdict(set)
     for node in ast.walk(function):
@@ -150,7 +151,7 @@ def _set_later(function: _Function) -> dict[int, set[str]]:
 
 
 def _names_given(node: ast.AST) -> list[str]:
-    """The names that an assignment gives a value to."""
+    """Return the names that an assignment sets."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
@@ -175,7 +176,7 @@ def _assigned_loggers(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
 
 
 def _loggers_of(function: _Function, names: dict[str, str]) -> set[str]:
-    """The loggers that the function names; of a function that only makes fields, all of its file."""
+    """Return the loggers that the function uses; for a function that only returns fields, all loggers of its file."""
     used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
     arguments = {each.arg for each in function.args.args}
     given = {"(given)"} if used & arguments & {"log", "_log", "logger"} else set()
@@ -183,7 +184,7 @@ def _loggers_of(function: _Function, names: dict[str, str]) -> set[str]:
 
 
 def _text(node: ast.expr) -> str:
-    """A constant, or the constant that a module gives a name to."""
+    """Return the value of a constant, or of a name that a module assigns a constant to."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")

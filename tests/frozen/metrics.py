@@ -1,4 +1,4 @@
-"""The figures that are told to Prometheus: names, types and labels, as its library has them."""
+"""The Prometheus metrics: names, types and labels, as the client library exports them."""
 
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ from prometheus_client.core import Metric
 
 
 def of_service() -> Iterable[Metric]:
-    """Follows the modules of the service. Of a server its collector reads no more than these two."""
+    """Return the metrics of the service. Its collector reads only these two attributes of a server."""
     from tickwheel.service.counters import Counters
     from tickwheel.service.metrics import ServiceMetrics
 
@@ -17,7 +17,7 @@ def of_service() -> Iterable[Metric]:
 
 
 def of_event_process() -> Iterable[Metric]:
-    """Follows the modules of the event process."""
+    """Return the metrics of the event process."""
     from tickwheel.event_process import WheelStats
     from tickwheel.event_process.metrics import ShardMetrics
 
@@ -25,7 +25,7 @@ def of_event_process() -> Iterable[Metric]:
 
 
 def of_worker() -> Iterable[Metric]:
-    """Follows the modules of the worker."""
+    """Return the metrics of the worker."""
     from tickwheel.worker.metrics import metrics_collector
     from tickwheel.worker.stats import Stats
 
@@ -33,28 +33,28 @@ def of_worker() -> Iterable[Metric]:
 
 
 def histogram_bounds() -> dict[str, list[float]]:
-    """The upper bounds of what is told as a histogram."""
+    """Return the upper bounds of the buckets of each histogram."""
     from tickwheel.service.counters import Counters
     from tickwheel.worker.stats import Stats
 
-    figures, stats = Counters(), Stats()
+    counters, stats = Counters(), Stats()
     return {
-        "tickwheel_service_call_seconds": list(figures.methods["Enqueue"].durations.bounds),
-        "tickwheel_service_enqueue_group_messages": list(figures.group_sizes.bounds),
+        "tickwheel_service_call_seconds": list(counters.methods["Enqueue"].durations.bounds),
+        "tickwheel_service_enqueue_group_messages": list(counters.group_sizes.bounds),
         "tickwheel_worker_task_seconds": list(stats.run_times["queue", "task"].bounds),
         "tickwheel_worker_wait_seconds": list(stats.waits["queue", "task"].bounds),
     }
 
 
 def families() -> dict[str, Any]:
-    """Each figure of each process."""
-    told = {"service": of_service(), "event process": of_event_process(), "worker": of_worker()}
+    """Return each metric of each process."""
+    metrics = {"service": of_service(), "event process": of_event_process(), "worker": of_worker()}
     found: dict[str, Any] = {
-        process: {each.name: _family(each) for each in figures} for process, figures in told.items()
+        process: {each.name: _family(each) for each in collected} for process, collected in metrics.items()
     }
     return found | {"bounds of histograms": histogram_bounds()}
 
 
 def _family(metric: Metric) -> dict[str, Any]:
-    # The library keeps the names of labels to itself while there are no samples.
+    # Without samples, the library stores the names of labels only in a private attribute.
     return {"type": metric.type, "labels": sorted(metric._labelnames)}  # type: ignore[attr-defined]

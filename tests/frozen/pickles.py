@@ -1,9 +1,9 @@
-"""Objects that programs may have pickled, as they are to come out of pickles that commit 2821acb made.
+"""Objects that programs may have pickled, as pickles of commit 2821acb must load them.
 
-The bytes are in `recorded/pickles.json`, in base64, and are not made again: what an old program has written must be
-read by a new one. Of the classes that can be pickled these are messages, in either client, and what has a public
-place that pickles name; pickles of all others live as long as one version. A class that joins them gets a line here,
-and its bytes there, by `added`.
+The bytes are in `recorded/pickles.json`, in base64. They are never recorded again, because a new version must read
+the pickles of an old one. The classes are the messages of both clients, and the classes that a public module names.
+Pickles of other classes are valid for one version only. A new class gets an entry here, and the result of `added` in
+the file.
 """
 
 import base64
@@ -17,7 +17,7 @@ from tickwheel import aio, errors
 
 _AT: Final = datetime(2030, 1, 1, tzinfo=UTC)
 _AT_MS: Final = int(_AT.timestamp() * 1_000)
-# What a message of either client holds; its names are those that pickles have.
+# The attributes of a message of either client, under the names that pickles use.
 _MESSAGE: Final[dict[str, Any]] = {
     "id": "m1",
     "queue": "jobs",
@@ -34,7 +34,7 @@ _MESSAGE: Final[dict[str, Any]] = {
 
 
 def message(kind: Any) -> Any:
-    """A message as a client has it after it was dequeued. Follows the slots of `LeasedMessage`."""
+    """Return a message as a client holds it after a dequeue. Follows the slots of `LeasedMessage`."""
     from tickwheel.storage.record import encode_pairs
 
     made = kind.by_lease("jobs", 7, "m1", "p1", _MESSAGE["token"], 2)
@@ -45,7 +45,7 @@ def message(kind: Any) -> Any:
 
 
 def contents(value: Any) -> Any:
-    """Everything that users see of it, to be compared."""
+    """Return everything that users see of an object, for a comparison."""
     if isinstance(value, tickwheel.Message | aio.Message):
         return {name: getattr(value, name) for name in _MESSAGE}
     if isinstance(value, BaseException):
@@ -76,5 +76,5 @@ EXPECTED: Final[dict[str, Any]] = {
 
 
 def added(name: str) -> str:
-    """The bytes of one that is new."""
+    """Return the bytes of a new entry."""
     return base64.b64encode(pickle.dumps(EXPECTED[name])).decode()

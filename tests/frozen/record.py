@@ -1,11 +1,11 @@
-"""What must not change unnoticed, as recorded, and as the code has it now.
+"""Recorded facts that others rely on, and the same facts as the code has them now.
 
     python -m tests.frozen.record            records everything again
     python -m tests.frozen.record scripts    records one topic again
 
-One file for each topic is in `recorded/`. An entry that went or changed breaks somebody: record it again only where
-that is wanted, in the commit that does it, with a line in CHANGELOG.md. The pickles of `pickles.json` are never made
-again: they are what older programs have written.
+`recorded/` has one file for each topic. A removed or changed entry breaks users or operators: record a topic again
+only if the change is intended, in the commit that makes the change, with a line in CHANGELOG.md. The pickles of
+`pickles.json` are never recorded again, because older programs have written them.
 """
 
 import json
@@ -28,7 +28,7 @@ from tests.frozen import (
 
 FOLDER: Final = Path(__file__).parent / "recorded"
 Collect = Callable[[], Any]
-# These look at the code alone.
+# These need only the code.
 PURE: Final[dict[str, Collect]] = {
     "acl": redis_names.acl,
     "cli": command_line.commands,
@@ -50,50 +50,50 @@ PURE: Final[dict[str, Collect]] = {
 # These need servers, and take seconds.
 SERVED: Final[dict[str, Collect]] = {"cli_json": command_json.answers}
 REMEDY: Final = (
-    "If that is wanted: `python -m tests.frozen.record`, look at the diff of tests/frozen/recorded, and commit it with"
-    " the change and a line in CHANGELOG.md."
+    "If the change is intended: run `python -m tests.frozen.record`, check the diff of tests/frozen/recorded, and"
+    " commit it with the change and a line in CHANGELOG.md."
 )
 
 
 def recorded(topic: str) -> Any:
-    """What the file of the topic says."""
+    """Return the recorded value of a topic."""
     return json.loads((FOLDER / f"{topic}.json").read_text())
 
 
 def recorded_names() -> dict[str, set[str]]:
-    """The names of each door, as recorded; none before the first time."""
+    """Return the recorded names of each door. There are none before the first recording."""
     if not (FOLDER / "doors.json").exists():
         return {}
     return {door: set(found) for door, found in recorded("doors").items()}
 
 
 def as_json(found: Any) -> Any:
-    """As it is once it was written and read."""
+    """Return the value as JSON reads it back."""
     return json.loads(json.dumps(found))
 
 
 def differences(was: Any, now: Any, path: str = "") -> Iterator[str]:
-    """A line for each entry that went, changed, or is new; it names the entry."""
+    """Yield a line for each entry that was removed, changed or added. The line names the entry."""
     if isinstance(was, dict) and isinstance(now, dict):
         for key in sorted(was.keys() | now.keys()):
             where = f"{path} / {key}" if path else key
             if key not in now:
-                yield f"gone: {where}: {_shown(was[key])}"
+                yield f"gone: {where}: {_formatted(was[key])}"
             elif key not in was:
-                yield f"new: {where}: {_shown(now[key])}"
+                yield f"new: {where}: {_formatted(now[key])}"
             else:
                 yield from differences(was[key], now[key], where)
     elif isinstance(was, list) and isinstance(now, list) and was != now:
         gone, new = [each for each in was if each not in now], [each for each in now if each not in was]
-        yield from (f"gone: {path}: {_shown(each)}" for each in gone)
-        yield from (f"new: {path}: {_shown(each)}" for each in new)
+        yield from (f"gone: {path}: {_formatted(each)}" for each in gone)
+        yield from (f"new: {path}: {_formatted(each)}" for each in new)
         if not gone and not new:
-            yield f"changed: {path}: in another order, or another number of times: {_shown(now)}"
+            yield f"changed: {path}: in another order, or another number of times: {_formatted(now)}"
     elif was != now:
-        yield f"changed: {path}: {_shown(was)} -> {_shown(now)}"
+        yield f"changed: {path}: {_formatted(was)} -> {_formatted(now)}"
 
 
-def _shown(value: Any) -> str:
+def _formatted(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 300 else f"{text[:300]}…"
 

@@ -1,4 +1,4 @@
-"""What a Redis server sees: keys, the fields of the clock, names of clients, rights, and the scripts' SHAs."""
+"""The names that a Redis server receives: keys, clock fields, names of clients, rights, and SHAs of scripts."""
 
 import ast
 import re
@@ -8,13 +8,13 @@ from typing import Any, Final
 from tests.frozen.log_events import trees
 
 _NAMESPACE, _QUEUE = "tw", "jobs"
-# A call of a script with the clock's key, and with what follows up to the end of the call.
+# A call in a script with the clock's key, and the rest of its line.
 _CALL: Final = re.compile(r"call\(\s*'(H[A-Z]+)'\s*,\s*clock\s*,([^\n]*)")
 _WORDS: Final = re.compile(r"'([a-z_]+)'")
 
 
 def names() -> dict[str, Any]:
-    """Keys and channels, the clock's fields, and the names of clients. Follows `tickwheel.keys` and `client_name`."""
+    """Return keys, channels, clock fields and names of clients. Follows `tickwheel.storage.keys` and `client_name`."""
     from tickwheel.storage import keys
     from tickwheel.storage.fence import client_name, shard_from_client_name
 
@@ -37,7 +37,7 @@ def names() -> dict[str, Any]:
 
 
 def _route_setting() -> str:
-    """Follows `tickwheel.tasks.routes.write`."""
+    """Return the setting of a route. Follows `tickwheel.tasks.celery_routes.write`."""
     from tickwheel.tasks import Route, celery_routes
 
     class Settings:
@@ -60,7 +60,7 @@ def _clock_fields_in_scripts() -> Iterator[str]:
 
 
 def _clock_fields_in_python() -> Iterator[str]:
-    """Of commands that are written as a tuple: ``("HMGET", shard.key("clock"), "fence", …)``."""
+    """Yield the fields of commands that are written as a tuple: ``("HMGET", shard.key("clock"), "fence", …)``."""
     for tree in trees().values():
         for node in ast.walk(tree):
             if not isinstance(node, ast.Tuple) or len(node.elts) < 3:
@@ -72,9 +72,9 @@ def _clock_fields_in_python() -> Iterator[str]:
 
 
 def script_shas() -> dict[str, Any]:
-    """Of each script as it is sent, under the server's clock and under that of tests. Follows `tickwheel.scripts`.
+    """Return the SHA of each script, with the server's clock and with the clock of tests.
 
-    A script that gets another name keeps its SHA: that shows as one entry gone and one new, with the same SHA.
+    Follows `tickwheel.storage.scripts`. A renamed script keeps its SHA: one entry is gone, and a new entry has its SHA.
     """
     from tickwheel.storage import scripts
 
@@ -85,7 +85,7 @@ def script_shas() -> dict[str, Any]:
 
 
 def acl() -> dict[str, Any]:
-    """The rule of each user of a namespace, but for its password. Follows `tickwheel.acl.users`."""
+    """Return the ACL rule of each user of a namespace, without the password. Follows `tickwheel.redis.acl.users`."""
     from tickwheel.redis.acl import users
 
     found = {}

@@ -1,4 +1,4 @@
-"""How the service says what went wrong: reasons and codes of errors, and what else it says of them."""
+"""How the service reports errors: codes, reasons, and the other fields of their details."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tickwheel.errors import TickwheelError
 
 
 def reasons() -> dict[str, Any]:
-    """For each error its code, and what its ErrorInfo has. Follows `status_of` and `DETAILS`."""
+    """Return the code and the ErrorInfo of each error. Follows `error_to_status` and `DETAILS`."""
     from tickwheel.rpc.status import DETAILS, error_from_status, error_to_status
 
     found: dict[str, Any] = {}
@@ -32,7 +32,7 @@ def reasons() -> dict[str, Any]:
 
 
 class _Ended:
-    """A call that has ended so."""
+    """A call that has ended with this trailing metadata."""
 
     def __init__(self, metadata: tuple[tuple[str, bytes], ...]) -> None:
         self._metadata = metadata

@@ -1,7 +1,7 @@
-"""What a public object looks like to its users: its signature, methods, attributes, bases, defaults.
+"""The public surface of an object: its signature, methods, attributes, bases and defaults.
 
-Internal names leave no trace: an annotation that has one is left out, and what an internal base gives is recorded as
-the class's own.
+Internal names are not recorded: an annotation with an internal name is omitted, and the members of an internal base
+are recorded as members of the class.
 """
 
 import ast
@@ -39,7 +39,7 @@ _PLAIN: Final = (bool, int, float, str, bytes, type(None), datetime.timedelta)
 
 
 def of(value: Any, public: PublicTypes) -> Any:
-    """What it is."""
+    """Return the description of an object."""
     if isinstance(value, type) and issubclass(value, Message):
         return {"is": "a message", "fields": sorted(value.DESCRIPTOR.fields_by_name)}
     if isinstance(value, EnumTypeWrapper):
@@ -58,7 +58,7 @@ def of(value: Any, public: PublicTypes) -> Any:
 
 
 def stable(value: Any) -> str:
-    """Its repr, the same in every run and wherever its type lives."""
+    """Return a repr that is the same in every run, and that does not contain the module of the type."""
     if isinstance(value, _PLAIN):
         return repr(value)
     if isinstance(value, tuple | list):
@@ -77,16 +77,16 @@ def stable(value: Any) -> str:
 
 
 def signature(function: Any, public: PublicTypes) -> list[str]:
-    """An entry for each parameter, then the answer."""
+    """Return an entry for each parameter, then the return type."""
     found = inspect.signature(function)
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     return [*_parameters(found, scope, public), *_answer(found, scope, public)]
 
 
 def construction(kind: type, public: PublicTypes) -> list[str]:
-    """An entry for each parameter of its constructor."""
+    """Return an entry for each parameter of the constructor."""
     if issubclass(kind, BaseException) and not any("__init__" in vars(each) for each in filter(_ours, kind.__mro__)):
-        # Made as the exceptions of the language are, whose signature depends on Python's version.
+        # It inherits the constructor of a built-in exception, whose signature depends on the version of Python.
         return ["*args"]
     scope = vars(sys.modules[kind.__module__])
     return list(_parameters(inspect.signature(kind), scope, public))
@@ -95,14 +95,14 @@ def construction(kind: type, public: PublicTypes) -> list[str]:
 def _parameters(found: inspect.Signature, scope: dict[str, Any], public: PublicTypes) -> Iterator[str]:
     kinds = inspect.Parameter
     stars: dict[Any, str] = {kinds.VAR_POSITIONAL: "*", kinds.VAR_KEYWORD: "**"}
-    said: dict[Any, str] = {kinds.POSITIONAL_ONLY: " (by position only)", kinds.KEYWORD_ONLY: " (by name only)"}
+    suffixes: dict[Any, str] = {kinds.POSITIONAL_ONLY: " (by position only)", kinds.KEYWORD_ONLY: " (by name only)"}
     for parameter in found.parameters.values():
         text = stars.get(parameter.kind, "") + parameter.name
         known = annotation(parameter.annotation, scope, public)
         text += f": {known}" if known else ""
         if parameter.default is not kinds.empty:
             text += f" = {stable(parameter.default)}"
-        yield text + said.get(parameter.kind, "")
+        yield text + suffixes.get(parameter.kind, "")
 
 
 def _answer(found: inspect.Signature, scope: dict[str, Any], public: PublicTypes) -> list[str]:
@@ -111,7 +111,7 @@ def _answer(found: inspect.Signature, scope: dict[str, Any], public: PublicTypes
 
 
 def annotation(given: Any, scope: dict[str, Any], public: PublicTypes) -> str | None:
-    """The annotation by bare names; None where there is none, or one that has an internal name."""
+    """Return the annotation with bare names, or None if there is no annotation or it has an internal name."""
     if given is inspect.Signature.empty:
         return None
     if isinstance(given, str):
@@ -125,15 +125,15 @@ def annotation(given: Any, scope: dict[str, Any], public: PublicTypes) -> str | 
         return None
     bare = _Bare()
     found = ast.unparse(bare.visit(tree))
-    # A class may have another name inside than the one under which a door shows it.
-    shown = {kind.__name__: name for kind, name in public.items()}
-    found = re.sub(r"\w+", lambda word: shown.get(word[0], word[0]), found)
-    allowed = _KNOWN | set(public.values()) | set(shown)
+    # The internal name of a class can differ from its public name.
+    public_name = {kind.__name__: name for kind, name in public.items()}
+    found = re.sub(r"\w+", lambda word: public_name.get(word[0], word[0]), found)
+    allowed = _KNOWN | set(public.values()) | set(public_name)
     return found if bare.names <= allowed else None
 
 
 class _Bare(ast.NodeTransformer):
-    """Names without their modules, quoted ones without quotes."""
+    """Removes the modules of names, and the quotes of quoted names."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -149,7 +149,7 @@ class _Bare(ast.NodeTransformer):
         return self.visit(ast.parse(node.value, mode="eval").body) if isinstance(node.value, str) else node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        """Unions as ``A | B``, however Python's version writes them."""
+        """Write unions as ``A | B`` in every version of Python."""
         of = ast.unparse(node.value).rpartition(".")[2]
         if of == "Literal":
             return self.visit_Name(ast.Name(of)) and ast.Subscript(ast.Name(of), node.slice)
@@ -204,7 +204,7 @@ def _class(kind: type, public: PublicTypes) -> dict[str, Any]:
 
 
 def _bases(kind: type, public: PublicTypes) -> list[str]:
-    """The public and foreign classes above it, nearest first."""
+    """Return the public and foreign base classes, nearest first."""
     above = (base for base in kind.__mro__[1:] if base is not object)
     return [public.get(base, base.__name__) for base in above if base in public or not _ours(base)]
 
@@ -220,7 +220,7 @@ def _ours(kind: type) -> bool:
 
 
 def _assigned(kind: type) -> set[str]:
-    """The public attributes that it, or an internal base, assigns when an object is made; and those it declares."""
+    """Return the public attributes that a class or an internal base declares, or assigns in ``__init__``."""
     names: set[str] = set()
     for each in filter(_ours, kind.__mro__):
         definition = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]

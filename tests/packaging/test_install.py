@@ -1,8 +1,8 @@
-"""The package as users get it: built and installed as a wheel, from an sdist and editable.
+"""The package as users install it: from a wheel, from an sdist, and as an editable install.
 
-Everything happens in a copy of the tracked files, offline: each fresh environment borrows the
-dependencies of the one that runs the tests by symbolic links, and has PyPA's `wheel` as a real copy
-of its own, so that damage to it by the install shows and reaches nothing else.
+Everything happens offline in a copy of the tracked files. Each new environment links the dependencies of the
+environment that runs the tests. PyPA's `wheel` is copied instead, so that the tests detect damage to it, and the
+damage does not reach the other environment.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ DIST_INFO = f"tickwheel-{version('tickwheel')}.dist-info"
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """Run a command to its end; fail the test with all it said if it fails."""
+    """Run a command and return its output. If the command fails, fail the test with the output."""
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100)
     if done.returncode:
         pytest.fail(f"{command} exited {done.returncode}\n{done.stdout}\n{done.stderr}")
@@ -38,7 +38,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file below a folder, compiled caches aside."""
+    """Return the SHA-256 of every file in a folder, except compiled caches."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
@@ -52,7 +52,7 @@ def lua_files() -> set[str]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that git knows, as they are in the working tree now."""
+    """The tracked and untracked files of the working tree, without ignored files."""
     copy = tmp_path_factory.mktemp("checkout")
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY)
     for name in filter(None, listed.split("\0")):
@@ -73,7 +73,7 @@ def built(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 @dataclass(frozen=True)
 class Installation:
-    """A fresh environment after the install, and what its site-packages held before."""
+    """A new environment after the install, and the entries of its site-packages before it."""
 
     kind: str
     python: Path
@@ -82,8 +82,8 @@ class Installation:
     pypa_wheel_before: dict[str, str]
     elsewhere: Path
 
-    def say(self, module: str, expression: str) -> object:
-        """What the environment's Python answers about a module, far from any source tree."""
+    def evaluate(self, module: str, expression: str) -> object:
+        """Import a module in the environment, outside any source tree, and return the value of the expression."""
         program = f"import json, {module}; print(json.dumps({expression}))"
         return json.loads(run(self.python, "-I", "-c", program, cwd=self.elsewhere))
 
@@ -133,41 +133,41 @@ def test_the_wheel_holds_every_module_and_every_lua_file(built: dict[str, Path])
     assert expected <= held
 
 
-def test_the_wheel_holds_the_day_that_the_demo_flies(built: dict[str, Path]) -> None:
+def test_the_wheel_contains_the_sample_data_of_the_demo(built: dict[str, Path]) -> None:
     held = zipfile.ZipFile(built["wheel"])
     [name] = [name for name in held.namelist() if name.endswith(".csv")]
     assert name == f"tickwheel/demo/data/{SAMPLE}"
     assert held.read(name) == (REPOSITORY / "examples" / SAMPLE).read_bytes()
 
 
-def test_the_demo_finds_its_day_wherever_it_is_installed(installation: Installation) -> None:
+def test_the_demo_finds_its_sample_data_in_every_installation(installation: Installation) -> None:
     flights = "tickwheel.demo.flights"
-    assert installation.say(flights, f"len({flights}.read({flights}.sample()))") == 930
+    assert installation.evaluate(flights, f"len({flights}.read({flights}.sample()))") == 930
 
 
-def test_the_scenarios_of_load_and_its_page_are_there_wherever_it_is_installed(installation: Installation) -> None:
+def test_every_installation_has_the_load_scenarios_and_the_report_template(installation: Installation) -> None:
     source = "tickwheel.load.scenario.source"
-    assert installation.say(source, f"sorted({source}.shipped_scenarios())") == [
+    assert installation.evaluate(source, f"sorted({source}.shipped_scenarios())") == [
         "media-encoding",
         "order-timeouts",
         "timestone",
     ]
-    assert installation.say("tickwheel.load.report.report", "bool(tickwheel.load.report.report.load_template())")
+    assert installation.evaluate("tickwheel.load.report.report", "bool(tickwheel.load.report.report.load_template())")
 
 
-def test_the_metadata_carry_the_readme_and_the_licence(built: dict[str, Path]) -> None:
+def test_the_metadata_contain_the_readme_and_the_licence(built: dict[str, Path]) -> None:
     metadata = zipfile.ZipFile(built["wheel"]).read(f"{DIST_INFO}/METADATA").decode()
     assert "License-Expression: Apache-2.0" in metadata
     assert (REPOSITORY / "README.md").read_text() in metadata
 
 
-def test_a_wheel_built_from_the_sdist_is_the_wheel_built_from_the_tree(built: dict[str, Path], tmp_path: Path) -> None:
+def test_the_sdist_and_the_tree_build_identical_wheels(built: dict[str, Path], tmp_path: Path) -> None:
     pip = (sys.executable, "-m", "pip", "wheel", "--no-index", "--no-deps", "--no-build-isolation")
     run(*pip, "--wheel-dir", tmp_path, built["sdist"], cwd=tmp_path)
     assert next(tmp_path.glob("*.whl")).read_bytes() == built["wheel"].read_bytes()
 
 
-def test_the_sdist_holds_what_a_packager_needs(built: dict[str, Path]) -> None:
+def test_the_sdist_contains_the_licence_documents_and_tests(built: dict[str, Path]) -> None:
     with tarfile.open(built["sdist"]) as archive:
         top = {name.split("/")[1] for name in archive.getnames()}
     assert top >= {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "Makefile", "tests"}
@@ -178,35 +178,35 @@ def test_the_sdist_holds_what_a_packager_needs(built: dict[str, Path]) -> None:
 def test_both_packages_import_from_another_directory(installation: Installation, checkout: Path, module: str) -> None:
     source = checkout / ("scheduler" if module == "tickwheel" else "wheel")
     home = source if installation.kind == "editable" else installation.site_packages
-    assert installation.say(module, f"{module}.__file__") == str(home / module / "__init__.py")
+    assert installation.evaluate(module, f"{module}.__file__") == str(home / module / "__init__.py")
 
 
-def test_the_version_is_the_one_of_the_distribution(installation: Installation) -> None:
-    assert installation.say("tickwheel", "tickwheel.__version__") == version("tickwheel")
+def test_version_matches_the_metadata_of_the_distribution(installation: Installation) -> None:
+    assert installation.evaluate("tickwheel", "tickwheel.__version__") == version("tickwheel")
 
 
-def test_the_scripts_are_found_and_compose(installation: Installation) -> None:
+def test_every_lua_script_loads_in_every_installation(installation: Installation) -> None:
     scripts = "tickwheel.storage.scripts"
-    loaded = installation.say(scripts, f"[{scripts}.load(name).name for name in {scripts}.names()]")
+    loaded = installation.evaluate(scripts, f"[{scripts}.load(name).name for name in {scripts}.names()]")
     operations = {name.removesuffix(".lua") for name in lua_files() if not name.startswith("_")}
     assert loaded == sorted(operations)
 
 
-def test_the_wheel_module_of_pypa_stays_intact(installation: Installation) -> None:
+def test_the_install_does_not_change_the_wheel_package_of_pypa(installation: Installation) -> None:
     module = installation.site_packages / "wheel"
     assert digests(module) == installation.pypa_wheel_before
-    assert installation.say("wheel", "[wheel.__file__, wheel.__version__]") == [
+    assert installation.evaluate("wheel", "[wheel.__file__, wheel.__version__]") == [
         str(module / "__init__.py"),
         version("wheel"),
     ]
 
 
-def test_the_install_adds_nothing_of_another_name(installation: Installation) -> None:
+def test_the_install_adds_only_the_two_packages_and_their_metadata(installation: Installation) -> None:
     entries = {entry.name for entry in installation.site_packages.iterdir()} - {"__pycache__"}
     added = {"_tickwheel.pth"} if installation.kind == "editable" else set(OURS)
     assert entries - installation.entries_before == {*added, DIST_INFO}
 
 
-def test_the_command_line_answers(installation: Installation) -> None:
+def test_the_installed_command_prints_its_help(installation: Installation) -> None:
     command = installation.python.with_name("tickwheel")
     assert "demo" in run(command, "--help", cwd=installation.elsewhere)

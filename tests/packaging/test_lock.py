@@ -1,4 +1,4 @@
-"""The lock and the Makefile: the pins are what the project asks for; no Python, a clear word."""
+"""The lock file pins what the project requires, and the Makefile reports a missing Python."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 
 
 def pins() -> dict[str, list[Requirement]]:
-    """Name → its pins; more than one where the version depends on the Python version."""
+    """Return the pins by name. A name has several pins if its version depends on the Python version."""
     found: dict[str, list[Requirement]] = {}
     for line in re.findall(r"^(\S.*?) \\$", LOCK, re.MULTILINE):
         pin = Requirement(line)
@@ -40,7 +40,7 @@ def wanted() -> list[Requirement]:
 
 
 @pytest.mark.parametrize("requirement", wanted(), ids=str)
-def test_the_lock_pins_a_version_that_the_project_accepts(requirement: Requirement) -> None:
+def test_every_pinned_version_satisfies_its_requirement(requirement: Requirement) -> None:
     pinned = pins()[canonicalize_name(requirement.name)]
     versions = [next(iter(pin.specifier)).version for pin in pinned]
     assert all(requirement.specifier.contains(version) for version in versions)
@@ -55,7 +55,7 @@ def test_the_lock_names_no_host_and_no_path() -> None:
     assert "/" not in LOCK
 
 
-def test_the_environment_satisfies_every_requirement_in_it() -> None:
+def test_pip_check_finds_no_conflict_in_the_environment() -> None:
     checked = subprocess.run((sys.executable, "-m", "pip", "check"), capture_output=True, text=True, timeout=60)
     assert checked.returncode == 0, checked.stdout
 
@@ -65,7 +65,7 @@ def test_the_build_backend_in_use_is_the_pinned_one() -> None:
     assert pin.specifier.contains(version("hatchling"))
 
 
-def test_make_without_a_python_says_what_is_missing(tmp_path: Path) -> None:
+def test_make_without_python_fails_with_the_required_version(tmp_path: Path) -> None:
     for name in ("Makefile", "pyproject.toml", "requirements.lock"):
         (tmp_path / name).write_bytes((REPOSITORY / name).read_bytes())
     made = subprocess.run(("make", "PYTHON=", "demo"), cwd=tmp_path, capture_output=True, text=True, timeout=60)

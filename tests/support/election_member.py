@@ -1,4 +1,4 @@
-"""Members of an election on ZooKeeper inside the test's process: each leads what it wins, and drives nothing."""
+"""Members of a ZooKeeper election inside the test's process. They lead the shards that they win, but run no driver."""
 
 import threading
 import time
@@ -18,18 +18,18 @@ from tickwheel.errors import TickwheelError
 
 
 class Member:
-    """A loop for each shard, as an event process has them."""
+    """Runs an election loop for each shard, like an event process."""
 
     def __init__(self, url: ZooKeeperUrl, namespace: str, shards: int, identity: bytes = b"one") -> None:
         self.election = ZooKeeperElection(url, namespace, shards, identity)
-        # What ended its loops.
+        # The errors that ended its loops.
         self.errors: list[TickwheelError] = []
         self.leads: dict[int, ZooKeeperLeadership] = {}
-        # Every win, and every leadership that ended: moment, shard, epoch.
+        # The start and the end of every leadership: monotonic time, shard, epoch.
         self.wins: list[tuple[float, int, int]] = []
         self.ends: list[tuple[float, int, int]] = []
         self._stop = threading.Event()
-        # A loop sleeps until the election wakes it, as one that waits for timers does.
+        # A loop sleeps until the election wakes it, like a driver that waits for timers.
         self._woken = [threading.Event() for _ in range(shards)]
         self._threads = [threading.Thread(target=self._run, args=(shard,), daemon=True) for shard in range(shards)]
         for thread in self._threads:
@@ -37,14 +37,14 @@ class Member:
 
     @property
     def zookeeper(self) -> KazooClient:
-        """Its client, to be tampered with."""
+        """The Kazoo client of the member, for tests that break its connection or session."""
         return self.election._session.client
 
     def epochs(self) -> dict[int, int]:
         return {shard: leadership.epoch for shard, leadership in list(self.leads.items())}
 
     def leave(self) -> None:
-        """End as a process does on SIGTERM."""
+        """Stop like a process that receives SIGTERM."""
         self.election.leave()
         self._stop.set()
         for woken in self._woken:
@@ -81,7 +81,7 @@ class Member:
 
 
 def settle(members: Sequence[Member], shards: int, within: float = 10.0) -> None:
-    """Until each shard has one leader, and loads differ by one at most."""
+    """Wait until each shard has one leader, and the members' numbers of shards differ by at most one."""
 
     def even() -> bool:
         loads = [len(member.leads) for member in members]
@@ -92,17 +92,17 @@ def settle(members: Sequence[Member], shards: int, within: float = 10.0) -> None
 
 
 def candidates(client: KazooClient, path: str, shards: int) -> dict[int, list[str]]:
-    """The nodes that stand for each shard."""
+    """Return the candidate nodes of each shard."""
     return {shard: client.get_children(f"{path}/shards/{shard}") for shard in range(shards)}
 
 
 def expire(client: KazooClient) -> None:
-    """Let the servers end a client's session."""
+    """Make the servers end a client's session."""
     end_session(hosts_of(client), client.client_id)
 
 
 def end_session(hosts: str, session: tuple[int, bytes]) -> None:
-    """Let the servers end a session, by its id and password: another client that takes it over closes it."""
+    """Make the servers end a session: a second client takes over the session by its id and password, and closes it."""
     thief = KazooClient(hosts=hosts, client_id=session)
     thief.start()
     thief.stop()
@@ -115,7 +115,7 @@ def hosts_of(client: Any) -> str:
 
 @contextmanager
 def open_session(url: ZooKeeperUrl) -> Iterator[ZooKeeperSession]:
-    """A session that is connected."""
+    """Open a session, and wait until it is connected."""
     ensemble = ZooKeeperSession(url, lambda _: None)
     ensemble.open()
     try:

@@ -1,4 +1,4 @@
-"""An event process in a thread of the test's own process, so that its figures can be looked at."""
+"""An event process in a thread of the test's own process, so that the test can read its state."""
 
 import threading
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def run_event_process(
     *,
     relays: bool = True,
 ) -> Iterator[EventProcess]:
-    """One that runs until the end of the block, as `open_event_process` makes it; ``broker`` is closed with it."""
+    """Run an event process until the end of the block, then close it and ``broker``."""
     with (
         nullcontext() if broker is None else closing(broker),
         open_event_process(url, namespace, election, producers=broker, replicas=replicas, relays=relays) as process,

@@ -1,4 +1,4 @@
-"""The order in which the files run when processes share them: the slowest first, so that all processes end together."""
+"""The order of the test files if several processes share them: the slowest first, so that all end at the same time."""
 
 from collections import Counter
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 
-# By how long they take, from a minute down to ten seconds. Among the others the number of tests decides.
+# Sorted by their duration, from a minute down to ten seconds. The other files are sorted by their number of tests.
 SLOW_FILES = (
     "property/test_operations.py",
     "fault/test_harness.py",
@@ -48,7 +48,7 @@ SLOW_FILES = (
 
 
 def slowest_first(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The tests, file by file; those of a file keep their order."""
+    """Sort the tests by file. The tests of a file keep their order."""
     tests = Counter(item.path for item in items)
     rank = {TESTS / name: number for number, name in enumerate(SLOW_FILES)}
     return sorted(items, key=lambda item: (rank.get(item.path, len(rank)), -tests[item.path], item.path))

@@ -1,4 +1,4 @@
-"""Topics of Kafka for tests: made, and read as they are."""
+"""Creates and reads Kafka topics for tests."""
 
 import json
 import os
@@ -16,7 +16,7 @@ _BATCH = 500
 
 
 def make_topic(kafka: Kafka, partitions: int = 4, **settings: str) -> str:
-    """A topic with a name of its own; settings as Kafka's, with `_` for `.`."""
+    """Create a topic with a unique name. ``settings`` are those of Kafka, with `_` instead of `.`."""
     name = f"topic-{os.urandom(6).hex()}"
     config = {key.replace("_", "."): value for key, value in settings.items()}
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
@@ -26,12 +26,12 @@ def make_topic(kafka: Kafka, partitions: int = 4, **settings: str) -> str:
 
 
 def read_topic(kafka: Kafka, topic: str) -> list[Any]:
-    """Every record of a topic, until no more come."""
+    """Return every record of a topic. Stop when no more records arrive."""
     settings = {"bootstrap.servers": kafka.bootstrap, "group.id": os.urandom(6).hex(), "auto.offset.reset": "earliest"}
     consumer = Consumer(settings)
     consumer.subscribe([topic])
     found: list[Any] = []
-    # A call waits for so many records or so long.
+    # Wait for the first records, since a new consumer needs time to join its group.
     until = time.monotonic() + _FIRST_S
     try:
         while (batch := consumer.consume(_BATCH, _NEXT_S)) or not (found or time.monotonic() > until):
@@ -42,5 +42,5 @@ def read_topic(kafka: Kafka, topic: str) -> list[Any]:
 
 
 def read_json(kafka: Kafka, topic: str) -> list[tuple[Any, Any]]:
-    """Key and value of every record of a topic of JSON."""
+    """Return the decoded key and value of every record of a topic."""
     return [(json.loads(record.key()), json.loads(record.value())) for record in read_topic(kafka, topic)]

@@ -1,4 +1,4 @@
-"""What the event stream tells: every transition, in the order the server made them."""
+"""Reads the outbox: every transition, in the order in which the server recorded them."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from tickwheel.storage.transition import OutboxTransition
 
 
 def read_outbox(client: Any, namespace: str, shards: int = 1) -> list[OutboxTransition]:
-    """All transitions, shard after shard."""
+    """Return all transitions, shard after shard."""
     with client.pipeline(transaction=False) as pipeline:
         for shard in range(shards):
             pipeline.xrange(shard_key(namespace, shard, "events"))
@@ -17,7 +17,7 @@ def read_outbox(client: Any, namespace: str, shards: int = 1) -> list[OutboxTran
 
 
 def states_of(transitions_of: list[OutboxTransition], id: str) -> list[str]:
-    """The states that a message went through; every version must be there once."""
+    """Return the states of a message in order. Every version must occur exactly once."""
     transitions = [transition for transition in transitions_of if transition.id == id]
     assert [transition.version for transition in transitions] == list(range(1, len(transitions) + 1))
     return ["gone" if transition.to_state is None else transition.to_state.label for transition in transitions]

@@ -1,10 +1,10 @@
-"""What processes under test left in a folder: what their tasks wrote down, and their log."""
+"""Files of processes under test: the lines that their tasks have recorded, and their log."""
 
 from pathlib import Path
 
 
 class ProcessRecords:
-    """``record_path`` is for tasks to append lines to, ``log_path`` for what their processes say."""
+    """Tasks append lines to ``record_path``; the log of their processes goes to ``log_path``."""
 
     def __init__(self, folder: Path) -> None:
         self.record_path, self.log_path = folder / "record.txt", folder / "processes.log"

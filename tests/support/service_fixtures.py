@@ -1,6 +1,6 @@
-"""Real services for tests: each is started by the first test that asks for it, and ends with the session.
+"""Real services for tests: the first test that uses a service starts it, and it stops with the session.
 
-They are shared: a test that breaks one puts it right, or starts its own (services/).
+The services are shared: a test that breaks a service repairs it, or starts its own (services/).
 """
 
 from collections.abc import Iterator
@@ -29,21 +29,21 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClu
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    """ZooKeeper, one server."""
+    """A ZooKeeper ensemble of one server."""
     with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def zookeeper_quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    """ZooKeeper, a quorum of three."""
+    """A ZooKeeper ensemble of three servers."""
     with ZooKeeper(tmp_path_factory.mktemp("zookeeper_quorum"), servers=3) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """One broker of Kafka, which makes no topic by itself."""
+    """A Kafka broker that does not create topics automatically."""
     with Kafka(tmp_path_factory.mktemp("kafka")) as broker:
         broker.start()
         yield broker

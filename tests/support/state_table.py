@@ -1,4 +1,4 @@
-"""The table of states in `docs/guarantees.md`, as the code has it.
+"""Generates the table of states in `docs/guarantees.md` from the code.
 
 python -m tests.support.state_table     writes the table into the page
 """
@@ -15,7 +15,7 @@ END: Final = "<!-- end of the table -->\n"
 
 
 def all_transitions() -> set[tuple[str | None, str, str | None]]:
-    """(label of the state before, script, label of the state after), None if the message does not exist."""
+    """Return (state before, script, state after). A state is a label, or None if the message does not exist."""
     return {
         (before.label if before else None, row.script, after.label if after else None)
         for row in TRANSITIONS
@@ -25,7 +25,7 @@ def all_transitions() -> set[tuple[str | None, str, str | None]]:
 
 
 def state_table() -> str:
-    """The table in Markdown, one row for each transition."""
+    """Return the table in Markdown, one row for each transition."""
     rows = ["| from | by | to |", "|---|---|---|"]
     for row in TRANSITIONS:
         before = ", ".join(_name(state, "–") for state in row.before)
@@ -35,7 +35,7 @@ def state_table() -> str:
 
 
 def table_of_page() -> str:
-    """The table as the page has it."""
+    """Return the table that the page contains."""
     return PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
 
 

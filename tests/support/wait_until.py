@@ -1,4 +1,4 @@
-"""Waiting in tests: for a condition, never for a time."""
+"""Waits for conditions in tests, never for a fixed time."""
 
 import asyncio
 import time
@@ -9,9 +9,9 @@ T = TypeVar("T")
 
 
 def eventually(condition: Callable[[], T], what: str, within: float = 20.0, pause: float = 0.002) -> T:
-    """The condition's first true value; it fails the test, and says what did not happen, where that takes too long.
+    """Return the first true value of the condition. Fail the test if this takes too long; ``what`` is in the message.
 
-    ``pause`` 0 looks without a pause, where a millisecond matters.
+    With ``pause=0`` there is no pause between checks, for tests in which a millisecond matters.
     """
     deadline = time.monotonic() + within
     while not (value := condition()):
@@ -21,7 +21,7 @@ def eventually(condition: Callable[[], T], what: str, within: float = 20.0, paus
 
 
 async def eventually_in_task(condition: Callable[[], T], what: str, within: float = 20.0) -> T:
-    """The same for a task: others go on meanwhile."""
+    """Do the same in an asyncio task, while other tasks run."""
     deadline = time.monotonic() + within
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {within} s: {what}"
