@@ -4,8 +4,9 @@ Servers start without root, on free ports of this machine, with their data in a 
 ends with the program that started it, in any case, unless it is detached.
 
 __main__.py        the command: start, stop and list services in the background
-process.py         one server as a process: start, stop, kill, pause
+process.py         one server or program as a process: start, stop, kill, pause
 process_group.py   servers that form one service
+serving_program.py a Python program that serves gRPC, such as `tickwheel serve`
 valkey.py          a Valkey server
 replica_set.py     a Valkey primary with replicas
 redis_cluster.py   a cluster of Valkey servers

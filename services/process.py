@@ -1,6 +1,6 @@
-"""A server as a process: started until it is ready, killed, paused, and restarted on the same data.
+"""A server or a program as a process: started until it is ready, killed, paused, and restarted on the same data.
 
-The server ends with the program that started it, in any case, unless it is detached.
+The process ends with the program that started it, in any case, unless it is detached.
 """
 
 import os
@@ -31,10 +31,12 @@ class ServiceError(RuntimeError):
 
 
 class Process:
-    """The server run by ``command``, with ``folder`` as its working directory, and its ``log`` in that folder.
+    """The process of ``command``, with its output in the file ``log_path`` of ``folder``.
 
-    ``is_ready`` returns whether the server is ready; OSError means no. ``start_s`` limits the time of a start. Nothing
-    runs before `start`. As a context manager it stops the server at the end.
+    ``ready_when`` is a function that returns whether the process is ready, and may raise OSError if not; or a text in
+    the log of a process that is ready. Without it the process is ready at once. ``start_s`` limits the time of a start.
+    The working directory is ``folder``, or ``cwd``. Nothing runs before `start`. As a context manager it starts the
+    process, and stops it at the end.
     """
 
     def __init__(
@@ -42,18 +44,21 @@ class Process:
         name: str,
         command: Sequence[str],
         folder: Path,
-        is_ready: Callable[[], bool],
+        ready_when: Callable[[], bool] | str = "",
         *,
         start_s: float = 60.0,
         environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> None:
         self.name = name
         self.command = list(command)
         self.folder = folder
-        self.log = folder / f"{name}.log"
-        self._is_ready = is_ready
+        self.log_path = folder / f"{name}.log"
+        self._ready_when = ready_when
         self._start_s = start_s
         self._environment = environment or {}
+        self._cwd = cwd or folder
+        self._log_begin = 0
         self._running: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
@@ -69,20 +74,28 @@ class Process:
         """Whether the process exists, paused or not."""
         return self._running is not None and not self._has_ended()
 
+    @property
+    def log(self) -> str:
+        """The output since the last start."""
+        if not self.log_path.exists():
+            return ""
+        return self.log_path.read_bytes()[self._log_begin :].decode(errors="replace")
+
     def start(self) -> None:
-        """Run the server until it is ready. Raises ServiceError with the end of its log if not within ``start_s``."""
+        """Run the process until it is ready. Raises ServiceError with the end of its log if not within ``start_s``."""
         self.launch()
         self.wait_until_ready()
 
     def launch(self) -> None:
-        """Run the server without waiting: some servers become ready only together."""
+        """Run the process without waiting: some servers become ready only together."""
         if self._running is not None:
             raise ServiceError(f"{self.name} already runs as process {self.pid}: stop or kill it first")
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
+        with self.log_path.open("ab") as log:
+            self._log_begin = log.tell()
             self._running = subprocess.Popen(
                 self.command,
-                cwd=self.folder,
+                cwd=self._cwd,
                 env=os.environ | self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -94,19 +107,21 @@ class Process:
         )
 
     def wait_until_ready(self) -> None:
-        """Wait until the server is ready. If it does not become ready, kill it and raise ServiceError with its log."""
+        """Wait until the process is ready. If it does not become ready, kill it and raise ServiceError with its log."""
         deadline = time.monotonic() + self._start_s
         while not self.is_ready():
             if self._has_ended() or time.monotonic() > deadline:
                 failure = "ended before it served" if self._has_ended() else f"did not serve within {self._start_s:g} s"
                 self.kill()
-                raise ServiceError(f"{self.name} {failure}. The end of {self.log}:\n{self.log_tail()}")
+                raise ServiceError(f"{self.name} {failure}. The end of {self.log_path}:\n{self.log_tail()}")
             time.sleep(_POLL_S)
 
     def is_ready(self) -> bool:
-        """Return whether the server is ready now."""
+        """Return whether the process is ready now."""
+        if isinstance(self._ready_when, str):
+            return self._ready_when in self.log
         try:
-            return self._is_ready()
+            return self._ready_when()
         except OSError:
             return False
 
@@ -115,24 +130,37 @@ class Process:
         if self._running is not None:
             self._end(signal.SIGKILL)
 
-    def stop(self) -> None:
-        """Stop the process with SIGTERM, like an operator, and kill it after 15 s."""
-        if self._running is not None:
-            self.resume()
-            self._end(signal.SIGTERM)
+    def stop(self, within: float = _STOP_S) -> int | None:
+        """Stop the process with SIGTERM, like an operator, and kill it after ``within`` seconds.
+
+        Returns its exit status, or None if it is not running.
+        """
+        if self._running is None:
+            return None
+        self.resume()
+        return self._end(signal.SIGTERM, within)
+
+    def wait(self, within: float = _STOP_S) -> int:
+        """Wait until the process ends, and return its exit status. Raises ServiceError after ``within`` seconds."""
+        wait_until(lambda: not self.is_running, f"{self.name} has ended", within)
+        return self._end(signal.SIGKILL)
+
+    def send_signal(self, signal_number: signal.Signals) -> None:
+        """Send a signal to the process."""
+        os.kill(self.pid, signal_number)
 
     def restart(self) -> None:
-        """Start the server again on the same port and data. Kills it first if it runs."""
+        """Start the process again on the same port and data. Kills it first if it runs."""
         self.kill()
         self.start()
 
     def pause(self) -> None:
         """Pause the process with SIGSTOP: its connections stay open, and it does not answer."""
-        os.kill(self.pid, signal.SIGSTOP)
+        self.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Resume the process after `pause`."""
-        os.kill(self.pid, signal.SIGCONT)
+        self.send_signal(signal.SIGCONT)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -144,14 +172,15 @@ class Process:
             self.resume()
 
     def detach(self) -> None:
-        """Let the server outlive this program."""
+        """Let the process outlive this program."""
         self._dismiss_guard()
 
     def log_tail(self) -> str:
         """Return the last lines of the log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:])
+        return "\n".join(self.log.splitlines()[-_LOG_TAIL_LINES:])
 
     def __enter__(self) -> Self:
+        self.start()
         return self
 
     def __exit__(
@@ -159,17 +188,18 @@ class Process:
     ) -> None:
         self.stop()
 
-    def _end(self, signal_number: int) -> None:
+    def _end(self, signal_number: int, within: float = _STOP_S) -> int:
         assert self._running is not None
         # The guard goes first: after the wait, another process may get the id.
         self._dismiss_guard()
         self._running.send_signal(signal_number)
         try:
-            self._running.wait(_STOP_S)
+            status = self._running.wait(within)
         except subprocess.TimeoutExpired:
             self._running.kill()
-            self._running.wait(_STOP_S)
+            status = self._running.wait(_STOP_S)
         self._running = None
+        return status
 
     def _dismiss_guard(self) -> None:
         if self._guard is not None:
@@ -205,9 +235,10 @@ def wait_until(condition: Callable[[], bool], label: str, within: float) -> None
     """Wait until the condition holds. Raises ServiceError with ``label`` after ``within`` seconds."""
     deadline = time.monotonic() + within
     while not condition():
-        if time.monotonic() > deadline:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
             raise ServiceError(f"not within {within:g} s: {label}")
-        time.sleep(_POLL_S)
+        time.sleep(min(_POLL_S, left_s))
 
 
 def _binds(probe: socket.socket, port: int) -> bool:

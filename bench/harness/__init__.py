@@ -1,7 +1,7 @@
 """The parts that measurements share: servers, calibration, the report.
 
 bench_server.py          the server that is measured
-served_process.py        a program that serves, in a process of its own
+cpu_clock.py             the CPU time of another process
 echo_server.py           a gRPC server that answers with the request
 closed_loop.py           unary gRPC calls in a closed loop
 manual_time.py           a client and the drivers of a server, with a clock that the program sets

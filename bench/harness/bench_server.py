@@ -2,13 +2,13 @@
 
 import shutil
 import tempfile
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from redis import Redis
 
+from bench.harness.cpu_clock import process_cpu_us
 from tickwheel.embedded import EmbeddedServer
 
 
@@ -16,8 +16,8 @@ class BenchServer:
     """A server of its own for one measurement. ``aof`` False switches the append-only file off."""
 
     def __init__(self, *, aof: bool = False) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="tickwheel-bench-"))
-        self._server = EmbeddedServer(self._folder, appendfsync="everysec")
+        self.folder = Path(tempfile.mkdtemp(prefix="tickwheel-bench-"))
+        self._server = EmbeddedServer(self.folder, appendfsync="everysec")
         self._server.open()
         self.url = self._server.url
         self.redis: Any = Redis.from_url(self.url, protocol=2)
@@ -25,10 +25,8 @@ class BenchServer:
             self.redis.config_set("appendonly", "no")
         pid = self._server.pid
         if pid is None:
-            raise RuntimeError(f"the server of {self._folder} has ended")
+            raise RuntimeError(f"the server of {self.folder} has ended")
         self.pid = pid
-        # The CPU clock of another process, as clock_getcpuclockid(3) makes its number on Linux.
-        self._clock = (~pid << 3) | 2
 
     def cpu_us(self) -> float:
         """CPU that the server's main thread has used, user and system, as INFO tells it."""
@@ -37,7 +35,7 @@ class BenchServer:
 
     def process_cpu_us(self) -> float:
         """CPU of the whole process, as the kernel tells it at no cost to the server: for parts and single calls."""
-        return time.clock_gettime_ns(self._clock) / 1e3
+        return process_cpu_us(self.pid)
 
     def used_memory(self) -> int:
         """Bytes that the server's allocator has given out."""
@@ -54,7 +52,7 @@ class BenchServer:
     def close(self) -> None:
         self.redis.close()
         self._server.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self

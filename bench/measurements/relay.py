@@ -121,7 +121,6 @@ def _relay(server: BenchServer, kafka: Kafka, transitions: int) -> tuple[float, 
 @contextmanager
 def _kafka() -> Iterator[Kafka]:
     with tempfile.TemporaryDirectory(prefix="tickwheel-bench-") as folder, Kafka(Path(folder)) as kafka:
-        kafka.start()
         yield kafka
 
 

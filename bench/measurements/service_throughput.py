@@ -12,10 +12,11 @@ import grpc.aio
 
 from bench.harness.bench_server import BenchServer
 from bench.harness.closed_loop import LoopResult, closed_loop
+from bench.harness.cpu_clock import process_cpu_us
 from bench.harness.echo_server import PATH
 from bench.harness.measurement import Measurement, Scale
-from bench.harness.served_process import SERVE, ServedProcess, serve_process
 from bench.measurements.message_life import BATCH, PAYLOAD
+from services.serving_program import SERVE, ServingProgram
 from tickwheel import Tickwheel
 from tickwheel.model import message_id
 from tickwheel.rpc.methods import METHODS
@@ -33,8 +34,8 @@ def service_rates(scale: Scale) -> list[Measurement]:
     count, batches = scale.size(20_000, 320), scale.size(1_000, 8)
     with (
         BenchServer() as server,
-        serve_process(*SERVE, server.url) as service,
-        serve_process("-m", "bench.harness.echo_server") as echo,
+        ServingProgram(server.folder, *SERVE, server.url) as service,
+        ServingProgram(server.folder, "-m", "bench.harness.echo_server") as echo,
     ):
         _create_queue(server)
         single, bare = _Sampler(service, METHODS["Enqueue"].path), _Sampler(echo, PATH)
@@ -83,8 +84,8 @@ def service_processes(scale: Scale) -> list[Measurement]:
     rates: dict[str, list[int]] = {"one": [], "two": []}
     with (
         BenchServer() as server,
-        serve_process(*SERVE, server.url) as one,
-        serve_process(*SERVE, server.url, "--processes=2") as two,
+        ServingProgram(server.folder, *SERVE, server.url) as one,
+        ServingProgram(server.folder, *SERVE, server.url, "--processes=2") as two,
     ):
         _create_queue(server)
         for run in range(scale.runs() + 1):
@@ -107,15 +108,15 @@ def service_processes(scale: Scale) -> list[Measurement]:
 class _Sampler:
     """The runs of one kind of calls, without the first."""
 
-    def __init__(self, process: ServedProcess, path: str) -> None:
+    def __init__(self, process: ServingProgram, path: str) -> None:
         self._process = process
         self._path = path
         self._runs: list[tuple[LoopResult, float]] = []
 
     def run(self, requests: list[bytes]) -> None:
-        before = self._process.cpu_us()
+        before = process_cpu_us(self._process.pid)
         load = closed_loop(self._process.target, self._path, requests, IN_FLIGHT)
-        self._runs.append((load, (self._process.cpu_us() - before) / len(requests)))
+        self._runs.append((load, (process_cpu_us(self._process.pid) - before) / len(requests)))
 
     @property
     def rates(self) -> list[float]:
@@ -143,7 +144,7 @@ def _single(count: int) -> list[bytes]:
     ]
 
 
-async def _batches_a_second(service: ServedProcess, count: int) -> float:
+async def _batches_a_second(service: ServingProgram, count: int) -> float:
     requests = iter(
         [calls.EnqueueBatchRequest(namespace="tw", queue="rates", messages=_new_batch()) for _ in range(count)]
     )

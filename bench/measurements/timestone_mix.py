@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.harness.bench_server import BenchServer
 from bench.harness.measurement import Measurement, Scale
-from bench.harness.served_process import SERVE, serve_process
+from services.serving_program import SERVE, ServingProgram
 from tickwheel import Tickwheel, aio
 from tickwheel.load.run.run import Settings, run
 from tickwheel.load.run.run_result import RunResult
@@ -51,8 +51,8 @@ def timestone_mix(scale: Scale) -> list[Measurement]:
     length, full = scale.size(15, 1), scale.size(100, _STEP)
     with BenchServer() as server, tempfile.TemporaryDirectory() as folder:
         steady, bursts = _scenario(Path(folder), length, ""), _scenario(Path(folder), length, _BURSTS)
-        with serve_process(*SERVE, server.url) as serving:
-            service = _Mix(server.url, f"grpc://{serving.target}", scale)
+        with ServingProgram(server.folder, *SERVE, server.url) as serving:
+            service = _Mix(server.url, serving.url, scale)
             at_full = [service.p99(steady, full) for _ in range(scale.runs(5))]
             in_bursts = service.p99(bursts, full)
             shares = [service.breaking_share(steady) for _ in range(scale.runs(3))]

@@ -8,8 +8,8 @@ from statistics import median, quantiles
 from bench.harness.bench_server import BenchServer
 from bench.harness.busy_cores import keep_cores_busy
 from bench.harness.measurement import Measurement, Scale
-from bench.harness.served_process import SERVE, serve_process
 from bench.measurements.message_life import PAYLOAD
+from services.serving_program import SERVE, ServingProgram
 from tickwheel import aio
 
 PARKED, QUEUES = 1_000, 50
@@ -25,7 +25,7 @@ def service_wakes(scale: Scale) -> list[Measurement]:
     p99: list[float] = []
     asleep: list[float] = []
     idle: list[float] = []
-    with BenchServer() as server, serve_process(*SERVE, server.url) as service:
+    with BenchServer() as server, ServingProgram(server.folder, *SERVE, server.url) as service:
         for _ in range(scale.runs()):
             with keep_cores_busy():
                 late = asyncio.run(_wake_latencies(service.target, rounds))

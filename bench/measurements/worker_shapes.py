@@ -9,8 +9,8 @@ from itertools import product
 
 from bench.harness.bench_server import BenchServer
 from bench.harness.measurement import Measurement, Scale
-from bench.harness.served_process import SERVE, serve_process
 from bench.measurements.worker_overhead import QUEUE, TICKWHEEL, WARM, enqueue, run_worker
+from services.serving_program import SERVE, ServingProgram
 from tickwheel import Tickwheel
 
 SHAPES = {
@@ -39,7 +39,7 @@ def _rate(over: str, task: str, options: tuple[str, ...], count: int) -> float:
         enqueue(server, task, WARM + count)
         where = {}
         if over == "grpc":
-            where["TICKWHEEL_URL"] = f"grpc://{stack.enter_context(serve_process(*SERVE, server.url)).target}"
+            where["TICKWHEEL_URL"] = stack.enter_context(ServingProgram(server.folder, *SERVE, server.url)).url
         tickwheel = stack.enter_context(Tickwheel(server.url, drive=False))
         stack.enter_context(run_worker((*TICKWHEEL.command, *options), server, where))
         began, before = _wait_until_completed(tickwheel, WARM)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from services.process import free_port
+from services.process import Process, free_port
 from tests.examples.test_docs import blocks
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
@@ -20,16 +19,14 @@ pytestmark = pytest.mark.examples
 
 
 @contextmanager
-def running(command: str, folder: Path, log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            command.split(), cwd=folder, env=environment, stderr=file, stdout=file, start_new_session=True
-        )
+def run_in_background(command: str, folder: Path, environment: dict[str, str], ready_when: str = "") -> Iterator[None]:
+    """Start a command that is stopped at the end, with exit status 0."""
+    process = Process(command.split()[1], command.split(), folder, ready_when, environment=environment)
+    process.start()
     try:
-        yield process
+        yield
     finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, log.read_text()
+        assert process.stop(60) == 0, process.log
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/workers.md"])
@@ -46,10 +43,9 @@ def test_the_worker_of_a_page_does_what_the_program_sends(page: str, tmp_path: P
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "XDG_DATA_HOME": str(tmp_path / "data")}
     with ExitStack() as processes:
-        log = tmp_path / "dev.log"
-        processes.enter_context(running(f"{dev} --listen 127.0.0.1:{port}", tmp_path, log, environment))
-        eventually(lambda: "serving grpc://" in log.read_text(), "the service is there", 60)
-        processes.enter_context(running(worker, tmp_path, tmp_path / "worker.log", environment))
+        dev += f" --listen 127.0.0.1:{port}"
+        processes.enter_context(run_in_background(dev, tmp_path, environment, ready_when="serving grpc://"))
+        processes.enter_context(run_in_background(worker, tmp_path, environment))
         sent = subprocess.run(program.split(), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, check=True)
         mail, *others = sent.stdout.decode().split()
         with Tickwheel(f"grpc://127.0.0.1:{port}") as tickwheel:

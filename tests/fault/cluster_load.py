@@ -134,7 +134,7 @@ def load(
                     yield work
                 finally:
                     work.end()
-                assert child.process.poll() is None, child.log
+                assert child.is_running, child.log
                 child.stop()
             if asyncio:
                 other.close()

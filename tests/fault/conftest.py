@@ -24,5 +24,4 @@ def faulty(tmp_path: Path) -> Iterator[FaultyServer]:
 def broker(tmp_path: Path) -> Iterator[Kafka]:
     """A Kafka that can be killed and started again."""
     with Kafka(tmp_path / "kafka") as found:
-        found.start()
         yield found

@@ -81,4 +81,4 @@ if __name__ == "__main__":
         ZooKeeperSession.raise_epoch = raise_epoch  # type: ignore[method-assign, assignment]
     else:
         ShardConnection.execute = execute  # type: ignore[method-assign, assignment]
-    run(url, namespace, ZooKeeperUrl.parse(election), None, until_eof=True)
+    run(url, namespace, ZooKeeperUrl.parse(election), None, until_eof=False)

@@ -1,7 +1,6 @@
 """A server's clock that steps, under a real event process: nothing comes early, and an operator has the last word."""
 
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from services.process import Process
 from tests.fault.event_processes import fence, wait_for_a_claim
 from tests.support.wait_until import eventually
 from tickwheel import Queue, Tickwheel
@@ -22,6 +22,7 @@ from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.fault
 
+ROOT = Path(__file__).parents[2]
 NAMESPACE = "stepped"
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
@@ -71,25 +72,19 @@ class SteppedClock:
                 self._client.hset(key, "now", int(self.now.timestamp() * 1000))
 
 
-class Driver:
+class Driver(Process):
     """An event process on that clock."""
 
     def __init__(self, server: PrivateServer, log: Path) -> None:
-        self._log = log
-        script = Path(__file__).with_name("turned_event_process.py")
-        command = [sys.executable, str(script), server.url, NAMESPACE, str(log.with_suffix(".lock"))]
-        with log.open("wb") as stderr:
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=stderr, start_new_session=True)
+        arguments = [server.url, NAMESPACE, str(log.with_suffix(".lock"))]
+        command = [sys.executable, "-m", "tests.fault.turned_event_process", *arguments]
+        super().__init__(log.name, command, log.parent, cwd=ROOT)
 
-    def says(self, text: str) -> None:
-        eventually(lambda: text in self._log.read_text(), f"the event process says {text!r}")
+    def wait_until_logged(self, text: str) -> None:
+        eventually(lambda: text in self.log, f"the event process logs {text!r}")
 
-    def is_told_to_accept(self) -> None:
-        self.process.send_signal(signal.SIGUSR1)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+    def accept_step(self) -> None:
+        self.send_signal(signal.SIGUSR1)
 
 
 @pytest.fixture
@@ -123,6 +118,7 @@ def driven(server: PrivateServer, log: Path) -> Iterator[Driver]:
     with server.client() as client:
         before = fence(client, NAMESPACE)
         driver = Driver(server, log)
+        driver.start()
         try:
             wait_for_a_claim(client, NAMESPACE, before)
             yield driver
@@ -146,8 +142,8 @@ def until(moment: datetime) -> None:
 def accept_an_hour(clock: SteppedClock, driver: Driver) -> None:
     """The clock steps an hour ahead, and an operator accepts it."""
     clock.step_to(HOUR)
-    driver.says("promotion is held")
-    driver.is_told_to_accept()
+    driver.wait_until_logged("promotion is held")
+    driver.accept_step()
     eventually(lambda: clock.accepted_ms > 0, "the shard keeps what was accepted")
 
 
@@ -161,7 +157,7 @@ def test_a_step_forward_is_held_until_the_clock_agrees_again(
         jobs.enqueue(id="soon", due=due)
         jobs.enqueue(id="within the step", due=datetime.now(UTC) + HOUR / 2)
         clock.step_to(HOUR)
-        driver.says("promotion is held")
+        driver.wait_until_logged("promotion is held")
         # What only the step has reached is not delivered at once either.
         assert jobs.enqueue(id="named within the step", due=datetime.now(UTC) + HOUR / 2).state == "invisible"
 
@@ -169,7 +165,7 @@ def test_a_step_forward_is_held_until_the_clock_agrees_again(
         assert jobs.counts()["pending"] == 1
 
         clock.step_to(timedelta())
-        driver.says("agrees with the trusted time again; promotion resumes")
+        driver.wait_until_logged("agrees with the trusted time again; promotion resumes")
         becomes_pending(jobs, "soon")
         assert {state(jobs, id) for id in ("within the step", "named within the step")} == {"invisible"}
 
@@ -187,9 +183,9 @@ def test_what_is_accepted_of_one_shard_is_accepted_of_one_that_meets_it_later(
         # Only this one is looked at within seconds: the other is idle.
         jobs.enqueue(id=of_shard[0], due=datetime.now(UTC) + 3 * SECOND)
         clock.step_to(HOUR)
-        driver.says("shard 0: the server's clock stepped")
-        driver.is_told_to_accept()
-        driver.says("shard 0: the server's clock was accepted")
+        driver.wait_until_logged("shard 0: the server's clock stepped")
+        driver.accept_step()
+        driver.wait_until_logged("shard 0: the server's clock was accepted")
         jobs.enqueue(id=of_shard[1], due=clock.now + SECOND / 10)
         becomes_pending(jobs, of_shard[1])
         eventually(lambda: clock.accepted_ms > 0, "both shards keep what was accepted")
@@ -209,7 +205,7 @@ def test_an_operator_accepts_a_step_and_the_next_event_process_knows(
         # A step on top of what was accepted is one again.
         jobs.enqueue(id="within the next step", delay=HOUR / 2)
         clock.step_to(2 * HOUR)
-        driver.says("promotion is held")
+        driver.wait_until_logged("promotion is held")
         assert state(jobs, "within the next step") == "invisible"
 
 
@@ -219,9 +215,9 @@ def test_a_step_that_nobody_accepted_is_held_by_the_next_event_process_too(
     jobs.enqueue(id="within the step", delay=HOUR / 2)
     with driven(private, tmp_path / "first") as driver:
         clock.step_to(HOUR)
-        driver.says("promotion is held")
+        driver.wait_until_logged("promotion is held")
     with driven(private, tmp_path / "second") as driver:
-        driver.says("promotion is held")
+        driver.wait_until_logged("promotion is held")
         assert state(jobs, "within the step") == "invisible"
 
 
@@ -239,7 +235,7 @@ def test_what_was_accepted_is_forgotten_when_the_clocks_agree_again(
     jobs.enqueue(id="within the same step", delay=HOUR / 2)
     clock.step_to(HOUR)
     with driven(private, tmp_path / "second") as driver:
-        driver.says("promotion is held")
+        driver.wait_until_logged("promotion is held")
         assert state(jobs, "within the same step") == "invisible"
 
 
@@ -271,15 +267,15 @@ def test_the_guard_is_as_wide_as_the_namespace_says(
         assert time.monotonic() < started + 25
         jobs.enqueue(id="within the step", delay=HOUR / 2)
         clock.step_to(HOUR)
-        driver.says("limit 60000 ms")
+        driver.wait_until_logged("limit 60000 ms")
 
 
 def test_to_accept_without_need_says_so_and_changes_nothing(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
     with driven(private, tmp_path / "log") as driver:
-        driver.is_told_to_accept()
-        driver.says("there is no step of a server's clock to accept")
+        driver.accept_step()
+        driver.wait_until_logged("there is no step of a server's clock to accept")
         jobs.enqueue(id="within the step", delay=HOUR / 2)
         clock.step_to(HOUR)
-        driver.says("promotion is held")
+        driver.wait_until_logged("promotion is held")

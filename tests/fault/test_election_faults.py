@@ -77,7 +77,7 @@ class Owners:
 
     def settle(self, *children: EventProcessChild, within: float = 30.0) -> None:
         """Until these, and no others, drive, with loads that differ by one at most."""
-        names = [f"{socket.gethostname()}:{child.process.pid}" for child in children]
+        names = [f"{socket.gethostname()}:{child.pid}" for child in children]
 
         def even() -> bool:
             owners = self.now()
@@ -152,20 +152,20 @@ def test_who_was_frozen_past_its_session_changes_nothing_when_it_wakes(
         frozen = start(hosts=f"{HOST}:{proxy.port}")
         owners.settle(frozen)
         enqueue(tickwheel, 1_000, timedelta(seconds=3))
-        frozen.freeze()
+        frozen.pause()
         successor = start()
         owners.settle(successor)
         # Nobody is at work, and it cannot be elected again. It wakes with something to promote in its memory.
         proxy.stall()
-        successor.freeze()
+        successor.pause()
         epochs = owners.epochs()
         # What the successor has sent may still arrive.
         before = eventually(lambda: unchanged(lambda: contents(namespace)), "the server has done all that was sent")
-        frozen.thaw()
+        frozen.resume()
         eventually(lambda: frozen.log.count("becoming a candidate again") == SHARDS, "it is refused on every shard")
         assert contents(namespace) == before
         proxy.go_on()
-        successor.thaw()
+        successor.resume()
         wait_until_pending(tickwheel, 1_000)
         owners.settle(frozen, successor, within=60)
     assert all(now >= then for now, then in zip(owners.epochs(), epochs, strict=True))
@@ -220,7 +220,7 @@ def test_a_namespace_of_another_server_with_the_same_name_and_path_is_refused_be
     namespace = tickwheel._context.namespace
     with PrivateServer() as server, Tickwheel(server.url, namespace=namespace, shards=2) as elsewhere:
         stranger = start(server.url)
-        assert stranger.process.wait(20) == 1
+        assert stranger.wait(20) == 1
         assert "its own path" in stranger.log
         assert [view.owner for view in elsewhere._run(shard_statuses(elsewhere._context))] == ["", ""]
     owners.settle(one)

@@ -3,10 +3,7 @@ between that and claiming the shard by it, while another is elected: they usurp 
 """
 
 import os
-import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,6 +13,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from services.process import Process
 from services.zookeeper import ZooKeeper
 from tests.fault.event_processes import fence
 from tests.support.election_member import end_session
@@ -26,53 +24,46 @@ from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault
 
-_SAYS_S = 30.0
+ROOT = Path(__file__).parents[2]
+_REPORT_S = 30.0
 
 
-class Freezing:
+class Freezing(Process):
     """A process of `freezing_event_process.py`."""
 
     def __init__(self, url: str, namespace: str, election: str, where: str, go: Path) -> None:
-        script = Path(__file__).with_name("freezing_event_process.py")
-        command = [sys.executable, str(script), url, namespace, election, where, str(go)]
-        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self.process = subprocess.Popen(command, start_new_session=True, env=environment, **pipes)
-        self.said: list[list[str]] = []
+        command = [sys.executable, "-m", "tests.fault.freezing_event_process"]
+        super().__init__(go.name, [*command, url, namespace, election, where, str(go)], go.parent, cwd=ROOT)
         self._go = go
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+
+    @property
+    def reports(self) -> list[list[str]]:
+        """The words of each line that the program printed."""
+        lines = [line.split() for line in self.log.splitlines()]
+        return [words for words in lines if words and words[0] in ("stopped", "done", "refused")]
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it is about to, as it says."""
-        return bool(self.said) and self.said[-1][0] == "stopped" and _state(self.process.pid) == "T"
+        """Whether the process has reported that it stops, and is stopped."""
+        reports = self.reports
+        return bool(reports) and reports[-1][0] == "stopped" and _state(self.pid) == "T"
 
     @property
     def session(self) -> tuple[int, bytes]:
-        """The one it had when it last stopped."""
-        _, session, password = next(words for words in reversed(self.said) if words[0] == "stopped")
+        """The session at the last stop."""
+        _, session, password = next(words for words in reversed(self.reports) if words[0] == "stopped")
         return int(session), bytes.fromhex(password)
 
-    def goes_on(self, *, with_another_session: bool = False) -> str:
-        """Let it do what it was about to; what came of it."""
+    def continue_to_outcome(self, *, with_another_session: bool = False) -> str:
+        """Let the process take its next step, and return the outcome."""
         new = self._go.with_suffix(".new")
         new.write_text("with another session" if with_another_session else "at once")
         new.replace(self._go)
-        so_far = len(self.said)
-        os.kill(self.process.pid, signal.SIGCONT)
-        eventually(lambda: len(self.said) > so_far, "it is answered", _SAYS_S)
-        [outcome] = self.said[so_far]
+        count = len(self.reports)
+        self.resume()
+        eventually(lambda: len(self.reports) > count, "the step has an outcome", _REPORT_S)
+        [outcome] = self.reports[count]
         return outcome
-
-    def kill(self) -> None:
-        self.process.kill()
-        self._reader.join()
-        self.process.communicate()
-
-    def _read(self) -> None:
-        for line in self.process.stdout or ():
-            self.said.append(line.decode().split())
 
 
 def _state(pid: int) -> str:
@@ -102,6 +93,8 @@ def two(url: str, namespace: str, election: str, where: str, folder: Path) -> It
     """Two processes of an election, killed in the end."""
     processes = [Freezing(url, namespace, election, where, folder / f"go {n}") for n in range(2)]
     try:
+        for process in processes:
+            process.start()
         yield processes
     finally:
         for process in processes:
@@ -126,19 +119,19 @@ def test_who_was_stopped_before_it_raised_or_claimed_an_epoch_usurps_nothing(
     queue = tickwheel.create_queue("jobs")
     with two(url, namespace, f"zk://{zookeeper.hosts}", where, tmp_path) as processes:
         for n in range(times):
-            eventually(lambda: any(each.is_stopped for each in processes), "one is about to", _SAYS_S)
+            eventually(lambda: any(each.is_stopped for each in processes), "one is about to", _REPORT_S)
             paused, other = processes if processes[0].is_stopped else reversed(processes)
             # It has lost its session, so the other is elected.
             end_session(zookeeper.hosts, paused.session)
-            eventually(lambda each=other: each.is_stopped, "the other is about to", _SAYS_S)  # type: ignore[misc]
-            assert other.goes_on() == "done"
+            eventually(lambda each=other: each.is_stopped, "the other is about to", _REPORT_S)  # type: ignore[misc]
+            assert other.continue_to_outcome() == "done"
             drives(queue)
             obeyed, raised = fence(server, namespace), watcher.get(node)[1].version
             assert obeyed is not None
             epochs.append(epoch_of(obeyed))
             assert epochs[-1] == raised
 
-            assert paused.goes_on(with_another_session=bool(n % 2)) == "refused"
+            assert paused.continue_to_outcome(with_another_session=bool(n % 2)) == "refused"
 
             assert fence(server, namespace) == obeyed
             assert watcher.get(node)[1].version == raised

@@ -96,15 +96,15 @@ def test_a_process_frozen_through_a_takeover_changes_nothing_when_it_wakes(
         due = datetime.now(UTC) + timedelta(seconds=4)
         jobs.enqueue_many(NewMessage(due=due) for _ in range(2_000))
         eventually(lambda: server.xlen(shard_key(namespace, 0, "inbox")) == 0, "it has them in its wheel")
-        frozen.freeze()
+        frozen.pause()
         with EventProcessChild(tickwheel_server.url, namespace, tmp_path / "lock of another host"):
             wait_for_a_claim(server, namespace, fence(server, namespace))
         jobs.enqueue_many(NewMessage(due=due) for _ in range(2_000))
         eventually(lambda: datetime.now(UTC) > due, "they are due")
         before = contents(namespace)
 
-        frozen.thaw()
-        assert frozen.process.wait(30) != 0
+        frozen.resume()
+        assert frozen.wait(30) != 0
         assert contents(namespace) == before
     with EventProcessChild(tickwheel_server.url, namespace, tmp_path / "lock of another host"):
         eventually(lambda: jobs.counts()["pending"] == 4_000, "the next goes on")

@@ -2,13 +2,13 @@
 
 import os
 import random
-import subprocess
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from services.process import ServiceError
 from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_claim
 from tests.fault.faulty_server import FaultyServer
 from tests.support.outbox import read_outbox
@@ -41,8 +41,8 @@ def test_killed_while_filing_nothing_is_lost_or_early_or_delivered_twice(faulty:
             with EventProcessChild(faulty.url, "filed", tmp_path / "lock") as event_process:
                 wait_for_a_claim(server, "filed", before)
                 eventually(lambda: server.xlen(inbox) < max(left[-1], 1), "it files")
-                with suppress(subprocess.TimeoutExpired):
-                    event_process.process.wait(chance.uniform(0, 0.01))
+                with suppress(ServiceError):
+                    event_process.wait(chance.uniform(0, 0.01))
             left.append(server.xlen(inbox))
             delivered += work.dequeue(limit=1_000)
         with EventProcessChild(faulty.url, "filed", tmp_path / "lock"):

@@ -79,7 +79,7 @@ def test_each_second_fires_once_and_none_overlaps_whatever_is_killed(deployment:
                 with suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
         elif what == "worker":
-            workers[n % 2].signal(signal.SIGKILL)
+            workers[n % 2].send_signal(signal.SIGKILL)
             workers[n % 2] = deployment.start_worker()
         else:
             deployment.events.kill()

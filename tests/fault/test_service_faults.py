@@ -1,18 +1,17 @@
 """Processes of the service that are killed or frozen in the middle of calls: each call is done once all the same."""
 
 import asyncio
-import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from services.process import free_port
+from services.serving_program import SERVE, ServingProgram
 from tests.support.wait_until import eventually
 from tickwheel import Queue, Tickwheel, Unavailable, aio
 from tickwheel.testing import PrivateServer
@@ -26,53 +25,25 @@ POLLERS = 8
 ENDS_S = 30
 
 
-class Served:
-    """One process of the service on a port that stays the same."""
-
-    def __init__(self, url: str) -> None:
-        self._command = [sys.executable, "-m", "tickwheel", "serve", "--url", url, "--listen"]
-        self.port = free_port()
-        self.process = self._start()
-
-    @property
-    def url(self) -> str:
-        return f"grpc://127.0.0.1:{self.port}"
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-    def kill_and_start_again(self) -> None:
-        self.kill()
-        self.process = self._start()
-
-    def _start(self) -> subprocess.Popen[str]:
-        process = subprocess.Popen([*self._command, f"127.0.0.1:{self.port}"], stderr=subprocess.PIPE, text=True)
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith("serving "):
-                return process
-        pytest.fail("the service ended")
-
-
 @pytest.fixture
-def served(tickwheel_server: PrivateServer) -> Iterator[Served]:
-    served = Served(tickwheel_server.url)
-    yield served
-    served.kill()
+def service(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[ServingProgram]:
+    """One process of the service on a port that stays the same."""
+    address = f"127.0.0.1:{free_port()}"
+    with ServingProgram(tmp_path, *SERVE, tickwheel_server.url, "--listen", address) as service:
+        yield service
     tickwheel_server.clear(NAMESPACE)
 
 
 @pytest.mark.timeout(240)
-def test_each_call_is_done_once_however_often_its_server_is_killed(served: Served) -> None:
-    with Tickwheel(served.url, namespace=NAMESPACE, shards=4) as tickwheel:
+def test_each_call_is_done_once_however_often_its_server_is_killed(service: ServingProgram) -> None:
+    with Tickwheel(service.url, namespace=NAMESPACE, shards=4) as tickwheel:
         jobs = tickwheel.create_queue("jobs", lease=timedelta(minutes=5), backoff=timedelta(0))
         progress = Counter[str]()
 
         def kill() -> None:
             for n in range(KILLS):
                 eventually(lambda n=n: progress["done"] > (n + 1) * MESSAGES // (KILLS + 2), "it goes on", 100)  # type: ignore[misc]
-                served.kill_and_start_again()
+                service.restart()
 
         killing = threading.Thread(target=kill)
         killing.start()
@@ -94,12 +65,12 @@ def test_each_call_is_done_once_however_often_its_server_is_killed(served: Serve
         assert attempts == [2 if n % 4 == 0 else 1 for n in range(MESSAGES)]
 
 
-def send_and_kill(served: Served, jobs: Queue, attempts: Counter[tuple[str, int]]) -> None:
+def send_and_kill(service: ServingProgram, jobs: Queue, attempts: Counter[tuple[str, int]]) -> None:
     """Enqueue messages to those who poll, kill the service again and again, and wait until all are done."""
     for n in range(MESSAGES // 4):
         jobs.enqueue(id=f"m{n}")
         if n % 20 == 10:
-            served.kill_and_start_again()
+            service.restart()
     eventually(lambda: len(attempts) == MESSAGES // 4, f"all are done: {len(attempts)}", 60)
 
 
@@ -111,9 +82,9 @@ def check_each_was_given_once(jobs: Queue, attempts: Counter[tuple[str, int]]) -
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("shards", [1, 4])
 def test_many_who_poll_an_empty_queue_are_given_each_message_once_however_often_its_server_is_killed(
-    served: Served, shards: int
+    service: ServingProgram, shards: int
 ) -> None:
-    with Tickwheel(served.url, namespace=NAMESPACE, shards=shards) as tickwheel:
+    with Tickwheel(service.url, namespace=NAMESPACE, shards=shards) as tickwheel:
         # Who is given a message unheard would hold it beyond the end of the test.
         jobs = tickwheel.create_queue("jobs", lease=timedelta(minutes=5))
         attempts, ended = Counter[tuple[str, int]](), threading.Event()
@@ -127,7 +98,7 @@ def test_many_who_poll_an_empty_queue_are_given_each_message_once_however_often_
         with ThreadPoolExecutor(POLLERS) as pollers:
             polling = [pollers.submit(poll) for _ in range(POLLERS)]
             try:
-                send_and_kill(served, jobs, attempts)
+                send_and_kill(service, jobs, attempts)
             finally:
                 ended.set()
             for each in polling:
@@ -138,12 +109,12 @@ def test_many_who_poll_an_empty_queue_are_given_each_message_once_however_often_
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("shards", [1, 4])
 def test_polls_that_go_together_are_given_each_message_once_however_often_their_server_is_killed(
-    served: Served, shards: int
+    service: ServingProgram, shards: int
 ) -> None:
-    attempts, ended = Counter[tuple[str, int]](), threading.Event()
+    attempts, ended, url = Counter[tuple[str, int]](), threading.Event(), service.url
 
     async def poll() -> None:
-        async with aio.Tickwheel(served.url, namespace=NAMESPACE) as tickwheel:
+        async with aio.Tickwheel(url, namespace=NAMESPACE) as tickwheel:
             jobs = tickwheel.queue("jobs")
             while not ended.is_set():
                 for found in await asyncio.gather(*(jobs.dequeue(limit=2) for _ in range(POLLERS))):
@@ -151,29 +122,25 @@ def test_polls_that_go_together_are_given_each_message_once_however_often_their_
                     attempts.update((message.id, message.attempt) for message in found)
 
     with (
-        Tickwheel(served.url, namespace=NAMESPACE, shards=shards) as tickwheel,
+        Tickwheel(service.url, namespace=NAMESPACE, shards=shards) as tickwheel,
         ThreadPoolExecutor(1) as pollers,
     ):
         # Who is given a message unheard would hold it beyond the end of the test.
         jobs = tickwheel.create_queue("jobs", lease=timedelta(minutes=5))
         polling = pollers.submit(asyncio.run, poll())
         try:
-            send_and_kill(served, jobs, attempts)
+            send_and_kill(service, jobs, attempts)
         finally:
             ended.set()
         polling.result(ENDS_S)
         check_each_was_given_once(jobs, attempts)
 
 
-def test_a_call_ends_when_its_server_is_frozen_and_says_that_it_may_have_been_done(served: Served) -> None:
-    with Tickwheel(served.url, namespace=NAMESPACE, timeout=timedelta(seconds=2)) as tickwheel:
+def test_a_call_ends_when_its_server_is_frozen_and_says_that_it_may_have_been_done(service: ServingProgram) -> None:
+    with Tickwheel(service.url, namespace=NAMESPACE, timeout=timedelta(seconds=2)) as tickwheel:
         jobs = tickwheel.create_queue("jobs")
-        served.process.send_signal(signal.SIGSTOP)
-        try:
-            with pytest.raises(Unavailable) as refused:
-                jobs.enqueue(b"x", id="frozen")
-        finally:
-            served.process.send_signal(signal.SIGCONT)
+        with service.paused(), pytest.raises(Unavailable) as refused:
+            jobs.enqueue(b"x", id="frozen")
         assert refused.value.may_have_happened
         assert jobs.enqueue(b"x", id="frozen").id == "frozen"
         assert jobs.counts()["pending"] == 1

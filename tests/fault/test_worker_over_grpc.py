@@ -68,7 +68,7 @@ def test_a_worker_with_a_token_to_consume_does_what_a_producer_has_sent(
             go.touch()
             eventually(lambda: work.get(killed.id).state == "completed", "it runs again", 30)
             assert work.get(killed.id).attempt == 2
-            assert worker.end() == 0
+            assert worker.stop(30) == 0
 
 
 def test_a_process_that_closes_the_files_it_is_watched_by_is_replaced(
@@ -89,4 +89,4 @@ def test_a_process_that_closes_the_files_it_is_watched_by_is_replaced(
             after = worker_app.double.now(4).id
             eventually(lambda: work.get(after).result == "8", "the result is there", 30)
             eventually(lambda: work.get(closing.id).state in ("completed", "errored"), "it has ended, too", 30)
-            assert worker.end() == 0
+            assert worker.stop(30) == 0

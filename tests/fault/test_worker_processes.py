@@ -72,7 +72,7 @@ def test_tasks_run_and_their_results_are_kept(deployment: WorkerDeployment, opti
     with deployment.worker(*options) as worker:
         results = [deployment.becomes(id, "completed").result for id in plain + asynchronous]
         assert results == [str(2 * n) for n in range(20)] * 2
-        assert worker.end() == 0
+        assert worker.stop(30) == 0
     assert len(worker.record) == 40
 
 
@@ -91,7 +91,7 @@ def test_an_error_is_kept_and_the_task_tried_again_until_its_attempts_are_used_u
     with deployment.worker() as worker:
         message = deployment.becomes(id, "errored")
         assert (message.error, message.attempt) == ("ValueError: no such user", 2)
-        assert len(worker.did("boom")) == 2
+        assert len(worker.list_actions("boom")) == 2
 
 
 def test_a_task_says_that_it_is_hopeless_or_is_to_be_tried_later(deployment: WorkerDeployment) -> None:
@@ -135,7 +135,7 @@ def test_what_happens_is_told_with_fields_for_programs_to_read(deployment: Worke
     id = deployment.send(worker_app.boom, "no such user")
     with deployment.worker("--json") as worker:
         deployment.becomes(id, "errored")
-        assert worker.end() == 0
+        assert worker.stop(30) == 0
     lines = [json.loads(line) for line in worker.log.splitlines()]
     # Those of the supervisor, and those of its process.
     [working, ending] = [line for line in lines if line["event"] != "task failed"]
@@ -151,7 +151,7 @@ def test_leases_are_renewed_while_a_task_blocks_the_interpreter(deployment: Work
     ids = [deployment.send(worker_app.block_interpreter, 2.5), deployment.send(worker_app.double, 4)]
     with deployment.worker("--processes", "2") as worker:
         assert [deployment.becomes(id, "completed").attempt for id in ids] == [1, 1]
-        assert [len(worker.did(what)) for what in ("began", "ended", "double")] == [1, 1, 1]
+        assert [len(worker.list_actions(what)) for what in ("began", "ended", "double")] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_message_that_kills_its_workers_ends_with_the_reason_and_others_go_on(
         message = deployment.becomes(poison, "errored")
         assert (message.attempt, message.error) == (3, "its worker process was ended by SIGKILL")
         assert {deployment.becomes(id, "completed").attempt for id in before + after} == {1}
-        assert len(worker.did("poison")) == 3
+        assert len(worker.list_actions("poison")) == 3
 
 
 def test_a_process_that_closes_the_files_it_is_watched_by_is_replaced(deployment: WorkerDeployment) -> None:
@@ -201,7 +201,7 @@ def test_a_process_that_closes_the_files_it_is_watched_by_is_replaced(deployment
         eventually(lambda: worker.children not in ([], [watched]), "another has followed")
         deployment.becomes(deployment.send(worker_app.double, 4), "completed")
         eventually(lambda: deployment.message(closing).state in ("completed", "errored"), "it has ended, too")
-        assert worker.end() == 0
+        assert worker.stop(30) == 0
 
 
 def test_when_the_whole_worker_is_killed_its_processes_end_and_its_messages_come_back(
@@ -212,8 +212,8 @@ def test_when_the_whole_worker_is_killed_its_processes_end_and_its_messages_come
     with deployment.worker("--drain", "100ms") as worker:
         worker.wait_until_recorded("began")
         [child] = worker.children
-        worker.signal(signal.SIGKILL)
-        worker.process.wait(10)
+        worker.send_signal(signal.SIGKILL)
+        worker.wait(10)
         eventually(lambda: not _is_there(child), "the process has ended", 10)
         deployment.becomes(running, "pending")
         go.touch()
@@ -227,10 +227,10 @@ def test_terminated_it_finishes_what_runs_and_gives_back_what_has_not_begun(depl
     others = [deployment.send(worker_app.double, n) for n in range(3)]
     with deployment.worker() as worker:
         worker.wait_until_recorded("began")
-        worker.signal(signal.SIGTERM)
+        worker.send_signal(signal.SIGTERM)
         eventually(lambda: "stopping: running tasks" in worker.log, "it ends")
         go.touch()
-        assert worker.process.wait(20) == 0
+        assert worker.wait(20) == 0
         assert deployment.message(running).state == "completed"
         assert [(deployment.message(id).state, deployment.message(id).attempt) for id in others] == [("pending", 0)] * 3
 
@@ -240,11 +240,11 @@ def test_told_twice_or_out_of_time_it_ends_at_once_and_gives_all_back(deployment
     running = deployment.send(worker_app.wait_for, str(deployment.folder / "never"))
     with deployment.worker("--drain", "60s" if how == "again" else "100ms") as worker:
         worker.wait_until_recorded("began")
-        worker.signal(signal.SIGINT)
+        worker.send_signal(signal.SIGINT)
         if how == "again":
             eventually(lambda: "stopping: running tasks" in worker.log, "it ends")
-            worker.signal(signal.SIGINT)
-        assert worker.process.wait(20) == 0
+            worker.send_signal(signal.SIGINT)
+        assert worker.wait(20) == 0
         assert (deployment.message(running).state, deployment.message(running).attempt) == ("pending", 0)
 
 
@@ -295,11 +295,12 @@ def test_a_worker_goes_on_when_its_server_is_killed_and_comes_back(faulty: Fault
         faulty.start()
         again = deployment.send(worker_app.double, 4)
         deployment.becomes(again, "completed", 60)
+        children = worker.children
         with faulty.frozen():
-            worker.signal(signal.SIGTERM)
+            worker.send_signal(signal.SIGTERM)
             eventually(lambda: "stopping: running tasks" in worker.log, "it ends")
-        assert worker.process.wait(40) == 0
-        assert len(worker.children) == 0
+        assert worker.wait(40) == 0
+        assert not any(map(_is_there, children))
 
 
 @pytest.mark.parametrize(
@@ -320,7 +321,7 @@ def test_whatever_a_task_raises_it_has_failed_and_the_next_one_runs(
     with deployment.worker() as worker:
         assert deployment.becomes(raising, "errored").error.startswith(says)
         assert deployment.becomes(after, "completed").attempt == 1
-        assert worker.end() == 0
+        assert worker.stop(30) == 0
 
 
 def test_whatever_a_payload_does_its_message_has_failed_and_the_next_one_runs(deployment: WorkerDeployment) -> None:
@@ -337,7 +338,7 @@ def test_whatever_a_payload_does_its_message_has_failed_and_the_next_one_runs(de
         for id in payloads:
             assert deployment.becomes(id, "errored", queue="work").error
         assert deployment.becomes(after, "completed").attempt == 1
-        assert worker.end() == 0
+        assert worker.stop(30) == 0
 
 
 def test_what_a_task_leaves_behind_holds_nobody_up(deployment: WorkerDeployment) -> None:
@@ -345,9 +346,9 @@ def test_what_a_task_leaves_behind_holds_nobody_up(deployment: WorkerDeployment)
     with deployment.worker() as worker:
         deployment.becomes(dying, "errored")
         assert deployment.becomes(after, "completed").attempt == 1
-        [[_, child]] = worker.did("child")
+        [[_, child]] = worker.list_actions("child")
         eventually(lambda: not _is_there(int(child)), "what it left behind has ended", 20)
-        assert worker.end() == 0
+        assert worker.stop(30) == 0
 
 
 def test_programs_that_tasks_start_read_nothing_of_ours(deployment: WorkerDeployment) -> None:
@@ -377,7 +378,7 @@ def test_a_process_that_cannot_start_while_the_server_is_away_follows_later(
         eventually(lambda: worker.log.count("restarting in") >= 3, "it has tried again and again", 60)
         faulty.start()
         deployment.becomes(deployment.send(worker_app.double, 2), "completed", 60)
-        assert worker.end() == 0
+        assert worker.stop(30) == 0
 
 
 def test_middleware_hears_of_processes_and_batches(deployment: WorkerDeployment) -> None:
@@ -385,16 +386,19 @@ def test_middleware_hears_of_processes_and_batches(deployment: WorkerDeployment)
     with deployment.worker(DIARY="yes") as worker:
         for id in ids:
             deployment.becomes(id, "completed")
-        assert worker.end() == 0
+        assert worker.stop(30) == 0
         assert [line[0] for line in worker.record] == ["startup", "batch", *["double"] * 3, "ran", "shutdown"]
-        assert [worker.did("batch"), worker.did("ran")] == [[["batch", "work", "3"]], [["ran", "work", "3"]]]
+        assert [worker.list_actions("batch"), worker.list_actions("ran")] == [
+            [["batch", "work", "3"]],
+            [["ran", "work", "3"]],
+        ]
 
 
 def test_a_worker_takes_from_the_queues_that_it_is_told_to(deployment: WorkerDeployment) -> None:
     id = deployment.send(worker_app.double, 1)
     with deployment.worker("--queue", "other", "--selector", "lottery") as worker:
         eventually(lambda: "queues other" in worker.log, "it works", 30)
-        assert worker.end() == 0
+        assert worker.stop(30) == 0
     assert deployment.message(id).state == "pending"
 
 
@@ -403,8 +407,8 @@ def test_what_a_selector_asked_about_and_did_not_choose_is_given_back(deployment
     chosen = worker_app.app.declared("other").enqueue(worker_app.double.message((2,), {}).payload).id
     with deployment.worker("--selector", "tests.fault.worker_app:Indecisive") as worker:
         deployment.becomes(chosen, "completed", queue="other")
-        assert worker.end() == 0
-    assert [line[1] for line in worker.did("double")] == [chosen]
+        assert worker.stop(30) == 0
+    assert [line[1] for line in worker.list_actions("double")] == [chosen]
     assert (deployment.message(left).state, deployment.message(left).attempt) == ("pending", 0)
 
 
@@ -415,7 +419,7 @@ def test_a_message_that_is_no_task_fails_and_says_why(deployment: WorkerDeployme
         queue.enqueue(b'{"task": "gone.task", "args": {}}', id="unknown", max_attempts=1)
         for id, says in (("no-task", "the payload is not a call of a task"), ("unknown", "no task 'gone.task'")):
             assert says in deployment.becomes(id, "errored", queue="work").error
-        assert worker.end() == 0
+        assert worker.stop(30) == 0
 
 
 @pytest.mark.parametrize(
@@ -435,7 +439,7 @@ def test_a_worker_that_cannot_start_says_why(
     deployment: WorkerDeployment, app: str, options: tuple[str, ...], says: str
 ) -> None:
     with Worker(deployment.url, deployment.namespace, deployment.folder, *options, app=app) as worker:
-        assert worker.process.wait(30) == 2
+        assert worker.wait(30) == 2
         assert says in worker.log
         assert "Traceback" not in worker.log
 

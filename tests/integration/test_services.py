@@ -85,7 +85,7 @@ def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> 
 
 
 def test_a_server_that_never_serves_is_given_up_at_its_deadline(tmp_path: Path) -> None:
-    server = Process("mute", ["sleep", "60"], tmp_path, is_ready=lambda: False, start_s=0.1)
+    server = Process("mute", ["sleep", "60"], tmp_path, ready_when=lambda: False, start_s=0.1)
     with pytest.raises(ServiceError, match=r"mute did not serve within 0\.1 s"):
         server.start()
     assert not server.is_running
@@ -93,7 +93,6 @@ def test_a_server_that_never_serves_is_given_up_at_its_deadline(tmp_path: Path) 
 
 def test_a_paused_server_is_silent_until_it_is_resumed(tmp_path: Path) -> None:
     with ValkeyServer("valkey", tmp_path) as server:
-        server.start()
         with server.paused(), server.client(socket_timeout=0.05) as client, pytest.raises(redis.TimeoutError):
             client.ping()
         assert server.call("PING")

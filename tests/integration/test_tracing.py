@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,6 +14,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
+from services.serving_program import SERVE, ServingProgram
 from tests.integration.service_thread import ServiceThread
 from tests.integration.spans_of import Spans, id_of, links_of, parent_of, provider_of, trace_of
 from tests.integration.stranger import GenericClient
@@ -322,28 +323,25 @@ def test_threads_have_spans_of_their_own(tickwheel: Tickwheel, spans: Spans) -> 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_the_command_that_serves_traces_where_its_environment_sets_a_provider(
-    direct: Tickwheel, tickwheel_server: PrivateServer, processes: str
+    direct: Tickwheel, tickwheel_server: PrivateServer, processes: str, tmp_path: Path
 ) -> None:
     namespace = f"{direct._context.namespace}-served"
-    where = ["--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--processes", processes]
-    environment = os.environ | {"OTEL_PYTHON_TRACER_PROVIDER": "sdk_tracer_provider"}
-    command = [sys.executable, "-m", "tickwheel", "serve", *where]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as serving:
-        assert serving.stderr is not None
-        url = next(line.split()[1] for line in serving.stderr if line.startswith("serving grpc"))
-        try:
-            with Tickwheel(url, namespace=namespace) as tickwheel, grpc.insecure_channel(url[7:]) as channel:
-                enqueue = channel.unary_unary(
-                    f"/{SERVICE}/Enqueue",
-                    message_service_pb2.EnqueueRequest.SerializeToString,
-                    message_service_pb2.EnqueueResponse.FromString,
-                )
-                request = message_service_pb2.EnqueueRequest(namespace=namespace, queue="orders")
-                enqueue(request, metadata=(("traceparent", SENT),))
-                [message] = tickwheel.queue("orders").dequeue()
-        finally:
-            serving.terminate()
-            tickwheel_server.clear(namespace)
+    command = [*SERVE, tickwheel_server.url, "--processes", processes]
+    environment = {"OTEL_PYTHON_TRACER_PROVIDER": "sdk_tracer_provider"}
+    with (
+        ServingProgram(tmp_path, *command, environment=environment) as service,
+        Tickwheel(service.url, namespace=namespace) as tickwheel,
+        grpc.insecure_channel(service.target) as channel,
+    ):
+        enqueue = channel.unary_unary(
+            f"/{SERVICE}/Enqueue",
+            message_service_pb2.EnqueueRequest.SerializeToString,
+            message_service_pb2.EnqueueResponse.FromString,
+        )
+        request = message_service_pb2.EnqueueRequest(namespace=namespace, queue="orders")
+        enqueue(request, metadata=(("traceparent", SENT),))
+        [message] = tickwheel.queue("orders").dequeue()
+    tickwheel_server.clear(namespace)
     _, trace_id, span_id, _ = message.metadata["traceparent"].split("-")
     assert trace_id == SENT.split("-")[1]
     assert span_id != SENT.split("-")[2]

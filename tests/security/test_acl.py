@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from services.kafka import Kafka
+from services.serving_program import SERVE, ServingProgram
 from services.valkey import ValkeyServer
 from tests.fault.worker_processes import Worker
 from tests.integration.service_thread import ServiceThread
@@ -41,7 +42,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
     rules = [user.rule for user in (SERVICE, EVENTS, OPERATOR)]
     file.write_text("\n".join(["user default on nopass ~* &* +@all", *rules]) + "\n")
     with ValkeyServer("valkey", folder, {"aclfile": str(file), "appendfsync": "always"}) as server:
-        server.start()
         yield server
 
 
@@ -85,19 +85,16 @@ def test_each_process_does_all_that_it_does_under_its_own_user_and_is_refused_no
     nobody_may_run_what_nobody_needs(server)
 
 
-def test_the_service_starts_under_the_user_of_the_namespace_that_it_is_told(server: ValkeyServer) -> None:
+def test_the_service_starts_under_the_user_of_the_namespace_that_it_is_told(
+    server: ValkeyServer, tmp_path: Path
+) -> None:
     user = users("other")[0]
     server.call("ACL", "SETUSER", *user.rule.split()[1:])
-    command = ["serve", "--url", url(server, user), "--namespace", "other", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen([sys.executable, "-m", "tickwheel", *command], stderr=subprocess.PIPE, text=True) as serving:
-        assert serving.stderr is not None
-        served = next((line.split()[1] for line in serving.stderr if line.startswith("serving ")), None)
-        try:
-            assert served, "it ended"
-            with Tickwheel(served, namespace="other") as tickwheel:
-                assert tickwheel.queue("q").enqueue(id="m").created
-        finally:
-            serving.terminate()
+    with (
+        ServingProgram(tmp_path, *SERVE, url(server, user), "--namespace", "other") as service,
+        Tickwheel(service.url, namespace="other") as tickwheel,
+    ):
+        assert tickwheel.queue("q").enqueue(id="m").created
 
 
 def test_a_worker_with_schedules_and_routes_is_refused_nothing_under_the_services_user(
@@ -112,7 +109,7 @@ def test_a_worker_with_schedules_and_routes_is_refused_nothing_under_the_service
         app.route("mail.send", to="tickwheel", share=0.5)
         assert app.routes()["mail.send"].share == 0.5
         worker.wait_until_recorded("tick", times=2)
-        assert worker.end() == 0
+        assert worker.stop(30) == 0
     assert server.call("ACL", "LOG") == []
 
 

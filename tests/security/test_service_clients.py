@@ -12,15 +12,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from services.process import Process
+from services.serving_program import SERVE, ServingProgram
 from tests.integration.service_thread import ServiceThread
 from tests.security.cut import SilenceableProxy
 from tests.security.http2 import PREFACE, frame, headers, message, take_all
-from tests.security.served import ServiceProcess
 from tests.security.tokens import stranger
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import NewMessage, Queue, Tickwheel
@@ -64,20 +66,20 @@ async def parked(channel: Any, namespace: str, queue: str) -> list[str]:
 
 @pytest.mark.timeout(120)
 def test_2000_connections_of_which_half_wait_are_answered_and_the_service_is_well_afterwards(
-    tickwheel_server: PrivateServer, namespace: str
+    tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 2 * CONNECTIONS:
         pytest.skip(f"this system allows a process {hard} open files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * CONNECTIONS), hard))
 
-    async def program(service: ServiceProcess, direct: Tickwheel) -> None:
-        before = service.rss_kb()
+    async def program(service: ServingProgram, direct: Tickwheel) -> None:
+        before = rss_kb(service)
         channels = [grpc.aio.insecure_channel(service.target, options=ALONE) for _ in range(CONNECTIONS)]
         try:
             for first in range(0, CONNECTIONS, 100):
                 await asyncio.gather(*(each.channel_ready() for each in channels[first : first + 100]))
-            connected = service.rss_kb()
+            connected = rss_kb(service)
             waiting = [
                 asyncio.create_task(parked(channel, namespace, f"q{n % QUEUES}"))
                 for n, channel in enumerate(channels[: CONNECTIONS // 2])
@@ -91,7 +93,7 @@ def test_2000_connections_of_which_half_wait_are_answered_and_the_service_is_wel
                 await loop.run_in_executor(None, direct.queue(f"q{n}").enqueue_many, new)
             found = [id_ for [id_] in await asyncio.gather(*waiting)]
             assert len(set(found)) == CONNECTIONS // 2
-            answered = service.rss_kb()
+            answered = rss_kb(service)
         finally:
             await asyncio.gather(*(each.close() for each in channels))
         print(f"KiB for each connection: {(connected - before) / CONNECTIONS:.1f}")
@@ -100,13 +102,19 @@ def test_2000_connections_of_which_half_wait_are_answered_and_the_service_is_wel
         assert (answered - before) / CONNECTIONS < 200
 
     with (
-        ServiceProcess(tickwheel_server.url) as service,
+        ServingProgram(tmp_path, *SERVE, tickwheel_server.url) as service,
         Tickwheel(tickwheel_server.url, namespace=namespace, shards=4, drive=False) as direct,
     ):
         asyncio.run(program(service, direct))
         with Tickwheel(service.url, namespace=namespace) as client:
             assert sum(client.queue(f"q{n}").counts()["running"] for n in range(QUEUES)) == CONNECTIONS // 2
         assert service.is_running
+
+
+def rss_kb(process: Process) -> int:
+    """Return the memory of a process in KiB."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])
 
 
 def subscribed(server: PrivateServer, namespace: str) -> int:
@@ -117,7 +125,7 @@ def subscribed(server: PrivateServer, namespace: str) -> int:
 
 @pytest.mark.timeout(120)
 def test_clients_that_never_read_make_the_service_hold_no_more_than_a_response_each(
-    tickwheel_server: PrivateServer, jobs: Queue, namespace: str
+    tickwheel_server: PrivateServer, jobs: Queue, namespace: str, tmp_path: Path
 ) -> None:
     streams, each = 4, 350
     jobs.enqueue_many(NewMessage(bytes(30_000)) for _ in range(streams * each))
@@ -125,13 +133,13 @@ def test_clients_that_never_read_make_the_service_hold_no_more_than_a_response_e
     # They say that they take all there is, and leave it in the network.
     sent = PREFACE + take_all() + frame(1, 4, 1, headers("DequeueStream")) + frame(0, 0, 1, message(asked))
     with (
-        ServiceProcess(tickwheel_server.url) as service,
+        ServingProgram(tmp_path, *SERVE, tickwheel_server.url) as service,
         grpc.insecure_channel(service.target) as channel,
         ExitStack() as stack,
     ):
         anybody, here = stranger(channel, ""), {"namespace": namespace, "queue": "jobs"}
         anybody.call("GetCounts", **here)
-        before = service.rss_kb()
+        before = rss_kb(service)
         host, _, port = service.target.rpartition(":")
         for _ in range(streams):
             deaf = stack.enter_context(socket.socket())
@@ -145,7 +153,7 @@ def test_clients_that_never_read_make_the_service_hold_no_more_than_a_response_e
             return len(seen) > 20 and seen[-1] == seen[-20] > 0
 
         eventually(stands_still, "the service delivers no more", within=60, pause=0.05)
-        held = service.rss_kb() - before
+        held = rss_kb(service) - before
         print(f"MiB held for each: {held / streams / MIB:.1f}, delivered to each: {seen[-1] / streams:.0f}")
         # A response of 100 is 3 MB: one is written, one may be in the system's buffers, and there are copies.
         assert seen[-1] <= streams * 200
@@ -156,7 +164,7 @@ def test_clients_that_never_read_make_the_service_hold_no_more_than_a_response_e
 
 
 def test_a_stream_of_batches_that_never_ends_is_held_no_more_of_than_a_batch(
-    tickwheel_server: PrivateServer, jobs: Queue, namespace: str
+    tickwheel_server: PrivateServer, jobs: Queue, namespace: str, tmp_path: Path
 ) -> None:
     batches = 25
     asked = {"namespace": namespace, "queue": "jobs"}
@@ -169,13 +177,16 @@ def test_a_stream_of_batches_that_never_ends_is_held_no_more_of_than_a_batch(
         sent.set()
         FOREVER.wait()
 
-    with ServiceProcess(tickwheel_server.url) as service, grpc.insecure_channel(service.target) as channel:
+    with (
+        ServingProgram(tmp_path, *SERVE, tickwheel_server.url) as service,
+        grpc.insecure_channel(service.target) as channel,
+    ):
         anybody = stranger(channel, "")
         anybody.call("GetCounts", **asked)
-        before = service.rss_kb()
+        before = rss_kb(service)
         threading.Thread(target=lambda: _refused(anybody, without_end()), daemon=True).start()
         eventually(lambda: jobs.counts()["pending"] == batches * 40, "all of it is added", within=60, pause=0.05)
-        held = service.rss_kb() - before
+        held = rss_kb(service) - before
         print(f"MiB held: {held / MIB:.1f}")
         # 30 MB have gone through.
         assert held < 20 * MIB
@@ -196,11 +207,11 @@ def _park_and_never_return(target: str, namespace: str, streams: int, ready: Any
     FOREVER.wait()
 
 
-def test_what_a_killed_client_held_comes_back(tickwheel_server: PrivateServer, namespace: str) -> None:
+def test_what_a_killed_client_held_comes_back(tickwheel_server: PrivateServer, namespace: str, tmp_path: Path) -> None:
     streams = 5
     with (
         Tickwheel(tickwheel_server.url, namespace=namespace, drive=True) as direct,
-        ServiceProcess(tickwheel_server.url, "--max-waiting", str(streams)) as service,
+        ServingProgram(tmp_path, *SERVE, tickwheel_server.url, "--max-waiting", str(streams)) as service,
         grpc.insecure_channel(service.target) as channel,
     ):
         jobs = direct.create_queue("jobs", lease=timedelta(seconds=1), max_attempts=9)

@@ -8,8 +8,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from services.serving_program import SERVE, ServingProgram
 from tests.integration.service_thread import ServiceThread
-from tests.security.served import ServiceProcess
 from tests.security.tokens import stranger
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel, TickwheelError, Unauthenticated
@@ -42,9 +42,9 @@ def options(tmp_path: Path) -> list[str]:
 
 @pytest.mark.parametrize("form", [[], ["--json"]], ids=["lines", "JSON"])
 def test_no_token_payload_or_key_is_in_the_log_however_much_it_tells(
-    tickwheel_server: PrivateServer, options: list[str], form: list[str]
+    tickwheel_server: PrivateServer, options: list[str], form: list[str], tmp_path: Path
 ) -> None:
-    with ServiceProcess(tickwheel_server.url, "--verbose", *options, *form) as service:
+    with ServingProgram(tmp_path, *SERVE, tickwheel_server.url, "--verbose", *options, *form) as service:
         here = f"{service.target}?tls_ca={CERTS / 'server.pem'}"
         with Tickwheel(f"grpcs://:{TOKEN}@{here}", namespace=NAMESPACE) as client:
             jobs = client.create_queue("jobs")

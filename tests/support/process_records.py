@@ -1,18 +1,14 @@
-"""Files of processes under test: the lines that their tasks have recorded, and their log."""
+"""The records that the tasks of processes under test append to a file."""
 
 from pathlib import Path
 
 
 class ProcessRecords:
-    """Tasks append lines to ``record_path``; the log of their processes goes to ``log_path``."""
+    """Tasks append lines to ``record_path``."""
 
     def __init__(self, folder: Path) -> None:
-        self.record_path, self.log_path = folder / "record.txt", folder / "processes.log"
+        self.record_path = folder / "record.txt"
         self.record_path.touch()
-
-    @property
-    def log(self) -> str:
-        return self.log_path.read_text()
 
     @property
     def record(self) -> list[list[str]]:

@@ -45,5 +45,4 @@ def zookeeper_quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A Kafka broker that does not create topics automatically."""
     with Kafka(tmp_path_factory.mktemp("kafka")) as broker:
-        broker.start()
         yield broker

@@ -16,7 +16,7 @@ from services.valkey import ValkeyServer
 from tests.fault.harness.deployment import step_clock
 from tests.fault.harness.leftovers import of_no_messages
 from tests.fault.harness.run_evidence import Violation
-from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest, log
+from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest
 from tickwheel import Tickwheel, TickwheelError
 from tickwheel.doctor import audit
 
@@ -85,7 +85,7 @@ def let_retention_pass(system: SystemUnderTest) -> Aftermath:
 
     def all_gone() -> bool:
         for kept in system.drivers:
-            said = log(kept.process)
+            said = kept.process.log
             if said.count("promotion is held") > said.count("was accepted"):
                 os.kill(kept.process.pid, signal.SIGUSR1)
         return not of_no_messages(system)

@@ -6,7 +6,7 @@ from typing import cast
 
 from tests.fault.harness.elections import LockFiles, ZooKeeperElection
 from tests.fault.harness.plan import Fault
-from tests.fault.harness.system_under_test import SystemUnderTest, log, refused_calls
+from tests.fault.harness.system_under_test import SystemUnderTest, refused_calls
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def stop_driver(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], 
     kept, fences = system.leading(fault.whom), system.fences_now()
     process = kept.process
     kept.stop()
-    yield lambda: "another claimed, and it ended" if "ended" in log(process) and system.fences_now() != fences else ""
+    yield lambda: "another claimed, and it ended" if "ended" in process.log and system.fences_now() != fences else ""
 
 
 @contextmanager

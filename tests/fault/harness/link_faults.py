@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tests.fault.harness.plan import Fault
-from tests.fault.harness.system_under_test import SystemUnderTest, log
+from tests.fault.harness.system_under_test import SystemUnderTest
 
 
 @contextmanager
@@ -42,8 +42,8 @@ def slow_link(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], st
 def stall_drivers(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """The event processes are cut off from the server, and clients are not."""
     proxy = system.place.proxies[1]
-    said = "".join(log(kept.process) for kept in system.drivers).count("lost")
+    said = "".join(kept.process.log for kept in system.drivers).count("lost")
     proxy.stall()
-    yield lambda: "it noticed" if "".join(log(kept.process) for kept in system.drivers).count("lost") > said else ""
+    yield lambda: "it noticed" if "".join(kept.process.log for kept in system.drivers).count("lost") > said else ""
     proxy.go_on()
     proxy.cut()

@@ -29,7 +29,7 @@ from tests.fault.harness.rows import ROWS, Row
 from tests.fault.harness.run_evidence import Evidence, Violation
 from tests.fault.harness.server_faults import DRIFT
 from tests.fault.harness.shared import SharedServices
-from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest, log
+from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest
 from tests.fault.harness.worker import POISONED
 from tickwheel import Tickwheel, TickwheelError
 
@@ -151,7 +151,7 @@ def _play(system: SystemUnderTest, outcome: Outcome) -> None:
     if system.relay is not None:
         outcome.marks.append(f"{evidence.repeated} relayed twice")
     if plan.load.poisoned:
-        deaths = sum(log(process).count(POISONED) for kept in system.workers for process in kept.ended)
+        deaths = sum(process.log.count(POISONED) for kept in system.workers for process in kept.ended)
         outcome.faults += deaths
         outcome.marks.append(f"workers killed by what they took: {deaths}")
     measure(outcome, evidence, injections)

@@ -15,7 +15,7 @@ import redis
 from tests.fault.harness.deployment import drift_clock, set_clock, step_clock
 from tests.fault.harness.history import now
 from tests.fault.harness.plan import Fault
-from tests.fault.harness.system_under_test import SystemUnderTest, log, refused_calls
+from tests.fault.harness.system_under_test import SystemUnderTest, refused_calls
 
 _HOUR_S = 3600
 _RETRY_S = 30.0
@@ -98,7 +98,7 @@ def fill_disk(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], st
     with suppress(OSError), filler.open("wb", buffering=0) as file:
         while True:
             file.write(bytes(1 << 16))
-    system.until(lambda: not server.is_running or "MISCONF" in log(server), "the server notices", _RETRY_S)
+    system.until(lambda: not server.is_running or "MISCONF" in server.log, "the server notices", _RETRY_S)
     mark = "the server refused" if server.is_running else "the server ended"
     yield lambda: mark
     filler.unlink(missing_ok=True)
@@ -172,7 +172,7 @@ def _accept_where_held(system: SystemUnderTest) -> None:
     """An operator's part: a clock that was wrong for so long that it was taken as right is right again."""
     time.sleep(2)
     for kept in system.drivers:
-        said = log(kept.process)
+        said = kept.process.log
         gone_on = said.count("promotion resumes")
         if said.count("promotion is held") > gone_on and kept.is_running:
             os.kill(kept.process.pid, signal.SIGUSR1)

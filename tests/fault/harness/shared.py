@@ -27,7 +27,6 @@ class SharedServices:
         """One broker."""
         if self._kafka is None:
             self._kafka = self._stack.enter_context(Kafka(self._folder()))
-            self._kafka.start()
         return self._kafka
 
     def _folder(self) -> Path:

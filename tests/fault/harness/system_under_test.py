@@ -61,7 +61,7 @@ class SystemUnderTest:
 
     def _is_shared_out(self) -> bool:
         """Whether each event process drives where each is to have its share: nothing is handed over any more."""
-        return isinstance(self.election, LockFiles) or all("elected" in log(kept.process) for kept in self.drivers)
+        return isinstance(self.election, LockFiles) or all("elected" in kept.process.log for kept in self.drivers)
 
     def until(self, condition: Callable[[], bool], what: str, within: float) -> None:
         """Until the condition holds; TimeoutError where that takes too long."""
@@ -76,7 +76,7 @@ class SystemUnderTest:
         found: list[RestartedProcess] = []
 
         def leads() -> bool:
-            found[:] = [kept for kept in self.drivers if kept.is_running and "elected" in log(kept.process)]
+            found[:] = [kept for kept in self.drivers if kept.is_running and "elected" in kept.process.log]
             return bool(found)
 
         self.until(leads, "an event process leads", _START_S)
@@ -114,12 +114,12 @@ class SystemUnderTest:
         command += ["--namespace", NAMESPACE, *self.election.arguments(name.partition("-")[0])]
         command += [] if self.relay is None else self.relay.arguments()
         environment = {"PYTHONPATH": str(_ROOT)} | self.place.driver_environment
-        return Process(name, command, self.folder, lambda: True, environment=environment)
+        return Process(name, command, self.folder, environment=environment)
 
     def _program(self, kind: str) -> Callable[[str], Process]:
         def make(name: str) -> Process:
             command = [sys.executable, "-m", f"tests.fault.harness.{kind}", self._settings.to_json(), name]
-            return Process(name, command, self.folder, lambda: True, environment={"PYTHONPATH": str(_ROOT)})
+            return Process(name, command, self.folder, environment={"PYTHONPATH": str(_ROOT)})
 
         return make
 
@@ -149,8 +149,3 @@ _ROOT = Path(__file__).parents[3]
 def refused_calls(client: Any, code: str) -> int:
     """How many calls a server has refused with this code since it was started."""
     return int(client.info("errorstats").get(f"errorstat_{code}", {"count": 0})["count"])
-
-
-def log(process: Process) -> str:
-    """What a process said."""
-    return process.log.read_text(errors="replace") if process.log.exists() else ""

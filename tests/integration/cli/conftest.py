@@ -1,13 +1,15 @@
 """A namespace that the environment names, and commands that are run in it."""
 
 import os
-import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.integration.cli.running import TICKWHEEL, Run, Start, ended_at_the_end, wait_for_line
+from services.serving_program import ServingProgram
+from tests.integration.cli.running import Run, Start
 from tickwheel import Tickwheel
 from tickwheel.cli.app import app
 from tickwheel.testing import PrivateServer
@@ -37,16 +39,14 @@ def run(place: Tickwheel) -> Run:
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts a command that serves, and waits until it says where."""
-    with ended_at_the_end() as started:
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a command that serves. All commands are stopped at the end."""
+    with ExitStack() as stack:
 
-        def start_one(*args: str) -> tuple[subprocess.Popen[str], str]:
-            started.append(subprocess.Popen([*TICKWHEEL, *args], stderr=subprocess.PIPE, text=True))
-            # Not the line of the log, which says where its messages are.
-            return started[-1], wait_for_line(started[-1], "serving grpc").split()[1]
+        def start_command(*args: str) -> ServingProgram:
+            return stack.enter_context(ServingProgram(tmp_path, "-m", "tickwheel", *args))
 
-        yield start_one
+        yield start_command
 
 
 @pytest.fixture

@@ -10,12 +10,14 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from services.process import free_port
-from tests.integration.cli.running import ENDS_S, TICKWHEEL, ended_at_the_end, wait_for_line
+from services.process import Process, free_port
+from tests.integration.cli.running import ENDS_S, TICKWHEEL
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.embedded.file_lock import is_free
@@ -26,15 +28,22 @@ from tickwheel.testing import PrivateServer
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """An embedded server of the test's own."""
-    unset = {name: value for name, value in os.environ.items() if not name.startswith("TICKWHEEL_")}
-    return unset | {"TICKWHEEL_DATA_DIR": str(tmp_path / "data")}
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Start = Callable[..., Process]
 
 
 @pytest.fixture
-def run(environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """An embedded server of the test's own, which the environment of this process names."""
+    for name in list(os.environ):
+        if name.startswith("TICKWHEEL_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("TICKWHEEL_DATA_DIR", str(tmp_path / "data"))
+    return dict(os.environ)
+
+
+@pytest.fixture
+def run(environment: dict[str, str]) -> Run:
     """Runs a command to its end."""
 
     def run_command(*args: object, code: int = 0, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -54,20 +63,21 @@ def run(environment: dict[str, str]) -> Callable[..., subprocess.CompletedProces
 
 
 @pytest.fixture
-def events(environment: dict[str, str]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def start(environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
+    """Starts a command, and waits until its log has a text. All commands are stopped at the end."""
+    with ExitStack() as stack:
+
+        def start_command(*args: str, ready_when: str = "") -> Process:
+            process = Process(args[0], [*TICKWHEEL, *args], tmp_path, ready_when)
+            return stack.enter_context(process)
+
+        yield start_command
+
+
+@pytest.fixture
+def events(start: Start) -> Start:
     """Starts `tickwheel events`, and waits until it is elected."""
-    with ended_at_the_end() as started:
-
-        def start(*args: str) -> subprocess.Popen[str]:
-            command = [*TICKWHEEL, "events", *args]
-            started.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
-            wait_for_line(started[-1], "elected")
-            return started[-1]
-
-        yield start
-
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
+    return partial(start, "events", ready_when="elected")
 
 
 def test_the_embedded_server_keeps_messages_between_commands(run: Run) -> None:
@@ -93,40 +103,30 @@ def test_doctor_finds_nothing_wrong_between_two_commands_on_the_embedded_server(
     assert driver["text"].startswith("no program has the directory open to drive the wheel")
 
 
-def test_the_event_process_runs_alone_and_ends_cleanly_by_sigterm(
-    run: Run, events: Callable[..., subprocess.Popen[str]], tmp_path: Path
-) -> None:
+def test_the_event_process_runs_alone_and_ends_cleanly_by_sigterm(run: Run, events: Start, tmp_path: Path) -> None:
     process = events()
     [driver] = [each for each in json.loads(run("doctor", "--json").stdout) if each["check"] == "driver"]
     assert (driver["verdict"], driver["text"].split(",")[0]) == ("ok", "a process of this host drives every shard")
     run("enqueue", "orders", "soon", "--delay", "200ms")
     assert run("dequeue", "orders", "--raw", "--complete", "--wait", "20s").stdout == "soon\n"
 
-    process.terminate()
-    wait_for_line(process, "ended")
-    assert process.wait(ENDS_S) == 0
+    assert process.stop(ENDS_S) == 0
+    assert "ended" in process.log
     # The last program has left: the server is gone, too.
     assert is_free(tmp_path / "data" / "server.lock")
 
 
-def test_a_second_event_process_stands_by_and_takes_over(
-    run: Run, events: Callable[..., subprocess.Popen[str]], environment: dict[str, str]
-) -> None:
+def test_a_second_event_process_stands_by_and_takes_over(run: Run, events: Start, start: Start) -> None:
     first = events()
-    second = subprocess.Popen([*TICKWHEEL, "events"], env=environment, stderr=subprocess.PIPE, text=True)
-    try:
-        wait_for_line(second, "stands for election")
-        first.kill()
-        wait_for_line(second, "elected")
-        second.send_signal(signal.SIGINT)
-        assert second.wait(ENDS_S) == 0
-    finally:
-        second.kill()
-        second.communicate()
+    second = start("events", ready_when="stands for election")
+    first.kill()
+    eventually(lambda: "elected" in second.log, "the second event process is elected", ENDS_S)
+    second.send_signal(signal.SIGINT)
+    assert second.wait(ENDS_S) == 0
 
 
 def test_events_works_on_a_server_by_url(
-    run: Run, events: Callable[..., subprocess.Popen[str]], tickwheel_server: PrivateServer, tmp_path: Path
+    run: Run, events: Start, tickwheel_server: PrivateServer, tmp_path: Path
 ) -> None:
     namespace = f"cli-{os.urandom(6).hex()}"
     where = ("--url", tickwheel_server.url, "--namespace", namespace)
@@ -134,8 +134,7 @@ def test_events_works_on_a_server_by_url(
     with Tickwheel(tickwheel_server.url, namespace=namespace, shards=3):
         run("enqueue", "orders", "soon", "--delay", "200ms", *where)
         assert run("dequeue", "orders", "--raw", "--complete", "--wait", "20s", *where).stdout == "soon\n"
-    process.terminate()
-    assert process.wait(ENDS_S) == 0
+    assert process.stop(ENDS_S) == 0
     tickwheel_server.clear(namespace)
 
 
@@ -144,11 +143,10 @@ def test_events_on_a_server_that_is_not_there_is_code_3(run: Run) -> None:
     assert done.stderr.splitlines()[-1].startswith("tickwheel: no answer from redis://127.0.0.1:1")
 
 
-def test_events_logs_json_lines_where_asked(events: Callable[..., subprocess.Popen[str]]) -> None:
+def test_events_logs_json_lines_where_asked(events: Start) -> None:
     process = events("--json")
-    process.terminate()
-    _, log = process.communicate(timeout=ENDS_S)
-    ended = json.loads(log.splitlines()[-1])
+    process.stop(ENDS_S)
+    ended = json.loads(process.log.splitlines()[-1])
     assert (ended["level"], ended["logger"], ended["text"]) == ("INFO", "tickwheel.events", "ended")
 
 
@@ -274,24 +272,18 @@ def test_a_terminal_gets_colour_and_a_progress_bar(run: Run, environment: dict[s
     assert (quiet.stdout, quiet.stderr) == ("5,000 added\n", "")
 
 
-def test_ctrl_c_ends_a_waiting_dequeue_with_130(run: Run, environment: dict[str, str]) -> None:
+def test_ctrl_c_ends_a_waiting_dequeue_with_130(run: Run, start: Start, environment: dict[str, str]) -> None:
     run("queue", "create", "orders")
-    command = [*TICKWHEEL, "dequeue", "orders", "--wait", "1m"]
-    with Tickwheel(data_dir=environment["TICKWHEEL_DATA_DIR"], drive=False) as tickwheel, ended_at_the_end() as started:
-        waiting = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-        started.append(waiting)
-        until = time.monotonic() + ENDS_S
-        asked = Request(0, command=("PUBSUB", "SHARDNUMSUB", *tickwheel._context.channels("orders")))
-        while tickwheel._run(send_request(asked)).value[1] == 0:
-            assert time.monotonic() < until
-        waiting.send_signal(signal.SIGINT)
-        _, complained = waiting.communicate(timeout=ENDS_S)
-    assert (waiting.returncode, complained) == (130, "")
+    with Tickwheel(data_dir=environment["TICKWHEEL_DATA_DIR"], drive=False) as tickwheel:
+        dequeue = start("dequeue", "orders", "--wait", "1m")
+        channels = tickwheel._context.channels("orders")
+        subscribers = Request(0, command=("PUBSUB", "SHARDNUMSUB", *channels))
+        eventually(lambda: tickwheel._run(send_request(subscribers)).value[1], "the dequeue waits", ENDS_S)
+        dequeue.send_signal(signal.SIGINT)
+        assert (dequeue.wait(ENDS_S), dequeue.log) == (130, "")
 
 
-def test_events_waits_for_kafka_and_ends_at_once_without_it(
-    run: Run, events: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_events_waits_for_kafka_and_ends_at_once_without_it(run: Run, events: Start) -> None:
     process = events("--kafka", "127.0.0.1:1", "--topic", "no-one-listens")
     run("enqueue", "orders", "--id", "order-17")
     assert "kept until relayed; the fullest shard has" in run("doctor").stdout
@@ -375,7 +367,7 @@ def test_events_relays_no_namespace_that_keeps_only_some_history(run: Run) -> No
     assert "history" in run("events", "--kafka", "127.0.0.1:1", code=2).stderr
 
 
-def test_events_serves_its_figures_for_prometheus(events: Callable[..., subprocess.Popen[str]]) -> None:
+def test_events_serves_its_figures_for_prometheus(events: Start) -> None:
     address = f"127.0.0.1:{free_port()}"
     process = events("--metrics", address)
 
@@ -385,8 +377,7 @@ def test_events_serves_its_figures_for_prometheus(events: Callable[..., subproce
 
     eventually(drives, "the figures tell who drives")
     # In order: killed, it would leave its server behind.
-    process.terminate()
-    assert process.wait(ENDS_S) == 0
+    assert process.stop(ENDS_S) == 0
 
 
 @pytest.mark.parametrize("address", ["9464", "localhost:", "localhost:0", "localhost:x", ":9464"])
@@ -394,13 +385,10 @@ def test_events_refuses_an_address_of_metrics_that_is_none(run: Run, address: st
     assert "HOST:PORT" in run("events", "--metrics", address, code=2).stderr
 
 
-def test_the_outbox_of_a_new_namespace_is_set_where_its_relay_starts(
-    run: Run, events: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_the_outbox_of_a_new_namespace_is_set_where_its_relay_starts(run: Run, events: Start) -> None:
     kafka = ("--kafka", "127.0.0.1:1")
     process = events(*kafka, "--outbox-limit", str(64 * 2**20), "--outbox-full", "drop")
-    process.terminate()
-    assert process.wait(ENDS_S) == 0
+    assert process.stop(ENDS_S) == 0
     assert "65536 KiB" in run("events", *kafka, "--outbox-limit", str(128 * 2**20), code=2).stderr
     assert "'drop'" in run("events", *kafka, "--outbox-full", "block", code=2).stderr
 

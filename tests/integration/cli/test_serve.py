@@ -26,14 +26,14 @@ CERTS = Path(__file__).parents[2] / "fault" / "certs"
 def test_a_client_goes_on_with_another_process_when_its_own_has_ended(
     start: Start, tickwheel_server: PrivateServer, namespace: str
 ) -> None:
-    process, url = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0")
-    with Tickwheel(url, namespace=namespace) as tickwheel:
+    service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0")
+    with Tickwheel(service.url, namespace=namespace) as tickwheel:
         orders = tickwheel.create_queue("orders")
         orders.enqueue(b"1", id="a")
         [message] = orders.dequeue()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(ENDS_S) == 0
-        start("serve", "--url", tickwheel_server.url, "--listen", url.partition("//")[2])
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(ENDS_S) == 0
+        start("serve", "--url", tickwheel_server.url, "--listen", service.target)
         message.complete()
         assert orders.counts()["completed"] == 1
 
@@ -42,27 +42,27 @@ def test_a_client_goes_on_with_another_process_when_its_own_has_ended(
 def test_who_waits_is_answered_at_once_when_it_is_told_to_end(
     start: Start, tickwheel_server: PrivateServer, namespace: str, number: signal.Signals
 ) -> None:
-    process, url = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
-    with Tickwheel(url, namespace=namespace) as tickwheel, tickwheel_server.client() as client:
+    service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
+    with Tickwheel(service.url, namespace=namespace) as tickwheel, tickwheel_server.client() as client:
         orders = tickwheel.create_queue("orders")
         found: list[object] = []
         waiting = threading.Thread(target=lambda: found.append(orders.dequeue(wait=timedelta(minutes=1))))
         waiting.start()
         channel = f"{namespace}:{{0}}:q:orders:wake"
         eventually(lambda: client.execute_command("PUBSUB", "SHARDNUMSUB", channel)[1], "it waits")
-        process.send_signal(number)
+        service.send_signal(number)
         waiting.join(ENDS_S)
         assert found == [[]]
-    assert process.wait(ENDS_S) == 0
+    assert service.wait(ENDS_S) == 0
 
 
 @pytest.mark.parametrize("method", ["DequeueStream", "EnqueueStream"])
 def test_streams_that_are_idle_end_at_once_when_it_is_told_to_end_and_may_begin_again(
     start: Start, tickwheel_server: PrivateServer, namespace: str, method: str
 ) -> None:
-    process, url = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
-    target, never = url.partition("//")[2], threading.Event()
-    with grpc.insecure_channel(target) as channel, Tickwheel(url, namespace=namespace) as tickwheel:
+    service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
+    target, never = service.target, threading.Event()
+    with grpc.insecure_channel(target) as channel, Tickwheel(service.url, namespace=namespace) as tickwheel:
         stranger, jobs = GenericClient(channel), tickwheel.create_queue("jobs")
         where = {"namespace": namespace, "queue": "jobs"}
         failed: list[grpc.RpcError] = []
@@ -91,11 +91,11 @@ def test_streams_that_are_idle_end_at_once_when_it_is_told_to_end_and_may_begin_
         streaming.start()
         state = "running" if method == "DequeueStream" else "pending"
         eventually(lambda: jobs.counts()[state] == 1, "its first message is there")
-        process.send_signal(signal.SIGTERM)
+        service.send_signal(signal.SIGTERM)
         streaming.join(ENDS_S)
         assert [error.code() for error in failed] == [grpc.StatusCode.UNAVAILABLE]
         assert "open a new stream" in str(failed[0].details())
-    assert process.wait(ENDS_S) == 0
+    assert service.wait(ENDS_S) == 0
     never.set()
 
 
@@ -103,21 +103,21 @@ def test_several_processes_share_a_port_and_are_one_to_their_clients(
     start: Start, tickwheel_server: PrivateServer, namespace: str
 ) -> None:
     options = ["--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--processes", "3"]
-    process, url = start("serve", *options)
+    service = start("serve", *options)
     found: set[str] = set()
     for n in range(20):
         # Each has a connection of its own, so that it may have a process of its own.
-        with Tickwheel(url, namespace=namespace) as tickwheel:
+        with Tickwheel(service.url, namespace=namespace) as tickwheel:
             tickwheel.queue("jobs").enqueue(b"x", id=f"m{n}")
             found.update(message.id for message in tickwheel.queue("jobs").dequeue())
     assert found == {f"m{n}" for n in range(20)}
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(ENDS_S) == 0
+    service.send_signal(signal.SIGTERM)
+    assert service.wait(ENDS_S) == 0
 
 
 def test_dev_is_all_in_one(start: Start, tmp_path: Path) -> None:
-    process, url = start("dev", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
-    command = [*TICKWHEEL, "--url", url]
+    service = start("dev", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
+    command = [*TICKWHEEL, "--url", service.url]
     subprocess.run([*command, "enqueue", "orders", "soon", "--delay", "300ms"], check=True, timeout=ENDS_S)
     done = subprocess.run(
         [*command, "dequeue", "orders", "--wait", "20s", "--raw", "--complete"],
@@ -127,8 +127,8 @@ def test_dev_is_all_in_one(start: Start, tmp_path: Path) -> None:
         text=True,
     )
     assert done.stdout == "soon\n"
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(ENDS_S) == 0
+    service.send_signal(signal.SIGTERM)
+    assert service.wait(ENDS_S) == 0
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from services.process import free_port
+from services.serving_program import ServingProgram
 from tests.integration.cli.running import ENDS_S, TICKWHEEL, Start
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
@@ -19,19 +20,19 @@ from tickwheel.testing import PrivateServer
 pytestmark = pytest.mark.integration
 
 Page = Callable[[], dict[str, float]]
-Serve = Callable[..., tuple[subprocess.Popen[str], str, Page]]
+Serve = Callable[..., tuple[ServingProgram, Page]]
 
 
 @pytest.fixture
 def serve(start: Start, tickwheel_server: PrivateServer) -> Serve:
-    """Starts the service; the process, its URL, and what reads its page of figures, summed over their labels."""
+    """Starts the service. Returns its process and a function that reads its metrics, summed over their labels."""
 
-    def start_one(*options: str) -> tuple[subprocess.Popen[str], str, Page]:
+    def start_service(*options: str) -> tuple[ServingProgram, Page]:
         port = free_port()
         where = ["--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--metrics", f"127.0.0.1:{port}"]
-        return *start("serve", *where, *options), lambda: page(port)
+        return start("serve", *where, *options), lambda: page(port)
 
-    return start_one
+    return start_service
 
 
 def page(port: int) -> dict[str, float]:
@@ -54,25 +55,25 @@ def enqueue_from_many(url: str, namespace: str, clients: int) -> None:
 
 
 def test_a_process_tells_its_figures(serve: Serve, namespace: str) -> None:
-    _, url, figures = serve()
-    enqueue_from_many(url, namespace, 2)
+    service, figures = serve()
+    enqueue_from_many(service.url, namespace, 2)
     found = figures()
     assert (found["enqueued_messages_total"], found["processes"], found["namespaces"]) == (2, 1, 1)
 
 
 def test_several_processes_tell_their_sum_also_of_one_that_has_died(serve: Serve, namespace: str) -> None:
-    process, url, figures = serve("--processes", "2")
+    service, figures = serve("--processes", "2")
     eventually(lambda: figures().get("processes") == 2, "both tell")
-    enqueue_from_many(url, namespace, 10)
+    enqueue_from_many(service.url, namespace, 10)
     assert figures()["enqueued_messages_total"] == 10
     assert figures()["call_seconds_bucket"] == figures()["call_seconds_count"] == figures()["calls_total"]
-    for pid in children(process.pid):
+    for pid in children(service.pid):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     eventually(lambda: figures().get("processes", 0) < 2, "they have died")
     eventually(lambda: figures().get("processes") == 2, "they were started again", within=30)
     assert figures()["enqueued_messages_total"] == 10
-    enqueue_from_many(url, namespace, 5)
+    enqueue_from_many(service.url, namespace, 5)
     assert figures()["enqueued_messages_total"] == 15
 
 

@@ -1,12 +1,9 @@
 """A Celery application on a real Redis server, with Celery's worker and Tickwheel's as processes."""
 
 import gc
-import os
-import signal
-import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 import kombu.pools
 import pytest
 
+from services.process import Process
 from tests.fault.event_processes import EventProcessChild
 from tests.integration.migration import shop
 from tests.support.process_records import ProcessRecords
@@ -32,8 +30,13 @@ class Shop(ProcessRecords):
         super().__init__(folder)
         self.tickwheel, self.namespace, self.url = tickwheel, namespace, server.url
         self.broker: Any = server.client(db=BROKER)
-        self._lock = folder / "lock"
-        self._server = server
+        self._folder = folder
+        self._processes: list[Process] = []
+
+    @property
+    def log(self) -> str:
+        """The output of all workers."""
+        return "".join(process.log for process in self._processes)
 
     def celery_url(self, db: int) -> str:
         """How Celery names a database of the server."""
@@ -69,27 +72,22 @@ class Shop(ProcessRecords):
         return found.get(id_)
 
     def event_process(self) -> EventProcessChild:
-        return EventProcessChild(self.url, self.namespace, self._lock)
+        return EventProcessChild(self.url, self.namespace, self._folder / "lock")
 
-    @contextmanager
-    def celery_worker(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Celery's own, ready to work."""
+    def celery_worker(self, *options: str) -> Process:
+        """Return a worker of Celery, which is not started."""
         command = ["celery", "-A", "tests.integration.migration.shop:celery", "worker", "-P", "solo", "-n", "c@test"]
         quiet = ["--without-gossip", "--without-mingle", "-Q", "celery,urgent", "-l", "WARNING"]
-        with self._process("celery", [*command, *quiet, *options]) as process:
-            eventually(lambda: shop.celery.control.ping(timeout=0.2), f"Celery's worker is there: {self.log}", 40)
-            yield process
+        return self._process(
+            "celery", [*command, *quiet, *options], lambda: bool(shop.celery.control.ping(timeout=0.2))
+        )
 
-    @contextmanager
-    def tickwheel_worker(self) -> Iterator[subprocess.Popen[bytes]]:
-        with self._process(
-            "tickwheel", ["tickwheel", "worker", "tests.integration.migration.shop:tickwheel"]
-        ) as process:
-            yield process
+    def tickwheel_worker(self) -> Process:
+        """Return a worker of Tickwheel, which is not started."""
+        return self._process("tickwheel", ["tickwheel", "worker", "tests.integration.migration.shop:tickwheel"])
 
-    @contextmanager
-    def _process(self, side: str, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-        said = {
+    def _process(self, side: str, command: list[str], ready_when: Callable[[], bool] | str = "") -> Process:
+        environment = {
             "SIDE": side,
             "RECORD": str(self.record_path),
             "BROKER": self.celery_url(BROKER),
@@ -97,20 +95,10 @@ class Shop(ProcessRecords):
             "TICKWHEEL_URL": self.url,
             "TICKWHEEL_NAMESPACE": self.namespace,
         }
-        with self.log_path.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", *command], cwd=ROOT, env=os.environ | said, stdout=log, stderr=log
-            )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                try:
-                    process.wait(20)
-                except subprocess.TimeoutExpired:
-                    process.send_signal(signal.SIGKILL)
-                    process.wait(10)
+        command = [sys.executable, "-m", *command]
+        process = Process(side, command, self._folder, ready_when, environment=environment, cwd=ROOT)
+        self._processes.append(process)
+        return process
 
 
 @pytest.fixture
